@@ -99,7 +99,7 @@ test-flower-env: $(FLOWER)/.flower
 
 test-flower: $(FLOWER)/.flower
 	@OMP_NUM_THREADS=1 FLWR_TELEMETRY_ENABLED=0 $(FLOWER)/bin/python -m pytest -n 0 -m 'flower and not slow' $(PYTEST_ARGS) \
-		tests/flower tests/attack/test_flower_nodes.py tests/attack/test_flower_lies.py
+		tests/flower tests/cli/test_flower.py tests/attack/test_flower_nodes.py tests/attack/test_flower_lies.py
 
 check:
 	@scripts/check

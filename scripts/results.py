@@ -52,6 +52,7 @@ COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
     "MB up": ("total_upload_bytes", 1e-6, 0),
     "s": ("total_wall_s", 1.0, 0),
 }
+GLOBAL = ("mean10_accuracy", "mean10_macro_f1", "final_worst_class_recall")
 
 
 @cache
@@ -66,21 +67,28 @@ def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
             sys.exit(
                 f"no run of the study {name} can be read: {rows[0]['reason'] or 'none is archived'}; set FEDSKEW_DATA"
             )
-        return [{**row, "tuned": tuned.get((row["label"], row["setting"]), "")} for row in rows]
+        return [
+            {**row, "tuned": tuned.get((row["label"], row["setting"]), ""), "serves": study.spec.serves[row["label"]]}
+            for row in rows
+        ]
 
 
 def table_of(rows: list[dict[str, Any]], setting: str) -> str:
-    """A table of one setting, the best method first: mean, and standard deviation where there are several seeds."""
+    """A table of one setting, the best method first: mean, and standard deviation where there are several seeds.
+
+    Methods whose clients use own models alone come last, without numbers of a global model that nobody uses.
+    """
     mine = [row for row in rows if row["setting"] == setting]
     assert mine, f"no setting {setting!r}; there are {sorted({row['setting'] for row in rows})}"
     lines = []
     for label in dict.fromkeys(row["label"] for row in mine):
         runs = [row for row in mine if row["label"] == label and row["state"] == "finished"]
+        own = any(row["serves"] == "own" for row in runs)
         cells = [
-            _cell([row[entry] * factor for row in runs if entry in row], digits)
+            "" if own and entry in GLOBAL else _cell([row[entry] * factor for row in runs if entry in row], digits)
             for entry, factor, digits in COLUMNS.values()
         ]
-        score = statistics.fmean(row["mean10_accuracy"] for row in runs) if runs else -1.0
+        score = statistics.fmean(row["mean10_accuracy"] for row in runs) if runs and not own else -1.0
         lines.append((-score, f"| {label} | {len(runs)} | " + " | ".join(cells) + " |"))
     head = f"| method | seeds | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 2)}\n"
     return head + "\n".join(line for _, line in sorted(lines)) + "\n"

@@ -109,7 +109,7 @@ def constants(name: str, rounds: int) -> dict[str, Any]:
         opened = fs.server.open_round(method, state, COHORT, 0, 0, nobody)
         plans = engine.planner.plans(method, opened.assignment, opened.broadcast, engine.clients.own)
         cohort = engine.planner.cohort(method, plans, opened.broadcast)
-        cohort = cohort._replace(weights=method.weigh({}, cohort))
+        cohort = cohort._replace(weights=method.weighting.weigh({}, cohort))
         given = engine.runtime.laid_out(opened.broadcast)
         reduction = Reduction(given.params, cohort.weights, False)
         places: list[Place] = engine.jobs.places(method, [g[0] for g in plans], given, engine.memory, {})

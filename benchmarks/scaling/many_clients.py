@@ -1,7 +1,7 @@
 """SCAFFOLD with many clients, few of whom take part: seconds a round and peak memory must not follow N.
 
 python benchmarks/scaling/many_clients.py --clients 1000,10000,100000
-python benchmarks/scaling/many_clients.py --clients 100000 --methods scaffold --cohort 500 --memory device,disk
+python benchmarks/scaling/many_clients.py --clients 100000 --methods scaffold --cohort 500 --memory device,ram
 """
 
 from __future__ import annotations

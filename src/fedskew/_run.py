@@ -204,7 +204,7 @@ def launch(
     prepared = prepared_model(fed, model, head, settings, method.projection)
     task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
-    holds = not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
+    holds = made is not None or not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
     demand(settings, "keep_own", holds, f"go with models of at most {MOST_OWN >> 30} GiB for all clients together")
     reason = "started from outside"
     if made is None:
@@ -213,7 +213,7 @@ def launch(
     engine = made(prepared, fed, task, settings)
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
-    engine.birth(watched, params, prepared.buffers, settings.memory, None if out is None else Path(out))
+    engine.birth(watched, params, prepared.buffers, settings.memory)
     state = server.init(watched, params, prepared.buffers, fed, task)
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
@@ -399,7 +399,8 @@ class _Ending:
             with torch.no_grad(), one_thread():
                 given = session.observer.given(session.state)
                 each = dict(session.engine.own_models(session.method, given))
-            models["own"] = {f"{k}/{name}": value for k, own in each.items() for name, value in own.items()}
+            own = {f"{k}/{name}": value for k, model in each.items() for name, value in model.items()}
+            models |= {"own": own} if each else {}  # nodes of Flower keep theirs
             owners = {str(k): session.observer.fed.name_of(k) for k in each}
         if session.record:
             if stopped:

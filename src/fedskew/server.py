@@ -159,7 +159,7 @@ def close_round(method: Method, state: State, results: Results, seed: int) -> tu
     weights, delta = cohort.weights, results.delta
     cohort = cohort._replace(trained=cohort.deltas)
     if weights is None:
-        weights = method.weigh(parts[method.weighting.name], cohort)
+        weights = method.weighting.weigh(parts[method.weighting.name], cohort)
         cohort = cohort._replace(weights=weights)
     if delta is None:
         for part in method.having("combine"):

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -186,7 +186,7 @@ class Session:
             self.method,
             opened.assignment,
             opened.broadcast,
-            None if self.method.stacks else lambda cohort: self.method.weigh(state, cohort),
+            None if self.method.stacks else lambda cohort: self.method.weighting.weigh(state, cohort),
             keep_deltas=self.observer.wants_deltas(opened.broadcast.round),
         )
 
@@ -369,22 +369,32 @@ class Observer:
 
     def _tested(self, state: State, listed: bool) -> Iterator[Tested]:
         """What each client would use on its own test rows; ``listed`` says whether its row is kept."""
-        data, held = self.fed.dataset, self.fed.held is not None
-        labels, dealt = data.y if held else data.y_test, not held and self.fed.dealt
-        for one in self.engine.tested(self.method, self.given(state), probabilities=listed):
-            if listed:
-                who = state.round, one.client, self.fed.name_of(one.client)
-                told = one.probabilities
-                y = labels[:0] if told is None else labels[one.rows]
-                self.measured.append(
-                    client_row(*who, one.confusion, one.loss, y, told, dealt=dealt and told is not None)
-                )
+        each = self.engine.tested(self.method, self.given(state), probabilities=listed)
+        yield from self._listed(self.fed, state.round, each) if listed else each
+
+    def _listed(self, fed: Federation, number: int, each: Iterator[Tested]) -> Iterator[Tested]:
+        """What was tested of clients of a federation, each with a row that is kept."""
+        held, heldout = fed.held is not None, fed is self.fed.unseen
+        labels, dealt = fed.dataset.y if held else fed.dataset.y_test, not held and fed.dealt
+        for one in each:
+            who, told = (number, one.client, fed.name_of(one.client)), one.probabilities
+            y, share = (labels[:0], False) if told is None else (labels[one.rows], dealt)
+            row = client_row(*who, one.confusion, one.loss, y, told, dealt=share, heldout=heldout)
+            self.measured.append(row)
             yield one
 
+    def _newcomers(self, fed: Federation, state: State, listed: bool) -> tuple[Tensor, float]:
+        """As `newcomers`, of what the held-out clients would use."""
+        listing = partial(self._listed, fed, state.round) if listed else None
+        drop = self.settings.nonfinite == "drop"
+        return newcomers(self.engine, self.method, state, self.served(state), drop, listing)
+
     def list_clients(self, state: State) -> None:
-        """Measure what each client would use: a row for each."""
+        """Measure what each client would use: a row for each, those that never train last."""
         self.measured.clear()
         deque(self._tested(state, True), 0)
+        if self.fed.unseen is not None:
+            self._newcomers(self.fed.unseen, state, True)
 
     def _evaluate_used(self, state: State, names: Sequence[str], listed: bool = False) -> Row:
         """Metrics of what each client would use: its own model where the method has one, else the global model."""
@@ -394,8 +404,7 @@ class Observer:
         else:
             found = {"": self.engine.shared(params, state.buffers, state.round)}
         if unseen is not None and own:
-            drop = self.settings.nonfinite == "drop"
-            found["heldout_"] = newcomers(self.engine, self.method, state, params, drop)
+            found["heldout_"] = self._newcomers(unseen, state, listed)
         elif unseen is not None:
             found["heldout_"] = self.engine.on_shares(params, state.buffers, unseen)
         measured = {who: self._metrics(*told) for who, told in found.items() if told[0].any()}

@@ -19,7 +19,6 @@ from fedskew.records.diagnostics import Diagnostics
 
 Monitor = Literal["val_accuracy", "val_macro_f1", "val_balanced_accuracy", "val_g_mean", "val_loss"]
 Engine = Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "flower"]
-Home = Literal["device", "ram", "disk"]
 DEVICE = re.compile(r"cpu|cuda(?::\d+)?")
 COHORT = 10  # clients of a round where none are asked for
 
@@ -63,8 +62,8 @@ class Settings:
     """type of parameters and computations"""
     precision: Literal["float32", "tf32", "bfloat16"] = option("float32", decides="numbers")
     """precision of matrix products in the network: float32, tf32 (on a GPU) or bfloat16 (autocast)"""
-    memory: Home = option("device", decides="nothing")
-    """where the clients' state is kept between rounds: on the device, in ram, or on disk in the run folder"""
+    memory: Literal["device", "ram"] = option("device", decides="nothing")
+    """where the clients' state is kept between rounds: on the device, or in ram"""
     eval_every: Annotated[int, AtLeast(1)] = option(1, decides="measures")
     """rounds between evaluations; the last round is always evaluated"""
     eval_rows: Annotated[int, AtLeast(1)] | None = option(decides="measures", later=True)

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedskew import tree
 from fedskew.tree import Params, Tree
 
 __all__ = [
@@ -273,7 +272,6 @@ class Assignment(NamedTuple):
 
     chains: Tensor  # [G, M] client ids, -1 is padding; M = 1 unless mediators pass a model on
     quota: Tensor | None = None  # [G, C] rows of each class; None: all that is offered
-    averaged: Tensor | None = None  # [G] bool, whose update the server averages (only these upload); None: everyone's
 
     @property
     def ids(self) -> Tensor:
@@ -286,16 +284,13 @@ class Assignment(NamedTuple):
         return flat.new_tensor(seen)
 
     def without(self, clients: Sequence[int]) -> Assignment | None:
-        """The round as if these clients had not been chosen; None where nobody is left whose update counts.
+        """The round as if these clients had not been chosen; None where nobody is left.
 
         The members of a chain keep their places in it, on which their draws depend.
         """
         chains = self.chains.masked_fill(torch.isin(self.chains, self.chains.new_tensor(list(clients))), -1)
         left = (chains >= 0).any(1)
-        averaged = None if self.averaged is None else self.averaged[left]
-        if not left.any() or (averaged is not None and not averaged.any()):
-            return None
-        return Assignment(chains[left], None if self.quota is None else self.quota[left], averaged)
+        return Assignment(chains[left], None if self.quota is None else self.quota[left]) if left.any() else None
 
 
 What = Literal["loss", "counts", "delta"] | Callable[[View], Tree]
@@ -328,19 +323,34 @@ class Answers(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Aggregation weights: ``update`` for deltas need not sum to 1; ``average`` for buffers is convex."""
+    """Aggregation weights: ``update`` for deltas need not sum to 1; ``average`` for buffers is convex.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.types import Weights
+        >>> rows = torch.tensor([10.0, 30.0])
+        >>> Weights(update=rows / rows.sum(), average=rows / rows.sum()).update.tolist()
+        [0.25, 0.75]
+    """
 
     update: Tensor  # [K]
     average: Tensor  # [K]
-
-
-STACKED = ("ids", "owned", "offered", "used", "chains", "uploads", "trained", "deltas")  # leaves [K, ...] of a cohort
 
 
 class Cohort(NamedTuple):
     """What the server sees of a round. With chains, K counts the chains.
 
     Weights that are known before training are computed from a cohort without deltas, ``delta``, uploads and ``after``.
+
+    Example:
+        >>> import fedskew as fs
+        >>> class Shown(fs.weightings.Uniform):
+        ...     def weigh(self, state, cohort):
+        ...         print(cohort.round, cohort.ids.tolist(), tuple(cohort.used.shape), cohort.deltas)
+        ...         return super().weigh(state, cohort)
+        >>> fed, method = fs.federate("digits", "iid", clients=3), fs.methods.fedavg().with_(weighting=Shown())
+        >>> result = fs.run(fed, method, model="logistic", rounds=1, cohort=3)
+        1 [0, 1, 2] (3, 10) None
     """
 
     task: Task
@@ -358,21 +368,6 @@ class Cohort(NamedTuple):
     weights: Weights | None = None
     delta: Params | None = None  # sum_k p_k delta_k, what the server optimizer was given; from `absorb` on
     after: Params | None = None
-    averaged: Tensor | None = None  # [K] bool; None: all
-
-    def rows(self, at: Tensor) -> Cohort:
-        """The same round restricted to some participants.
-
-        Args:
-            at: Positions in the cohort, int64 [J].
-
-        Returns:
-            A cohort of J participants.
-        """
-        some = {
-            n: tree.map_tree(lambda leaf: leaf[at], getattr(self, n)) for n in STACKED if getattr(self, n) is not None
-        }
-        return self._replace(reports=Report(*(r[at] for r in self.reports)), averaged=None, **some)
 
 
 class Results(NamedTuple):

@@ -37,7 +37,7 @@ WORDS = (
     "run scaffold --data digits --clients 6 --cohort 3 --rounds 3 --checkpoint.every 2 --model mlp --model.hidden 64"
     " --epochs 1 --engine sequential"
 )
-HOMES = ("disk", "device")
+HOMES = ("ram", "device")
 PAGE = 4 << 10
 NEWNS, NEWUSER, PRIVATE, REMOUNT = 0x20000, 0x10000000, 1 << 18 | 1 << 14, 32
 Found = list[str]  # of each attack "" or what went wrong
@@ -217,7 +217,7 @@ ATTACKS = {
 
 
 def main(names: list[str], base: Path) -> None:
-    warm(words("disk"))
+    warm(words("ram"))
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         attack, variants = ATTACKS[name]

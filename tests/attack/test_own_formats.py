@@ -5,7 +5,6 @@ What such a file should hold nobody knows, so a change may give other data; but 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,21 +21,6 @@ SHORT, FULL = 60, 2000  # attacks on one file
 GEN = np.random.Generator(np.random.PCG64(1))
 ROWS = range(24)
 TABLE = [f"{'' if i % 5 == 2 else i},{'fm'[i % 2]},{('low', 'high')[i % 3 // 2]},{'xy'[i % 4 // 2]}" for i in ROWS]
-
-
-def leaf(file: Path, x: Any, y: Any) -> Path:
-    users = {f"u{k}": {"x": x[k::2], "y": y[k::2]} for k in (0, 1)}
-    file.write_text(json.dumps({"users": list(users), "num_samples": [len(y) // 2] * 2, "user_data": users}))
-    return file
-
-
-def femnist(place: Path) -> tuple[Path, Callable[[], Any]]:
-    x = [[int(v) / 255 for v in GEN.integers(0, 256, 784)] for _ in range(6)]
-    return leaf(place / "all_data.json", x, [0, 1] * 3), lambda: load("femnist", str(place))
-
-
-def shakespeare(place: Path) -> tuple[Path, Callable[[], Any]]:
-    return leaf(place / "all_data.json", ["ab c" * 20] * 8, list("abab" * 2)), lambda: load("shakespeare", str(place))
 
 
 def text(place: Path) -> tuple[Path, Callable[[], Any]]:
@@ -85,7 +69,7 @@ def mapped(place: Path) -> tuple[Path, Callable[[], Any]]:
     return place / "x_train.npy", lambda: load("npz", str(place))
 
 
-FORMS = (femnist, shakespeare, text, keel, csv, parquet, images, mapped)
+FORMS = (text, keel, csv, parquet, images, mapped)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 import fedskew as fs
-from fedskew.engines.memory import Mapped
-from fedskew.records.files import load_tree
 from fedskew.records.folder import read
 from fedskew.records.verify import troubles
 from support.attack import Line, some
@@ -21,10 +19,10 @@ from support.federations import skewed
 from support.runs import rows_of, same
 
 ROUNDS, DONE = 4, 3
-HOMES = ("disk", "device")
+HOMES = ("ram", "device")
 FILES = {
     "config.json": "configuration", "manifest.json": "manifest", "rounds.jsonl": "rounds",
-    "checkpoint/state.safetensors": "checkpoint", "memory.bin": "what clients keep", "env.json": "environment",
+    "checkpoint/state.safetensors": "checkpoint", "env.json": "environment",
 }  # fmt: skip
 END = ("final.safetensors", "model.json", "summary.json")
 
@@ -43,9 +41,7 @@ def stop(row: dict[str, object]) -> None:
 def stopped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """(home, a folder stopped after three rounds, the result of the run that was not stopped)."""
     base = tmp_path_factory.mktemp(request.param)
-    with pytest.MonkeyPatch.context() as patch:  # a small file of memories is copied quickly
-        patch.setattr(Mapped, "GROWTH", 1 << 14)
-        yield request.param, base / "half", halves(base, request.param)
+    yield request.param, base / "half", halves(base, request.param)
 
 
 def halves(base: Path, home: str) -> fs.Result:
@@ -76,7 +72,7 @@ def damages(content: bytes, other: bytes, draw: random.Random, count: int) -> It
 
 @pytest.mark.parametrize(
     ("stopped", "name"),
-    [(home, name) for home in HOMES for name in FILES if (home, name) != ("device", "memory.bin")],
+    [(home, name) for home in HOMES for name in FILES],
     indirect=["stopped"],
 )
 def test_a_changed_byte_is_named_or_without_effect(
@@ -123,32 +119,19 @@ def test_readers_name_a_changed_byte(name: str, stopped: tuple[str, Path, fs.Res
                 line.check(equal, f"{name}: {what}: silent")
 
 
-@pytest.mark.parametrize(
-    ("stopped", "name"), [("disk", name) for name in ("memory.bin", "env.json", *END)], indirect=["stopped"]
-)
+@pytest.mark.parametrize(("stopped", "name"), [("device", name) for name in ("env.json", *END)], indirect=["stopped"])
 def test_verify_names_a_changed_byte(name: str, stopped: tuple[str, Path, fs.Result], tmp_path: Path) -> None:
-    """What no reader reads, too: only bytes of records that are free may change."""
+    """What no reader reads, too."""
     whole = stopped[2]
     assert whole.folder is not None
     folder = tmp_path / "run"
     shutil.copytree(whole.folder, folder)
     assert troubles(folder) == (ROUNDS, [])
     content = (folder / name).read_bytes()
-    held = bytes_held(folder)
     with Line("bytes of a run folder", f"{name}, then verified") as line:
         for what, damaged in damages(content, b"other", random.Random(3), some(20, 1000)):
             (folder / name).write_bytes(damaged)
-            if name == "memory.bin" and all(damaged[i : i + 1] == content[i : i + 1] for i in held):
-                line.survived()  # a record that is free
-            else:
-                line.check(any(name in told for told in troubles(folder)[1]), f"{name}: {what}: not named")
-
-
-def bytes_held(folder: Path) -> list[int]:
-    """Bytes of memory.bin that belong to the checkpoint."""
-    memory = load_tree(folder / "checkpoint/state.safetensors")[0]["memory"]
-    size = int(memory["size"])
-    return [int(record) * size + i for record in memory["slots"][:, 1] for i in range(size)]
+            line.check(any(name in told for told in troubles(folder)[1]), f"{name}: {what}: not named")
 
 
 @pytest.mark.parametrize("name", END)

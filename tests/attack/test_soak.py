@@ -24,7 +24,7 @@ from support.lives import script
 
 ROUNDS = some(200, 10_000)
 TENTH = ROUNDS // 10
-HOMES = ["disk", "device"]
+HOMES = ["ram", "device"]
 ONCE = ("rounds.jsonl", "clients.jsonl")  # what grows with rounds, and what the last round alone writes
 
 if sys.platform != "linux":

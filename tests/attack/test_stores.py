@@ -359,7 +359,7 @@ def test_a_run_folder_with_pipes_devices_and_links(kind: str, place: Path, capsy
                 attack.check(kept and fine, f"{name}, {words[:2]}: {ended}, {kept}, {said.err[-200:]}")
 
 
-@pytest.mark.parametrize("name", [".lock", ".owner.json", "rounds.jsonl", "memory.bin"])
+@pytest.mark.parametrize("name", [".lock", ".owner.json", "rounds.jsonl"])
 def test_nothing_is_written_through_a_link(name: str, place: Path) -> None:
     run = next((place / "store/runs").iterdir())
     put(run / name, "link", place / "victim.json")

@@ -18,7 +18,7 @@ WORDS = (
     "run scaffold --data digits --clients 6 --cohort 3 --checkpoint.every 2 --model logistic --epochs 1"
     " --engine sequential --diagnose features"
 )
-HOMES = ("disk", "device", "ram")
+HOMES = ("device", "ram")
 
 
 def words(home: str, rounds: int = 3) -> list[str]:

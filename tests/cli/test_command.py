@@ -115,7 +115,7 @@ MISTAKES = {
     "precision": (["fedavg", "--precision", "bfloat"], "got 'bfloat'; did you mean 'bfloat16'"),
     "tf32": (["fedavg", "--precision", "tf32"], "--precision must be float32 or bfloat16 without a GPU"),
     "narrow": (["fedavg", "--precision", "bfloat16", "--dtype", "float64"], "--precision must be float32 with"),
-    "memory": (["fedavg", "--memory", "dsik"], "got 'dsik'; did you mean 'disk'"),
+    "memory": (["fedavg", "--memory", "devise"], "got 'devise'; did you mean 'device'"),
 }  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def test_a_study_is_done_once_and_then_there_is_nothing_to_do(
     words = ("compare", "fedavg", "fedla", *SMALL, "--partition.alpha", "0.1,1", "--seeds", "0-1", "--out", "study")
     assert fedskew(*words) == 0
     said = capsys.readouterr()
-    assert "[8/8]" in said.err and "partition.alpha 0.1" in said.out and "±" in said.out
+    assert "[8/8]" in said.err and "partition.alpha 0.1" in said.out and "from fedavg" in said.out
     held = json.loads((tmp_path / "study" / "study.json").read_text())
     assert len(held["runs"]) == 8 and held["command"].startswith("fedskew compare fedavg fedla --clients 5")
     assert fedskew(*words) == 0
@@ -55,6 +55,7 @@ def test_the_folder_of_a_study_is_taken_where_runs_are(capsys: pytest.CaptureFix
     assert all(len(line) <= 100 for line in said.splitlines()) and said.count("(best)") == 2 and " ± " in said
     assert said.startswith("Two: ") and "fedskew compare fedavg fedla" in said
     assert fedskew(*words, "--partition.alpha", ",".join(alphas), "--out", "wide") == 0
+    capsys.readouterr()
     assert fedskew("show", "wide") == 0
     lines = capsys.readouterr().out.splitlines()
     assert fedskew("advise", "--clients", 5, "--from", "study") == 2 and fedskew("plot", "study", "--out", "a.png") == 0
@@ -101,7 +102,7 @@ def test_a_method_that_there_is_not_ends_the_command_wherever_it_stands(
 def test_controls_and_brackets(capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("compare", "fedbal(weighting=uniform, lr=0.05)", "--controls", *SMALL) == 0
     said = capsys.readouterr().out
-    assert "fedbal(weighting=unifor" in said and "control: cross-entropy" in said
+    assert "fedbal(weigh" in said and "control:" in said
 
 
 def test_tuning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_tuning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_what_is_refused_and_what_fails_is_said_and_the_rest_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("compare", "fedavg", "fedavg(cohort=50)", "fedavg(lr=1e30, model=mlp)", *SMALL) == 0
     said = capsys.readouterr()
-    assert "1 refused" in said.out and "1 failed" in said.out and "[3/3]" in said.err
+    assert ": refused: " in said.out and ": failed: " in said.out and "[3/3]" in said.err
     assert fedskew("compare", "fedavg", "fedavg(cohort=50)", *SMALL, "--retry") == 0
 
 
@@ -221,18 +222,18 @@ def test_durations() -> None:
 def test_fitted_numbers_stand_beside_the_raw_ones(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ("compare", "fedavg", "fedla", *SMALL, "--seeds", "0-1")
     assert fedskew(*words, "--fitted", "--out", "study") == 0
-    said = capsys.readouterr().out
-    assert "fitted" in said and "fedla: " in said and "points" in said and "2 seeds: " in said
+    said = " ".join(capsys.readouterr().out.split())
+    assert "fedavg, fitted" in said and "fedla: " in said and "points" in said and "2 seeds: " in said
     assert json.loads((tmp_path / "study" / "study.json").read_text())["command"].endswith("--fitted")
     page = (tmp_path / "study" / "report.html").read_text()
-    assert "fitted, from fedavg" in page and "2 seeds: " in page
+    assert "fedla, fitted" in page and "2 seeds: " in page
     assert fedskew(*words) == 0
     assert "fitted" not in capsys.readouterr().out
     assert fedskew("compare", "fedavg", *SMALL, "--fit-logits", "none", "--fitted") == 0
-    assert "no run has final_fitted_accuracy; --fit-logits tail" in capsys.readouterr().out
+    assert "no run has final_fitted_accuracy; --fit-logits tail" in " ".join(capsys.readouterr().out.split())
     assert fedskew(*words, "--fit-logits", "tail", "--metric", "mean10_macro_f1", "--fitted") == 0
     said = capsys.readouterr().out
-    assert "mean10_macro" in said and "fedavg," in said and "average rank" not in said  # of one setting
+    assert "acro F1" in said and "fedavg," in said and "average rank" not in said  # of one setting
     by_alpha = ("--fit-logits", "tail", "--partition.alpha", "0.1,1")
     assert fedskew("compare", "fedavg", *SMALL, "--seeds", "0-1", *by_alpha, "--fitted") == 0
     ranked = capsys.readouterr().out.rpartition("average rank")[2]

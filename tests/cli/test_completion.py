@@ -80,15 +80,6 @@ def test_values_are_those_that_the_type_lists(line: str, offered: list[str]) -> 
     assert complete(line) == offered
 
 
-def test_run_folders_are_completed(tmp_path: Path) -> None:
-    for name in ("runs/a", "runs/b"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "config.json").write_text("{}")
-    for words in ("run --from", "run --resume", "plot", "advise --from"):
-        assert complete(f"fedskew {words} ", tmp_path) == ["runs/a", "runs/b"]
-    assert complete("fedskew plot runs/b", tmp_path) == ["runs/b"]
-
-
 @pytest.mark.parametrize("line", ["fedskew rnu ", "fedskew run fedprx --da", "fedskew run --from nowhere --server "])
 def test_a_mistake_on_the_line_breaks_no_completion(line: str) -> None:
     complete(line)

@@ -82,7 +82,7 @@ def test_new_rows_with_labels_get_metrics_over_all_of_them(
 
 
 LINES = {
-    "a column": ("patient_id,sex\n1,f", [], "new.csv must have the column 'age'; known: patient_id, sex"),
+    "a column": ("patient_id,sex\n1,f", [], "new.csv must have the column 'age'; it has patient_id, sex"),
     "a category": ("age,sex\n1,f\n2,x", [], "column 'sex' must hold one of its categories, f, m; got 'x' in row 3"),
     "a missing value": ("age,sex\n1,f\nNA,m", [], "column 'age' has missing values; row 3 has 'NA'"),
     "a class": ("age,sex,label\n1,f,ill\n2,m,dead", [], "column 'label' must hold classes of the model, ill, we"),
@@ -103,15 +103,21 @@ def test_rows_that_do_not_fit_the_run_are_one_line(
     assert expected in mistake(capsys, "evaluate", run, "--data", "csv", "--data.path", file, *words)
 
 
-def test_unknown_categories_that_count_as_missing_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "patients.csv").write_text("\n".join(["patient_id,age,sex,label", *ROWS]) + "\n")
+@pytest.mark.parametrize("blank", [True, False])
+def test_unknown_categories_are_noted(blank: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = ["x1,50,,ill", "x2,50,,well"] * 3 if blank else []
+    (tmp_path / "patients.csv").write_text("\n".join(["patient_id,age,sex,label", *ROWS, *unknown]) + "\n")
     words = [*DATA, "--data.path", tmp_path / "patients.csv", "--data.missing", "fill", "--rounds", 1, "--clients", 3]
     assert fedskew("run", "fedavg", *words, "--partition", "iid", "--model", "logistic", "--out", tmp_path / "r") == 0
     file = written(tmp_path, "age,sex\n40,x\n41,\n42,f\n43,y\n44,x\n")
     capsys.readouterr()
     assert fedskew("evaluate", tmp_path / "r", "--data", "csv", "--data.path", file) == 0
-    said = "column 'sex': 3 of 5 rows have categories that the training rows lack ('x', 'y'); they count as missing"
-    assert said in capsys.readouterr().err
+    said = "3 of 5 rows have categories that the training rows lack ('x', 'y'); they count as missing"
+    if not blank:
+        said = (
+            "4 of 5 rows have a value that no training row had (blank, 'x', 'y'); they are scored as if the column said"
+        )
+    assert f"column 'sex': {said}" in capsys.readouterr().err
 
 
 def test_a_run_that_cannot_be_asked_is_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,24 @@ def test_init_for_nodes_with_data_of_their_own_takes_an_example(
     experiment_of(config)
 
 
+@pytest.mark.parametrize("blank", [True, False])
+def test_a_blank_that_the_example_lacks_says_nothing_at_a_node(
+    blank: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ["60,f,ill", "45,m,well", "50,m,ill", "30,f,well", *["70,,ill", "20,,well"] * blank] * 4
+    (tmp_path / "example.csv").write_text("\n".join(["age,sex,class", *rows, "41,x,ill", "42,y,well"]))
+    words = ["--own-data", "--data", "csv", "--data.path", tmp_path / "example.csv", "--data.categories", "sex"]
+    words += ["--data.missing", "fill", "--model", "logistic", "--out", tmp_path / "app"]
+    assert fedskew("flower", "init", "fedavg", *words) == 0
+    out = capsys.readouterr().out
+    assert "another one at a node counts as missing" in out
+    assert blank == ("column 'sex': a blank at a node says nothing" not in out)
+    inputs, _ = inputs_of(tmp_path / "app" / "app", "inputs.json")
+    (x,) = inputs.samples({"age": [50], "sex": [""]}, notes=[])
+    assert x[1:].sum() == blank == x[-1]
+    assert inputs.encoding is not None and inputs.encoding.columns[1].once == ()
+
+
 def test_keys_are_for_the_nodes_of_the_app(tmp_path: Path) -> None:
     from fedskew.flower.app import nodes_of
 
@@ -111,6 +129,7 @@ def test_keys_are_made_once_and_are_for_their_owner(tmp_path: Path, capsys: pyte
     assert fedskew("flower", "keys", "--app", tmp_path, "--nodes", 2, "--host", "server.example.org") == 0
     keys = tmp_path / "keys"
     held = {file.name: file.read_bytes() for file in keys.iterdir()}
+    assert len(held.pop("nodes.lst").splitlines()) == 2  # which grows with the nodes
     assert sorted(held) == ["ca.crt", "node-0", "node-0.pub", "node-1", "node-1.pub", "server.crt", "server.key"]
     for name in ("node-0", "node-1", "server.key"):
         assert stat.S_IMODE((keys / name).stat().st_mode) == 0o600

@@ -138,6 +138,8 @@ def test_the_examples_work_in_the_order_in_which_they_are_read(tmp_path: Path, m
         (tmp_path / "split.npz").unlink(missing_ok=True) if words[1:3] == ["partition", "make"] else None
         if words[1:3] == ["flower", "keys"] and find_spec("cryptography") is None:
             continue  # it comes with the extra
+        if words[1:3] == ["flower", "own"]:
+            continue  # a node that took part in a run made its folder
         assert words[0] == "fedskew" and fedskew(*words[1:]) == 0, line
 
 
@@ -152,7 +154,6 @@ MISTAKES = {
     "nothing to cite": (["cite"], "fedskew cite needs at least one method, ingredient or dataset, or fedskew"),
     "two forms of a page": (["methods", "fedavg", "--json"], "takes one of NAME, --json, --markdown; got NAME and"),
     "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),
-    "style": (["partition", "show", "a.npz", "--style", "circels"], "did you mean 'circles'?"),
     "match": (["partition", "verify", "a.npz", "--match", "label"], "did you mean 'labels'?"),
     "option of a page": (["plot", "x", "--figur", "y"], "'--figur' of fedskew plot; did you mean '--figure'?"),
     "alias and field": (["run", "fedavg", "--server-lr", "-1"], "--server-lr must be positive; got -1.0"),

@@ -12,7 +12,7 @@ from support.old_format import as_format_1
 
 
 def test_verify_says_what_is_whole_and_what_was_altered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["run", "scaffold", *SMALL, "--memory", "disk", "--diagnose", "features"]
+    words = ["run", "scaffold", *SMALL, "--diagnose", "features"]
     assert fedskew(*words, "--out", tmp_path / "a") == 0
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     capsys.readouterr()
@@ -22,7 +22,6 @@ def test_verify_says_what_is_whole_and_what_was_altered(tmp_path: Path, capsys: 
         "env.json": "was altered after the run wrote it",
         "checkpoint/state.safetensors": "is damaged",
         "features/round-000002.safetensors": "written in round 2, was altered",
-        "memory.bin": "keeps was altered",
         "rounds.jsonl": "round 1 was altered",
     }
     for name, told in changes.items():

@@ -97,16 +97,6 @@ def letters(files: Path) -> None:
     made.to_parquet(str(files / "letters/train-00000-of-00001.parquet"))
 
 
-def leaf(files: Path) -> None:
-    import json
-
-    for split in ("train", "test"):
-        data = {k: {"x": (GEN.integers(0, 256, (4, 784)) / 255).tolist(), "y": [0, 1, 36, 61]} for k in ("f1", "f2")}
-        file = files / f"leaf/femnist/{split}/part.json"
-        file.parent.mkdir(parents=True)
-        file.write_text(json.dumps({"users": ["f1", "f2"], "num_samples": [4, 4], "user_data": data}))
-
-
 def keel(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package, with small tables and FARS's published counts set to theirs."""
     from fedskew.data.sources import keel as source
@@ -149,7 +139,7 @@ CLIENTS: dict[str, tuple[int, ...]] = {  # way -> clients of the federation that
     "Data larger than the memory": (3,),
     "Folders of images": (2,),
     "Hugging Face datasets": (4,),
-    "LEAF: FEMNIST and Shakespeare": (2, 2),
+    "Shakespeare": (2,),
     "Long-tailed tables: FARS and KEEL": (2, 10),
     "Published tables with natural clients": (4, 15),
 }
@@ -157,7 +147,6 @@ NEEDS: dict[str, Any] = {
     "A parquet file": parquet,
     "Folders of images": images,
     "Hugging Face datasets": letters,
-    "LEAF: FEMNIST and Shakespeare": leaf,
 }
 PATCHED: dict[str, Any] = {
     "Long-tailed tables: FARS and KEEL": keel,

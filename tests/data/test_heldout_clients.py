@@ -18,6 +18,7 @@ from fedskew.data import save_partition
 from fedskew.engines import LocalEngine
 from fedskew.errors import TrainingError
 from fedskew.methods import METHODS
+from fedskew.studies.clients import by_client
 from support.command import fedskew, refused
 from support.federations import small_digits
 from support.runs import go, rows_of, same
@@ -72,6 +73,27 @@ def test_they_never_train_and_are_evaluated(name: str) -> None:
     rows = np.sort(fed.unseen.partition.rows)
     right = result.predict(fed.dataset.x[rows]) == fed.dataset.y[rows]
     assert last["heldout_accuracy"] == pytest.approx(float(right.double().mean()), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "ditto", "perfedavg"])
+def test_each_has_a_row_after_those_that_train(name: str, tmp_path: Path) -> None:
+    fed, options = parted(local_test=0.25), {"rounds": 2, "cohort": 4, "clients_every": 1}
+    done = go(fed, METHODS[name](), **options, out=tmp_path / "run")
+    bare = go(replace(fed, unseen=None, heldout_clients=None), METHODS[name](), **options)
+    assert fed.unseen is not None and fs.read_clients(tmp_path / "run") == done.client_rows
+    assert [row for row in done.client_rows if "heldout" not in row] == bare.client_rows
+    last = [row for row in done.client_rows if row["round"] == 2]
+    assert [row.get("heldout", False) for row in last] == sorted("heldout" in row for row in last)
+    theirs = [row for row in last if "heldout" in row]
+    assert [row["rows"] for row in theirs] == [n for k in range(8) if (n := len(fed.unseen.local_test_rows(k)))]
+    for metric in ("accuracy", "loss"):
+        whole = sum(row[metric] * row["rows"] for row in theirs) / sum(row["rows"] for row in theirs)
+        assert whole == pytest.approx(done.summary[f"final_heldout_served_{metric}"], rel=1e-9)
+    found = by_client([(name, "all", done.client_rows)])
+    assert {one.client for one in found if one.client.endswith(" (held out)")} == {
+        f"{row['name']} (held out)" for row in theirs
+    }
+    assert all(one.low < one.accuracy < one.high for one in found if 0 < one.accuracy < 1)
 
 
 def test_it_trains_as_a_federation_in_which_they_have_no_rows() -> None:

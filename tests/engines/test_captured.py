@@ -154,7 +154,7 @@ class TestOnAGpu:
         full = go(skewed(), tiny("fedavg"), **options)
         assert 0 < gap({n: p.cpu() for n, p in low.params.items()}, full.params) < 0.1
 
-    @pytest.mark.parametrize("memory", ["device", "ram", "disk"])
+    @pytest.mark.parametrize("memory", ["device", "ram"])
     def test_a_run_goes_on(self, memory: str, tmp_path: Path) -> None:
         options = {**EXACT, "device": "cuda", "memory": memory}
         whole = go(skewed(), tiny("scaffold"), **options)

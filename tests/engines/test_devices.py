@@ -91,7 +91,7 @@ def test_networks_give_the_same_there(net: str, engine: str, device: Device) -> 
 
 
 @pytest.mark.parametrize("name", ["scaffold", pytest.param("pfedme", marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("memory", ["device", "ram", "disk"])
+@pytest.mark.parametrize("memory", ["device", "ram"])
 def test_memories_and_checkpoints_there(memory: str, name: str, device: Device, tmp_path: Path) -> None:
     options: dict[str, Any] = {"memory": memory, "engine": "batched", "device": NAME, "model": "mlp", "cohort": 4}
     options["rounds"] = 4

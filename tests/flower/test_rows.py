@@ -17,7 +17,7 @@ from fedskew.data.encoding import Column, Encoding
 from fedskew.data.inputs import Inputs
 from fedskew.errors import ConfigError, DataError, FedskewError
 from fedskew.flower.options import NodeOptions, experiment_of, node_options, server_options
-from fedskew.flower.rows import inputs_of, of_node, server_data, written
+from fedskew.flower.rows import inputs_of, of_node, raw_of, server_data, written
 
 TABLE = Inputs(
     (3,), False, (), (), Encoding((Column("age", mean=50.0, std=10.0), Column("sex", values=("f", "m")))),
@@ -28,7 +28,8 @@ PICTURES = Inputs((1, 4, 4), True, (0.5,), (0.5,), None, ("cat", "dog"))
 
 
 def rows(inputs: Inputs, data: Any, **options: Any) -> Any:
-    return of_node(inputs, NodeOptions(client=0, data=str(data), **options))
+    given = NodeOptions(client=0, data=str(data), **options)
+    return of_node(inputs, raw_of(inputs, given), given)
 
 
 def test_a_csv_file_is_encoded_as_the_app_says(tmp_path: Path) -> None:
@@ -137,6 +138,57 @@ def test_rows_are_kept_for_the_nodes_own_test(tmp_path: Path) -> None:
     assert torch.equal(fed.dataset.x[15:], found.x_test)
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet", "function"])
+def test_no_patient_is_on_both_sides_of_a_nodes_own_test(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, n = np.random.default_rng(0), 60
+    patient, age, sex = draw.integers(0, 20, n), np.arange(n) + 0.5, draw.choice(["f", "m"], n)
+    label = draw.choice(["ill", "well"], n)
+    columns = {"patient": patient, "age": age, "sex": sex, "class": label}
+    data = str(tmp_path / f"mine.{kind}")
+    if kind == "csv":
+        cells = zip(*columns.values(), strict=True)
+        Path(data).write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in cells)]))
+    elif kind == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pa.table(columns), data)
+    else:
+        monkeypatch.syspath_prepend(tmp_path)
+        np.savez(tmp_path / "mine.npz", **columns)
+        (tmp_path / "patients_of_a_node.py").write_text(
+            f"import numpy as np\ndef rows():\n    d = dict(np.load({str(tmp_path / 'mine.npz')!r}))\n"
+            "    return d, d.pop('class')\n"
+        )
+        data = "patients_of_a_node:rows"
+    given = NodeOptions(client=0, data=data, local_test=0.25, y_column="class" if kind != "function" else "")
+    raw = raw_of(TABLE, given, "patient")
+    found, held = of_node(TABLE, raw, given), raw.held(0.25)
+    assert not set(patient[held]) & set(patient[~held]) and 12 <= held.sum() <= 18 == n * 0.3
+    assert torch.equal(found.x_test[:, 0], torch.tensor((age[held] - 50) / 10, dtype=torch.float32))
+    assert found.x.shape[1] == 3, "the patient is no feature"
+    parted = of_node(TABLE, raw_of(TABLE, given), given)
+    assert len(parted.y_test) == 15 and np.array_equal(raw.held(0.25), held)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("sex,age,class\nm,60,well\nf,45,ill\n", "must have the column 'patient' of split_by"),
+        ("sex,age,class,patient\nm,60,well,1\nf,45,ill,\n", "column 'patient' must have a value in every row"),
+        ("sex,age,class,patient\n" + "m,60,well,1\nf,45,ill,1\n" * 4, "values of split_by that a test of 2 rows"),
+    ],
+)
+def test_patients_that_cannot_be_kept_apart_are_an_error(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(text)
+    given = NodeOptions(client=0, data=str(tmp_path / "mine.csv"), local_test=0.2)
+    with pytest.raises(DataError, match=told):
+        of_node(TABLE, raw_of(TABLE, given, "patient"), given)
+    np.savez(tmp_path / "mine.npz", x=np.ones((3, 2)), y=np.array(["a", "b", "c"]))
+    with pytest.raises(DataError, match="must have the column 'patient' of split_by"):
+        raw_of(NUMBERS, NodeOptions(client=0, data=str(tmp_path / "mine.npz")), "patient")
+
+
 def test_what_an_app_says_of_its_inputs_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "inputs.json").write_text(written(TABLE, ("flip",)))
     assert inputs_of(tmp_path, "inputs.json") == (TABLE, ("flip",))
@@ -239,6 +291,24 @@ def test_nodes_with_files_train_and_measure_on_rows_of_their_own(tmp_path: Path)
     row = served(tmp_path, more, nodes=nodes, app=app).rounds[-1]
     assert sum(row["support"]) == 3
     assert row["local_accuracy"] == last["accuracy"]
+
+
+@pytest.mark.flower
+def test_an_apps_option_split_by_reaches_its_nodes(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    from fedskew.flower import serve
+
+    lines = [f"{'mf'[i % 2]},{i},{('ill', 'well')[i % 2]},{i // 2}" for i in range(40)]
+    (tmp_path / "mine.csv").write_text("\n".join(["sex,age,class,patient", *lines]))
+    (tmp_path / "inputs.json").write_text(written(TABLE, ()))
+    content = {"method": "fedavg", "clients": 2, "model": "logistic", "flower.own-data": True, "data": "csv"}
+    own = {"client": 0, "data": str(tmp_path / "mine.csv"), "local-test": 0.2, "state": str(tmp_path / "state")}
+    ages = []
+    for more in ({}, {"data.split_by": "patient"}):
+        node = serve._node(json.dumps([content | more, own, str(tmp_path), None]), serve.experiment_of)
+        ages.append([round(float(x) * 10 + 50) for x in node.rows.x_test[:, 0]])  # type: ignore[union-attr]
+    assert all(any(age // 2 == other // 2 for other in ages[1] if other != age) for age in ages[1]) and ages[1]
+    assert not all(any(age // 2 == other // 2 for other in ages[0] if other != age) for age in ages[0])
 
 
 @pytest.mark.flower

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.method.selectors import Random, TrainAll, draw_clients
+from fedskew.method.selectors import Random, draw_clients
 from fedskew.methods.climb import Dual
 from fedskew.methods.clusteredsampling import Clustered
 from support.federations import blobs
@@ -57,11 +57,3 @@ def test_clustered_sampling_draws_by_size_on_average(clusters: Any) -> None:
     assert count.tolist() == pytest.approx((2 * sizes / 12).tolist(), abs=0.05) and count[2] == 0
     assert all(bool((d.diff() >= 0).all()) for d in drawn)
     assert all((d == 0).sum() == 1 for d in drawn) == (clusters == "size")
-
-
-def test_all_clients_with_rows_train_and_those_of_random_are_averaged() -> None:
-    state, key = {"sizes": torch.tensor([1, 0, 1, 1, 0, 1])}, rng.key(3, "clients")
-    drawn = TrainAll().select(state, 2, key)
-    assert drawn.chains.tolist() == [[0], [2], [3], [5]]
-    assert drawn.averaged is not None and int(drawn.averaged.sum()) == 2
-    assert torch.equal(drawn.chains[drawn.averaged], Random().select(state, 2, key).chains)

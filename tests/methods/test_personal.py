@@ -138,7 +138,7 @@ def test_local_only_is_training_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["fedper", "fedbn", "fedrep", "fedrod", "ditto", "apfl"])
-@pytest.mark.parametrize("memory", ["device", "disk"])
+@pytest.mark.parametrize("memory", ["device", "ram"])
 def test_a_resumed_run_has_the_same_bytes(name: str, memory: str, tmp_path: Path) -> None:
     def run(out: str, **options: Any) -> fs.Result:
         settings = {"model": norm_net(), "memory": memory, "personal_every": 1, "checkpoint_every": 2}

@@ -18,9 +18,7 @@ from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots import curves as plots
 from fedskew.plots.groups import title_of
-from fedskew.records import folder as records
 from fedskew.records.summary import summarise
-from support.pictures import printed
 
 pytest.importorskip("matplotlib")
 
@@ -49,11 +47,6 @@ def written(folder: Path, accuracies: list[float | None], **changed: Any) -> Pat
 
 def method(name: str, **weighting: Any) -> dict[str, Any]:
     return {"name": name, "parts": [{"name": "cross_entropy"}], "weighting": {"name": "size", **weighting}}
-
-
-def cells(folders: list[Path]) -> dict[str, list[str]]:
-    """The table, by column."""
-    return {str(c.header).replace("\n", " "): list(map(str, c.cells)) for c in plots.table(folders).columns}
 
 
 def size(picture: Path) -> tuple[int, int]:
@@ -107,8 +100,9 @@ def test_a_scenario_that_differs_is_in_every_label_and_not_in_the_title(tmp_path
     a = written(tmp_path / "a", [0.5], partition={"name": "iid"})
     b = written(tmp_path / "b", [0.5], method=method("mine"))
     assert labels(a, b) == ["fedavg (iid)", "mine (dirichlet)"]
-    assert str(plots.table([a, b]).title) == "digits, 20 clients, cohort 5, mlp (hidden 32)"
-    assert str(plots.table([a]).title) == "digits, iid, 20 clients, cohort 5, mlp (hidden 32)"
+    runs = [recorded.read_run(folder) for folder in (a, b)]
+    assert title_of(runs) == "digits, 20 clients, cohort 5, mlp (hidden 32)"
+    assert title_of(runs[:1]) == "digits, iid, 20 clients, cohort 5, mlp (hidden 32)"
 
 
 def test_long_differences_give_way_to_the_folder(tmp_path: Path) -> None:
@@ -124,63 +118,18 @@ def test_a_folder_whose_configuration_is_bare_goes_by_its_name(tmp_path: Path) -
         (tmp_path / place / "config.json").write_text('{"engine_used": "sequential"}')
     folders = find_runs([tmp_path])
     assert labels(*folders) == ["other", "x/run", "y/run"]
-    assert str(plots.table(folders).title) == "3 runs"
+    assert title_of([recorded.read_run(folder) for folder in folders]) == "3 runs"
 
 
-# The table
-
-
-def test_the_table_holds_the_record_and_the_best_run_comes_first(tmp_path: Path) -> None:
-    a = written(tmp_path / "a", [0.2, 0.4], method=method("weak"))
-    b = written(tmp_path / "b", [0.5, None, 0.7], method=method("strong"))
-    found = cells([a, b])
-    assert found["method"] == ["strong", "weak"] and found["rounds"] == ["3", "2/3"]
-    assert found["final acc."] == ["0.7000", "0.4000"] and found["mean of 10"] == ["0.6000", "0.3000"]
-    assert found["macro F1"] == ["0.3500", "0.2000"] and found["G- mean"] == ["–", "–"]
-    assert found["worst recall"] == ["0.7000\nclass 0", "0.4000\nclass 0"]
-    assert found["MB up"] == ["6.0", "4.0"] and found["MB down"] == ["9.0", "6.0"] and found["s"] == ["1.5", "1.0"]
-
-
-def test_a_run_without_evaluation_is_last_and_the_table_fits_a_terminal(tmp_path: Path) -> None:
-    a = written(tmp_path / "a", [None], method=method("young"))
-    b = written(tmp_path / "b", [0.0], method=method("x" * 40), seed=1)
-    assert cells([a, b])["final acc."] == ["0.0000", "–"]
-    assert max(map(len, printed(plots.table([a, b])).splitlines())) <= 80
-
-
-def test_no_number_of_the_table_is_cut_at_80_columns(tmp_path: Path) -> None:
-    for name, own in (("a", False), ("b", True)):
-        run = written(tmp_path / name, [0.5] * 3, method=method("method_with_a_long_name"))
-        rows = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-        for row in rows:
-            row |= {"wall_s": 812.3, "upload_bytes": 4_321_000_000, "g_mean": 0.1234}
-            row |= {"personal_accuracy": 0.5678} if own else {}
-        (run / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        said = printed(plots.table([run]))
-        assert all(text in said for text in ("2,437", "12,963", "0.1234", *(["0.5678"] if own else []))), said
-        assert max(map(len, said.splitlines())) <= 80
-
-
-def test_seeds_share_a_line_with_their_mean_and_deviation(tmp_path: Path) -> None:
-    folders = [written(tmp_path / f"s{s}", [0.5 + s / 10], seed=s) for s in range(3)]
-    folders.append(written(tmp_path / "b", [0.9], method=method("b")))
-    found = cells(folders)
-    assert found["method"] == ["b", "fedavg, 3 seeds"]
-    assert found["final acc."] == ["0.9000", "0.6000\n±0.100"] and found["worst recall"][1] == "0.6000\n±0.100\nclass 0"
-    assert found["rounds"] == ["1/3", "1/3"] and found["MB up"] == ["2.0", "2.0"]
-
-
-def test_models_of_the_clients_own_have_a_column_and_a_panel_where_recorded(tmp_path: Path, outside: Any) -> None:
+def test_models_of_the_clients_own_have_a_panel_where_recorded(tmp_path: Path, outside: Any) -> None:
     plain = written(tmp_path / "a", [0.2, 0.4])
-    assert "own models" not in cells([plain]) and len(drawn([plain]).axes) == 5
+    assert len(drawn([plain]).axes) == 5
     own = written(tmp_path / "b", [0.3, 0.5, 0.6], method=method("b"))
     rows = [json.loads(line) for line in (own / "rounds.jsonl").read_text().splitlines()]
     for row, value in zip(rows, (None, 0.7, 0.8), strict=True):
         row |= {} if value is None else {"personal_accuracy": value}
     (own / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (own / "summary.json").write_text(json.dumps(summarise(rows)))
-    found = cells([plain, own])
-    assert dict(zip(found["method"], found["own models"], strict=True)) == {"fedavg": "–", "b": "0.8000"}
     personal = drawn([plain, own]).axes[3]
     assert [line.get_xydata().tolist() for line in personal.lines] == [[[2, 0.7], [3, 0.8]]]
     assert "own models" in personal.get_title() and not outside(drawn([plain, own]))
@@ -274,7 +223,6 @@ def test_without_matplotlib_one_line_says_how_to_get_it(tmp_path: Path, monkeypa
     run = written(tmp_path / "run", [0.5])
     with pytest.raises(ConfigError, match=r"pip install 'fedskew\[plot\]'"):
         plots.comparison([run], tmp_path / "x.png")
-    assert cells([run])["rounds"] == ["1/3"]  # the table needs none
 
 
 def test_pyplot_is_never_imported_and_no_setting_is_left_behind(tmp_path: Path) -> None:
@@ -301,10 +249,6 @@ def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
         config.Experiment(method_named(name), seed=seed, **made).run(tmp_path / f"{name}{seed}")
     folders = find_runs([tmp_path])
     assert sorted(labels(*folders)) == ["fedavg, 2 seeds", "scaffold"]
-    summary = records.read(tmp_path / "scaffold0")[2]
-    found = cells(folders)
-    line = found["method"].index("scaffold")
-    assert found["final acc."][line] == f"{summary['final_accuracy']:.4f}"
     assert plots.comparison(folders, tmp_path / "x.png").stat().st_size > 10_000
 
 

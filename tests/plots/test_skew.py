@@ -18,25 +18,16 @@ from support.scripts import script
 MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
 
 
-@pytest.mark.parametrize("style", ["auto", "circles", "colours"])
-def test_pictures_are_written_and_equal_counts_give_equal_files(tmp_path: Path, style) -> None:
+def test_pictures_are_written_and_equal_counts_give_equal_files(tmp_path: Path) -> None:
     for place in ("a", "b"):
-        heatmap(MATRIX, tmp_path / place / "heat.png", style=style, class_names=["x", "y", "z"])
+        heatmap(MATRIX, tmp_path / place / "heat.png", class_names=["x", "y", "z"])
         histograms(torch.from_numpy(MATRIX), tmp_path / place / "sizes.svg")
-        pairs(MATRIX, tmp_path / place / "pairs", measure="hellinger")
+        pairs(MATRIX, tmp_path / place / "pairs")
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["heat.png", "pairs.png", "sizes.svg"]
     assert all(p.read_bytes() == (tmp_path / "b" / p.name).read_bytes() for p in (tmp_path / "a").iterdir())
     assert size_of(tmp_path / "a/heat.png")[0] == 1600
     svg = (tmp_path / "a/sizes.svg").read_text()
     assert "<svg" in svg
-
-
-def test_circles_and_colours_differ(tmp_path: Path) -> None:
-    made = {s: heatmap(MATRIX, tmp_path / f"{s}.png", style=s).read_bytes() for s in ("auto", "circles", "colours")}
-    assert made["auto"] == made["circles"] != made["colours"]
-    wide = np.tile(MATRIX[:3], (20, 1))
-    auto = heatmap(wide, tmp_path / "wide.png").read_bytes()
-    assert auto == heatmap(wide, tmp_path / "also.png", style="colours").read_bytes()
 
 
 def test_a_hundred_thousand_clients_are_drawn_in_blocks(tmp_path: Path) -> None:
@@ -49,14 +40,12 @@ def test_a_hundred_thousand_clients_are_drawn_in_blocks(tmp_path: Path) -> None:
 def test_what_a_picture_refuses(tmp_path: Path) -> None:
     for attempt, error, message in (
         (lambda: heatmap(MATRIX, tmp_path / "a.gif"), ConfigError, "out must end in .png, .svg or .pdf"),
-        (lambda: heatmap(MATRIX, tmp_path / "a.png", style="dots"), ConfigError, "style must be auto, circles"),
         (
             lambda: heatmap(MATRIX, tmp_path / "a.png", class_names=["x"]),
             ConfigError,
             "name each of the 3 classes; got 1",
         ),
         (lambda: heatmap(MATRIX * 0, tmp_path / "a.png"), DataError, "not all 0"),
-        (lambda: pairs(MATRIX, tmp_path / "a.png", measure="kl"), ConfigError, "unknown measure 'kl'"),
     ):
         with pytest.raises(error, match=message):
             attempt()
@@ -69,19 +58,14 @@ def test_the_heat_map_shows_the_counts_and_clips_nothing(clients: int, tmp_path:
     counts[0] = (0, 0, 0, 3)
     counts[-1] = 0 if clients > 1 else counts[0]
     names = ("a", "b", "a longer name", "d")
-    figure = skewplots._federation(counts.astype(float), clients <= 30, "a title", names)
+    figure = skewplots._federation(counts.astype(float), "a title", names)
     figure.canvas.draw()
     assert not outside(figure)
     main, above, beside, *_ = figure.axes
     assert [t.get_text() for t in main.get_yticklabels()] == list(names)
     assert [bar.get_height() for bar in above.patches] == counts.sum(1).tolist()
     assert [bar.get_width() for bar in beside.patches] == counts.sum(0).tolist()
-    if clients > 30:
-        assert np.array_equal(main.images[0].get_array().filled(0), counts.T)
-    else:
-        assert {tuple(p) for p in main.collections[0].get_offsets().astype(int).tolist()} == set(
-            zip(*map(np.ndarray.tolist, np.nonzero(counts)), strict=True)
-        )
+    assert np.array_equal(main.images[0].get_array().filled(0), counts.T)
     assert size_of(heatmap(torch.from_numpy(counts), tmp_path / "h.png", class_names=names))[0] == 1600
 
 

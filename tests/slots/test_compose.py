@@ -46,7 +46,6 @@ RULES = {  # what a refusal says: at most fifteen, each declared in notes/decisi
     "at least 1 row a class": "the ratio loss without rows at the server",
     "at most one classification loss": "two classification losses",
     "more than 4096 features": "BalanceFL's covariance of a wide head",
-    "go with parts that act at the clients alone": "training all with a step across the averaged",
     "be at least the cohort": "fewer candidates than the cohort",
     "not keep parameters on clients beside": "private parameters where every parameter must be averaged",
     "not take a client twice in a round beside": "draws with replacement where a client must count once",
@@ -80,8 +79,9 @@ def composition(number: int, seed: int) -> Method:
     if halves or slots["server"].name in ("dynamic_correction", "corrected_mean"):  # the halves of one method
         chosen = [n for n in chosen if n not in halves] + (halves or ["dynamic_regulariser"])[:1]
         slots["server"] = ingredient("server", "dynamic_correction")
-    alone = slots["selector"].chained or slots["selector"].name == "train_all"
-    if alone and slots["local"].stateful:  # a step with memory has a half at the server, which these refuse
+    if (
+        slots["selector"].chained and slots["local"].stateful
+    ):  # a step with memory has a half at the server, which these refuse
         slots["local"] = ingredient("local", "sgd")
     if slots["local"].name == "adamw":  # whose step has the length of the rate, whatever the gradient
         slots["pace"] = replace(slots["pace"], lr=0.003)
@@ -163,7 +163,6 @@ def test_every_rule_refuses_what_it_names() -> None:
         ),
         "at least 1 row a class": m.fedrl,
         "at most one classification loss": lambda: fs.Method("two", (fs.parts.CrossEntropy(), fs.parts.Focal())),
-        "go with parts that act at the clients alone": lambda: m.scaffold().with_(selector=fs.selectors.TrainAll()),
         "be at least the cohort": lambda: m.powerofchoice(2),
         "not keep parameters on clients beside": lambda: m.fedcm().with_(parts=(*m.fedcm().parts, fs.parts.Private())),
         "not take a client twice in a round beside": lambda: m.scaffold().with_(selector=fs.selectors.Clustered()),

@@ -88,7 +88,7 @@ def test_own_models_that_were_kept_give_the_rows_of_the_run(ran: Path, capsys: C
     assert (alone["accuracy"], alone["rows"]) == (measured[0]["accuracy"], measured[0]["rows"])
     assert "own models: 0, 1, 2, 3" in said(capsys, "show", ran)
     table = " ".join(said(capsys, "evaluate", ran, "--by", "client").split())
-    assert re.search(rf"ECE {name}, \d+ ditto", table) and "dealt" not in table
+    assert re.search(rf"ECE {name} ditto \d+ ", table) and "dealt" not in table
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_what_a_run_lacks_is_one_line(
 def test_compare_shows_clients_where_they_are_asked_for(tmp_path: Path, capsys: Capture) -> None:
     words = ("compare", "fedavg", "localonly", *RUN, "--seeds", "0-1", "--store", tmp_path, "--processes", "1")
     assert "sampling" not in said(capsys, *words)
-    told = said(capsys, *words, "--by", "client")
-    assert told.count("\n  localonly ") == 4 and "sampling, 95 %" in told and "dealt to clients by class" in told
+    told = " ".join(said(capsys, *words, "--by", "client").split())
+    assert len(re.findall(r"\d localonly \d", told)) == 4 and "sampling, 95 %" in told and "dealt to clients" in told
 
 
 @pytest.mark.skipif("FEDSKEW_DATA" not in os.environ, reason="Heart Disease is not at hand")
@@ -123,8 +123,8 @@ def test_hospitals_are_shown_unasked_with_their_own_patients(tmp_path: Path, cap
     fed = fs.federate("heart_disease", "natural")
     _, owners = fed.rows_on("test")
     for k, name in enumerate(fed.client_names):
-        assert f"{name}, {(owners == k).sum()}" in told
-    assert not fed.dealt and "dealt" not in told and told.count("\n  fedper ") == 4
+        assert re.search(rf"{name} +fedper +{(owners == k).sum()} ", told)
+    assert not fed.dealt and "dealt" not in told
 
 
 def test_names_of_clients_are_text_in_tables_and_pictures(tmp_path: Path) -> None:

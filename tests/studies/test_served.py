@@ -95,8 +95,7 @@ def test_local_training_is_judged_by_its_own_models(tmp_path: Path, capsys: pyte
     metric, told = _judged(tmp_path, *map(str, data), "--seeds", "0-1")
     out = " ".join(capsys.readouterr().out.split())
     assert metric == "mean10_served_accuracy" and "localonly has the highest mean" in told
-    assert "accuracy of what each client would use (own model where the method has one), the mean over" in out
-    assert "± is the standard deviation over the seeds" in out
+    assert "ccuracy of what each client would use (own model where the method has one), the mean over" in out
 
 
 def test_controls_by_name_and_equal_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +109,7 @@ def test_controls_by_name_and_equal_work(tmp_path: Path, capsys: pytest.CaptureF
     assert fedskew("compare", "fedavg", "fedrep", "--equal-work", *data) == 0
     assert "work a round" not in capsys.readouterr().out, "all make as many steps"
     assert fedskew("compare", "fedavg", "fedrep", *data) == 0
-    assert "×5.50" in capsys.readouterr().out
+    assert "fedrep ×5.50" in " ".join(capsys.readouterr().out.split())
     assert fedskew("compare", "fedavg", "--equal-work", "--epochs", 1, *data) == 2
     assert fedskew("compare", "fedavg", "--controls", "local,centre", *data) == 2
     assert "unknown control 'centre'" in capsys.readouterr().err

@@ -281,6 +281,15 @@ def test_half_a_run_is_resumed(tmp_path: Path) -> None:
     assert outcome.state == "finished" and outcome.resumed and study.missing() == []
 
 
+def test_trials_are_planned_once_in_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_from(["fedavg"], SMALL, tuning=tuning_of("lr=log:0.05..0.2", 2, beyond=1))
+    study, planned, counts = Study(spec, tmp_path), Study.trials, list[int]()
+    monkeypatch.setattr(Study, "trials", lambda self: counts.append(1) or planned(self))
+    monkeypatch.setattr("fedskew.studies.study.schedule", lambda jobs, *rest: [work(job) for job in jobs])
+    study.run()
+    assert study.missing() == [] and len(counts) == 3  # two trials, one beyond the edge, and what is compared
+
+
 def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
     Store(tmp_path / "s")
     (tmp_path / "s" / "store.json").write_text('{"layout": 9, "address": 1}')

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.errors import ConfigError, RecordError
-from fedskew.records.summary import summarise
 from fedskew.studies.store import thinned
-from fedskew.studies.targets import Reached, final_value, over_seeds, reach, reach_all
+from fedskew.studies.targets import Reached, reach, reach_all
 
 
 def rows(*accuracies: float | None) -> list[dict[str, Any]]:
@@ -25,25 +24,15 @@ def rows(*accuracies: float | None) -> list[dict[str, Any]]:
     ]
 
 
-def spent(rounds: int, reached: bool = True, kept: bool = True) -> Reached:
-    return Reached(0.8, reached, rounds, 10.0 * rounds, 100.0 * rounds, 0.5 * rounds, kept and reached)
-
-
 def test_costs_are_sums_up_to_the_first_evaluation_that_reaches_it() -> None:
     found = reach(rows(0.1, 0.5, 0.6, 0.7), 0.6)
-    assert found == Reached(0.6, True, 3, 66e6, 300, 1.5, kept=True, unseen=0)
+    assert found == Reached(0.6, True, 3, 66e6, 300, 1.5)
 
 
 def test_a_target_that_is_not_reached_has_no_cost() -> None:
     found = reach(rows(0.1, 0.5), 0.6)
     assert (found.reached, found.rounds, found.bytes) == (False, 2, 33e6)
     assert not reach([], 0.5).reached and not reach(rows(None, None), 0.1).reached
-
-
-def test_rounds_that_were_not_evaluated_make_it_late() -> None:
-    found = reach(rows(0.1, None, None, 0.7, None), 0.6)
-    assert (found.rounds, found.unseen) == (4, 2)
-    assert reach(rows(None, 0.7), 0.6).unseen == 1
 
 
 def test_an_archive_that_holds_some_rounds_has_their_numbers_and_all_costs() -> None:
@@ -53,70 +42,14 @@ def test_an_archive_that_holds_some_rounds_has_their_numbers_and_all_costs() -> 
     for target in (0.6, 0.75, 0.9):
         one, other = reach(whole, target), reach(kept, target)
         assert (one.rounds, one.bytes, one.samples) == (other.rounds, other.bytes, other.samples)
-    assert reach(kept, 0.6).unseen == 1
     with pytest.raises(RecordError, match="round must count"):
         reach(kept[1:], 0.6)
-
-
-def test_the_last_rounds_of_an_archive_are_rounds_and_not_rows() -> None:
-    """Ten rows of a thinned run stand for many more rounds: their mean is no final value."""
-    run = rows(*(i / 100 for i in range(1, 101)))
-    kept = thinned(run, 20)
-    assert len(kept) == 20 and final_value(kept) == pytest.approx((0.95 + 1.0) / 2)
-
-
-def test_a_curve_that_falls_again_is_told() -> None:
-    found = reach(rows(0.1, 0.7, 0.3, 0.7), 0.6)
-    assert not found.kept and found.rounds == 2
-
-
-def test_the_final_value_is_that_of_the_summary() -> None:
-    run = rows(*(None if i % 3 else i / 40 for i in range(1, 31)))
-    assert final_value(run) == pytest.approx(summarise(run)["mean10_accuracy"])
-    assert final_value(rows(None)) is final_value([]) is None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1), st.floats(0, 1))
 def test_a_higher_target_is_not_reached_earlier(accuracies: list[float], a: float, b: float) -> None:
     low, high = (reach(rows(*accuracies), target) for target in sorted((a, b)))
     assert low.reached >= high.reached and low.rounds <= high.rounds and low.bytes <= high.bytes
-
-
-# Over seeds
-
-
-def test_runs_that_did_not_reach_it_count_in_the_median() -> None:
-    found = over_seeds([spent(10), spent(20), spent(30), spent(50, reached=False), spent(50, reached=False)])
-    assert (found.runs, found.reached, found.target) == (5, 3, 0.8)
-    assert (found.rounds.median, found.rounds.least, found.rounds.most) == (30, 10, 30)
-    assert (found.bytes.median, found.samples.median, found.seconds.median) == (300, 3000, 15)
-
-
-def test_a_median_that_censored_runs_leave_open_is_open() -> None:
-    found = over_seeds([spent(10), spent(80), spent(50, reached=False)])
-    assert (found.rounds.median, found.rounds.at_least) == (None, 50), "it lies between 50 and 80"
-    found = over_seeds([spent(10), spent(50, reached=False), spent(50, reached=False)])
-    assert found.rounds.median is None and found.rounds.most == 10
-
-
-def test_no_run_reached_it() -> None:
-    found = over_seeds([spent(50, reached=False)] * 3)
-    assert (found.rounds.median, found.rounds.least, found.rounds.most) == (None, None, None)
-
-
-def test_runs_that_fell_again_are_counted() -> None:
-    found = over_seeds([spent(10), spent(20, kept=False)])
-    assert (found.reached, found.kept, found.rounds.median) == (2, 1, 15)
-
-
-def test_runs_with_targets_of_their_own_have_no_common_one() -> None:
-    found = over_seeds([reach(rows(0.5), 0.4), reach(rows(0.5), 0.3)])
-    assert found.target is None
-
-
-def test_the_order_of_runs_does_not_matter() -> None:
-    runs = [spent(10), spent(80), spent(50, reached=False), spent(90)]
-    assert over_seeds(runs) == over_seeds(runs[::-1])
 
 
 def test_a_mistake_is_one_line() -> None:
@@ -142,7 +75,6 @@ def test_a_mistake_is_one_line() -> None:
     [
         (lambda: reach(rows(0.1), math.nan), "target must be a finite number; got nan"),
         (lambda: reach(rows(0.1), "80 %"), "target must be a finite number; got '80 %'"),
-        (lambda: over_seeds([]), "found must hold at least one run"),
     ],
 )
 def test_a_wrong_argument_is_one_line(call: Any, said: str) -> None:

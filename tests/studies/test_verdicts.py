@@ -1,18 +1,16 @@
-"""Claims: what their texts name is read from runs, and their word is computed. The order of a table, and its check."""
+"""Claims: what their texts name is read from runs, and their word is computed."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
-from fedskew.papers.order import tables
 from fedskew.papers.printed import printed
 from fedskew.papers.rows import Row, rows_of
 from fedskew.papers.runs import Runs
@@ -120,21 +118,6 @@ def test_every_claim_names_what_there_is_and_types_no_number_of_ours() -> None:
         "2.13",
         "4 of",
     }
-
-
-def test_the_check_tells_a_rule_that_knows_the_method_from_one_that_does_not() -> None:
-    """Ours has the printed gains of alpha 0.1; with two of them exchanged it agrees less often with its own."""
-
-    def told(**gains: float) -> Any:
-        (found,) = tables(evidence(gains=tuple(gains.items())).rows)
-        return found
-
-    right, wrong = told(FedRL=2.8), told(FedRL=2.8, FedNTD=3.6, FedGA=1.4)
-    assert right.methods == tuple(GAINS) and len(right.cells) == 10
-    assert right.own > right.other and right.p_own < 0.05 < wrong.p_own
-    assert right.own > wrong.own and right.tau > wrong.tau and right.p < wrong.p
-    at = next(cell for cell in right.cells if (cell.setting, cell.metric) == ("alpha=0.1", "accuracy"))
-    assert at.tau == pytest.approx(1) and at.printed is not None and 0.7 < at.printed < 1
 
 
 def test_runs_of_another_experiment_are_no_evidence() -> None:

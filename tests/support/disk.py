@@ -1,6 +1,6 @@
 """A layer over the file system: any call by which a run writes can fail, stop halfway, or be the last of its process.
 
-It stands in for a full or broken disk. What writes without Python (safetensors) and what is mapped is watched as well.
+It stands in for a full or broken disk. What writes without Python (safetensors) is watched as well.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import builtins
 import errno
 import io
-import mmap
 import os
 import signal
 from collections.abc import Callable
@@ -19,8 +18,6 @@ from typing import Any
 import pytest
 import safetensors.torch
 from safetensors import SafetensorError
-
-from fedskew.engines.memory import Mapped
 
 __all__ = ["Disk"]
 
@@ -72,7 +69,6 @@ class Disk:
         self._names(patch)
         self._descriptors(patch)
         self._tensors(patch)
-        self._maps(patch)
         return self
 
     def _files(self, patch: pytest.MonkeyPatch) -> None:
@@ -140,24 +136,6 @@ class Disk:
                 whole()
 
         patch.setattr(safetensors.torch, "serialize_file", written)
-
-    def _maps(self, patch: pytest.MonkeyPatch) -> None:
-        disk, put, plain = self, Mapped._put, mmap.mmap
-
-        class Map(plain):  # type: ignore[misc, valid-type]
-            def flush(self, *args: Any) -> Any:
-                return disk.call("flush", "memory.bin", lambda: plain.flush(self, *args))
-
-        patch.setattr(mmap, "mmap", Map)
-
-        def stored(home: Mapped, memory: Any) -> int:
-            """No call can fail here: the page is the disk's. But a process can die."""
-            if disk.fate(len(disk.calls)).startswith("kill"):
-                return disk.call("store", home.path, lambda: put(home, memory))  # type: ignore[no-any-return]
-            disk.calls.append("store memory.bin")
-            return put(home, memory)
-
-        patch.setattr(Mapped, "_put", stored)
 
 
 class File:

@@ -100,15 +100,3 @@ def words_of(element: ET.Element) -> str:
     for hidden in [*element.iter("script"), *element.iter("style")]:
         hidden.text = ""
     return re.sub(r"\s+", " ", " ".join(element.itertext()))
-
-
-def lines_of(element: ET.Element) -> list[ET.Element]:
-    """The lines of methods in the pictures of an element: a group with the method's name, and a path."""
-    groups = [g for g in element.iter("g") if g.find("title") is not None]
-    return [path for g in groups for path in g.iter("path") if "line" in path.attrib.get("class", "")]
-
-
-def points_of(path: ET.Element) -> tuple[list[float], list[float]]:
-    """The coordinates of a path that is written by distances."""
-    numbers = [float(word) for word in re.findall(r"-?[\d.]+", path.attrib["d"])]
-    return np.cumsum(numbers[::2]).tolist(), np.cumsum(numbers[1::2]).tolist()

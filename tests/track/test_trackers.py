@@ -203,7 +203,7 @@ def test_a_tracker_that_raises_never_ends_a_run_and_is_noted_once(
         result = fs.run(fed, fs.methods.fedavg(), rounds=3, out=tmp_path / "run", on_round=broken, **OPTIONS)
     assert len(result.rounds) == 3 and result.stopped == ""
     (told,) = [str(w.message) for w in noted if w.category is RuntimeWarning]
-    assert "the run continues: OSError: the disk is full" in told
+    assert "the run continues without it: OSError: the disk is full" in told
     assert json.loads((tmp_path / "run/summary.json").read_text())["rounds"] == 3
 
 
@@ -298,6 +298,25 @@ def test_any_object_with_the_three_methods_is_a_tracker(fed: Any, tmp_path: Path
     )
     assert second.begun[0]["rounds"] == 3 and second.begun[0]["method"]["name"] == "fedavg"
     assert [s["rounds"] for s in first.ends + second.ends] == [2, 3]
+
+
+def test_a_tracker_inside_of_a_function_is_one_clear_error(fed: Any) -> None:
+    """It is told of no beginning, and wrote nothing without a word."""
+
+    class Kept(fs.track.Tracker):
+        name, packages = "kept", ("json",)
+
+        def _begin(self, config: Any) -> None: ...
+
+        def _round(self, number: int, values: Any) -> None: ...
+
+        def _end(self, summary: Any) -> None: ...
+
+    kept = Kept()
+    with pytest.raises(fs.ConfigError, match="kept must be told that a run begins before its rounds; give it to"):
+        fs.run(fed, fs.methods.fedavg(), rounds=2, on_round=lambda row: kept(row), **OPTIONS)
+    beside = fs.track.several(kept, lambda row: None)
+    assert len(fs.run(fed, fs.methods.fedavg(), rounds=2, on_round=beside, **OPTIONS).rounds) == 2
 
 
 def test_a_run_that_fails_tells_its_tracker_why(fed: Any) -> None:

@@ -24,7 +24,7 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
 CATALOGUE = ("methods", "datasets", "partitions", "models", "cite")
 TITLES = {
     "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise"),
-    "Check the papers": ("reproduce", "ledger"),
+    "Check the papers": ("reproduce", "ledger", "arbitrate"),
     "Train on machines of their own": ("flower",),
     "Keep and share runs": ("runs", "show", "study", "verify"),
     "Divide data over clients": ("describe", "partition"),

@@ -230,23 +230,22 @@ def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
 
 def _by_client(run: Run, about: dict[str, Any], again: bool, as_json: bool) -> None:
     """Print what each client would use, as the run measured it; ``again`` by the own models that it keeps."""
-    from fedskew.cli.compared import clients_table
+    from fedskew.cli.compared import shown_clients
     from fedskew.engines.trained import own_rows
     from fedskew.records.clients import MOST_CLIENTS, read_clients
-    from fedskew.studies.clients import DEALT, by_client, few_rows
+    from fedskew.studies.clients import by_client
 
     rows = own_rows(run.folder, _own_data(run, about, divided=True)) if again else read_clients(run.folder)
     if not rows:
         most = f"runs of at most {MOST_CLIENTS:,} clients measure them at the end, others with --clients-every"
         raise RecordError(f"the run {str(run.folder)!r} has no rows of its clients; {most}")
     labels = run.config.get("label_names", ())
-    found = by_client([(run.label or run.name, "all", rows)])
+    measured = by_client([(run.label or run.name, "all", rows)])
     if as_json:
-        say(json.dumps([one.to_json(labels) for one in found], indent=1))
+        say(json.dumps([client.to_json(labels) for client in measured], indent=1))
         return
-    show(clients_table(found))
-    for note in (*few_rows(found, labels), *([DEALT] if any(one.dealt for one in found) else [])):
-        say(note)
+    for table in shown_clients(measured, labels):
+        show(table)
 
 
 def _notes(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from fedskew.cli.base import TYPED, Command, Group
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
-from fedskew.cli.values import FOLDER, POSITIVE, Names
-from fedskew.errors import plural, some
+from fedskew.cli.values import FOLDER, POSITIVE, Names, Value
+from fedskew.errors import plural, require, some
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "fedskew flower init scaffold --clients 5 --rounds 20 --out app",
     "fedskew flower keys --app app --nodes 5 --host server.example.org",
+    "fedskew flower own app/state/run/client-2 --out own-model",
 )
 
 
@@ -31,13 +32,20 @@ def flower() -> None:
 @click.argument("method", required=False, metavar="METHOD", type=Names("method"))
 @click.option("--out", type=FOLDER, default="app", help="the app's folder")
 @click.option("--own-data", is_flag=True, help="nodes bring their own data, in the form of --data")
+@click.option(
+    "--encoding", type=Value(Literal["example", "nodes"]), default="example",
+    help="scale and categories of a table's columns: those of the example, or of all nodes' rows, which then send sums",
+)  # fmt: skip
 @click.pass_context
-def init(ctx: click.Context, method: str | None, out: str, own_data: bool, experiment: Experiment) -> None:
+def init(
+    ctx: click.Context, method: str | None, out: str, own_data: bool, encoding: str, experiment: Experiment
+) -> None:
     """Write a Flower app that trains METHOD: `flwr run` starts it, on this machine or on a SuperLink and its nodes.
 
     The options are those of `fedskew run`. Node k holds client k of the federation that they describe. With --own-data
     they name an example of the data, from which the app takes shapes, classes and the encoding of columns.
     """
+    from dataclasses import replace
     from pathlib import Path
 
     from fedskew.config.words import ALIASES
@@ -47,26 +55,39 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
     from fedskew.flower.options import on_nodes
 
     on_nodes(experiment)
+    rule = "be example without --own-data, or where the example is no table"
+    require(encoding == "example" or own_data, "encoding", rule, encoding)
     fed = None if own_data else experiment.federation()
     data = experiment.data.load(experiment.path) if fed is None else fed.dataset
     clients = (experiment.clients or 5) if fed is None else fed.clients
-    given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in ctx.meta[TYPED] if flag != "--out"}
+    own = ("--out", "--encoding")
+    given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in ctx.meta[TYPED] if flag not in own}
     aliases = {full[2:]: short[2:] for short, full in ALIASES.items()}
-    config = config_of(experiment, {}, own_data=own_data, clients=clients, out="run")
+    require(encoding == "example" or data.encoding is not None, "encoding", rule, encoding)
+    config = config_of(experiment, own_data=own_data, clients=clients, out="run")
+    config |= {"flower.encoding": encoding} if encoding == "nodes" else {}
     if own_data:
         given.pop("path", None)  # of the example, which inputs.json describes
     for key, value in given.items():
         config[aliases[key] if aliases.get(key) in config else key] = value
-    files = write_app(Path(out), experiment, config, Inputs.of(data), data.augment)
+    inputs = Inputs.of(data)
+    if own_data and inputs.encoding is not None:
+        inputs = replace(inputs, encoding=inputs.encoding.of_example())
+    files = write_app(Path(out), experiment, config, inputs, data.augment)
     say(f"{plural(len(files), 'file')} in {out} for {plural(clients, 'node')}; start with {out}/README.md")
     for note in data.notes if own_data else ():
-        say(f"note: {note}")
-    for column in data.encoding.columns if own_data and data.encoding else ():
-        if column.values:
+        if not note.startswith("column "):  # of the example's categories, which nobody trains on
+            say(f"note: {note}")
+    for column in inputs.encoding.columns if own_data and inputs.encoding else ():
+        if column.unseen:
+            told = "a blank at a node says nothing, as no training row of the example has one"
+            say(f"note: column {column.name!r}: {told}")
+        if column.values and encoding == "example":
             other = "is refused" if "" not in column.values and column.missing is None else "counts as missing"
             known = some([value for value in column.values if value])
             say(f"note: column {column.name!r} has the categories {known}; another one at a node {other}")
-    for permit, part in needs(experiment.method).items():
+    asking = needs(experiment.method) | ({"columns": "--encoding nodes"} if encoding == "nodes" else {})
+    for permit, part in asking.items():
         say(f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it")
 
 
@@ -86,6 +107,23 @@ def keys(app: str, nodes: int | None, host: str) -> None:
 
     made = write_keys(Path(app), nodes or nodes_of(Path(app)), host)
     say(f"{plural(len(made), 'new file')} in {Path(app) / 'keys'}")
+
+
+@flower.command("own", cls=Command, lines=(EXAMPLES[2],))
+@click.argument("state", metavar="STATE", type=FOLDER)
+@click.option("--out", type=FOLDER, default="own-model", help="a new folder for the model")
+def own(state: str, out: str) -> None:
+    """Take the own model of a client out of its node's folder STATE, after a run with keep-own=true.
+
+    STATE is the client's folder for the run, app/state/RUN/client-K; the node's log names it. The folder --out is for
+    `fedskew evaluate` and fedskew.load_model. The model does not leave the node's machine.
+    """
+    from pathlib import Path
+
+    from fedskew.flower.memory import take_out
+
+    told = take_out(Path(state), Path(out))
+    say(f"{told}: {out}; `fedskew evaluate {out} --data csv --path FILE` scores rows")
 
 
 def _typed(value: str) -> str | int | float | bool:

@@ -33,7 +33,6 @@ TABLES: dict[str, tuple[str, ...]] = {
     "tracker": ("track/__init__.py", "TRACKERS"),
     "figure": ("plots/rounds.py", "_WHOLE", "_DRAWN"),
     "measure of advice": ("advice/evidence.py", "MEASURES"),
-    "measure": ("plots/skew.py", "MEASURES"),
 }
 
 

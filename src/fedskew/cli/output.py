@@ -6,7 +6,7 @@ import codecs
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,10 +15,13 @@ from fedskew.errors import visible
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from fedskew.report.tables import Table
+
 
 SPELT = "fedskew.spelt"  # how a stream treats what its encoding lacks
 SPELLINGS = {
     "–": "-", "—": "-", "…": "...", "±": "+-", "²": "^2", "█": "#", "×": "x", "→": "->", "’": "'", "•": "*", "≥": ">=",
+    "▁": "_", "▂": ".", "▃": "-", "▄": "~", "▅": "=", "▆": "+", "▇": "*",
 }  # fmt: skip
 
 
@@ -64,6 +67,24 @@ def console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
+    """A table of a report as one of `rich`, but for some columns; nothing in it is cut."""
+    from rich.console import Group
+    from rich.table import Table as View
+
+    title, notes = visible(table.caption), "\n".join(map(visible, table.notes))
+    view = View(box=None, pad_edge=False, collapse_padding=True, header_style="dim", title=title, caption=notes or None)
+    view.title_justify = view.caption_justify = "left"
+    shown = [place for place, head in enumerate(table.head) if head not in left_out]
+    for place in shown:
+        is_words, wide = place < table.words, max((len(row[place].text) for row in table.rows), default=0)
+        view.add_column(visible(table.head[place]), justify="left" if is_words else "right", overflow="fold",
+                        min_width=0 if is_words else wide)  # fmt: skip
+    for row in table.rows:
+        view.add_row(*(f"{visible(row[place].text)}{' (best)' * row[place].best}" for place in shown))
+    return Group("", view)
 
 
 def show(body: RenderableType) -> None:

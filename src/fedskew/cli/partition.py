@@ -12,7 +12,7 @@ import click
 from fedskew.cli.base import Command, Group
 from fedskew.cli.composed import Beside, FileOrOptions
 from fedskew.cli.output import say, show
-from fedskew.cli.values import FILE, FOLDER, Names, Value
+from fedskew.cli.values import FILE, FOLDER, Value
 from fedskew.errors import plural, require
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
 
-Style = Literal["auto", "circles", "colours"]
 Match = Literal["dataset", "labels"]
 MADE = "fedskew partition make --partition shards --clients 20 --out split.npz"
 
@@ -90,20 +89,12 @@ def _make(out: str | None, experiment: Experiment) -> None:
 
 @partition.command(
     "show", cls=Command, missing="a file",
-    lines=("fedskew partition show split.npz", "fedskew partition show split.npz --out pictures --measure js"),
+    lines=("fedskew partition show split.npz", "fedskew partition show split.npz --out pictures"),
 )  # fmt: skip
 @click.argument("file", required=False, metavar="FILE", type=FILE)
 @click.option("--out", type=FOLDER, help="a folder for heatmap, histograms and pairs as .png")
-@click.option(
-    "--style", metavar="NAME", type=Value(Style), default="auto",
-    help="a name, style of the heat map: auto, circles or colours",
-)  # fmt: skip
-@click.option(
-    "--measure", metavar="NAME", type=Names("measure"), default="overlap",
-    help="a name, measure between two clients: overlap, js, tv, emd or hellinger",
-)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print numbers as JSON instead of the table")
-def _show(file: str, out: str | None, style: Style, measure: str, as_json: bool) -> None:
+def _show(file: str, out: str | None, as_json: bool) -> None:
     """Show how skewed the partition in FILE is, or a matrix of counts (csv, npy, npz)."""
     from fedskew.data import describe
 
@@ -114,7 +105,7 @@ def _show(file: str, out: str | None, style: Style, measure: str, as_json: bool)
         counted, folder = describe.counted(file), Path(out)
         files = (folder / "heatmap.png", folder / "histograms.png", folder / "pairs.png")
         names, title = counted.class_names, counted.title
-        drawn = skew.report(counted.counts, files, title=title, class_names=names, style=style, measure=measure)
+        drawn = skew.report(counted.counts, files, title=title, class_names=names)
         for picture in drawn:
             say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
 

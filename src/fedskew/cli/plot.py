@@ -41,8 +41,8 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
 
     RUN is a run folder, a folder that holds some, or the folder of a study.
     """
-    import fedskew.plots.curves as curves
     import fedskew.plots.rounds as rounds
+    from fedskew.cli.compared import comparison_tables
     from fedskew.config.recorded import find_runs
     from fedskew.plots import canvas
     from fedskew.studies.packing import folders_of
@@ -59,5 +59,6 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     if smooth > 1 and figure not in (None, "curves"):
         raise ConfigError(f"--smooth must go with the curves, the default figure; got --figure {figure}")
     if figure is None:
-        show(curves.table(folders))
+        for part in comparison_tables(folders):
+            show(part)
     say(f"picture: {rounds.draw(figure or 'curves', folders, target, smooth)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +15,11 @@ from fedskew.cli.values import Names
 from fedskew.errors import ConfigError, FieldError, require, unknown, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fedskew.papers import Protocol, Row
-    from fedskew.studies.spec import Cell
+    from fedskew.studies.spec import Cell, Spec
+    from fedskew.studies.study import Study
 
 
 EXAMPLES = (
@@ -28,65 +30,89 @@ EXAMPLES = (
 )
 
 
+def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options for a command that runs a table or a part of it, at a scale unless another is named."""
+    options = (
+        click.option("--scale", metavar="NAME", default=scale, help=help),
+        click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]"),
+        click.option(
+            "--methods", metavar="NAMES", help="only these methods of the table, between semicolons  [default: all]"
+        ),
+        click.option("--settings", metavar="NAMES", help="only these settings, between semicolons  [default: all]"),
+        click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]"),
+        click.option(
+            "--precision", metavar="NAME",
+            help="precision of products: float32, tf32, bfloat16  [default: float32]",
+        ),
+        click.option("--retry", is_flag=True, help="repeat runs that were refused or failed"),
+        store_options("results/papers"),
+    )  # fmt: skip
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
 @click.command(cls=Command, lines=EXAMPLES)
 @click.argument("name", required=False, metavar="[NAME]", type=Names("protocol"))
-@click.option(
-    "--scale", metavar="NAME", default="small",
-    help="smoke: seconds, on digits; small: reduced, as listed; paper: the full protocol",
-)  # fmt: skip
-@click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]")
-@click.option("--methods", metavar="NAMES", help="only these methods of the table, between semicolons  [default: all]")
-@click.option("--settings", metavar="NAMES", help="only these settings, between semicolons  [default: all]")
-@click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]")
-@click.option("--precision", metavar="NAME", help="precision of products: float32, tf32, bfloat16  [default: float32]")
-@click.option("--retry", is_flag=True, help="repeat runs that were refused or failed")
-@store_options("results/papers")
+@part_options("small", "smoke: seconds, on digits; small: reduced, as listed; paper: the full protocol")
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Repeat a table or figure of the five papers, with our numbers beside the printed ones.
 
-    This includes the table of a third party, Flower's NIID-Bench baseline.
+    This includes the tables of third parties, Flower's NIID-Bench baseline and FedBench.
 
     Without a NAME, the studies are listed; --dry-run adds what each costs. You can stop the command; the same command
     continues. `fedskew ledger` shows all printed numbers.
     """
-    from dataclasses import replace
-
     from fedskew.data.sources.parquet import offline
-    from fedskew.papers import Scale, protocol, scaled
-    from fedskew.studies.archives import lend
-    from fedskew.studies.arguments import seeds_of, words_of
-    from fedskew.studies.study import Study
+    from fedskew.papers import protocol
 
-    how = tuple((option, given[option]) for option in ("device", "precision") if given[option])
-    part = tuple((option, given[option]) for option in ("methods", "settings") if given[option] is not None)
     if name is None:
-        of_one = {"seeds": seeds, "out": out, "processes": given["processes"], "retry": given["retry"] or None}
-        _check_list(scale, **of_one, **dict(part), **dict(how))
+        of_one = {n: given[n] or None for n in ("processes", "retry", "methods", "settings", "device", "precision")}
+        _check_list(scale, seeds=seeds, out=out, **of_one)
         with offline():  # a list of costs downloads nothing
             show(_costs(scale, store, given["archives"]) if given["dry_run"] else _listing())
         return 0
     one = protocol(name)
-    spec = one.at(scale)
-    if how or part:  # machine and precision change no number's meaning: a run answers a protocol however it was run
-        methods, settings = (_listed(option, given[option]) for option in ("methods", "settings"))
-        spec = scaled(spec, Scale(how, settings=settings, methods=methods))
-    if seeds:
-        spec = replace(spec, seeds=seeds_of(seeds))
-    if given["device"]:
-        _check_device(given["device"], there=not given["dry_run"])
-    study = Study(spec, store_of(store))
-    lend(study, given["archives"] or _archives(), keep=not given["dry_run"])
+    spec, words = part_of(one, scale, seeds, given)
+    study = lent(spec, store, given)
     study.plan()  # a mistake is told before what would be run
     for line in _told(one, scale):
         say(line)
     if given["dry_run"]:
         return print_plan(study, given["processes"] or 0)
-    told = [*([("seeds", seeds)] if seeds else []), *part, *how]
-    command = shlex.join(["fedskew", "reproduce", name, "--scale", scale, *words_of(told)])
+    command = shlex.join(["fedskew", "reproduce", name, "--scale", scale, *words])
     code = run_study(study, given["processes"] or 0, (1, 1), given["retry"], out, command)
     if scale != "smoke":
         _beside(one, scale, study)
     return code
+
+
+def part_of(one: Protocol, scale: str, seeds: str | None, given: Mapping[str, Any]) -> tuple[Spec, list[str]]:
+    """What the options of `part_options` choose of a table, and their words. Raises ConfigError."""
+    from dataclasses import replace
+
+    from fedskew.papers import Scale, scaled
+    from fedskew.studies.arguments import seeds_of, words_of
+
+    # machine and precision change no number's meaning: a run answers a protocol however it was run
+    how = tuple((option, given[option]) for option in ("device", "precision") if given[option])
+    part = tuple((option, given[option]) for option in ("methods", "settings") if given[option] is not None)
+    methods, settings = (_listed(option, given[option]) for option in ("methods", "settings"))
+    spec = one.at(scale)
+    spec = scaled(spec, Scale(how, settings=settings, methods=methods)) if how or part else spec
+    if given["device"]:
+        _check_device(given["device"], there=not given["dry_run"])
+    spec = replace(spec, seeds=seeds_of(seeds)) if seeds else spec
+    return spec, words_of([*([("seeds", seeds)] if seeds else []), *part, *how])
+
+
+def lent(spec: Spec, store: str | None, given: Mapping[str, Any]) -> Study:
+    """A study that finds the runs of archives."""
+    from fedskew.papers import HERE
+    from fedskew.studies.archives import lend
+    from fedskew.studies.study import Study
+
+    study = Study(spec, store_of(store))
+    lend(study, given["archives"] or (str(HERE) if HERE.is_dir() else None), keep=not given["dry_run"])
+    return study
 
 
 def _listed(option: str, names: str | None) -> tuple[str, ...]:
@@ -119,13 +145,6 @@ def _check_list(scale: str, **of_one: object) -> None:
         )
 
 
-def _archives() -> str | None:
-    """Where the repository keeps finished runs of the papers' studies."""
-    from fedskew.papers import HERE
-
-    return str(HERE) if HERE.is_dir() else None
-
-
 def _told(one: Protocol, scale: str) -> list[str]:
     """What the study is, and what its scale reduces."""
     reduced = one.reduced(scale)
@@ -150,9 +169,7 @@ def _costs(scale: str, store: str | None, archives: str | None) -> Any:
     from rich.table import Table
 
     from fedskew.papers import names, protocol
-    from fedskew.studies.archives import lend
     from fedskew.studies.cost import cost_of
-    from fedskew.studies.study import Study
 
     table = Table("name", "runs", "missing", "no data", "core-hours")
     for name in names():
@@ -161,8 +178,7 @@ def _costs(scale: str, store: str | None, archives: str | None) -> Any:
         if not _at_hand(cells):
             table.add_row(name, str(len(cells)), "", str(len(cells)), "")
             continue
-        study = Study(spec, store_of(store))
-        lend(study, archives or _archives(), keep=False)
+        study = lent(spec, store, {"archives": archives, "dry_run": True})
         plan, cost = study.plan(), cost_of(study, measure=True)
         refused = sum(one.cell.experiment is None for one in plan)
         hours = f"{cost.seconds / 3600:.3g}" if cost.runs else ""
@@ -182,7 +198,7 @@ def _at_hand(cells: Sequence[Cell]) -> bool:
         return False
 
 
-def _beside(one: Protocol, scale: str, study: Any) -> None:
+def _beside(one: Protocol, scale: str, study: Study) -> None:
     """Print the numbers of the paper and ours."""
     from fedskew.papers import Runs, rows_of
 

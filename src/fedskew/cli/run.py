@@ -117,7 +117,7 @@ def run(
         folder = config.folder_of(experiment)
     choose(experiment.engine, experiment.device)  # a misspelt engine is told before data are read
     check_device(experiment.device)
-    for note in [*_unused(experiment), *_renewed(source, experiment)]:
+    for note in [*_unused(experiment), *(_renewed(source, experiment) if source else ())]:
         say(f"fedskew: note: {note}", sys.stderr)
     with RunProgress(experiment.method.name, experiment.rounds) as progress:
         said = lambda note: say(f"fedskew: note: {flagged(note, experiment)}", sys.stderr)
@@ -150,13 +150,13 @@ def _report_finished(experiment: Experiment, folder: Path) -> int | None:
     return report(experiment.method, summary, folder)
 
 
-def _renewed(source: str | None, experiment: Experiment) -> list[str]:
+def _renewed(source: str, experiment: Experiment) -> list[str]:
     """That a run which is begun again by ``--from`` had another formula."""
     from fedskew.errors import json_file
     from fedskew.method import former
 
-    file = Path(source or "")
-    was = json_file(file / "config.json" if file.is_dir() else file) if source else {}
+    file = Path(source)
+    was = json_file(file / "config.json" if file.is_dir() else file)
     return [f"--from {source}: it has {told}"] if (told := former(was, experiment.to_json())) else []
 
 

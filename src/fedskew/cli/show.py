@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
+import shlex
 import textwrap
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.listing import age, cell, columns
-from fedskew.cli.output import say
-from fedskew.cli.sketch import bars, curve, plain
+from fedskew.cli.output import SPELLINGS, say
 from fedskew.cli.values import RUN
 from fedskew.errors import FedskewError, RecordError, plural, some, unknown
 
@@ -28,6 +27,8 @@ USUAL = ("accuracy", "loss")
 MISSING = "a run folder"
 WIDTH = 100  # characters of a line
 MANY = 60  # classes that are shown one by one
+LONGEST = 24  # characters of the name of a class
+BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 @click.command("show", cls=Command, lines=EXAMPLES, missing=MISSING)
@@ -55,16 +56,10 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     about = listed(folder)
     say(f"{about.label or recorded.name}: {title_of([recorded])}")
     say(f"{run}: {_ended(about)}")
-    drawn = as_ascii or plain()
-    for line in _curves(recorded, metric, drawn):
-        say(line)
-    for line in _classes(recorded, drawn):
-        say(line)
-    for line in _numbers(recorded.summary):
-        say(line)
-    for line in _own_models(folder):
-        say(line)
-    for line in _settings(recorded, run):
+    plain = str.maketrans(SPELLINGS if as_ascii else {})
+    for line in (*_curves(recorded, metric), *_classes(recorded)):
+        say(line.translate(plain))
+    for line in (*_numbers(recorded.summary), *_own_models(folder), *_settings(recorded, run)):
         say(line)
 
 
@@ -104,44 +99,51 @@ def _ended(run: Run) -> str:
     return f"{run.state}{why}, {cell(done)} of {cell(asked)} rounds, {age(run.shown['age'])} ago"
 
 
-def _curves(run: Run, metric: str | None, ascii_only: bool) -> Iterator[str]:
+def _curves(run: Run, metric: str | None) -> Iterator[str]:
     """The curves of the metrics; raises ConfigError for one that no round has."""
-    known = {
-        name: None
-        for row in run.rows
-        for name, value in row.items()
-        if name != "round" and isinstance(value, int | float)
-    }
+    known = dict.fromkeys(n for row in run.rows for n, v in row.items() if n != "round" and isinstance(v, int | float))
     names = [name.strip() for name in metric.split(",")] if metric else [name for name in USUAL if name in known]
     for name in names:
         if name not in known:
             raise unknown("metric of this run", name, known)
-    width = min(max(shutil.get_terminal_size((80, 24)).columns - 12, 20), 72)
     for name in names:
         rounds, values, _ = run.series(name)
-        yield ""
-        yield f"{name} by round"
-        yield from curve(rounds, values.tolist(), width, ascii_only=ascii_only)
+        if rounds:
+            span = f"{min(values):.4g} to {max(values):.4g}"
+            yield f"\n{name} by round, {rounds[0]} to {rounds[-1]}: {span}"
+            yield f"  {sketched(values.tolist())}"
 
 
-def _classes(run: Run, ascii_only: bool) -> Iterator[str]:
+def sketched(values: Sequence[float], width: int = 72) -> str:
+    """A block for each value, the higher the fuller; of more than ``width`` values for the mean of neighbours.
+
+    Example:
+        >>> from fedskew.cli.show import sketched
+        >>> sketched([0.1, 0.2, 0.4, 0.8])
+        '▁▂▄█'
+    """
+    count, low, high = min(len(values), width), min(values), max(values)
+    parts = [values[len(values) * i // count : len(values) * (i + 1) // count] for i in range(count)]
+    top = len(BLOCKS) - 1
+    return "".join(BLOCKS[round(top * (fmean(part) - low) / ((high - low) or 1))] for part in parts)
+
+
+def _classes(run: Run) -> Iterator[str]:
     """Bars of the recalls of the last evaluation; of many classes the worst."""
     last = next((row for row in reversed(run.rows) if "per_class_recall" in row), None)
     if last is None:
         return
-    recalls, support = last["per_class_recall"], last.get("support") or [1] * len(last["per_class_recall"])
-    labels = run.config.get("label_names", [])
-    listed = [
-        (f"{c} {labels[c]}" if c < len(labels) and labels[c] != str(c) else str(c), value if n else None)
-        for c, (value, n) in enumerate(zip(recalls, support, strict=True))
-    ]
+    labels, recalls = run.config.get("label_names", []), last["per_class_recall"]
+    support = last.get("support") or [1] * len(recalls)
+    listed = [(c, recall) for c, (recall, rows) in enumerate(zip(recalls, support, strict=True)) if rows]
     note = ""
     if len(listed) > MANY:
-        listed = sorted((one for one in listed if one[1] is not None), key=lambda one: one[1] or 0.0)[:MANY]
-        note = f", the worst {MANY} of {len(recalls)} classes"
-    yield ""
-    yield f"recall of each class in round {last['round']}{note}"
-    yield from bars([name for name, _ in listed], [value for _, value in listed], ascii_only=ascii_only)
+        listed, note = sorted(listed, key=lambda pair: pair[1])[:MANY], f", the worst {MANY} of {len(recalls)} classes"
+    named = [str(labels[c])[:LONGEST] if c < len(labels) and labels[c] != str(c) else "" for c, _ in listed]
+    rows = [[str(c), name, f"{recall:.4f}", BLOCKS[-1] * round(40 * recall)]
+            for (c, recall), name in zip(listed, named, strict=True)]  # fmt: skip
+    yield f"\nrecall of each class in round {last['round']}{note}"
+    yield from columns(["class", "name", "recall", ""], rows)
 
 
 def _numbers(summary: dict[str, Any]) -> Iterator[str]:
@@ -175,31 +177,20 @@ def _own_models(folder: Path) -> Iterator[str]:
 
 
 def _settings(run: Run, folder: str) -> Iterator[str]:
-    """What differs from the defaults, and the command that repeats the run."""
-    from fedskew.config.experiment import CLIENTS
-    from fedskew.studies.commands import changed_options, command_of, recorded_experiment
+    """In what the method differs from its defaults, and the command that repeats the run."""
+    from fedskew.config.experiment import repeatable
 
+    changed = [f"{name.removeprefix('method.')} {cell(value)}" for name, value in run.changed.items()]
     yield ""
+    yield from _wrapped(f"differs from the defaults: {', '.join(changed) or 'the method does not'}")
     if run.config.get("started_by") == "python":
-        changed = [f"{name.removeprefix('method.')} {cell(value)}" for name, value in run.changed.items()]
-        yield from _wrapped(f"differs from the defaults: {', '.join(changed) or 'the method does not'}")
         yield "started from Python: continue with fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
-        return
-    if run.config.get("own_data"):
+    elif run.config.get("own_data"):
         yield "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app continues"
-        return
-    try:
-        experiment = recorded_experiment(run.config)
-    except (FedskewError, KeyError, TypeError, ValueError) as error:
-        yield f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
-        return
-    plain, clients = replace(experiment, clients=None, cohort=None, auxiliary=None), experiment.clients or CLIENTS
-    unset = {  # what a run records where nobody says it
-        "clients": clients if experiment.partition.decides else CLIENTS,
-        "cohort": plain.cohort_of(clients, clients, experiment.method.share),
-        "auxiliary": plain.rows_at_server,
-    }
-    changes = changed_options(experiment)
-    pairs = [f"{option} {value}" for option, value in changes if value != str(unset.get(option))]
-    yield from _wrapped(f"differs from the defaults: {', '.join(pairs) or 'nothing'}")
-    yield from _wrapped(f"again: {command_of(experiment, folder)}")
+    else:
+        try:
+            repeatable(run.config, folder)
+        except (FedskewError, KeyError, TypeError, ValueError) as error:
+            yield f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
+            return
+        yield f"again: {shlex.join(['fedskew', 'run', '--from', folder])}"

@@ -90,31 +90,44 @@ def run_study(
     tracking: Named | None = None, cluster: str | None = None, fitted: bool = False, by: str | None = None,
 ) -> int:  # fmt: skip
     """Do the study and print its table, with ``fitted`` that of fitted models too; exit code 1 where a run broke."""
-    from fedskew.cli.compared import StudyProgress, clients_tables, summary_table
+    from fedskew.cli.compared import clients_tables, study_tables
 
     if out:
         _check_free(out, study)
+    lost = work_off(study, processes, part, retry, tracking, cluster)
+    if lost is None:
+        return INTERRUPTED
+    for table in (*study_tables(study, fitted), *clients_tables(study, by == "client")):
+        show(table)
+    for line in lost:
+        say(line, sys.stderr)
+    if out:
+        say(f"study: {study.save(Path(out), command)}")
+        _page(Path(out))
+    return int(bool(lost))
+
+
+def work_off(
+    study: Study, processes: int, part: tuple[int, int] = (1, 1), retry: bool = False,
+    tracking: Named | None = None, cluster: str | None = None,
+) -> list[str] | None:  # fmt: skip
+    """Do the missing runs of a study; a line for each that broke, or None where somebody interrupts."""
+    from fedskew.cli.compared import StudyProgress
+
     if retry:
         study.retry()
     todo = study.missing([*study.trials(), *study.plan()])
     if tracking and (before := len({p.address for p in study.plan() if p.address} - {p.address for p in todo})):
         say(f"fedskew: note: {before} of the runs are stored already; trackers follow only the others", sys.stderr)
-    with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), processes) as progress:
-        try:
-            study.run(processes, part, told=progress.ended, began=progress.began, track=tracking, cluster=cluster)
-        except KeyboardInterrupt:
-            say("interrupted; the same command continues", sys.stderr)
-            return INTERRUPTED
+    progress = StudyProgress(study, len(todo[part[0] - 1 :: part[1]]))
+    try:
+        study.run(processes, part, told=progress.ended, track=tracking, cluster=cluster)
+    except KeyboardInterrupt:
+        say("interrupted; the same command continues", sys.stderr)
+        return None
     if not todo:
         say("nothing to do: every run is in the store")
-    for table in (*summary_table(study, fitted), *clients_tables(study, by == "client")):
-        show(table)
-    for line in progress.lost:
-        say(line, sys.stderr)
-    if out:
-        say(f"study: {study.save(Path(out), command)}")
-        _page(Path(out))
-    return int(bool(progress.lost))
+    return progress.lost
 
 
 def _check_free(folder: str, study: Study) -> None:

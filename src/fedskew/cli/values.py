@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Iterable
-from pathlib import Path as Folder
 from typing import Annotated, Any, TypeAlias
 
 import click
@@ -59,7 +58,7 @@ class Names(click.ParamType):  # type: ignore[type-arg]
 
 
 class Path(click.ParamType):  # type: ignore[type-arg]
-    """A path, of a "file" or of a "folder"."""
+    """A path, of a "file", a "folder" or a "run", which is a folder."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -67,21 +66,6 @@ class Path(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         """Left to the shell."""
         return [CompletionItem(incomplete, type="file" if self.name == "file" else "dir")]
-
-
-class Runs(click.ParamType):  # type: ignore[type-arg]
-    """A run folder."""
-
-    name = "run"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-        """Run folders that begin so, and those inside folders that begin so; where there are none, any path."""
-        folder, begun = Folder(incomplete or ".").parent, Folder(incomplete).name
-        if incomplete.endswith("/"):
-            folder, begun = Folder(incomplete), ""
-        patterns = (f"{begun}*/config.json", f"{begun}*/*/config.json")
-        found = sorted({file.parent for pattern in patterns for file in folder.glob(pattern)})
-        return [CompletionItem(str(run)) for run in found] or [CompletionItem(incomplete, type="file")]
 
 
 def metavar_of(kind: Any) -> str:
@@ -100,5 +84,5 @@ def _starting(offered: Iterable[str], incomplete: str, several: bool) -> Items:
     return [CompletionItem(before + comma + word) for word in offered if word.startswith(last)]
 
 
-FILE, FOLDER, RUN = Path("file"), Path("folder"), Runs()
+FILE, FOLDER, RUN = Path("file"), Path("folder"), Path("run")
 POSITIVE = Value(Annotated[int, AtLeast(1)])

@@ -11,7 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from fedskew._run import Result, own_words, run
+from fedskew.config.own import name_of, sources
 from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.classes import ClassOptions
@@ -19,7 +22,7 @@ from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, j
 from fedskew.fields import recorded, trusted
 from fedskew.method import Method, former, method_spec
 from fedskew.method.component import spec
-from fedskew.models import Architecture, architecture
+from fedskew.models import architecture
 from fedskew.records.folder import check_config, check_format
 from fedskew.settings import Division, Settings, check_device, fields_from_json
 
@@ -28,8 +31,8 @@ DIVISION = tuple([f.name for f in dataclasses.fields(Division)])
 OF_CLASSES = tuple([f.name for f in dataclasses.fields(ClassOptions)])
 CLIENTS = 100  # where neither the user nor the partition says how many
 RECORDED = (  # what a run adds
-    "format", "label_names", "engine_used", "engine_reason", "threads_used", "processors", "started_by", "disclosed",
-    "own_data", "on_clients",
+    "format", "label_names", "engine_used", "engine_reason", "threads_used", "processors", "started_by", "sources",
+    "disclosed", "own_data", "on_clients", "encoding",
 )  # fmt: skip
 
 
@@ -51,7 +54,7 @@ class Experiment(Division, Settings):
     method: Method
     data: Any = field(default_factory=partial(make, "data", "digits"))
     partition: Any = field(default_factory=partial(make, "partition", "dirichlet"))
-    model: Architecture = field(default_factory=partial(make, "model", "mlp"))
+    model: Any = field(default_factory=partial(make, "model", "mlp"))
     fingerprint: str = ""  # of the dataset that a configuration file was written for; "" takes any
 
     def federation(self) -> Federation:
@@ -65,6 +68,11 @@ class Experiment(Division, Settings):
             validation=self.validation, auxiliary=self.rows_at_server, local_test=self.local_test,
             heldout_clients=self.heldout_clients,
         )  # fmt: skip
+
+    @property
+    def network(self) -> Any:
+        """The architecture with the projection head that the method wants; a network of the user's own as it is."""
+        return self.model if isinstance(self.model, nn.Module) else architecture(self.model, self.method.projection)
 
     @property
     def rows_at_server(self) -> int:
@@ -99,7 +107,7 @@ class Experiment(Division, Settings):
         cohort = self.cohort_of(fed.clients, fed.clients - len(fed.empty), self.method.share)
         resolved = {
             "partition": fed.partitioner, "clients": fed.clients, "cohort": cohort, "auxiliary": self.rows_at_server,
-            "model": architecture(self.model, self.method.projection), "local_test": fed.local_test or 0.0,
+            "model": self.network, "local_test": fed.local_test or 0.0,
             "heldout_clients": fed.heldout_clients or 0.0,
         }  # fmt: skip
         settled = trusted(Experiment, vars(self) | resolved)
@@ -121,10 +129,15 @@ class Experiment(Division, Settings):
     def to_json(self, fingerprint: str = "") -> dict[str, Any]:
         """Table names and fields; the dataset's fingerprint is there to be compared, not to be read back."""
         plain = {name: value for name, value in recorded(self).items() if name in DIVISION}
-        named = {slot: spec(getattr(self, slot)) for slot in NAMED}
+        named = {n: spec(value) for n in NAMED if not isinstance(value := getattr(self, n), nn.Module)}
+        if isinstance(self.model, nn.Module):
+            width = self.method.projection
+            named["model"] = {"name": name_of(self.model), **({"projection": width} if width else {})}
         if not named["data"].get("classes"):  # all classes are kept, as in records that know no such option
             named["data"] = {name: value for name, value in named["data"].items() if name not in OF_CLASSES}
-        return {"method": method_spec(self.method), **named, **plain, **super().to_json(), "fingerprint": fingerprint}
+        own = {"started_by": "python", "sources": told} if (told := sources(self)) else {}
+        facts = {"method": method_spec(self.method), **named, **plain, **super().to_json(), "fingerprint": fingerprint}
+        return {**facts, **own}
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Experiment:
@@ -174,7 +187,7 @@ def load(path: str | Path) -> Experiment:
     if not isinstance(content, dict) or not isinstance(content.get("method"), dict):
         raise RecordError(f"{file} is not a configuration that the command wrote: it has no method")
     if content.get("started_by") == "python":
-        hint = "go on where it was started, by fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
+        hint = "go on where it was started, by its study or by fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
         raise RecordError(
             f"{file} is of a run that was started from Python, whose data and parts a file cannot name; {hint}"
         )

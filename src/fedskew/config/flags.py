@@ -108,11 +108,11 @@ def experiment_from(words: Sequence[str]) -> Experiment:
     return experiment_of(*split(words, wanted=lambda flag: wanted(flag, words)))
 
 
-def experiment_of(positional: Sequence[str], flags: Sequence[Pair], others: Collection[str] = ()) -> Experiment:
+def experiment_of(positional: Sequence[Any], flags: Sequence[Pair], others: Collection[str] = ()) -> Experiment:
     """The experiment of a METHOD and flags with their values.
 
     Args:
-        positional: the METHOD; none beside ``--from``.
+        positional: the METHOD, its name or itself; none beside ``--from``.
         flags: flags or aliases, each with a word or with a value of the option's type.
         others: other flags that there are, of which one may have been meant by an unknown one.
 
@@ -148,7 +148,7 @@ def table_names(slot: str) -> list[str]:
 # Pass one: the composition
 
 
-def compose(positional: Sequence[str], flags: Iterable[Pair]) -> Experiment:
+def compose(positional: Sequence[Any], flags: Iterable[Pair]) -> Experiment:
     """The experiment of METHOD, ``--from`` and the names among the flags; other flags are not read.
 
     Raises:
@@ -161,7 +161,8 @@ def compose(positional: Sequence[str], flags: Iterable[Pair]) -> Experiment:
     with spoken(None):
         for flag, value in sorted(pairs, key=_preset_first):
             if flag[2:] in NAMED:
-                experiment = _choose(experiment, flag[2:], str(value))
+                named = isinstance(value, str | int | float | None)
+                experiment = _choose(experiment, flag[2:], str(value) if named else value)
     typed = {ALIASES.get(flag, flag): flag for flag, _ in pairs}
     return experiment if "--pace" in typed else _lengthened(experiment, typed)
 
@@ -206,22 +207,23 @@ def outline(words: Sequence[str], bare: Collection[str] = ()) -> Experiment:
     return experiment
 
 
-def _begin(positional: Sequence[str], sources: list[str]) -> Experiment:
+def _begin(positional: Sequence[Any], sources: list[str]) -> Experiment:
     if sources:
         experiment = load(sources[-1])
         return replace(experiment, method=method_named(positional[0])) if positional else experiment
     if not positional:
         raise ConfigError("name a METHOD (see `fedskew methods`), or give --from config.json or --resume RUN")
-    return Experiment(method=method_named(positional[0]))
+    given = positional[0]
+    return Experiment(method=given if isinstance(given, Method) else method_named(given))
 
 
-def _choose(experiment: Experiment, slot: str, value: str) -> Experiment:
-    """Put the ingredient of this name into its slot."""
+def _choose(experiment: Experiment, slot: str, value: Any) -> Experiment:
+    """Put the ingredient of this name into its slot; a value that is no word is the ingredient itself."""
     method = experiment.method
     if slot == "preset":
         return replace(experiment, method=presets.applied(value, method))
     if slot in ("data", "partition", "model"):
-        return replace(experiment, **{slot: make(slot, value)})
+        return replace(experiment, **{slot: make(slot, value) if isinstance(value, str) else value})
     if slot == "partition.base":
         return replace(experiment, partition=_based(experiment.partition, "partition", value, "longtail or shared"))
     if slot == "parts":

@@ -31,8 +31,9 @@ def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
         require(isinstance(spec.get("name", ""), str), f"the name of {slot}", "be a word", spec.get("name"))
     fields = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = fields.pop("name", "")
-    version = fields.pop("version", 1)  # of the record, which `repeatable` compares
-    require(fits(version, int), f"the version of {slot} {name!r}", "be a whole number", version)
+    if "version" in fields:  # of the record, which `repeatable` compares
+        version = fields.pop("version")
+        require(fits(version, int), f"the version of {slot} {name!r}", "be a whole number", version)
     if name not in TABLES[slot]:
         raise unknown({"data": "dataset", "parts": "part"}.get(slot, slot), name, TABLES[slot])
     kind = TABLES[slot][name]

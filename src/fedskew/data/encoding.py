@@ -7,9 +7,10 @@ into samples by the training rows' statistics, never by their own.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from fedskew.data.room import afford
 from fedskew.data.values import lacking, words_of
-from fedskew.errors import DataError, closest, plural, some
+from fedskew.errors import DataError, plural, some
 from fedskew.fields import check
 
 ABSENT = ("", "?", "na", "nan", "n/a", "null", "none", "-")  # how tables write that a number is missing
@@ -38,6 +39,9 @@ class Column:
         std: Of the training rows; 1 where it is 0.
         missing: What takes the place of a missing number, or of an unknown place; None: it is an error.
         ordered: Whether the categories are places.
+        unseen: Categories of a one-hot block that no training row has. No step moved their weights, which depend on
+            the seed alone, so their rows are encoded as zeros.
+        once: Categories that one training row has.
     """
 
     name: str
@@ -46,6 +50,8 @@ class Column:
     std: float = 1.0
     missing: float | None = None
     ordered: bool = False
+    unseen: tuple[str, ...] = field(default=(), compare=False)
+    once: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def number(self) -> bool:
@@ -57,14 +63,28 @@ class Column:
         """Number of features."""
         return 1 if self.number else len(self.values)
 
-    def unknown(self, values: np.ndarray) -> str:
-        """A note on categories that count as missing because the training rows lack them; "" where there are none."""
-        if not self.values or ("" not in self.values and self.missing is None):
-            return ""
-        odd = values[(_found(values, self.values) < 0) & (values.astype(str) != "")]
-        names = some([repr(str(value)) for value in np.unique(odd)])
-        told = f"of {plural(len(values), 'row')} have categories that the training rows lack ({names})"
-        return f"column {self.name!r}: {len(odd)} {told}; they count as missing" if len(odd) else ""
+    def notes(self, values: np.ndarray, new: bool) -> Iterator[str]:
+        """What to know of raw values [n] that could be encoded; ``new``: also of what is filled, and of rare ones."""
+        if not self.values:
+            told = f"no number; {self.missing or 0:g}, the median of the training rows, takes its place"
+            found = {told: _absent(values)} if new and self.missing is not None else {}
+        else:
+            words = values.astype(str)
+            known, blank = _found(values, self.values) >= 0, words == ""
+            meant = np.where(known, words, "")  # an unknown category counts as missing
+            silent = np.isin(meant, self.unseen)
+            found = {
+                "a value that no training row had ({}); they are scored as if the column said nothing": silent,
+                "categories that the training rows lack ({}); they count as missing": ~known & ~blank & ~silent,
+            }
+            if new:
+                found["a category that one training row alone had ({})"] = np.isin(meant, self.once)
+            if new and self.ordered:
+                found["no value; the median place of the training rows counts"] = blank
+        for told, rows in found.items():
+            if rows.any():
+                names = some([repr(str(value)) if value else "blank" for value in np.unique(values.astype(str)[rows])])
+                yield f"column {self.name!r}: {rows.sum()} of {plural(len(rows), 'row')} have {told.format(names)}"
 
 
 @dataclass(frozen=True)
@@ -93,8 +113,9 @@ class Encoding:
         return sum(column.width for column in self.columns)
 
     def encode(
-        self, table: Mapping[str, Any], what: str, rows: Sequence[Any] | None = None, notes: list[str] | None = None
-    ) -> np.ndarray:
+        self, table: Mapping[str, Any], what: str, rows: Sequence[Any] | None = None, notes: list[str] | None = None,
+        new: bool = False,
+    ) -> np.ndarray:  # fmt: skip
         """Rows of a table as samples.
 
         Args:
@@ -102,7 +123,9 @@ class Encoding:
                 are not read.
             what: Name of the table in error messages.
             rows: Number of each row in error messages; None counts from 0.
-            notes: Gets a note for each column with categories that count as missing; None: each is a RuntimeWarning.
+            notes: Gets a note for each column with categories that count as missing or say nothing; None: each is a
+                RuntimeWarning.
+            new: Whether a model is asked about the rows: filled values and categories of one training row are noted.
 
         Returns:
             Features, float32 [n, F].
@@ -113,7 +136,7 @@ class Encoding:
         known = list(table.keys())
         for column in self.columns:
             if column.name not in known:
-                raise DataError(f"{what} must have the column {column.name!r}{closest(column.name, known)}")
+                raise lacks_column(what, column.name, known)
         read = {c.name: plain(table[c.name]) for c in self.columns}
         for name, values in read.items():
             if values.ndim != 1:
@@ -122,18 +145,41 @@ class Encoding:
         if len(lengths := {len(values) for values in read.values()}) > 1:
             raise DataError(f"{what} must have columns of one length; got {', '.join(map(str, sorted(lengths)))}")
         numbers = range(lengths.pop()) if rows is None else rows
-        said = [f"{what}: {note}" for c in self.columns if (note := c.unknown(read[c.name]))]
+        x = np.concatenate([self._features(column, read[column.name], what, numbers) for column in self.columns], 1)
+        said = [f"{what}: {note}" for c in self.columns for note in c.notes(read[c.name], new)]
         for note in said if notes is None else ():
             warnings.warn(note, RuntimeWarning, stacklevel=2)
         if notes is not None:
             notes += said
-        return np.concatenate([self._features(column, read[column.name], what, numbers) for column in self.columns], 1)
+        return x
+
+    def blocks(self) -> Iterator[tuple[Column, slice]]:
+        """Each column with the places of its features."""
+        at = 0
+        for column in self.columns:
+            yield column, slice(at, at := at + column.width)
+
+    def seen(self, x: np.ndarray) -> Encoding:
+        """The encoding that knows which categories no row, or one row alone, of training features [n, F] has.
+
+        Without rows it stays as it is: nodes keep theirs, and what the example lacks is known already.
+        """
+        if not len(x):
+            return self
+        columns = []
+        for column, at in self.blocks():
+            if not column.number:
+                rows = np.count_nonzero(x[:, at], axis=0)
+                unseen, once = (tuple(np.array(column.values)[rows == count].tolist()) for count in (0, 1))
+                column = replace(column, unseen=unseen, once=once)
+            columns.append(column)
+        return replace(self, columns=tuple(columns))
 
     def _features(self, column: Column, values: np.ndarray, what: str, rows: Sequence[Any]) -> np.ndarray:
         """The features of one column, float32 [n, width]."""
         where = f"{what}: column {column.name!r}"
         if not column.number:
-            return categories(values, column.values, where, rows)
+            return categories(values, column.values, where, rows, unseen=column.unseen)
         if column.ordered:
             found = places(values, column.values, where, rows, column.missing)
         else:
@@ -143,18 +189,27 @@ class Encoding:
                 found = found.astype(np.float32).astype(np.float64)
             return ((found - column.mean) / column.std).astype(np.float32)[:, None]
 
+    def of_example(self) -> Encoding:
+        """The encoding for rows elsewhere, of which these were an example: a blank that it lacked stays unseen."""
+        seen = (replace(c, unseen=tuple(v for v in c.unseen if not v), once=()) for c in self.columns)
+        return replace(self, columns=tuple(seen))
+
     def to_json(self) -> dict[str, Any]:
         """Plain values; the inverse of `from_json`."""
         told = dataclasses.asdict(self)
         for column in told["columns"]:
-            if not column["ordered"]:  # as files of earlier versions have it
-                del column["ordered"]
+            for name in ("ordered", "unseen", "once"):
+                if not column[name]:  # as files of earlier versions have it
+                    del column[name]
         return told
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Encoding:
         """The encoding of plain values. Raises FieldError for one of another type; KeyError where one is missing."""
-        made = [Column(**{**column, "values": tuple(column["values"])}) for column in content["columns"]]
+        made, texts = [], ("values", "unseen", "once")
+        for column in content["columns"]:
+            lists: dict[str, Any] = {n: tuple(column[n]) for n in texts if n in column or n == "values"}
+            made.append(Column(**{**column, **lists}))
         found = Encoding(tuple(made), content["single"], content["label"])
         for value in (found, *made):
             check(value)
@@ -177,12 +232,11 @@ def numbers_of(
     Raises:
         DataError: A value is missing or no finite number; the message names the first row.
     """
+    gone = _absent(values)
     if values.dtype.kind in "fiub":
         found = values.astype(np.float64)
-        gone = np.isnan(found)
     else:
         cells = [str(value).strip() for value in values.tolist()]
-        gone = np.array([is_absent(cell) for cell in cells])
         found = np.array([np.nan if absent else number_of(c) for c, absent in zip(cells, gone, strict=True)])
     if missing is None and gone.any():
         first, count = int(gone.argmax()), int(gone.sum())
@@ -199,10 +253,12 @@ def numbers_of(
     return np.array(np.where(gone, 0.0 if missing is None else missing, found))
 
 
-def categories(values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], fill: str = "") -> np.ndarray:
+def categories(
+    values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], fill: str = "", unseen: Sequence[str] = ()
+) -> np.ndarray:
     """A column as a one-hot block in the order of the known categories, float32 [n, len(known)].
 
-    With "" among the known categories, every other value counts as it.
+    With "" among the known categories, every other value counts as it. Rows of ``unseen`` ones are zeros.
 
     Raises:
         DataError: A value is not among them; the message names the first row, and ``fill`` says what to do.
@@ -214,6 +270,7 @@ def categories(values: np.ndarray, known: Sequence[str], what: str, rows: Sequen
     _known(place, values, known, what, rows, fill)
     block = np.zeros((len(place), len(known)), np.float32)
     block[np.arange(len(place)), place] = 1
+    block[:, np.isin(known, unseen)] = 0
     return block
 
 
@@ -234,10 +291,10 @@ def places(
 
 
 def _found(values: np.ndarray, known: Sequence[str]) -> np.ndarray:
-    """Place of each value among the known ones, int64 [n]; -1 for another."""
+    """Place of each value among the known ones, int64 [n], the last of one that is known twice; -1 for another."""
     words, order = values.astype(str), np.argsort(np.array(known, str), kind="stable")
     ranked = np.array(known, str)[order]
-    at = np.minimum(np.searchsorted(ranked, words), len(ranked) - 1)
+    at = np.searchsorted(ranked, words, side="right") - 1  # -1, before the first, is no place of the word either
     return np.where(ranked[at] == words, order[at], -1)
 
 
@@ -253,6 +310,13 @@ def _known(
         raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}{count}{fill}")
 
 
+def _absent(values: np.ndarray) -> np.ndarray:
+    """Whether each cell of a column of numbers says that its number is missing, bool [n]."""
+    if values.dtype.kind in "fiub":
+        return np.isnan(values.astype(np.float64))
+    return np.array([is_absent(str(value).strip()) for value in values.tolist()], bool)
+
+
 def is_absent(cell: str) -> bool:
     """Whether a cell says that its number is missing: blank, or a word such as NA."""
     return cell.lower() in ABSENT
@@ -264,6 +328,14 @@ def number_of(cell: str) -> float:
         return float(cell)
     except ValueError:
         return float("inf")
+
+
+def lacks_column(what: str, name: str, names: Sequence[str], rule: str = "") -> DataError:
+    """The error for a table without a column, which names the one that may be misspelt, else all that it has."""
+    names = list(map(str, names))
+    near = difflib.get_close_matches(name, names, n=1)
+    told = f"; is its {near[0]!r} meant? then rename it" if near else f"; it has {some(names)}" if names else ""
+    return DataError(f"{what} must have the column {name!r}{rule}{told}")
 
 
 def plain(values: Any) -> np.ndarray:

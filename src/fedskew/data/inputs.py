@@ -46,9 +46,9 @@ class Inputs:
 
     @staticmethod
     def of(data: Dataset) -> Inputs:
-        """Those of a dataset."""
-        images = data.x.dtype == torch.uint8
-        return Inputs(data.shape, images, data.mean, data.std, data.encoding, data.class_names)
+        """Those of a dataset, whose training rows say which categories of its columns a model can know."""
+        images, encoding = data.x.dtype == torch.uint8, data.encoding and data.encoding.seen(data.x.numpy())
+        return Inputs(data.shape, images, data.mean, data.std, encoding, data.class_names)
 
     def store(self, x: Tensor, y: Tensor, dtype: torch.dtype) -> Store:
         """Samples and labels as what an evaluation reads, images normalised as in training."""
@@ -56,7 +56,7 @@ class Inputs:
 
     def samples(
         self, x: Any, *, encoded: bool = False, what: str = "x", rows: Sequence[int] | None = None,
-        notes: list[str] | None = None,
+        notes: list[str] | None = None, new: bool = True,
     ) -> Tensor:  # fmt: skip
         """Raw values as samples.
 
@@ -67,6 +67,7 @@ class Inputs:
             what: Name of the values in error messages.
             rows: Number of each row in error messages; None counts from 0.
             notes: As for `Encoding.encode`.
+            new: As for `Encoding.encode`; False for a node's training rows.
 
         Returns:
             Samples, uint8 [n, channels, H, W] or float32 [n, F].
@@ -85,7 +86,7 @@ class Inputs:
             if self.encoding is None:
                 sizes = ", ".join(map(str, self.shape))
                 raise DataError(f"{what} must be an array [n, {sizes}]: the model has no columns by name")
-            return torch.from_numpy(self.encoding.encode(x, what, rows, notes))
+            return torch.from_numpy(self.encoding.encode(x, what, rows, notes, new))
         if self.encoding is not None and not encoded:
             names = ", ".join(repr(column.name) for column in self.encoding.columns[:3])
             hint = "for features that are encoded already, as dataset.x_test is, pass encoded=True"

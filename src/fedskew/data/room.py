@@ -6,19 +6,15 @@ more. What is computed from data, such as a one-hot block, takes at most half of
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
-import lzma
 import os
-from collections.abc import Mapping
 from typing import IO, Any
 
 from fedskew.errors import DataError
 
 RATIO = 1032  # bytes that one byte of deflate can become, at most
 ROOM = 1 << 30  # bytes that any file may become
-PACKED: Mapping[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
 UNKNOWN = 1 << 35  # memory of a machine that does not say
 
 
@@ -68,8 +64,8 @@ class _Bounded(io.RawIOBase):
 
 
 def unpacked(file: IO[bytes]) -> io.BufferedReader:
-    """The content of a file that may be packed by gzip, bzip2 or xz; OSError beyond what the file may become."""
-    most = allowed(os.fstat(file.fileno()).st_size)
-    kind = PACKED.get(file.read(2))
+    """The content of a file that may be packed by gzip; OSError beyond what the file may become."""
+    most, packed = allowed(os.fstat(file.fileno()).st_size), file.read(2) == b"\x1f\x8b"
     file.seek(0)
-    return io.BufferedReader(_Bounded(file if kind is None else kind(file), most))
+    content: Any = gzip.GzipFile(fileobj=file) if packed else file
+    return io.BufferedReader(_Bounded(content, most))

@@ -8,7 +8,6 @@ results), `Queries` and `Evaluator`. A subclass says how local runs are mapped o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from fedskew.engines.clients import Clients, Source, auxiliary_source, client_so
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
-from fedskew.engines.memory import ClientMemory, home
+from fedskew.engines.memory import ClientMemory
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, Watch, Watcher, as_it_is, chained, check
 from fedskew.engines.personal import Tested, personal_model, pooled, shares_of, tested
 from fedskew.engines.planning import Jobs, Place, Plan, Planner
@@ -89,20 +88,14 @@ class LocalEngine:
         auxiliary = auxiliary_source(fed)
         self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self.probes)
 
-    def birth(
-        self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
-    ) -> None:
+    def birth(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """Give every client the memory that it has before it ever takes part.
 
         Args:
             method: its components say what they keep on a client.
             params: initial parameters.
             buffers: initial BatchNorm statistics.
-            where: home of the memories: "device", "ram" or "disk" (`fedskew.engines.memory`).
-            folder: run folder, which holds the file of "disk"; None takes a temporary folder.
-
-        Raises:
-            ConfigError: there is no such home.
+            where: memories lie on the "device" that trains, or in "ram", from which they are copied to it.
         """
         place = self.device if where == "device" else torch.device("cpu")
         made = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
@@ -112,16 +105,15 @@ class LocalEngine:
         self.stays = private | method.named("frozen", names, self.task)
         template = tree.map_tree(lambda t: t.to(place), made)
         self.watcher.birth(template)
-        self.memory = ClientMemory(template, home(where, template, folder))
+        self.memory = ClientMemory(template)
 
     def close(self) -> None:
-        """End the threads and release the clients' memories, the data and what was recorded of steps.
+        """End the threads and release the data and what was recorded of steps.
 
         The engine is not used again. Without the two that hold it in turn, its tensors go when it goes: Python's
         collector of cycles does not know that a GPU is full.
         """
         self.workers.close()
-        self.memory.home.close()
         del self.steppers, self.queries
 
     # what a subclass defines
@@ -177,7 +169,7 @@ class LocalEngine:
 
         def trained() -> Results:
             plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
-            cohort = self.planner.cohort(method, plans, broadcast)._replace(averaged=assignment.averaged)
+            cohort = self.planner.cohort(method, plans, broadcast)
             if weigh is not None:
                 cohort = cohort._replace(weights=weigh(cohort))
             given = self.runtime.laid_out(broadcast)

@@ -205,10 +205,9 @@ def select(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str
     chains = out.chains
     if not isinstance(chains, Tensor) or chains.dim() != 2 or chains.is_floating_point():
         return f"give chains of client ids, whole numbers [G, M], not {_told(chains)}"
-    for name, axes in (("quota", 2), ("averaged", 1)):
-        given = getattr(out, name)
-        if given is not None and not (isinstance(given, Tensor) and given.dim() == axes and len(given) == len(chains)):
-            return f"give {name} as a tensor with a row for each of the {len(chains)} chains, not {_told(given)}"
+    quota = out.quota
+    if quota is not None and not (isinstance(quota, Tensor) and quota.dim() == 2 and len(quota) == len(chains)):
+        return f"give quota as a tensor with a row for each of the {len(chains)} chains, not {_told(quota)}"
     sizes = args[0].get("sizes") if isinstance(args[0], dict) else None
     if isinstance(sizes, Tensor) and chains.numel() and int(chains.max()) >= len(sizes):
         return f"give client ids below {len(sizes)}, not {int(chains.max())}"

@@ -1,7 +1,8 @@
-"""Evaluation of models that held-out clients make for themselves: they join after training, and nobody learns of it."""
+"""Evaluation of what held-out clients would use: they join after training, and nobody learns of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from fedskew import server, tree
 from fedskew.engines.memory import ClientMemory
-from fedskew.engines.personal import personal_model, pooled, shares_of, tested
+from fedskew.engines.personal import Tested, personal_model, pooled, shares_of, tested
 from fedskew.errors import TrainingError
 from fedskew.types import Answers, Assignment, Query
 
@@ -22,17 +23,18 @@ if TYPE_CHECKING:
     from fedskew.types import Params
 
 
+Listed = Callable[[Iterator[Tested]], Iterator[Tested]]
 GROUP = 64  # held-out clients whose memories are held at a time
 
 
 def newcomers(
-    engine: LocalEngine, method: Method, state: State, params: Params, drop: bool = False
+    engine: LocalEngine, method: Method, state: State, params: Params, drop: bool = False, listed: Listed | None = None
 ) -> tuple[Tensor, float]:
-    """(confusion matrix [C, C], mean cross-entropy) of the own models of `Federation.unseen`, pooled.
+    """(confusion matrix [C, C], mean cross-entropy) of what the clients of `Federation.unseen` would use, pooled.
 
-    Where the method keeps something on clients, each of them first answers the questions of a cohort and makes one
-    local run, as it would in the round after this one. It starts without a past. Nothing of it reaches the server, and
-    the memories go with the end of the evaluation.
+    Without models of clients' own this is the global model. Where the method keeps something on clients, each of them
+    first answers the questions of a cohort and makes one local run, as it would in the round after this one. It starts
+    without a past. Nothing of it reaches the server, and the memories go with the end of the evaluation.
 
     Args:
         engine: of a federation with ``unseen``.
@@ -40,11 +42,12 @@ def newcomers(
         state: of the server.
         params: that are evaluated and deployed.
         drop: leave clients out whose local run is not finite.
+        listed: passes on what was tested of each client, with probabilities, and keeps a row of it.
 
     Raises:
         TrainingError: a local run is not finite, without ``drop``.
     """
-    fed = engine.fed.unseen
+    fed, own = engine.fed.unseen, method.personal
     assert fed is not None, "the caller knows that clients are held out"
     clients = replace(engine.clients, own=engine.rows_of(fed))
     given = engine.runtime.laid_out(server.broadcast(method, state, None)._replace(params=params))
@@ -53,13 +56,14 @@ def newcomers(
     matrix, total, rows = torch.zeros(engine.task.classes, engine.task.classes, dtype=torch.int64), 0.0, 0
     for ids in torch.split(torch.nonzero(fed.sizes).flatten(), GROUP):
         memory = ClientMemory(engine.memory.template)
-        left = ids if memory.empty else _joined(engine, method, begun, clients, memory, ids, drop)
+        left = ids if memory.empty or not own else _joined(engine, method, begun, clients, memory, ids, drop)
 
         def model(k: int, memory: ClientMemory = memory) -> tuple[Params, Params]:
-            return personal_model(clients, method, given, memory, k)
+            return personal_model(clients, method, given, memory, k) if own else (given.params, given.buffers)
 
         shares = shares_of(clients.own, fed, left.tolist())
-        found, loss = pooled(tested(clients, engine.test_of(fed), model, shares), engine.task.classes)
+        each = tested(clients, engine.test_of(fed), model, shares, probabilities=listed is not None)
+        found, loss = pooled(listed(each) if listed else each, engine.task.classes)
         matrix, total, rows = matrix + found, total + loss * int(found.sum()), rows + int(found.sum())
     return matrix, total / max(rows, 1)
 

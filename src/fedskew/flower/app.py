@@ -26,14 +26,11 @@ YEARS = 2
 SCRIPTS = ("superlink.sh", "front.sh", "front.cfg", "register.sh", "node.sh", "run.sh", "simulate.sh")
 
 
-def config_of(
-    experiment: Experiment, given: Mapping[str, Any], *, own_data: bool, clients: int, out: str
-) -> dict[str, Any]:
-    """``[tool.flwr.app.config]`` of an app: what was given, and what is often changed.
+def config_of(experiment: Experiment, *, own_data: bool, clients: int, out: str) -> dict[str, Any]:
+    """``[tool.flwr.app.config]`` of an app: what is often changed.
 
     Args:
         experiment: what the app trains.
-        given: options of ``fedskew run`` as they were typed, without dashes.
         own_data: nodes bring their own data.
         clients: number of nodes.
         out: run folder at the server.
@@ -47,7 +44,7 @@ def config_of(
     pace = experiment.method.pace
     usual |= {"epochs": pace.epochs, "lr": pace.lr}
     usual |= {"batch-size": size} if (size := getattr(pace, "batch_size", None)) is not None else {}
-    return {**usual, **given, "flower.out": out, "flower.own-data": own_data, "flower.missing": "wait",
+    return {**usual, "flower.out": out, "flower.own-data": own_data, "flower.missing": "wait",
             "flower.bad": "stop", "flower.wait-s": 600.0, "flower.poll-s": 0.2, "flower.test": ""}  # fmt: skip
 
 
@@ -76,7 +73,7 @@ def write_app(
     package = re.sub(r"\W", "_", folder.resolve().name) or "app"
     package = f"app_{package}" if package[0].isdigit() or package in ("fedskew", "flwr", "keys", "state") else package
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
-    permits = needs(experiment.method)
+    permits = [*needs(experiment.method), *(["columns"] if config.get("flower.encoding") == "nodes" else [])]
     values = {
         "name": name, "package": package, "method": experiment.method.name, "version": __version__,
         "clients": str(config["clients"]), "needs": "".join(f", {PERMITS[permit]}" for permit in permits),

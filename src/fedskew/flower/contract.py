@@ -27,10 +27,19 @@ PERMITS = {
     "probe": "gradients or statistics of the node's rows, outside of training",
     "metrics": "the confusion matrix of a model on the node's own test rows",
     "fit": "sums of loss, gradient and Hessian over the node's rows, to fit biases and a temperature to the logits",
+    "columns": "sum and sum of squares of each column of numbers, and the categories of each other column",
 }
 # sums under weights of the server's choice tell the histogram, and the fit needs it
 IMPLIED = {"histogram": ("labels",), "fit": ("histogram", "labels")}
-FATAL = ("fedskew", "format", "method", "model", "classes", "shape")  # the others change the last bits at most
+FATAL = (
+    "fedskew",
+    "format",
+    "method",
+    "model",
+    "classes",
+    "shape",
+    "columns",
+)  # the others change the last bits at most
 
 
 def contract(method: Method, model: Model, inputs: Inputs, settings: Settings) -> dict[str, Any]:
@@ -48,6 +57,14 @@ def contract(method: Method, model: Model, inputs: Inputs, settings: Settings) -
         "torch": torch.__version__.partition("+")[0],
         "Python": ".".join(platform.python_version_tuple()[:2]),
     }
+
+
+def terms(inputs: Inputs) -> dict[str, Any]:
+    """What server and node compare before the nodes have told of their columns."""
+    from fedskew import __version__
+
+    columns = _digest(inputs.encoding and inputs.encoding.to_json())
+    return {"fedskew": __version__, "format": FORMAT, "classes": list(inputs.label_names), "columns": columns}
 
 
 def disagreement(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, bool]:

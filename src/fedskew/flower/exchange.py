@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.engines.memory import ClientMemory, Held
+from fedskew.engines.memory import ClientMemory
 from fedskew.engines.personal import Tested, pooled
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.facts import count, real
@@ -34,32 +34,25 @@ from fedskew.tree import Tree
 RECEIPT = "@receipt"  # beside the names of components: no component has it
 
 
-class Kept(Held):
-    """What the server keeps of clients' memories: receipts, and what it has yet to send them."""
+class Receipts(ClientMemory):
+    """Client memory as the server of a deployment knows it: a receipt for each client, and what it has yet to send."""
 
     def __init__(self) -> None:
         super().__init__({})
         self.saved: list[dict[int, str]] = [{}, {}]  # receipts of the last two checkpoints
 
     def dump(self) -> Tree:
-        """As `Held`; the receipts that are written here must stay at the nodes."""
-        self.saved = [self.saved[1], {k: receipt_in(memory) for k, memory in self.kept.items()}]
+        """As `ClientMemory`; the receipts that are written here must stay at the nodes."""
+        self.saved = [self.saved[1], self._receipts()]
         return super().dump()
 
     def load(self, dumped: Tree) -> None:
         """The inverse of `dump`."""
-        self.write({int(client): memory for client, memory in dumped.items()})
-        now = {k: receipt_in(memory) for k, memory in self.kept.items()}
-        self.saved = [now, now]
+        self.kept.update({int(client): memory for client, memory in dumped.items()})
+        self.pending, self.saved = {}, [self._receipts()] * 2
 
-
-class Receipts(ClientMemory):
-    """Client memory as the server of a deployment knows it: a receipt for each client."""
-
-    home: Kept
-
-    def __init__(self) -> None:
-        super().__init__({}, Kept())
+    def _receipts(self) -> dict[int, str]:
+        return {k: receipt_in(memory) for k, memory in self.kept.items()}
 
     @property
     def empty(self) -> bool:
@@ -68,7 +61,7 @@ class Receipts(ClientMemory):
 
     def get(self, client: int) -> dict[str, Tree]:
         """The receipt, and what components wrote since then."""
-        return self.pending.get(client) or self.home.read(client) or {}
+        return self.pending.get(client) or self.kept.get(client) or {}
 
     def put(self, client: int, memory: Mapping[str, Tree]) -> None:
         """A new receipt replaces all; what a component writes is kept beside it until the node has it."""
@@ -140,9 +133,13 @@ class Exchange:
     ) -> Request:
         """A message for one client; it says which memory belongs to this moment, and what an answer must hold."""
         kept = receipt_in(self.receipts.get(k))
-        held = [saved.get(k, NONE) for saved in self.receipts.home.saved]
+        held = [saved.get(k, NONE) for saved in self.receipts.saved]
         parts = {"shared": shared, "own": pack({"own": dict(own)})}
         return Request(k, {**facts, "receipt": kept, "held": held}, parts, expected)
+
+    def question(self, k: int, facts: Mapping[str, Any], shared: Packed, expected: Layout | None = None) -> Request:
+        """A message outside of training, with what the server has yet to write to the client's memory."""
+        return self.request(k, facts, shared, {"written": written_to(self.receipts.get(k))}, expected)
 
     def asked(self, requests: list[Request], kind: str, number: int) -> Iterator[Envelope]:
         """Answers in order. Raises TrainingError, once all have come, where some are missing or of no use."""
@@ -217,8 +214,7 @@ class Measuring:
         link, classes, requests = self.exchange.link, self.classes, []
         expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
         for k in link.measuring:
-            written = {"written": written_to(self.exchange.receipts.get(k))}
-            requests.append(self.exchange.request(k, {"kind": kind, **facts}, shared, written, expected))
+            requests.append(self.exchange.question(k, {"kind": kind, **facts}, shared, expected))
         found = self.of_use(requests, "evaluate", number, self._measured)
         sizes = {k: link.clients[k].facts["test_rows"] for k in link.measuring}
         self.number, self.each = number, [Tested(k, *told, np.arange(sizes[k]), None) for k, told in found]

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -140,9 +141,9 @@ async def _refuse(send: Send, why: str) -> None:
 
 def superlink(folder: Path, words: Sequence[str]) -> None:
     """Flower's SuperLink behind a `Door`."""
-    import uvicorn
     from flwr.superlink.cli import flower_superlink
 
+    uvicorn: Any = import_module("uvicorn")
     serve = uvicorn.run
 
     def behind(app: App, **options: Any) -> None:

@@ -1,5 +1,7 @@
 """A node's memory between rounds, in files named by their content: a message says which of them it goes on from.
 
+Beside it lies the client's own model, where the run has asked to keep it; `take_out` makes a run folder of it.
+
 The server keeps a receipt, the digest of what a client holds, in its checkpoint. A round that is abandoned, or a server
 that goes on from an older checkpoint, therefore finds the memory that belongs to it, and never another.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,12 +22,15 @@ from fedskew import tree
 from fedskew.errors import RecordError, from_json
 from fedskew.records import digests
 from fedskew.records.files import load_tree, save_tree, write_atomic
-from fedskew.tree import Tree
+from fedskew.records.folder import Record
+from fedskew.records.summary import summarise
+from fedskew.tree import Params, Tree
 
 Memory = dict[str, Tree]
 NONE = ""  # receipt of a client that has not taken part
 FILE = "memory-{}.safetensors"
 LOGITS = "logits-{}.safetensors"
+OWN = "own.safetensors"
 SESSIONS = 1000  # that are remembered as over
 
 
@@ -86,6 +92,10 @@ class NodeMemory:
             raise RecordError(f"{path} was altered: it is not what this client kept")
         return logits
 
+    def save_own(self, model: Params, facts: Mapping[str, Any]) -> None:
+        """Keep the client's own model in place of the one before."""
+        save_tree(self.folder / OWN, {"model": model}, facts)
+
     def keep(self, *receipts: str, logits: str = NONE) -> None:
         """Remove every other memory: those of rounds that were abandoned, or are older than the server's checkpoint.
 
@@ -124,6 +134,36 @@ class NodeMemory:
 
     def _path(self, receipt: str) -> Path:
         return self.folder / FILE.format(os.path.basename(receipt))
+
+
+def take_out(folder: Path, out: Path) -> str:
+    """Make a run folder of the own model that a client keeps, which `fedskew.load_model` reads.
+
+    Args:
+        folder: of the client, in the state folder of its node.
+        out: a new folder; ``final.safetensors`` in it is the own model.
+
+    Returns:
+        What it is, in words.
+
+    Raises:
+        RecordError: there is no own model, it is damaged, or ``out`` cannot be written or holds a run.
+    """
+    if not (folder / OWN).exists():
+        hint = "it is kept after a run with keep-own=true, of a method that gives clients some"
+        raise RecordError(f"{folder} must hold a client's own model, {OWN}; it has none; {hint}")
+    kept, facts = load_tree(folder / OWN)
+    try:
+        config, about, model = facts["config"], facts["model"], kept["model"]
+        told = f"own model of client {config['own_model']['client']} after round {about['round']}"
+    except (LookupError, TypeError) as error:
+        raise RecordError(f"{folder / OWN} is not what a node keeps: {error!r}") from None
+    record = Record.create(out, config)
+    try:
+        record.finish(summarise([]), {"final": model}, {"model": about})
+    finally:
+        record.close()
+    return told
 
 
 def _own(leaf: Any) -> Tensor:

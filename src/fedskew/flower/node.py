@@ -26,12 +26,23 @@ from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.outcomes import Fault, check
 from fedskew.engines.planning import Member, Place, Used
 from fedskew.engines.sequential import Threaded
+from fedskew.engines.trained import Trained, described
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, visible
 from fedskew.flower.contract import contract, disagreement, kind_of
 from fedskew.flower.facts import count, echoed, flag, quoted, receipt, session, table
 from fedskew.flower.memory import NONE, NodeMemory
 from fedskew.flower.options import NodeOptions
-from fedskew.flower.requests import MOST_FITTED, number_of, own_of, pace_of, point_of, question_of, shared_of, used_of
+from fedskew.flower.requests import (
+    MOST_FITTED,
+    check_model,
+    number_of,
+    own_of,
+    pace_of,
+    point_of,
+    question_of,
+    shared_of,
+    used_of,
+)
 from fedskew.flower.standin import alone
 from fedskew.flower.wire import Envelope, Packed, pack, travelling
 from fedskew.method import Method
@@ -170,7 +181,7 @@ class Node:
         if count(facts, "client") != self.client:
             raise ConfigError(f"this node must be asked as client {self.client}; got {facts['client']}")
         known = {"train": self._train, "ask": self._ask, "personal": self._personal, "evaluate": self._evaluate,
-                 "fit": self._fit}  # fmt: skip
+                 "fit": self._fit, "own": self._own}  # fmt: skip
         if not isinstance(kind, str) or kind not in known:
             raise ConfigError(f"the kind of a message must be one of {', '.join(known)}; got {quoted(kind)}")
         held = facts.get("held")
@@ -275,6 +286,22 @@ class Node:
         params: Params = told["params"]
         matrix, loss = self.engine.evaluate(params, told["buffers"], rows, on="train")
         return {"loss": float(loss).hex(), "rows": len(rows)}, {"matrix": matrix}
+
+    def _own(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
+        """Keep the client's own model beside its memory, for its operator. Nothing of it is told."""
+        given, engine, work = self._given(facts, trees), self.engine, self.work
+        check_model({**given.params, **given.buffers}, {**engine.initial["params"], **engine.initial["buffers"]})
+        ((_, own),) = engine.own_models(self.method, given)
+        params, buffers = ({n: own.get(n, v) for n, v in kind.items()} for kind in (given.params, given.buffers))
+        trained = Trained(engine.model, params, buffers, self.rows.inputs, work.settings.precision)
+        data, number = engine.fed.dataset, given.round - 1
+        about = described(trained, work.model, data, number, work.settings.dtype, work.method.projection)
+        told = {"client": self.client, "method": work.method.name}
+        config = {"started_by": "flower", "own_data": True, "label_names": list(data.class_names), "own_model": told}
+        self.memory.save_own({**params, **buffers}, {"model": about, "config": config})
+        where = self.memory.folder.resolve()
+        LOG.info("fedskew: own model after round %d: `fedskew flower own %s --out FOLDER` takes it out", number, where)
+        return {}, {}
 
     def _fit(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """Sums of loss, gradient and Hessian over the client's rows; their logits are kept for the next exchange."""

@@ -30,6 +30,9 @@ class ServerOptions:
     """each node brings data of its own; else node k holds client k of the named dataset"""
     inputs: str = "inputs.json"
     """file of the app with the shape of a sample and the names of the classes, for nodes with data of their own"""
+    encoding: Literal["example", "nodes"] = "example"
+    """scale and categories of a table's columns: those of the example, or of all nodes' rows, which send sums and sets
+    of categories first"""
     test: str = ""
     """file of test rows at the server, for nodes with data of their own; empty: nodes evaluate on rows of their own"""
     missing: Literal["wait", "drop", "stop"] = "wait"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -81,11 +80,9 @@ class Remote(Sequential):
         self.method: Method | None = None
         self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
 
-    def birth(
-        self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
-    ) -> None:
+    def birth(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """The server keeps receipts; what components keep on a client lies at its node."""
-        super().birth(method, params, buffers, "ram", None)
+        super().birth(method, params, buffers, "ram")
         self.method = method
         self.rehearsal.birth(method, params, buffers)
         self.memory = receipts = Receipts()
@@ -208,8 +205,7 @@ class Remote(Sequential):
         expected = self.rehearsal.asked(query, part, method, broadcast)
         shared, requests = _common(broadcast, self.stays), []
         for k in asked:
-            written = {"written": written_to(self.memory.get(k))}
-            requests.append(self.exchange.request(k, facts, shared, written, expected))
+            requests.append(self.exchange.question(k, facts, shared, expected))
         try:
             return Answers(torch.tensor(asked), self._told(query, part, requests, broadcast.round))
         except TrainingError as error:
@@ -237,6 +233,16 @@ class Remote(Sequential):
         if not self.link.measuring:
             return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
         return self.measuring.pooled("personal", _common(broadcast), broadcast.round, fitted=fitted)
+
+    def own_models(self, method: Method, broadcast: Broadcast) -> Iterator[tuple[int, Params]]:
+        """None comes here: each node keeps that of its client, for its operator (``fedskew flower own``)."""
+        shared, facts = _common(broadcast, self.stays), {"kind": "own"}
+        clients = [k for k, hello in sorted(self.link.clients.items()) if hello.facts["rows"]]
+        requests = [self.exchange.question(k, facts, shared, {}) for k in clients]
+        for answer in self.exchange.answers(requests, "query", broadcast.round):
+            if answer.envelope is None:
+                LOG.warning("fedskew: client %d: its node keeps no own model: %s", answer.client, answer.wrong)
+        return iter(())
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """As `personal`, of the global model after a round."""

@@ -66,6 +66,14 @@ def number_of(found: Mapping[str, Any], what: str) -> int:
     return count({what: int(value)}, what)
 
 
+def check_model(found: Mapping[str, Tree], wanted: Mapping[str, Tensor]) -> None:
+    """A model that the node is to keep has the tensors of its network, and no others."""
+    told, known = layout_of(found), layout_of(wanted)
+    odd = [path for path in {**known, **told} if told.get(path) != known.get(path)]
+    if odd:
+        raise ConfigError(f"a model must have the tensors of this node's network; {quoted('.'.join(odd[0]))} differs")
+
+
 def own_of(trees: Mapping[str, Tree], template: Mapping[str, Tree]) -> dict[str, Any]:
     """What this client alone is sent; what was written to its memory has the shapes of the memory."""
     found = trees.get("own", {})

@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.data.arrays import Dataset
+from fedskew.data.arrays import Dataset, draw_whole
+from fedskew.data.encoding import plain
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
@@ -22,7 +24,8 @@ from fedskew.data.sources.pictures import decode_images
 from fedskew.data.sources.rows import Rows as FileRows
 from fedskew.data.sources.rows import rows_of
 from fedskew.data.sources.table import Npz, Parquet
-from fedskew.errors import ConfigError, DataError, FieldError, json_file
+from fedskew.data.values import lacking
+from fedskew.errors import ConfigError, DataError, FieldError, closest, json_file
 from fedskew.flower.node import Rows
 from fedskew.flower.options import NodeOptions
 
@@ -44,21 +47,73 @@ def of_client(fed: Federation, k: int) -> Rows:
     return Rows(Inputs.of(data), data.x[at], data.y[at], x_test, y_test, data.augment)
 
 
-def of_node(inputs: Inputs, options: NodeOptions, augment: tuple[str, ...] = ()) -> Rows:
-    """The rows that a node's configuration names. Raises ConfigError or DataError, in one line."""
-    x, y = _read(options.data, inputs, options)
-    if len(x) != len(y):
-        raise DataError(f"{options.data} must have a label for each sample; got {len(x)} samples and {len(y)} labels")
-    if not len(y):
-        raise DataError(f"{options.data} must hold rows; it holds none")
-    held = torch.zeros(len(y), dtype=torch.bool)
-    count = min(int(options.local_test * len(y) + 0.5), len(y) - 1)
-    order = rng.generator(rng.key(0, "node", "test")).permutation(len(y))
-    held[torch.from_numpy(order[:count])] = True
+class Raw(NamedTuple):
+    """Rows before they are samples.
+
+    Attributes:
+        what: Where they come from, for messages.
+        x: Columns by name, or an array of samples.
+        y: Class numbers, [n].
+        numbers: Number of each row in messages.
+        units: What the node's own test takes whole, such as patients, [n]; None: rows.
+    """
+
+    what: str
+    x: Any
+    y: Tensor
+    numbers: Sequence[Any] | None = None
+    units: np.ndarray | None = None
+
+    def samples(self, inputs: Inputs) -> Tensor:
+        """The rows as a model takes them. Raises DataError."""
+        coded = not hasattr(self.x, "keys")
+        x = inputs.samples(self.x, encoded=coded, what=self.what, rows=self.numbers, new=False)
+        if len(x) != len(self.y):
+            told = f"got {len(x)} samples and {len(self.y)} labels"
+            raise DataError(f"{self.what} must have a label for each sample; {told}")
+        return x
+
+    def held(self, fraction: float) -> np.ndarray:
+        """Which rows the node keeps for its own test, bool [n]. Raises DataError where no unit is small enough."""
+        held, key = np.zeros(len(self.y), bool), rng.key(0, "node", "test")
+        count = min(int(fraction * len(held) + 0.5), len(held) - 1)
+        if self.units is None:
+            held[rng.generator(key).permutation(len(held))[:count]] = True
+            return held
+        held[draw_whole(np.zeros(len(held), np.int64), self.units, np.array([count]), key)] = True
+        if count and not held.any():
+            raise DataError(f"{self.what} must have values of split_by that a test of {count} rows can take whole")
+        return held
+
+
+def of_node(inputs: Inputs, raw: Raw, options: NodeOptions, augment: tuple[str, ...] = ()) -> Rows:
+    """The rows of a node as samples, some of them kept for its own test. Raises DataError, in one line."""
+    x, y, held = raw.samples(inputs), raw.y, torch.from_numpy(raw.held(options.local_test))
     return Rows(inputs, x[~held], y[~held], x[held], y[held], augment)
 
 
-def _read(source: str, inputs: Inputs, options: NodeOptions) -> tuple[Tensor, Tensor]:
+def raw_of(inputs: Inputs, options: NodeOptions, split_by: str = "") -> Raw:
+    """The rows that a node's configuration names. Raises ConfigError or DataError, in one line.
+
+    Args:
+        inputs: Their columns and classes; categories may be others.
+        options: Of the node.
+        split_by: Column none of whose values lies among the training and the test rows; "" for none.
+    """
+    raw = _read(options.data, inputs, options, split_by)
+    if not len(raw.y):
+        raise DataError(f"{options.data} must hold rows; it holds none")
+    if not split_by:
+        return raw
+    if split_by not in (known := list(raw.x.keys()) if hasattr(raw.x, "keys") else []):
+        raise DataError(f"{raw.what} must have the column {split_by!r} of split_by{closest(split_by, known)}")
+    units = plain(raw.x[split_by])
+    if len(units) != len(raw.y) or len(lacking(units)):
+        raise DataError(f"{raw.what}: column {split_by!r} must have a value in every row")
+    return raw._replace(units=np.unique(units, return_inverse=True)[1])
+
+
+def _read(source: str, inputs: Inputs, options: NodeOptions, split_by: str) -> Raw:
     path = Path(source).expanduser()
     if ":" in source and not path.exists():
         return _called(source, inputs)
@@ -71,7 +126,8 @@ def _read(source: str, inputs: Inputs, options: NodeOptions) -> tuple[Tensor, Te
     kind = KINDS.get(path.suffix)
     if kind is None:
         raise DataError(f"data must end in {', '.join(KINDS)}, or be a folder; got {source!r}")
-    named = {"y_column": options.y_column} if options.y_column and path.suffix != ".npz" else {}
+    asked = {"y_column": options.y_column, "split_by": split_by} if path.suffix != ".npz" else {}
+    named = {option: value for option, value in asked.items() if value}
     try:
         found = rows_of(kind(**named), str(path), inputs)
     except FieldError as error:
@@ -82,22 +138,22 @@ def _read(source: str, inputs: Inputs, options: NodeOptions) -> tuple[Tensor, Te
         raise DataError(f"y-column must be a column of labels of {path}; got none among {columns}")
     y = inputs.labels(found.y, f"{found.label} of {path}", found.numbers)
     if not hasattr(found.x, "keys"):
-        return inputs.samples(found.x, encoded=True, what=f"x of {path}"), y
+        return Raw(f"x of {path}", found.x, y)
     table = {name: values for name, values in found.x.items() if name != found.label}
     if inputs.encoding is not None:
-        return inputs.samples(table, what=found.what, rows=found.numbers), y
+        return Raw(found.what, table, y, found.numbers)
     try:
         x = np.stack([np.asarray(values).astype(np.float32) for values in table.values()], 1)
     except ValueError as error:
         raise DataError(f"{path} must hold numbers in every column but {found.label!r}: {error}") from None
-    return inputs.samples(x, what=found.what), y
+    return Raw(found.what, x, y)
 
 
-def _encoded(x: Any, y: Any, inputs: Inputs, what: str) -> tuple[Tensor, Tensor]:
-    return inputs.samples(x, encoded=True, what=f"x of {what}"), inputs.labels(y, f"y of {what}")
+def _given(x: Any, y: Any, inputs: Inputs, what: str) -> Raw:
+    return Raw(f"x of {what}", x, inputs.labels(y, f"y of {what}"))
 
 
-def _called(source: str, inputs: Inputs) -> tuple[Tensor, Tensor]:
+def _called(source: str, inputs: Inputs) -> Raw:
     """What a function of the node's operator returns: (x, y), columns and labels, or a dataset."""
     module, _, name = source.partition(":")
     if "" not in sys.path:
@@ -110,14 +166,13 @@ def _called(source: str, inputs: Inputs) -> tuple[Tensor, Tensor]:
     if isinstance(found, Dataset):
         if found.encoding != inputs.encoding:
             raise DataError(f"{source} must be encoded as the app's inputs say; return raw columns by name")
-        return _encoded(found.x, [found.class_names[c] for c in found.y.tolist()], inputs, source)
+        return _given(found.x, [found.class_names[c] for c in found.y.tolist()], inputs, source)
     if not isinstance(found, tuple) or len(found) != 2:
         raise DataError(f"{source} must return (x, y) or a Dataset; got {type(found).__name__}")
-    x, y = found
-    return inputs.samples(x, encoded=not hasattr(x, "keys"), what=f"x of {source}"), inputs.labels(y, f"y of {source}")
+    return _given(*found, inputs, source)
 
 
-def _pictures(path: Path, inputs: Inputs) -> tuple[Tensor, Tensor]:
+def _pictures(path: Path, inputs: Inputs) -> Raw:
     """A folder of images, one folder a class."""
     if not inputs.images:
         raise DataError(f"{path} must be a csv or npz file: the model takes {inputs.shape} features, no images")
@@ -125,7 +180,7 @@ def _pictures(path: Path, inputs: Inputs) -> tuple[Tensor, Tensor]:
     if found.clients:
         raise DataError(f"{path} must hold images as class/image; got folders in the folders of classes")
     x = decode_images(found.files, str(path), "L" if inputs.shape[0] == 1 else "RGB")
-    return _encoded(x, found.classes, inputs, str(path))
+    return _given(x, found.classes, inputs, str(path))
 
 
 def inputs_of(folder: Path, file: str) -> tuple[Inputs, tuple[str, ...]]:
@@ -144,7 +199,10 @@ def server_data(inputs: Inputs, test: str) -> Dataset:
     """The server's own rows where nodes bring theirs: those of a file of test rows, or none."""
     shape, kind = inputs.shape, torch.uint8 if inputs.images else torch.float32
     none, labels = torch.empty(0, *shape, dtype=kind), torch.empty(0, dtype=torch.int64)
-    x, y = _read(test, inputs, NodeOptions(data=test)) if test else (none, labels)
+    x, y = none, labels
+    if test:
+        raw = raw_of(inputs, NodeOptions(data=test))
+        x, y = raw.samples(inputs), raw.y
     names = inputs.label_names
     return Dataset("nodes", none, labels, x, y, len(names), names, inputs.mean, inputs.std, encoding=inputs.encoding)
 

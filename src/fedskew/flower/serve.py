@@ -24,21 +24,22 @@ from fedskew.data.partitioners import Iid
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.fitted import PERSONAL
 from fedskew.engines.network import prepared_model
-from fedskew.errors import ConfigError, FedskewError
-from fedskew.fields import demand
+from fedskew.errors import ConfigError, FedskewError, json_file, require
 from fedskew.flower import require_flower
-from fedskew.flower.contract import contract, needs, refused
-from fedskew.flower.facts import echoed
+from fedskew.flower.columns import Telling, check_told, encoding_of, inputs_with, made_of
+from fedskew.flower.contract import contract, needs, refused, terms
+from fedskew.flower.facts import echoed, table
 from fedskew.flower.link import Link
 from fedskew.flower.node import Node, Work, error_text
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
 from fedskew.flower.requests import check_data
-from fedskew.flower.rows import inputs_of, of_client, of_node, server_data
+from fedskew.flower.rows import inputs_of, of_client, of_node, raw_of, server_data
 from fedskew.flower.standin import Hello, alone, declared_counts, stand_in
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
 from fedskew.models.prepare import Model
+from fedskew.records.folder import check_config
 from fedskew.records.lock import Hold
 from fedskew.session import Observer, Row
 from fedskew.settings import Settings
@@ -159,22 +160,59 @@ class _Server:
     inputs: Inputs
 
     @property
-    def settings(self) -> Settings:
-        return replace(self.experiment.settings, memory="ram", engine="flower")
+    def encoding(self) -> dict[str, Any]:
+        """The encoding that nodes have made, as an entry of messages and of the record; none of the example's."""
+        made = self.inputs.encoding if self.options.encoding == "nodes" else None
+        return {"encoding": made.to_json()} if made else {}
 
 
-def _server(config: Mapping[str, Any], build: Build, folder: Path) -> _Server:
-    experiment, options = build(config), server_options(config)
+def _server(grid: Any, experiment: Experiment, options: ServerOptions, folder: Path, encoding: Any) -> _Server:
+    """What the server brings. ``encoding`` is that of a run which goes on, where its nodes have made one."""
     if not options.own_data:
+        rule = "be example where nodes hold the app's dataset"
+        require(options.encoding == "example", "flower.encoding", rule, options.encoding)
         fed = experiment.federation()
         return _Server(experiment, options, fed, Inputs.of(fed.dataset))
     if experiment.clients is None:
         raise ConfigError("clients must say how many nodes there are, since they bring their own data; got none")
     inputs, _ = inputs_of(folder, options.inputs)
+    if options.encoding == "nodes":
+        inputs = inputs_with(inputs, encoding) if encoding else _of_nodes(grid, inputs, options, experiment.clients)
     data = server_data(inputs, options.test)
     n = experiment.clients
     counts, nobody = torch.zeros(n, data.classes, dtype=torch.int64), alone(np.empty(0), 0, n)
     return _Server(experiment, options, Federation(data, nobody, Iid(), n, experiment.seed, counts), inputs)
+
+
+def _encoding_of_run(out: Path, options: ServerOptions) -> Any:
+    """The encoding that the nodes made for the run of a folder, or None. Raises where another one is asked for."""
+    check_config(out)
+    found = json_file(out / "config.json").get("encoding")
+    whose = "nodes" if found else "example"
+    if whose != options.encoding:
+        raise ConfigError(f"flower.encoding must be {whose}, that of the run in {out}; got {options.encoding}")
+    return found
+
+
+def _of_nodes(grid: Any, inputs: Inputs, options: ServerOptions, clients: int) -> Inputs:
+    """The inputs with scale and categories of all nodes' rows, which say hello for this. Raises ConfigError."""
+    link, ours = _link(grid, terms(inputs), options), encoding_of(inputs)
+
+    def checked(hello: Hello) -> None:
+        check_told(hello, ours)
+
+    LOG.info("fedskew: the columns are scaled by the rows of %d nodes, which is waited for", clients)
+    link.meet(clients, checked)
+    made = made_of(inputs, [hello for k, hello in sorted(link.clients.items()) if k not in link.left_out])
+    LOG.info("fedskew: the encoding of all nodes' rows: %s", json.dumps(made.encoding and made.encoding.to_json()))
+    return made
+
+
+def _link(grid: Any, agreed: Mapping[str, Any], options: ServerOptions) -> Link:
+    return Link(
+        grid, agreed, options.wait_s, options.poll_s, options.missing == "wait", options.bad == "drop",
+        options.most_rows,
+    )  # fmt: skip
 
 
 def serve(
@@ -194,28 +232,27 @@ def serve(
     Raises:
         FedskewError: nodes and server do not agree, a node does not permit what the method needs, or as `fedskew.run`.
     """
-    server = _server(config, build, folder)
-    experiment, options, settings = server.experiment, server.options, server.settings
+    experiment, options = build(config), server_options(config)
+    settings = replace(experiment.settings, memory="ram", engine="flower")
     method, out = experiment.method, Path(options.out).expanduser()
     begun = (out / "rounds.jsonl").exists()
-    if begun and finished(out, settings.rounds, settings.patience):
+    # own models may be asked for later: nodes then keep them anew
+    if begun and not settings.keep_own and finished(out, settings.rounds, settings.patience):
         LOG.info("fedskew: the run in %s is finished", out)
         return None
     if out.exists():
         Hold(out).release()  # another server may train in this folder: it is told before the nodes are asked
     model = architecture(experiment.model, method.projection)
+    server = _server(grid, experiment, options, folder, _encoding_of_run(out, options) if begun else None)
     prepared = prepared_model(server.fed, model, None, settings, method.projection)
-    link = Link(
-        grid, contract(method, prepared, server.inputs, settings), options.wait_s, options.poll_s,
-        options.missing == "wait", options.bad == "drop", options.most_rows,
-    )  # fmt: skip
+    agreed, encoding = contract(method, prepared, server.inputs, settings), server.encoding
+    link = _link(grid, {**agreed, **encoding}, options)
 
     def checked(hello: Hello) -> None:
         declared_counts(hello.facts, server.fed.dataset.classes)
         if error := refused(method, frozenset(hello.facts["permits"]), hello.name):
             raise error
 
-    demand(settings, "keep_own", not settings.keep_own, "be left out over Flower: own models stay on the nodes")
     LOG.info("fedskew: %s waits for %d nodes", method.name, server.fed.clients)
     link.meet(server.fed.clients, checked)
     _declared(link)
@@ -234,6 +271,7 @@ def serve(
     facts = {
         **replace(experiment, clients=fed.clients, cohort=cohort, model=model).to_json(server.fed.dataset.fingerprint),
         "started_by": "flower", "disclosed": sorted(told), **({"own_data": True} if options.own_data else {}),
+        **encoding,
     }  # fmt: skip
     result = launch(
         fed, method, settings, model=model, out=out, resume=begun, on_round=_told, config=facts, made=made,
@@ -279,7 +317,8 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         return record({"error": str(error)})
     echo = echoed(envelope.facts)
     try:
-        key = json.dumps([dict(context.run_config), dict(context.node_config), str(folder)], sort_keys=True)
+        encoding = table(envelope.facts, "contract").get("encoding")
+        key = json.dumps([dict(context.run_config), dict(context.node_config), str(folder), encoding], sort_keys=True)
         node = _node(key, build)
     except _Spare:
         return record({**echo, "spare": True})
@@ -297,9 +336,9 @@ class _Spare(Exception):
 
 
 @lru_cache(maxsize=64)
-def _node(key: str, build: Build) -> Node:
+def _node(key: str, build: Build) -> Node | Telling:
     """The node of a configuration; a process of a simulation answers for many, one after another."""
-    run_config, node_config, where = json.loads(key)
+    run_config, node_config, where, encoding = json.loads(key)
     if "partition-id" not in node_config:
         check_data(run_config, Path(where))
     experiment, server = build(run_config), server_options(run_config)
@@ -312,7 +351,13 @@ def _node(key: str, build: Build) -> Node:
         raise _Spare
     if options.data or server.own_data:
         inputs, augment = inputs_of(Path(where), server.inputs)
-        rows = of_node(inputs, options, augment)
+        raw = raw_of(inputs, options, getattr(experiment.data, "split_by", None) or "")
+        if server.encoding == "nodes":
+            options.check_permit("columns")
+            if encoding is None:
+                return Telling(inputs, raw, options.client, options)
+            inputs = inputs_with(inputs, encoding)
+        rows = of_node(inputs, raw, options, augment)
     else:
         fed = federation_of(experiment)
         rows, clients = of_client(fed, options.client), fed.clients

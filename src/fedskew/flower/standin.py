@@ -74,7 +74,7 @@ def hello_of(node: int, told: Mapping[str, Any], clients: int, most_rows: int = 
         facts["permits"] = _permits(told.get("permits"))
     except ConfigError as error:
         raise ConfigError(f"node {node} must say who it is: {error}") from None
-    facts |= {what: told[what] for what in ("counts", "labels") if told.get(what) is not None}
+    facts |= {what: told[what] for what in ("counts", "labels", "columns") if told.get(what) is not None}
     hello = Hello(node, k, facts)
     for what in ("rows", "test_rows"):
         if facts[what] > most_rows:

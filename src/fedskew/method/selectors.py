@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.errors import FieldError
 from fedskew.method.component import Selector
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Params, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
-    from fedskew.method.value import Method
 
 
 def draw_clients(sizes: Tensor, k: int, key: Tensor, proportional: bool = False) -> Tensor:
@@ -91,34 +89,3 @@ class Random(Selector):
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """Chains of one client, ordered by id."""
         return Assignment(draw_clients(state["sizes"], k, key).unsqueeze(1))
-
-
-@dataclass(frozen=True)
-class TrainAll(Random):
-    """Every client with rows trains; only k random ones of them are averaged.
-
-    The global model is that of ``random``. Every client's own model is one of the last round.
-
-    Source: code of T. Dinh et al. 2020, https://arxiv.org/abs/2006.08848
-
-    Example:
-        >>> TrainAll()
-        TrainAll()
-    """
-
-    name = "train_all"
-    compute = "every client trains"
-    downloads = "P (every client)"
-
-    def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """The server must see nothing of a client but its averaged model: the others send none."""
-        across = [c.name for c in method.components if {c} & {*method.having("combine"), *method.having("absorb")}]
-        if across:
-            rule = f"go with parts that act at the clients alone, not with {', '.join(across)}"
-            raise FieldError("Method", "selector", rule, self.name)
-
-    def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
-        """Chains of one client, for all clients; k of them are averaged."""
-        everyone = torch.nonzero(state["sizes"] > 0).squeeze(1)
-        chosen = super().select(state, k, key).chains.squeeze(1)
-        return Assignment(everyone.unsqueeze(1), averaged=torch.isin(everyone, chosen))

@@ -30,8 +30,7 @@ from fedskew.method.selectors import Random
 from fedskew.method.servers import Plain
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Size
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Task, Weights
+from fedskew.types import Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -191,14 +190,6 @@ class Method:
     def stacks(self) -> bool:
         """Whether the server must see the delta of every client rather than their weighted sum."""
         return self.weighting.reads_deltas or bool(self.having("combine"))
-
-    def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """The weights of the cohort; of its averaged members where only some are averaged, and 0 for the others."""
-        if cohort.averaged is None:
-            return self.weighting.weigh(state, cohort)
-        at = cohort.averaged.nonzero().squeeze(1)
-        some = self.weighting.weigh(state, cohort.rows(at))
-        return Weights(*(w.new_zeros(len(cohort.ids)).index_copy(0, at.to(w.device), w) for w in some))
 
     def named(self, hook: Literal["private", "frozen"], names: Sequence[str], task: Task) -> frozenset[str]:
         """Those of these parameters and buffers that any component's `private`, or `frozen`, names."""

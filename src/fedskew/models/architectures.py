@@ -41,7 +41,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedskew.errors import ConfigError, require, unknown
-from fedskew.fields import AtLeast, Within, demand
+from fedskew.fields import AtLeast, Within, demand, later
 from fedskew.models import networks
 from fedskew.models.networks import Architecture, Init, Layers, Shape, dense, image_shape, stack, width_after
 from fedskew.models.projection import insert
@@ -70,15 +70,17 @@ class Logistic(Architecture):
 
 @dataclass(frozen=True)
 class MLP(Architecture):
-    """One hidden layer: 784->128->10, 101770 parameters on MNIST (FedGA)."""
+    """One hidden layer, or several: 784->128->10, 101770 parameters on MNIST (FedGA)."""
 
     name: ClassVar[str] = "mlp"
     hidden: Annotated[int, AtLeast(1)] = 128
     """width of the hidden layer"""
+    further: tuple[Annotated[int, AtLeast(1)], ...] = later(default=())
+    """widths of the hidden layers after it"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Flatten -> hidden -> ReLU -> linear."""
-        return dense(stack(flatten=nn.Flatten()), [math.prod(shape), self.hidden], classes)
+        return dense(stack(flatten=nn.Flatten()), [math.prod(shape), self.hidden, *self.further], classes)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from fedskew.papers.order import tables
 from fedskew.papers.rows import STATES, TOTAL, Row, coverage
 from fedskew.papers.rules import FEWEST
 from fedskew.papers.runs import Runs
@@ -34,7 +33,7 @@ def page_of(rows: Sequence[Row], runs: Runs, appendix: str = "papers-appendix.md
     """The page: what was run, what holds, and the numbers that have a verdict."""
     judged = [row for row in rows if row.ours is not None and row.judged]
     head = TEXTS["head"].replace("APPENDIX", appendix)
-    return "\n".join([head, *_counts(rows), *_claims(rows, runs), *_orders(rows), *_judged(judged)]) + "\n"
+    return "\n".join([head, *_counts(rows), *_claims(rows, runs), *_judged(judged)]) + "\n"
 
 
 def appendix_of(rows: Sequence[Row], page: str = "papers.md") -> str:
@@ -47,10 +46,10 @@ def appendix_of(rows: Sequence[Row], page: str = "papers.md") -> str:
 
 def _counts(rows: Sequence[Row]) -> Iterator[str]:
     yield "## What was run\n"
-    yield from _header("paper", *STATES)
+    yield from header("paper", *STATES)
     for paper, mine in coverage(rows).items():
         states = [sum(row.state == state for row in mine) for state in STATES]
-        yield _line(paper, *(n if paper == TOTAL else n or "" for n in states))
+        yield line(paper, *(n if paper == TOTAL else n or "" for n in states))
     yield ""
 
 
@@ -61,30 +60,10 @@ def _claims(rows: Sequence[Row], runs: Runs) -> Iterator[str]:
     told = {word: sum(one.word == word for one in found) for word in VERDICTS}
     yield ", ".join(f"{n} {word}" for word, n in told.items() if n) + ".\n"
     yield TEXTS["words"]
-    yield from _header("paper", "claim", "verdict", "seeds", "evidence", "why we differ, or what was tried")
+    yield from header("paper", "claim", "verdict", "seeds", "evidence", "why we differ, or what was tried")
     for one in found:
         seeds = " to ".join(map(str, one.seeds))
-        yield _line(one.claim.paper, one.claim.claim, f"**{one.word}**", seeds, one.evidence, one.claim.cause)
-    yield ""
-
-
-def _orders(rows: Sequence[Row]) -> Iterator[str]:
-    """The check of the rule, and the order of the methods in each cell."""
-    found = list(tables(rows))
-    if not found:
-        return
-    yield "## Is the rule worth something, and is the order the printed one?\n"
-    yield TEXTS["check"]
-    yield from _header("table", "cells", "methods", "own", "other", "p", "tau", "p of tau")
-    for one in found:
-        shares = f"{100 * one.own:.0f} %", f"{100 * one.other:.0f} %", f"{one.p_own:.2g}"
-        yield _line(one.study, len(one.cells), len(one.methods), *shares, f"{one.tau:.2f}", f"{one.p:.2g}")
-    yield TEXTS["itself"]
-    yield from _header("table", "setting", "metric", "tau", "ours with itself", "printed with itself")
-    for one in found:
-        for cell in one.cells:
-            printed = "" if cell.printed is None else f"{cell.printed:.2f}"
-            yield _line(one.study, cell.setting, cell.metric, f"{cell.tau:.2f}", f"{cell.ours:.2f}", printed)
+        yield line(one.claim.paper, one.claim.claim, f"**{one.word}**", seeds, one.evidence, one.claim.cause)
     yield ""
 
 
@@ -117,8 +96,8 @@ def _judged(rows: Iterable[Row]) -> Iterator[str]:
         yield one
         columns = {name: [shown(row) for row in some] for name, shown in COLUMNS.items()}
         columns = {name: cells for name, cells in columns.items() if any(cells)}
-        yield from _header(*columns)
-        yield from (_line(*cells) for cells in zip(*columns.values(), strict=True))
+        yield from header(*columns)
+        yield from (line(*cells) for cells in zip(*columns.values(), strict=True))
         yield ""
 
 
@@ -143,10 +122,10 @@ def _unjudged(rows: Sequence[Row]) -> Iterator[str]:
     yield f"## Fewer than {FEWEST} seeds\n"
     for one, some in _sections(row for row in rows if row.ours is not None and not row.judged):
         yield one
-        yield from _header("setting", "method", "metric", "printed", "ours", "95 %", "swing", "seeds")
+        yield from header("setting", "method", "metric", "printed", "ours", "95 %", "swing", "seeds")
         for row in some:
             n, (*texts, seeds) = row.number, row.texts
-            yield _line(n.setting, n.method, n.metric, *texts, COLUMNS["swing"](row), seeds)
+            yield line(n.setting, n.method, n.metric, *texts, COLUMNS["swing"](row), seeds)
         yield ""
 
 
@@ -154,20 +133,22 @@ def _missing(rows: Sequence[Row]) -> Iterator[str]:
     """What was not run, by study, and what all of its runs would take."""
     yield "## Not run\n"
     yield TEXTS["hours"]
-    yield from _header("paper", "table", "data set", "numbers", "study", "core-hours")
+    yield from header("paper", "table", "data set", "numbers", "study", "core-hours")
     left = [row for row in rows if row.state == "not run"]
     places = Counter((row.number.paper, row.number.table, row.number.dataset, row.study) for row in left)
     for (paper, table, dataset, study), count in places.items():
         mine = [row for row in left if (row.study, row.number.table) == (study, table)]
         hours = sum({key: hours for row in mine for key, hours in row.prices}.values())
         command = f"`fedskew reproduce {study} --scale paper`" if study in names() else ""
-        yield _line(paper, table, dataset, count, command, f"{hours:.3g}" if hours else "")
+        yield line(paper, table, dataset, count, command, f"{hours:.3g}" if hours else "")
 
 
-def _header(*cells: str) -> Iterator[str]:
-    yield _line(*cells)
-    yield _line(*("---" for _ in cells))
+def header(*cells: str) -> Iterator[str]:
+    """The first two lines of a table in Markdown."""
+    yield line(*cells)
+    yield line(*("---" for _ in cells))
 
 
-def _line(*cells: object) -> str:
+def line(*cells: object) -> str:
+    """A line of a table in Markdown."""
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"

@@ -63,13 +63,23 @@ class Printed:
     @property
     def counts(self) -> bool:
         """Whether it counts rounds, rows or times, and is no share: its gain is then a ratio, and no difference."""
-        share = self.metric in SHARES or "weight" in self.metric
+        share = self._shared or "weight" in self.metric
         return not share and not self.metric.endswith(("_pct", "_points"))
 
     @property
     def points(self) -> float:
         """What turns the unit of its metric into points."""
-        return 100.0 if self.metric in SHARES else 1.0
+        return 100.0 if self._shared else 1.0
+
+    @property
+    def _shared(self) -> bool:
+        return self.metric.partition(", round")[0] in SHARES
+
+    @property
+    def text(self) -> str:
+        """The number with its spread."""
+        spread = "" if self.spread is None else f" ± {self.spread:g}"
+        return "" if self.mean is None else f"{self.mean:g}{spread}"
 
     @property
     def runs(self) -> int:

@@ -100,10 +100,9 @@ class Row:
     def texts(self) -> tuple[str, str, str, str]:
         """Printed number with its spread, ours, its interval and its seeds, for a table: "3 of 5"."""
         n = self.number
-        printed_ = "" if n.mean is None else f"{n.mean:g}{'' if n.spread is None else f' ± {n.spread:g}'}"
         ours = "" if self.ours is None else "never" if math.isinf(self.ours) else f"{self.ours:.4g}"
         span = "" if self.low is None else f"{self.low:.4g} to {self.high:.4g}"
-        return printed_, ours, span, f"{self.seeds} of {self.planned}" if self.planned else ""
+        return n.text, ours, span, f"{self.seeds} of {self.planned}" if self.planned else ""
 
 
 def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper"), costs: Costs | None = None) -> list[Row]:
@@ -122,9 +121,9 @@ def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper"), costs: Costs 
         p.id: Row(p, ours=ours[p.id], scale="paper", how="computed", hours=0.0) if p.id in ours else Row(p)
         for p in printed()
     }
-    for name in names():
-        for scale in scales:
-            for row in rows_of(protocol(name), scale, runs):
+    for one in [protocol(name) for name in names()]:
+        for scale in scales if not one.cells else ():  # a table with numbers of its own is judged by the arbiter
+            for row in rows_of(one, scale, runs):
                 if row.ours is not None or not found[row.number.id].study:
                     found[row.number.id] = row
     return [_priced(row, costs or {}) for row in found.values()]
@@ -165,7 +164,7 @@ def _row(number: Printed, held: Cells) -> Row | None:
     if any(key not in held.planned for key in wanted):
         return None
     rule = held.protocol.metrics[number.metric]
-    blank, each = Row(number, study=held.protocol.name), _values(held, number, rule)
+    blank, each = Row(number, study=held.protocol.name), values_in(held, number, rule)
     if not each:
         return blank
     ours = np.array(list(each.values()), dtype=np.float64)
@@ -176,11 +175,11 @@ def _row(number: Printed, held: Cells) -> Row | None:
         blank, ours=float(ours.mean()), low=ends[0] if ends else None, high=ends[1] if ends else None, seeds=len(ours),
         planned=len({cell.seed for key in wanted for cell in held.planned[key]}), scale=held.scale, how=how(entries),
         hours=sum(e.summary.get("total_wall_s", 0.0) for e in entries) / 3600, each=each,
-        fitted=_values(held, number, fitted) if fitted else {}, swing=statistics.median(swings) if swings else None,
+        fitted=values_in(held, number, fitted) if fitted else {}, swing=statistics.median(swings) if swings else None,
     )  # fmt: skip
 
 
-def _values(held: Cells, number: Printed, rule: str) -> dict[int, float]:
+def values_in(held: Cells, number: Printed, rule: str) -> dict[int, float]:
     """Ours of every seed that all methods of a number have: their difference, or their mean."""
     values = [values_of(held, name, number, rule) for name in number.labels]
     shared = sorted(set(values[0]).intersection(*values[1:]))

@@ -7,13 +7,13 @@ judged apart. docs/reference/statistics.md has the test.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedskew.papers.printed import Printed
-from fedskew.studies.equivalence import equivalence
+from fedskew.studies.equivalence import LEVEL, Equivalence, equivalence
 
 FEWEST = 5  # seeds: below them there is no verdict, and no row but in the appendix
 POINTS = 1.0  # of accuracy: gains that are no further apart are the same
@@ -125,6 +125,41 @@ def _each(number: Printed, ours: Seeds, base: Seeds) -> list[float]:
         with np.errstate(divide="ignore", invalid="ignore"):
             return [float(np.log(np.float64(a)) - np.log(np.float64(b))) for a, b in pairs]
     return [number.points * (a - b) for a, b in pairs]
+
+
+def at_level(number: Printed, each: Sequence[float]) -> Equivalence:
+    """Whether our values have the printed mean, within a point or, of counts, within a tenth: as one interval.
+
+    The spread of the printed mean is part of it where the number of runs is printed too. One value of ours then counts
+    as spread as the printed runs are; without a printed spread it has no interval.
+
+    Args:
+        number: The printed number.
+        each: Ours, one for each seed.
+
+    Example:
+        >>> from fedskew.papers.printed import printed
+        >>> from fedskew.papers.rules import at_level
+        >>> number = next(p for p in printed() if p.id == "fedga-001")  # 0.799 with its spread over 5 runs
+        >>> at_level(number, [0.9, 0.91, 0.9]).verdict
+        'differs'
+    """
+    from scipy.special import stdtrit
+
+    assert number.mean is not None
+    if number.counts:
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.array([*each, number.mean], dtype=np.float64)).tolist()
+        return equivalence(logs[:-1], logs[-1], math.log1p(SHARE))
+    spread = number.points * (number.spread or 0.0)
+    known = (spread,) if spread and number.runs >= 2 else ()
+    points = [number.points * value for value in each]
+    found = equivalence(points, number.points * number.mean, POINTS, known, number.runs if known else 0)
+    if len(points) > 1 or not known or not math.isfinite(points[0]):
+        return found
+    half = float(stdtrit(number.runs - 1, (1 + LEVEL) / 2)) * spread * math.sqrt(1 + 1 / number.runs)
+    apart = found.mean - found.target
+    return replace(found, apart=apart, low=apart - half, high=apart + half)
 
 
 def level_of(number: Printed, ours: float, ends: tuple[float, float] | None) -> str:

@@ -14,7 +14,7 @@ from fedskew.config.experiment import Experiment, repeatable
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, FedskewError, require
 from fedskew.papers.printed import Printed
-from fedskew.papers.tables import Protocol
+from fedskew.papers.tables import SPANS, Protocol, Reading, respanned
 from fedskew.records.summary import FITTED, TAIL
 from fedskew.studies.address import asked
 from fedskew.studies.fitted import fitted_name
@@ -26,7 +26,6 @@ HERE = Path("results/papers")  # in the current folder: the finished runs that t
 # What changes the bits of a run and not what is run: the precision of products; and what is measured beside it
 MACHINE = ("precision", "dtype", "fit_logits")
 VALUE = re.compile(r"(\w+)(?:\s*\*\s*([-+.\deE]+))?")
-SPANS = ("final", "best", "mean10", "mean50")
 
 
 def likeness(experiment: Experiment) -> str:
@@ -136,10 +135,10 @@ def swing(rule: str, entry: Run) -> float | None:
     None where the rule is of no metric, or where those rounds have one evaluation.
     """
     name = rule.partition(" ")[0]
-    span, _, metric = name.partition("_")
-    if span not in SPANS or entry.config.get("eval_every", 1) * 2 > TAIL:
+    span = name.partition("_")[0]
+    if span not in SPANS.values() or entry.config.get("eval_every", 1) * 2 > TAIL:
         return None
-    ends = [measured(rule.replace(name, f"{which}_{metric}", 1), entry) for which in ("final", "mean10")]
+    ends = [measured(respanned(rule, Reading("metric", which)), entry) for which in ("last", "mean10")]
     return None if ends[0] is None or ends[1] is None else abs(ends[0] - ends[1])
 
 
@@ -149,7 +148,7 @@ def measured(rule: str, entry: Run, base: Run | None = None) -> float | None:
     Args:
         rule: "NAME" or "NAME * FACTOR" of an entry of the summary; "rounds_to LABEL", the first round whose accuracy
             reaches the final one of the base; "speedup LABEL", rounds of the base over these; "change NAME", the change
-            against the base in percent.
+            against the base in percent; "round NUMBER NAME", an entry of that round.
         entry: The run.
         base: The run that it is compared with.
 
@@ -171,10 +170,14 @@ def measured(rule: str, entry: Run, base: Run | None = None) -> float | None:
     if word == "change":
         ours, theirs = entry.summary.get(rest), base.summary.get(rest) if base else None
         return 100 * (ours / theirs - 1) if ours is not None and theirs else None
+    values = entry.summary
+    if word == "round":
+        number, _, rule = rest.partition(" ")
+        values = next((row for row in entry.rows if row["round"] == int(number)), {})
     found = VALUE.fullmatch(rule)
     require(found is not None, "metrics", "be NAME, NAME * FACTOR, rounds_to LABEL, speedup LABEL or change NAME", rule)
     assert found is not None
-    value = entry.summary.get(found[1])
+    value = values.get(found[1])
     return None if value is None else float(value) * float(found[2] or 1)
 
 

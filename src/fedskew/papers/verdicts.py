@@ -383,8 +383,7 @@ def number(_: Evidence, ids: str) -> Iterator[Quantity]:
     """A printed number by its id, or the points between two: "fedga-012 - fedga-007"."""
     found = [_of(name.strip()) for name in ids.split(" - ")]
     if len(found) == 1:
-        spread = "" if found[0].spread is None else f" ± {found[0].spread:g}"
-        yield Quantity(ids, f"{found[0].mean:g}{spread}")
+        yield Quantity(ids, found[0].text)
         return
     points = [p.points * (p.mean or 0.0) for p in found]
     yield Quantity(ids, f"{points[0] - points[1]:+.1f}")

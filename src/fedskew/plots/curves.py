@@ -11,83 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from fedskew.errors import RecordError, require, visible
 from fedskew.plots import canvas
 from fedskew.plots.canvas import Floats, matplotlib
 from fedskew.plots.groups import Group, groups_of, recall_of, title_of
 from fedskew.plots.panels import band, drawing, look_of
-from fedskew.records.summary import collapses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-OWN, SERVED = "final_personal_accuracy", "mean10_served_accuracy"
-
-
-def table(folders: Iterable[str | Path]) -> Table:
-    """Compare runs in a table, one line for each configuration.
-
-    The best mean accuracy of the last 10 rounds comes first. Runs that differ only in their seed share a line: their
-    mean and, below it, the sample standard deviation. "Worst recall" is over the classes with test rows, at the last
-    evaluation, and below it stands which class that is, of each seed. "G-mean" is the geometric mean of these recalls:
-    0 where one is 0. "Own models" is the final accuracy of the clients' own models. Where clients use their own models
-    alone under one of the methods, "clients use" is what decides the order: the accuracy of what each client would use,
-    the mean over the last 10 rounds. A run that stopped early shows "rounds run/rounds asked for". Below the table
-    stand the names of the worst classes, and the runs that collapsed.
-
-    Args:
-        folders: Run folders.
-
-    Returns:
-        A table for `rich`.
-
-    Raises:
-        RecordError: A folder holds no run.
-
-    Example:
-        >>> import fedskew as fs
-        >>> from fedskew.plots.curves import table
-        >>> fed = fs.federate("digits", "iid", clients=4)
-        >>> _ = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2, out="run")
-        >>> str(table(["run"]).title)
-        'digits, iid, 4 clients, cohort 2, logistic'
-    """
-    groups, joined = _ranked(groups_of(folders))
-    personal = any(OWN in run.summary for g in groups for run in g.runs)
-    view = Table(box=box.SIMPLE, pad_edge=False, padding=0, title_justify="left")
-    view.add_column("method", min_width=9, overflow="fold")  # a name folds before a number is cut
-    title = title_of([run for g in groups for run in g.runs]) if groups else ""
-    view.title = Text(title, style="table.title") if title else None
-    heads = ["rounds", "final\nacc.", "mean\nof 10", "macro\nF1", "worst\nrecall", "G-\nmean"]
-    heads += ["own\nmodels"] * personal + ["clients\nuse"] * joined
-    for head in (*heads, "MB\nup", "MB\ndown", "s"):
-        view.add_column(head, justify="right", no_wrap=True)
-    for group in groups:
-        view.add_row(*map(Text, (group.label, *_cells(group, personal, joined))))  # no markup: names come from others
-    view.caption = Text("\n".join(_notes(groups)), style="table.caption")
-    view.caption_justify = "left"
-    return view
-
-
-def _notes(groups: Sequence[Group]) -> list[str]:
-    """The names of the worst classes, what labels were too short for, and collapses."""
-    worst = [found for g in groups for run in g.runs if (found := run.worst)]
-    named = {found["class"]: found["name"] for found in worst if found["name"] != str(found["class"])}
-    notes = [f"classes: {', '.join(f'{c} {name}' for c, name in sorted(named.items()))}"] if named else []
-    notes += [f"{g.label}: {g.details}" for g in groups if g.details]
-    own = list(dict.fromkeys(g.label for g in groups for run in g.runs if run.serves == "own"))
-    notes += [f"{', '.join(own)}: all but own models is of a global model that nobody uses"] if own else []
-    for g in groups:
-        for run in g.runs:
-            seed = "".join(f", {what} {n}" for n, what in run.seeds) if len(g.runs) > 1 else ""
-            notes += [f"{g.name}{seed} COLLAPSED: {found.words}" for found in collapses(run.rows, run.serves)]
-    return notes
+SERVED = "mean10_served_accuracy"
 
 
 def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
@@ -103,41 +39,6 @@ def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
         return -float(np.mean(found)) if found else 1.0
 
     return sorted(groups, key=rank), joined
-
-
-def _cells(group: Group, personal: bool, joined: bool) -> list[str]:
-    """The cells of a group's line."""
-    summaries = [run.summary for run in group.runs]
-    names = ["final_accuracy", "mean10_accuracy", "final_macro_f1"]
-    scores = [[s.get(name) for s in summaries] for name in names]
-    recalls = [None if found is None else found["recall"] for found in (run.worst for run in group.runs)]
-    classes = dict.fromkeys(str(found["class"]) for run in group.runs if (found := run.worst))
-    which = f"\nclass {','.join(classes)}" if 0 < len(classes) < 3 else f"\n{len(classes)} classes" if classes else ""
-    others = [[run.last.get("g_mean") for run in group.runs]] + [[s.get(OWN) for s in summaries]] * personal
-    served = [value if math.isfinite(value := run.value(SERVED)) else None for run in group.runs]
-    others += [served] * joined
-    sums = [[s.get(f"total_{name}_bytes", 0) / 1e6 for s in summaries] for name in ("upload", "download")]
-    sums.append([s.get("total_wall_s", 0) for s in summaries])
-    means = [float(np.mean(values)) for values in sums]
-    told = [*map(_spread_of, scores), _spread_of(recalls) + which, *map(_spread_of, others)]
-    return [" ".join(_rounds(group)), *told, *(f"{v:,.{int(v < 100)}f}" for v in means)]
-
-
-def _rounds(group: Group) -> list[str]:
-    """Rounds that were run, "of those asked for" where fewer; one entry where all seeds agree."""
-    told = []
-    for run in group.runs:
-        done, asked = run.summary["rounds"], run.config.get("rounds")
-        told.append(f"{done}/{asked}" if asked and done < asked else str(done))
-    return list(dict.fromkeys(told))
-
-
-def _spread_of(values: Sequence[float | None]) -> str:
-    """The mean, and the standard deviation of several seeds; a dash without values."""
-    seen = [v for v in values if v is not None]
-    if not seen:
-        return "–"
-    return f"{np.mean(seen):.4f}" + (f"\n±{np.std(seen, ddof=1):.3f}" if len(seen) > 1 else "")
 
 
 # The picture that compares runs

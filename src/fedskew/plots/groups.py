@@ -62,7 +62,6 @@ class Group:
     name: str  # what tells it from the other groups
     runs: list[Run]
     place: int = 0  # of its name among the sorted names: its colour in every picture of the same runs
-    details: str = ""  # everything in which it differs, where that is too long for a name
 
     @property
     def label(self) -> str:
@@ -81,28 +80,27 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
         groups.setdefault((key, seen[place]), []).append(run)
         seen[place] += 1
     listed = list(groups.values())
-    names, details = _names([runs[0] for runs in listed])
+    names = _names([runs[0] for runs in listed])
     places = {name: i for i, name in enumerate(sorted(names))}
-    return [Group(n, runs, places[n], told) for n, runs, told in zip(names, listed, details, strict=True)]
+    return [Group(name, runs, places[name]) for name, runs in zip(names, listed, strict=True)]
 
 
-def _names(firsts: list[Run]) -> tuple[list[str], list[str]]:
+def _names(firsts: list[Run]) -> list[str]:
     """(name of each group, what a name was too short for).
 
     A name says every setting of the run that differs between groups; every option that differs from the method of the
     table; and, where the table has no such method, what differs between groups of that method.
     """
-    names, details = [], [""] * len(firsts)
+    names = []
     for run, common, own in _paths(firsts):
         told = _told(run.settings, list(dict.fromkeys([*common, *own])))
         names.append(f"{run.name} ({told})" if told else run.name)
     many = Counter(names)
     for i, run in enumerate(firsts):
         if many[names[i]] > 1 or len(names[i]) > LONGEST:
-            details[i] = names[i] if many[names[i]] == 1 else ""
             names[i] = run.name if run.name == run.folder.name else f"{run.name} ({run.folder.name})"
     many = Counter(names)
-    return [s if many[s] == 1 else "/".join(r.folder.parts[-2:]) for s, r in zip(names, firsts, strict=True)], details
+    return [s if many[s] == 1 else "/".join(r.folder.parts[-2:]) for s, r in zip(names, firsts, strict=True)]
 
 
 def parted_labels(groups: list[Group]) -> list[tuple[str, str]]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from fedskew.data import skew
-from fedskew.errors import plural, require, unknown
+from fedskew.errors import plural, require
 from fedskew.plots import canvas
 from fedskew.plots.canvas import COLOURS, STYLE, Counts, Floats, counted
 
@@ -25,29 +25,23 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE = COLOURS[:2]
 COLUMNS, COMPARED = 1200, 500
-MEASURES = {
-    "js": "Jensen-Shannon divergence (nats)", "tv": "total variation", "emd": "sum of absolute differences",
-    "hellinger": "Hellinger distance", "overlap": "overlap of label distributions",
-}  # fmt: skip
+OVERLAP = "overlap of label distributions"
 
 
 def heatmap(
     counts: Counts,
     out: str | Path,
     *,
-    style: Literal["auto", "circles", "colours"] = "auto",
     title: str = "",
     class_names: Sequence[str] = (),
 ) -> Path:
-    """Draw the rows of each class at each client, as circles or colours.
+    """Draw the rows of each class at each client.
 
-    Circles have an area in proportion to the rows; colours have a logarithmic scale. Bars above are the clients' sizes,
-    bars on the right the classes' sizes.
+    Colours have a logarithmic scale. Bars above are the clients' sizes, bars on the right the classes' sizes.
 
     Args:
         counts: Label histograms, [N, C].
         out: File ending in .png, .svg or .pdf; no suffix means .png.
-        style: "circles", "colours", or "auto" for circles up to 30 clients and 26 classes.
         title: Title; empty describes the size of the federation.
         class_names: C names, or none.
 
@@ -56,7 +50,7 @@ def heatmap(
 
     Raises:
         DataError: The counts hold no row.
-        ConfigError: The suffix, the style or the number of names is wrong, or matplotlib is missing.
+        ConfigError: The suffix or the number of names is wrong, or matplotlib is missing.
         RecordError: The file cannot be written.
 
     Example:
@@ -67,12 +61,10 @@ def heatmap(
         'skew.png'
     """
     n = counted(counts)
-    require(style in ("auto", "circles", "colours"), "style", "be auto, circles or colours", style)
     named = f"name each of the {n.shape[1]} classes"
     require(len(class_names) in (0, n.shape[1]), "class_names", named, len(class_names))
-    circles = style == "circles" or (style == "auto" and n.shape[0] <= 30 and n.shape[1] <= 26)
     with canvas.matplotlib().rc_context(STYLE):
-        return canvas.save(_federation(n, circles, title, class_names), out)
+        return canvas.save(_federation(n, title, class_names), out)
 
 
 def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
@@ -110,44 +102,37 @@ def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
         return canvas.save(figure, out)
 
 
-def pairs(counts: Counts, out: str | Path, *, measure: str = "overlap", title: str = "") -> Path:
-    """Draw all pairs of clients, sorted by their most frequent label: their overlap or a distance.
+def pairs(counts: Counts, out: str | Path, *, title: str = "") -> Path:
+    """Draw the overlap sum_c min(q_ic, q_jc) of all pairs of clients, sorted by their most frequent label.
 
     Args:
         counts: Label histograms, [N, C]. Clients without rows are left out.
         out: File ending in .png, .svg or .pdf; no suffix means .png.
-        measure: "overlap" for sum_c min(q_ic, q_jc), or a distance of `fedskew.data.skew.pairwise`: "js", "tv", "emd"
-            or "hellinger".
-        title: Title; empty names the measure.
+        title: Title; empty names the overlap.
 
     Returns:
         The file.
 
     Raises:
         DataError: The counts hold no row.
-        ConfigError: The measure or the suffix is wrong, or matplotlib is missing.
+        ConfigError: The suffix is wrong, or matplotlib is missing.
         RecordError: The file cannot be written.
     """
-    if measure not in MEASURES:
-        raise unknown("measure", measure, MEASURES)
     n = counted(counts)
     full = np.flatnonzero(n.sum(axis=1))
     ids = full[np.linspace(0, len(full) - 1, min(len(full), COMPARED)).astype(np.intp)]
     q = n[ids] / n[ids].sum(axis=1, keepdims=True)
     order = np.lexsort((ids, -q.max(axis=1), q.argmax(axis=1)))
     ids, q = ids[order], q[order]
-    values = skew.overlap(q) if measure == "overlap" else skew.pairwise(q, measure)
     with canvas.matplotlib().rc_context(STYLE):
         figure = canvas.figure(11.2)
         axes = figure.add_subplot()
-        colours = "viridis" if measure == "overlap" else "viridis_r"
-        top = {"js": float(np.log(2)), "emd": 2.0}.get(measure, 1.0)
-        shown = axes.imshow(values, vmin=0, vmax=top, cmap=colours, interpolation="nearest")
-        figure.colorbar(shown, ax=axes, label=MEASURES[measure], fraction=0.05, pad=0.02)
+        shown = axes.imshow(skew.overlap(q), vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
+        figure.colorbar(shown, ax=axes, label=OVERLAP, fraction=0.05, pad=0.02)
         axes.grid(False)
         _name_clients(axes, ids, q.argmax(axis=1))
         compared = f", {len(ids):,} of {len(n):,} clients compared" * (len(ids) < len(n))
-        figure.suptitle((title or f"{MEASURES[measure]}, {plural(len(n), 'client')}") + compared, fontsize=12)
+        figure.suptitle((title or f"{OVERLAP}, {plural(len(n), 'client')}") + compared, fontsize=12)
         return canvas.save(figure, out)
 
 
@@ -157,8 +142,6 @@ def report(
     *,
     title: str = "",
     class_names: Sequence[str] = (),
-    style: Literal["auto", "circles", "colours"] = "auto",
-    measure: str = "overlap",
 ) -> tuple[Path, Path, Path]:
     """Draw the heat map, the histograms and the pairs of one federation.
 
@@ -167,8 +150,6 @@ def report(
         files: The three files, in this order.
         title: Title of all three.
         class_names: C names, or none.
-        style: As for `heatmap`.
-        measure: As for `pairs`.
 
     Returns:
         The files.
@@ -180,16 +161,16 @@ def report(
     """
     heat, sizes, compared = files
     return (
-        heatmap(counts, heat, style=style, title=title, class_names=class_names),
+        heatmap(counts, heat, title=title, class_names=class_names),
         histograms(counts, sizes, title=title),
-        pairs(counts, compared, measure=measure, title=title),
+        pairs(counts, compared, title=title),
     )
 
 
 # what pictures are made of
 
 
-def _federation(n: Floats, circles: bool, title: str, class_names: Sequence[str]) -> Figure:
+def _federation(n: Floats, title: str, class_names: Sequence[str]) -> Figure:
     """The figure of `heatmap`."""
     blocks, _ = canvas.blocks(n, COLUMNS)
     clients, classes = blocks.shape
@@ -200,11 +181,11 @@ def _federation(n: Floats, circles: bool, title: str, class_names: Sequence[str]
     beside = figure.add_subplot(grid[1, 1], sharey=main)
     corner = figure.add_subplot(grid[0, 1], xlim=(0, 1), ylim=(0, 1))
     corner.set_axis_off()
-    (_circles if circles else _colours)(figure, main, corner, blocks)
-    above.bar(range(clients), blocks.sum(axis=1), width=0.8 if circles else 1.0, color=BLUE, lw=0)
+    _colours(figure, main, corner, blocks)
+    above.bar(range(clients), blocks.sum(axis=1), width=1.0, color=BLUE, lw=0)
     beside.barh(range(classes), n.sum(axis=0), height=0.8 if classes <= 40 else 1.0, color=BLUE, lw=0)
     _mark_empty(above, n)
-    edge, block = 0.7 if circles else 0.5, len(n) / clients
+    edge, block = 0.5, len(n) / clients
     main.set(ylabel="class", xlim=(-edge, clients - 1 + edge), ylim=(classes - 1 + edge, -edge))
     main.set_xlabel("client" if block == 1 else f"client (means over {clients:,} blocks of {block:,.1f})")
     if clients <= 30:
@@ -221,28 +202,6 @@ def _federation(n: Floats, circles: bool, title: str, class_names: Sequence[str]
     beside.locator_params(axis="x", nbins=3)
     figure.suptitle(title or f"{plural(len(n), 'client')}, {classes} classes", fontsize=12)
     return figure
-
-
-def _circles(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
-    """Circles with an area in proportion to the rows, but large enough to see; the largest fills most of a cell."""
-    width, height = figure.get_size_inches() * 72  # points
-    largest = min(0.70 * width / n.shape[0], 0.58 * height / n.shape[1], 0.075 * height)
-
-    def areas(rows: Any) -> Floats:
-        return np.asarray(np.maximum(np.asarray(rows) * (largest**2 / n.max()), 6.0))
-
-    k, c = np.nonzero(n)
-    main.scatter(k, c, s=areas(n[k, c]), color=BLUE, lw=0)
-    corner.text(0.5, 0.92, "rows", ha="center", va="center")
-    for y, rows in zip((0.22, 0.56, 0.76), sorted({_round(n.max() * p) for p in (0.05, 0.2, 1.0)})[::-1], strict=False):
-        corner.scatter([0.35], [y], s=areas([rows]), color=BLUE, lw=0, clip_on=False)
-        corner.text(0.58, y, f"{rows:,.0f}", va="center")
-
-
-def _round(value: float) -> float:
-    """The value rounded down to one digit, at least 1."""
-    digit = 10.0 ** np.floor(np.log10(max(value, 1.0)))
-    return float(max(1.0, np.floor(value / digit) * digit))
 
 
 def _colours(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:

@@ -31,13 +31,13 @@ Each = entries(
         **dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1"), Share),
         "per_class_recall": list[Share | None], "support": list[Natural], "loss": Real,
     },
-    {"auroc": Number, "auprc": Number, "ece": Number, "dealt": bool},
+    {"auroc": Number, "auprc": Number, "ece": Number, "dealt": bool, "heldout": bool},
 )  # fmt: skip
 
 
 def client_row(
     number: int, client: int, name: str, confusion: Tensor, loss: float, labels: Tensor, probabilities: Tensor | None,
-    *, dealt: bool = False,
+    *, dealt: bool = False, heldout: bool = False,
 ) -> Row:  # fmt: skip
     """What is recorded of one client after a round.
 
@@ -53,6 +53,7 @@ def client_row(
         labels: Classes of the rows, [R].
         probabilities: Predicted ones, float64 [R, C]; None where only the matrix is known.
         dealt: Whether the rows are its share of a test set that does not say whose its rows are.
+        heldout: Whether the client never trains.
     """
     whole: Row = {**from_confusion(confusion)}
     rows, support = int(confusion.sum()), whole["support"]
@@ -61,6 +62,7 @@ def client_row(
         "round": number, "client": client, "name": name, "rows": rows,
         **{metric: whole[metric] for metric in ("accuracy", "balanced_accuracy", "macro_f1")},
         "per_class_recall": recalls, "support": support, "loss": loss, **({"dealt": True} if dealt else {}),
+        **({"heldout": True} if heldout else {}),
     }  # fmt: skip
     if probabilities is None or not bool(probabilities.isfinite().all()):
         return row
@@ -85,7 +87,8 @@ def read_clients(run: str | Path) -> list[Row]:
     Returns:
         A row for each evaluation and client, with ``round``, ``client``, ``name``, ``rows``, ``accuracy``,
         ``balanced_accuracy``, ``macro_f1``, ``per_class_recall``, ``support``, ``loss``, ``auroc``, ``auprc`` and
-        ``ece``; None where a value is not defined. Empty where the run did not measure it.
+        ``ece``; None where a value is not defined. Rows of clients that never train have ``heldout``. Empty where the
+        run did not measure it.
 
     Raises:
         RecordError: The file is not as the run wrote it.

@@ -35,7 +35,7 @@ class Traffic:
     def add_training(
         self, assignment: Assignment, each: Tree, uploads: Tree, *, update_bytes: int, broadcast_bytes: int
     ) -> None:
-        """Count local training: the model down to every member, updates and uploads up from those that are averaged.
+        """Count local training: the model down to every member, updates and uploads up.
 
         Args:
             assignment: the chains [G, M], and the quota that their members are told.
@@ -47,8 +47,7 @@ class Traffic:
         members = int((assignment.chains >= 0).sum())
         quota = 0 if assignment.quota is None else assignment.quota.numel() * 8
         self.down += members * broadcast_bytes + tree.size_bytes(each) + quota
-        sending = members if assignment.averaged is None else int(assignment.averaged.sum())
-        self.up += sending * update_bytes + tree.size_bytes(uploads) * sending // members
+        self.up += members * update_bytes + tree.size_bytes(uploads)
 
 
 class Stopwatch:

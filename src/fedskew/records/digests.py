@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,3 @@ def bytes_of(tensor: Tensor) -> memoryview:
     if not math.prod(plain.shape):
         return memoryview(b"")
     return plain.view(torch.uint8).numpy().data
-
-
-def of_records(whole: Tensor, size: int, records: Iterable[int]) -> Tensor:
-    """Digests of records of equal size, int64 [n, 2]; ``whole`` uint8 holds them one after another."""
-    found = [xxhash.xxh3_128(bytes_of(whole[r * size : (r + 1) * size])).digest() for r in records]
-    return torch.frombuffer(bytearray(b"".join(found)), dtype=torch.int64).reshape(-1, 2) if found else EMPTY
-
-
-EMPTY = torch.empty(0, 2, dtype=torch.int64)

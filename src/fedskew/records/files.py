@@ -62,20 +62,31 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 
 
 def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a temporary file, sync it, and rename it. Raises UnwritableError where that fails."""
+    """Write a temporary file, sync it, rename it, and sync its folder. Raises UnwritableError where that fails."""
     waiting = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         waiting.unlink(missing_ok=True)  # a link of this name would lead to a file elsewhere
         write(waiting)
-        with open(waiting, "r+b") as file:
-            os.fsync(file.fileno())
+        sync(waiting)
         os.replace(waiting, path)
+        sync(path.parent)  # until then a power failure may bring the old file back
     except BaseException as error:
         with suppress(OSError):  # what is half written takes room on a full disk
             waiting.unlink(missing_ok=True)
         if isinstance(error, OSError | SafetensorError):
             raise UnwritableError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
         raise
+
+
+def sync(path: Path) -> None:
+    """Return when a file, or the names in a folder, are on the disk. Raises OSError where they cannot be written."""
+    if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
+        return  # Windows syncs no folder
+    place = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from fedskew.errors import RecordError, json_file
 from fedskew.records.files import UnwritableError, write_atomic
 
-IN_PLACE = (".lock", "rounds.jsonl", "memory.bin")  # all else that a run writes is replaced whole
+IN_PLACE = (".lock", "rounds.jsonl")  # all else that a run writes is replaced whole
 
 
 class InUseError(RecordError):

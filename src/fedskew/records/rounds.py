@@ -7,13 +7,12 @@ noticed, and its round is known. A torn last line is what a kill leaves; it is d
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedskew.errors import RecordError, content_of, from_json
 from fedskew.records import digests
-from fedskew.records.files import DAMAGED, write_atomic, writing
+from fedskew.records.files import DAMAGED, sync, write_atomic, writing
 from fedskew.records.typed import Row
 
 FILE = "rounds.jsonl"
@@ -114,8 +113,8 @@ class Rounds:
 
     def sync(self) -> None:
         """Return when all rounds are on the disk. Raises RecordError where they cannot be written."""
-        with writing(self.file), open(self.file, "rb") as file:
-            os.fsync(file.fileno())
+        with writing(self.file):
+            sync(self.file)
 
     def keep(self, last: int, digest: str) -> list[Row]:
         """Drop the rounds after the checkpoint, and a torn last line.

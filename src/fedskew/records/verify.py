@@ -1,12 +1,9 @@
-"""Whether a run folder is as the run wrote it: every file, every round, every record of what clients keep."""
+"""Whether a run folder is as the run wrote it: every file, every round."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
-import torch
 
 from fedskew.errors import RecordError
 from fedskew.records import digests, rounds
@@ -14,7 +11,6 @@ from fedskew.records import folder as records
 from fedskew.records.files import load_tree
 from fedskew.records.manifest import Manifest
 from fedskew.records.typed import Row
-from fedskew.tree import Tree
 
 # what other content leads to
 UNLIKE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
@@ -72,7 +68,7 @@ def _of_checkpoint(folder: Path, read: rounds.Scan, vouched: Manifest) -> Iterat
     if not file.exists():
         return
     try:
-        content, facts = load_tree(file)
+        _, facts = load_tree(file)
     except RecordError as error:
         yield str(error)
         return
@@ -81,24 +77,6 @@ def _of_checkpoint(folder: Path, read: rounds.Scan, vouched: Manifest) -> Iterat
         yield f"{file} is the checkpoint of another run"
     elif len(read.rows) >= number and read.digest(number, vouched.run) != facts["digest"]:
         yield f"{file} does not belong to the rounds before it"
-    memory = content.get("memory", {})
-    if "slots" in memory:
-        yield from _of_memory(folder / "memory.bin", memory)
-
-
-def _of_memory(file: Path, memory: Tree) -> Iterator[str]:
-    """Of the records that the checkpoint lists; the others are free."""
-    slots, wanted, size = memory["slots"], memory["digests"], int(memory["size"])
-    if not len(slots):
-        return
-    held = file.stat().st_size if file.exists() else 0
-    if held < size * (int(slots[:, 1].max()) + 1):
-        yield f"{file} was cut" if held else f"{file} is missing"
-        return
-    whole = torch.from_numpy(np.memmap(file, np.uint8, "c"))
-    present = digests.of_records(whole, size, slots[:, 1].tolist())
-    for client in slots[:, 0][(present != wanted).any(1)].tolist():
-        yield f"{file}: what client {client} keeps was altered"
 
 
 def _of_features(folder: Path, rows: list[Row]) -> Iterator[str]:

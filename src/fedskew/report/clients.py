@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -30,40 +30,43 @@ def clients(found: Compared, settings: Sequence[str], methods: Sequence[str], le
     if not every:
         return Section("clients", "Clients")
     labels = shown[0].run.config.get("label_names", ())
-    dealt = (f"{DEALT[0].upper()}{DEALT[1:]}.",) if any(one.dealt for one in every) else ()
     parts: list[Table | Figure] = []
-    for setting in settings:
-        here = [one for one in every if one.setting == setting]
-        if here:
-            drawn = [one for one in here if one.method in methods]
-            legend = tuple((m, found.place(m)) for m in dict.fromkeys(one.method for one in drawn))
-            parts += [Figure((_dots(found, setting, drawn),), legend)] if drawn else []
-            parts.append(_table(setting, here, labels))
-    text = (
-        f"What each client would use on its own test rows, the worst first. {SAMPLING[0].upper()}{SAMPLING[1:]}.",
-        *dealt,
-    )
-    return Section("clients", "Clients", (*text, *left_out), tuple(parts), tuple(few_rows(every, labels)[:DRAWN]))
+    for table, here in clients_tables(every, labels):
+        drawn = [client for client in here if client.method in methods]
+        parts += [Figure((_dots(found, drawn[0].setting, drawn),))] if drawn else []
+        parts.append(table)
+    text = f"What each client would use on its own test rows, the worst first. {SAMPLING[0].upper()}{SAMPLING[1:]}."
+    return Section("clients", "Clients", (text, *left_out), tuple(parts))
 
 
-def _table(setting: str, here: Sequence[ByClient], labels: Sequence[str]) -> Table:
-    told = [in_cells(one, labels) for one in here]
-    rows = tuple(row(one.client, one.method, *cells.values()) for one, cells in zip(here, told, strict=True))
-    records = tuple(one.to_json(labels) for one in here)
-    caption = titled(setting, "what each client would use")
-    return Table("clients", caption, ("client", "method", *told[0]), rows, 2, records)
+def clients_tables(
+    every: Sequence[ByClient], labels: Sequence[str], most: int = 0
+) -> Iterator[tuple[Table, list[ByClient]]]:
+    """(table of the clients, the clients) under each setting, the worst first; at most so many clients, 0: all."""
+    for setting in dict.fromkeys(client.setting for client in every):
+        here = [client for client in every if client.setting == setting]
+        names = list(dict.fromkeys(client.client for client in here))
+        kept = [client for client in here if client.client in names[: most or None]]
+        cells = [in_cells(client, labels) for client in kept]
+        rows = tuple(row(c.client, c.method, *each.values()) for c, each in zip(kept, cells, strict=True))
+        records = tuple(client.to_json(labels) for client in kept)
+        worst = f", the worst {most} of {len(names)} clients" if 0 < most < len(names) else ""
+        caption = titled("" if setting == "all" else setting, f"what each client would use{worst}")
+        notes = [*few_rows(kept, labels)[:DRAWN], *([f"{DEALT}."] if any(client.dealt for client in kept) else [])]
+        head = ("client", "method", *cells[0])
+        yield Table("clients", caption, head, rows, 2, records, tuple(notes)), here
 
 
 def _dots(found: Compared, setting: str, here: Sequence[ByClient]) -> Chart:
     """The accuracy of each client, with its sampling interval: a dot for each method."""
-    names = list(dict.fromkeys(one.client for one in here))[:DRAWN]
-    methods = list(dict.fromkeys(one.method for one in here))
+    names = list(dict.fromkeys(client.client for client in here))[:DRAWN]
+    methods = list(dict.fromkeys(client.method for client in here))
     lines = []
     for m, method in enumerate(methods):
-        mine = [one for one in here if one.method == method and one.client in names]
+        mine = [client for client in here if client.method == method and client.client in names]
         aside = 0.6 * (m - (len(methods) - 1) / 2) / len(methods)
-        x = np.array([names.index(one.client) + aside for one in mine])
-        y, low, high = np.array([(one.accuracy, one.low, one.high) for one in mine]).reshape(-1, 3).T
+        x = np.array([names.index(client.client) + aside for client in mine])
+        y, low, high = np.array([(client.accuracy, client.low, client.high) for client in mine]).reshape(-1, 3).T
         lines += [Line(method, found.place(method), x, y, low, high)] if mine else []
     worst = here[0]
     span = f"{worst.low:.3f} to {worst.high:.3f}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,8 +13,7 @@ from fedskew.errors import FedskewError, plural
 from fedskew.plots import canvas
 from fedskew.plots.groups import federation_of, recall_of
 from fedskew.report.compared import Compared, curve_of
-from fedskew.report.entries import Trial
-from fedskew.report.pictures import Chart, Heat, Line, Ranking
+from fedskew.report.pictures import Chart, Heat, Line
 from fedskew.report.tables import fixed, under
 
 Floats = npt.NDArray[np.float64]
@@ -29,23 +27,17 @@ CLASSES = 40  # most classes whose confusion matrix is drawn
 WRITTEN = 12  # classes up to which the shares of a confusion matrix are written into it
 TOLD = 12  # most methods that a description lists
 UPLOADED = "MB uploaded by all clients"
-ALIKE = 1.01  # ratio of the greatest cost to the least below which it is not drawn
 WRONG = 0.005  # a smaller share of a class is not named among its mistakes
 
 
 class Detail(NamedTuple):
-    """How much a page shows: less of it where there are many runs."""
+    """How much of many methods and settings a page draws: its tables hold all."""
 
     points: int = 60  # of a line
     methods: int = 12  # that have a line in each picture
-    settings: int = 12  # that have pictures
-    heats: int = 6  # federations
-    matrices: int = 24  # confusion matrices
-
-    def halved(self, times: int) -> Detail:
-        """The same with half as many pictures, so many times."""
-        settings, heats, matrices = (n >> times for n in (self.settings, self.heats, self.matrices))
-        return self._replace(settings=max(settings, 1), heats=heats, matrices=matrices)
+    settings: int = 6  # that have pictures
+    heats: int = 3  # federations
+    matrices: int = 12  # confusion matrices
 
 
 def words(metric: str) -> str:
@@ -92,33 +84,6 @@ def listed(head: str, told: Sequence[str], most: int = TOLD, end: str = ".") -> 
     """The first of some phrases, and how many more there are: "Lines: a ends at 0.5; and 3 more."."""
     more = f"; and {len(told) - most} more" if len(told) > most else ""
     return f"{head}{'; '.join(told[:most])}{more}{end}"
-
-
-def cost(found: Compared, setting: str, methods: Sequence[str]) -> list[Chart]:
-    """The metric over the megabytes and the seconds of a whole run, a point for each method.
-
-    A cost that all methods share has no picture.
-    """
-    charts = []
-    for key, across, name in (("total_upload_bytes", UPLOADED, "megabytes"),
-                              ("total_wall_s", "seconds of a run", "seconds")):  # fmt: skip
-        spent = dict(zip(found.methods, found.values(setting, key), strict=True))
-        lines = []
-        for method in methods:
-            value, seen = found.summary(method, setting), spent[method][np.isfinite(spent[method])]
-            if value.runs and len(seen):
-                ends = [None if e is None else np.array([e]) for e in (value.low, value.high)]
-                x = np.array([seen.mean() / (1e6 if key.endswith("bytes") else 1)])
-                lines.append(Line(method, found.place(method), x, np.array([found.mean(method, setting)]), *ends))
-        if not lines or _ratio([float(li.x[0]) for li in lines]) < ALIKE:
-            continue  # all points would stand above each other
-        told = "; ".join(f"{li.label}: {li.y[0]:.3f} for {li.x[0]:,.1f}" for li in lines[:TOLD])
-        far = _ratio([float(li.x[0]) for li in lines]) > 20
-        title = f"{words(found.metric).capitalize()} against {name}{under(setting)}"
-        charts.append(
-            Chart(f"cost-{name}", title, across, words(found.metric), tuple(lines), f"{told} {across}.", False, far)
-        )
-    return charts
 
 
 def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | None:
@@ -173,18 +138,6 @@ def mixed_up(shares: Floats, names: Sequence[str], most: int = 5) -> str:
     return f"{'; '.join(told)}." if told else "No class is predicted as another in more than 0.5 % of its rows."
 
 
-def ranking(found: Compared) -> Ranking | None:
-    """Average ranks over the settings; None below two settings or methods."""
-    ranks = found.ranks
-    if ranks is None or len(ranks.settings) < 2:
-        return None
-    rank = dict(zip(ranks.methods, ranks.ranks, strict=True))
-    bars = () if ranks.p is None else tuple((rank[group[0]], rank[group[-1]]) for group in ranks.groups)
-    title = f"Average rank over {plural(len(ranks.settings), 'setting')}"
-    told = f"{'; '.join(f'{method} {at:.2f}' for method, at in rank.items())}. {ranks.conclusion}"
-    return Ranking("ranks", title, ranks.methods, tuple(map(found.place, rank)), ranks.ranks, bars, told)
-
-
 def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
     """(rows of each class at each client, of the first seed; what to say of it)."""
     run, seed = next((entry.run, entry.seed) for entry in found.entries if entry.setting == setting)
@@ -208,34 +161,3 @@ def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
     xlabel = f"client{mean}"
     heat = Heat("federation", title, blocks.T, names, labels, xlabel, "class", told, top=float(blocks.max()), root=True)
     return heat, told
-
-
-def sensitivity(trials: Sequence[Trial], place: dict[str, int], metric: str) -> list[Chart]:
-    """The score of every trial over each option that was tuned: lines, or points where other options vary too."""
-    options = dict.fromkeys(name for trial in trials for name in trial.options)
-    charts = []
-    for setting in dict.fromkeys(trial.setting for trial in trials):
-        for option in options:
-            tried = [t for t in trials if t.setting == setting and _number(t.options.get(option))]
-            lines = []
-            for method in dict.fromkeys(t.method for t in tried):
-                pairs = sorted((float(t.options[option]), t.score) for t in tried
-                               if t.method == method and math.isfinite(t.score))  # fmt: skip
-                if pairs:
-                    x, y = np.array(pairs, dtype=np.float64).T
-                    lines.append(Line(method, place.get(method, 0), x, y))
-            if not lines:
-                continue
-            low = min(float(line.x.min()) for line in lines)
-            far = low > 0 and max(float(line.x.max()) for line in lines) / low > 5
-            told = "; ".join(f"{li.label}: best {li.y.max():.3f} at {li.x[li.y.argmax()]:.3g}" for li in lines[:TOLD])
-            title = f"Validation score over {option}{under(setting)}"
-            score = f"{words(metric)}, validation rows"
-            charts.append(
-                Chart(f"tuning-{option}", title, option, score, tuple(lines), f"{told}.", len(options) == 1, far)
-            )
-    return charts
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

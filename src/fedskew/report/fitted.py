@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedskew.records.summary import FITTED
 from fedskew.report.compared import Compared, gaps, once
 from fedskew.report.parts import TEXTS
-from fedskew.report.tables import Cell, fixed, spread
 from fedskew.studies.fitted import beside, fitted_labels, fitted_summary
 
 
@@ -51,39 +50,6 @@ def _pair(found: Compared) -> Pair | None:
         if any(found.has(setting, one.fitted) for setting in found.settings):
             return one
     return None
-
-
-def fitted_head(found: Compared) -> list[str]:
-    """The heads of the columns of fitted models; none where no run has one."""
-    pair = _pair(found)
-    if pair is None:
-        return []
-    name = "fitted" if pair.raw == found.key else "fitted, final"
-    return [name, *([f"{name}, from {found.baseline}", "its 95 % interval"] if len(found.methods) > 1 else [])]
-
-
-def fitted_cells(found: Compared, method: str, setting: str) -> list[Cell | str]:
-    """The cells under `fitted_head`."""
-    head, pair = fitted_head(found), _pair(found)
-    if pair is None:
-        return []
-    mean = fixed(found.summary(method, setting, pair.fitted).mean)
-    gap = gaps(found, pair.fitted).get((method, setting))
-    if gap is None or gap.mean is None:
-        lacking: list[Cell | str] = [mean, "baseline" if gap is None else "–", "–"]
-        return lacking[: len(head)]
-    return [mean, f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", spread(gap.low, gap.high)]
-
-
-def fitted_record(found: Compared, method: str, setting: str) -> dict[str, Any]:
-    """The same numbers in full precision, by name."""
-    pair = _pair(found)
-    if pair is None:
-        return {}
-    value, gap = found.summary(method, setting, pair.fitted), gaps(found, pair.fitted).get((method, setting))
-    told = {f"{pair.fitted}_mean": value.mean, f"{pair.fitted}_sd": value.sd}
-    names = ("mean", "low", "high")
-    return told | {f"{pair.fitted}_difference{'' if n == 'mean' else f'_{n}'}": gap and getattr(gap, n) for n in names}
 
 
 def fitted_words(found: Compared, most: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from fedskew.report.compared import Compared
 from fedskew.report.drawing import levels
 from fedskew.report.entries import Trial, ended_early, value_of
 from fedskew.report.figures import words
-from fedskew.report.fitted import fitted_cells, fitted_head, fitted_record, twice
+from fedskew.report.fitted import twice
 from fedskew.report.pictures import Heat
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled, under
@@ -35,16 +34,23 @@ SPENT = (
     ("rounds", "rounds", 1.0), ("total_upload_bytes", "MB up", 1e6), ("total_download_bytes", "MB down", 1e6),
     ("total_samples", "samples", 1.0), ("total_steps", "steps", 1.0), ("total_wall_s", "seconds", 1.0),
 )  # fmt: skip
-HARDWARE = ("python", "platform", "processor", "cores", "threads", "cuda")
+HARDWARE = ("python", "platform", "processor", "cores", "cuda")
 
 
-def results(found: Compared, setting: str) -> Table:
-    """The metric of each method: mean, deviation, interval and the paired difference from the baseline."""
+def results(found: Compared, setting: str, brief: bool = False) -> Table:
+    """The metric of each method: mean, deviation, interval and the paired difference from the baseline.
+
+    Args:
+        found: What was compared.
+        setting: One of its settings.
+        brief: Whether further numbers of the summaries are left out.
+    """
     several = len(found.methods) > 1
-    further = [(name, key) for name in FURTHER if (key := _further(found, name)) and found.has(setting, key)]
+    named = [] if brief else [(name, key) for name in FURTHER if (key := _further(found, name))]
+    further = [(name, key) for name, key in named if found.has(setting, key)]
     head = ["method", "seeds", "mean", "sd", "95 % interval"]
     head += [f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant"] if several else []
-    head += [*fitted_head(found), *("final" if name == "final" else _called(key) for name, key in further)]
+    head += ["final" if name == "final" else _called(key) for name, key in further]
     rows, records = [], []
     for method in found.present(setting):
         value, gap = found.summary(method, setting), found.difference(method, setting)
@@ -56,8 +62,6 @@ def results(found: Compared, setting: str) -> Table:
         record: Row = {"setting": setting, "method": method, "metric": found.key, **numbers}
         if several:
             record |= {"baseline": found.baseline, **gap_record(gap)}
-        cells += fitted_cells(found, method, setting)
-        record |= fitted_record(found, method, setting)
         for _, key in further:
             seen = found.summary(method, setting, key)
             cells.append(fixed(seen.mean, 3))
@@ -128,7 +132,7 @@ def ranks(found: Compared) -> Table:
     best = Counter(found.present(s)[0] for s in whole)
     order = list(zip(seen.methods, seen.ranks, strict=True))
     rows = tuple(row(m, fixed(rank, 2), str(best[m])) for m, rank in order)
-    tests = {"critical_difference": seen.critical_difference, "friedman_chi2": seen.chi2, "friedman_p": seen.p}
+    tests = {"critical_difference": seen.critical_difference, "friedman_p": seen.p}
     records = tuple(
         {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(seen.settings), **tests}
         for m, rank in order
@@ -227,41 +231,30 @@ def _plain(value: Any) -> str:
     return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def environments(found: Compared) -> tuple[Table, list[int]]:
-    """(environments, each once; the number of the one that each entry ran in, from 1)."""
-    seen: dict[str, tuple[Row, list[str]]] = {}  # what it is, and when its runs were started
-    numbers, rows = [], []
-    for entry in found.entries:
-        env = env_of(entry.run.folder)
-        start, key = str(env.pop("started", "")), json.dumps(env, sort_keys=True)
-        seen.setdefault(key, (env, []))[1].append(start)
-        numbers.append(list(seen).index(key) + 1)
-    for number, (env, started) in enumerate(seen.values(), 1):
-        given, when = env.get("versions"), sorted(filter(None, started))
-        versions = ", ".join(f"{name} {v}" for name, v in given.items()) if isinstance(given, dict) else ""
-        span = " to ".join(dict.fromkeys((when[0], when[-1]))) if when else "–"
-        told = [_value([env[name]])[:LONGEST] if name in env else "–" for name in HARDWARE]
-        rows.append(row(str(number), str(len(started)), versions[: 2 * LONGEST] or "not on record", *told, span))
-    head = ("environment", "runs", "versions", *HARDWARE, "started")
-    return Table("environments", "Environments of the runs", head, tuple(rows), len(head)), numbers
-
-
-def runs(found: Compared, places: Sequence[int]) -> Table:
+def runs(found: Compared) -> Table:
     """Every run: its value, rounds, engine, environment and folder."""
     rows, records = [], []
-    for i, (entry, place) in enumerate(zip(found.entries, places, strict=True), 1):
-        method, setting, seed, run = entry
+    for i, (method, setting, seed, run) in enumerate(found.entries, 1):
         value, rounds = value_of(run, found.key), run.summary.get("rounds", 0)
         engine = str(run.config.get("engine_used") or run.config.get("engine") or "–")
         device = str(run.config.get("device") or "–")
-        told = (str(i), method, setting or "–", str(seed), fixed(value), str(rounds), ended_early(run) or "finished")
-        rows.append(row(*told, engine, device, str(place), str(run.folder)))
+        end, place = ended_early(run), _environment(run)
+        rows.append(row(str(i), method, setting or "–", str(seed), fixed(value), str(rounds), end or "finished", engine,
+                        device, place, str(run.folder)))  # fmt: skip
         records.append({"run": i, "method": method, "setting": setting, "seed": seed, found.key: value,
-                        "rounds": rounds, "ended": ended_early(run), "engine": engine, "device": device,
+                        "rounds": rounds, "ended": end, "engine": engine, "device": device,
                         "environment": place, "folder": str(run.folder)})  # fmt: skip
     head = ("run", "method", "setting", "seed", words(found.metric), "rounds", "end", "engine", "device", "environment",
             "folder")  # fmt: skip
     return Table("runs", "Every run", head, tuple(rows), len(head), tuple(records))
+
+
+def _environment(run: Run) -> str:
+    """What a run ran on, as far as it is on record: versions, processor, cores."""
+    env = env_of(run.folder)
+    versions = env.get("versions")
+    named = [f"{name} {v}" for name, v in versions.items()] if isinstance(versions, dict) else []
+    return ", ".join([*named, *(f"{name} {env[name]}" for name in HARDWARE if env.get(name))])[: 2 * LONGEST] or "–"
 
 
 def tuned(trials: Sequence[Trial]) -> Table:

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page: no file beside it, no address in it, at most 1 MB for 500 runs."""
+"""A comparison as one HTML page: no file beside it, no address in it, at most 2 MB for 500 runs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ from fedskew.plots import canvas
 from fedskew.report import figures, listings, sentences
 from fedskew.report.clients import clients
 from fedskew.report.compared import Compared, compare
-from fedskew.report.drawing import inline, sample
+from fedskew.report.drawing import inline
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.fitted import fitted_alone, twice
 from fedskew.report.overall import overall
 from fedskew.report.parts import TEXTS, Figure, Section
-from fedskew.report.pictures import Heat, Picture
+from fedskew.report.pictures import Heat
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
 from fedskew.report.tables import Table, clean
 
-LIMIT = 1_000_000  # bytes of a page of 500 runs
-FULL = 500  # runs
 OPEN = 12  # rows of a table of options that is not folded
-HALVINGS = 6  # of the pictures that a page shows, until it is small enough
 INTRODUCED = TEXTS["introduced"]
 
 
@@ -78,16 +75,10 @@ def build(
     template = _template()
     found = compare([Entry(*entry) for entry in entries], metric, baseline)
     heading = title or f"{', '.join(found.methods[:4])}{' and more' if len(found.methods) > 4 else ''}"
-    most, page = LIMIT * max(1.0, len(found.entries) / FULL), ""
-    whole, drawn = Detail(), dict[tuple[str, str, str], str]()
-    heats = {s: figures.federation(found, s) for s in found.settings[: whole.heats]}
-    for halved in range(HALVINGS):
-        detail = whole.halved(halved)
-        made = sections(found, detail, command=command, notes=notes, trials=trials, targets=targets, heats=heats)
-        page = _rendered(template, heading, sentences.compared_what(found), made, drawn)
-        if len(page.encode()) <= most:
-            break
-    return page
+    detail = Detail()
+    heats = {s: figures.federation(found, s) for s in found.settings[: detail.heats]}
+    made = sections(found, detail, command=command, notes=notes, trials=trials, targets=targets, heats=heats)
+    return _rendered(template, heading, sentences.compared_what(found), made)
 
 
 def _template() -> Any:
@@ -106,23 +97,13 @@ def _template() -> Any:
     return environment.get_template("report.html")
 
 
-def _rendered(
-    template: Any, title: str, lead: str, made: Sequence[Section], drawn: dict[tuple[str, str, str], str]
-) -> str:
-    """The page. ``drawn`` keeps every picture, since a page may be made several times with fewer of them."""
+def _rendered(template: Any, title: str, lead: str, made: Sequence[Section]) -> str:
     style, script = _asset("style.css"), _asset("sort.js")
-
-    def draw(picture: Picture) -> str:
-        key = picture.key, picture.title, picture.told
-        if key not in drawn:
-            drawn[key] = inline(picture, f"f{len(drawn)}")
-        return drawn[key]
-
     return str(
         template.render(
             title=title, lead=lead, sections=made, version=__version__, style=style, script=script,
-            style_hash=_hash(style), script_hash=_hash(script), draw=draw,
-            is_table=lambda part: isinstance(part, Table), sample=sample,
+            style_hash=_hash(style), script_hash=_hash(script), draw=inline,
+            is_table=lambda part: isinstance(part, Table),
         )
     )  # fmt: skip
 
@@ -167,17 +148,17 @@ def sections(
         Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(found))),
         _how(found),
         _results(found),
-        overall(found, shown, _left_out(found, detail, shown)[-1:] if len(shown) < len(found.methods) else ()),
+        overall(found),
         _curves(found, detail, shown),
         _recalls(found, detail, shown),
         scored(found, settings, shown, written),
         clients(found, settings, shown, written),
         _ranks(twice(found)),
-        _cost(found, detail, shown),
+        _cost(found),
         reached(found, settings, shown, checked(targets), written),
         _federation(found, detail, heats),
         _confusion(found, detail, shown),
-        _tuning(found, trials),
+        _tuning(trials),
         _runs(found),
         _again(found, command),
     ]
@@ -221,13 +202,9 @@ def _how(found: Compared) -> Section:
     return Section("how", "What was compared, and how", text, open_, folded=tuple(t for t in tables if t not in open_))
 
 
-def _legend(found: Compared, methods: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    return tuple((method, found.place(method)) for method in methods)
-
-
 def _curves(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
     drawn = [figures.curves(found, s, shown, detail.points) for s in found.settings[: detail.settings]]
-    parts = tuple(Figure(tuple(charts), _legend(found, shown)) for charts in drawn if charts)
+    parts = tuple(Figure(tuple(charts)) for charts in drawn if charts)
     return Section("curves", "Curves", (INTRODUCED["curves"], *_left_out(found, detail, shown)), parts)
 
 
@@ -238,19 +215,13 @@ def _recalls(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
 
 
 def _ranks(found: Compared) -> Section:
-    picture = figures.ranking(found)
-    if picture is None:
+    if found.ranks is None or len(found.ranks.settings) < 2:
         return Section("ranks", "Ranks", missing=TEXTS["ranked"])
-    return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (Figure((picture,)), listings.ranks(found)))
+    return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (listings.ranks(found),))
 
 
-def _cost(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
-    parts: list[Table | Figure] = []
-    for i, setting in enumerate(found.settings):
-        charts = figures.cost(found, setting, shown) if i < detail.settings else []
-        parts += [Figure(tuple(charts), _legend(found, shown))] if charts else []
-        parts.append(listings.costs(found, setting))
-    return Section("cost", "Cost", (INTRODUCED["cost"], *_left_out(found, detail, shown)), tuple(parts))
+def _cost(found: Compared) -> Section:
+    return Section("cost", "Cost", parts=tuple(listings.costs(found, setting) for setting in found.settings))
 
 
 def _federation(found: Compared, detail: Detail, heats: dict[str, tuple[Heat | None, str]]) -> Section:
@@ -271,22 +242,17 @@ def _confusion(found: Compared, detail: Detail, shown: Sequence[str]) -> Section
     return Section("confusion", "Confusion matrices", text, (Figure(tuple(heats)),), folded=(mistakes,))
 
 
-def _tuning(found: Compared, trials: Sequence[Trial]) -> Section:
+def _tuning(trials: Sequence[Trial]) -> Section:
     if not trials:
         return Section("tuning", "Tuning")
-    places = {m: found.place(m) for m in found.methods}
-    charts = figures.sensitivity(trials, places, found.metric)
-    names = tuple(dict.fromkeys(line.label for chart in charts for line in chart.lines))
-    drawn = (Figure(tuple(charts), tuple((n, places.get(n, 0)) for n in names)),) if charts else ()
     counts = set(Counter((t.method, t.setting) for t in trials).values())
     budget = f"Every method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TEXTS["trials"]
     text = (f"{budget} Scores are from validation rows.",)
-    return Section("tuning", "Tuning", text, (*drawn, listings.tuned(trials)))
+    return Section("tuning", "Tuning", text, (listings.tuned(trials),))
 
 
 def _runs(found: Compared) -> Section:
-    environments, places = listings.environments(found)
-    return Section("runs", "Runs and environments", folded=(listings.runs(found, places), environments))
+    return Section("runs", "Runs and environments", folded=(listings.runs(found),))
 
 
 def _again(found: Compared, command: str) -> Section:

@@ -15,10 +15,9 @@ TEXTS = tomllib.loads(text_of(Path(__file__).parent / "texts.toml"))  # of the s
 
 @dataclass(frozen=True)
 class Figure:
-    """Pictures side by side, with one legend for all: (name, place) of each method."""
+    """Pictures side by side."""
 
     pictures: tuple[Picture, ...]
-    legend: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -55,17 +55,4 @@ class Heat:
     root: bool = False  # colour by the square root: small numbers stay visible
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """Average ranks on a line, best first, and bars over methods that a test does not tell apart."""
-
-    key: str
-    title: str
-    names: tuple[str, ...]
-    places: tuple[int, ...]
-    ranks: tuple[float, ...]
-    bars: tuple[tuple[float, float], ...]  # (first, last rank) of each
-    told: str
-
-
-Picture = Chart | Heat | Ranking
+Picture = Chart | Heat

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from fedskew.records.probabilities import EACH, PRECISION, SCORES
-from fedskew.report.compared import Compared, Floats
-from fedskew.report.drawing import levels
-from fedskew.report.figures import names_of
+from fedskew.records.probabilities import PRECISION, SCORES
+from fedskew.report.compared import Compared
 from fedskew.report.parts import TEXTS, Section
 from fedskew.report.tables import Cell, Table, fixed, row, titled
 
@@ -45,47 +41,7 @@ def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], lef
         return Section("scores", TITLE, missing=TEXTS["unscored"])
     shown = {table.key for table in tables}
     text = tuple(TEXTS[key] for key in ("scores", "mixes") if key in shown)
-    each = tuple(t for s in settings if (t := _each(found, s, methods)) is not None)
-    return Section("scores", TITLE, (*text, *left_out), tuple(tables), folded=each)
-
-
-def _each(found: Compared, setting: str, methods: Sequence[str]) -> Table | None:
-    """AUPRC of each class, a column for each method; the records have AUROC and the recall at a precision, too."""
-    shown = [m for m in found.present(setting) if m in methods]
-    means = {m: _classes([run.summary for run in found.runs(m, setting)]) for m in shown}
-    sizes = {len(one) for one in means.values()} - {0}
-    if len(sizes) != 1:
-        return None
-    held = {m: one for m, one in means.items() if len(one)}
-    names = names_of((run for m in held for run in found.runs(m, setting)), sizes.pop())
-    rows, records = [], []
-    for c, name in enumerate(names):
-        values = np.array([one[c, 1] for one in held.values()])
-        shades = levels(values)
-        rows.append(row(name, *(Cell(fixed(v, 2), int(s)) for v, s in zip(values.tolist(), shades, strict=True))))
-        for method, one in held.items():
-            record = {"setting": setting, "class": c, "name": name, "method": method}
-            records.append(record | dict(zip(EACH, one[c].tolist(), strict=True)))
-    caption = titled(setting, "AUPRC of each class, mean over the seeds")
-    return Table("classes", caption, ("class", *held), tuple(rows), 1, tuple(records), heat=True)
-
-
-def _classes(summaries: Sequence[Mapping[str, Any]]) -> Floats:
-    """Means over runs of what each class is scored by, [C, 3]; NaN without a score, [0, 3] where runs do not fit."""
-    found = []
-    for summary in summaries:
-        listed = [summary.get(f"final_{name}") for name in EACH]
-        if all(isinstance(one, list) for one in listed):
-            found.append(listed)
-    try:
-        values = np.array(found, dtype=np.float64)  # None becomes NaN
-    except (TypeError, ValueError):
-        return np.empty((0, len(EACH)))
-    if values.ndim != 3:
-        return np.empty((0, len(EACH)))
-    held = np.isfinite(values)
-    total = np.where(held, values, 0).sum(0)
-    return np.where(held.any(0), total / np.maximum(held.sum(0), 1), np.nan).T
+    return Section("scores", TITLE, (*text, *left_out), tuple(tables))
 
 
 def _precisions(found: Compared, setting: str) -> str:

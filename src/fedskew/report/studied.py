@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedskew.errors import require
 from fedskew.report.entries import Entry, Trial
 from fedskew.studies.packing import members
+from fedskew.studies.store import Store
 
 
 def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
@@ -27,26 +28,30 @@ def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
     store, _, content = members(place)
     require(content is not None, "runs", "be a study", str(place))
     assert content is not None
+    entries, lost = of_rows(content["runs"], store)
+    trials = [_trial(trial) for trial in content.get("trials", ())]
+    asked = {name: content[name] for name in ("title", "metric", "baseline", "command") if content.get(name)}
+    return entries, {**asked, "notes": [*filter(None, [content.get("notes")]), *lost], "trials": trials}
+
+
+def of_rows(rows: Iterable[Mapping[str, Any]], store: Store) -> tuple[list[Entry], list[str]]:
+    """(the finished runs, a sentence on each kind of the others) of the rows of a study's table."""
     entries, lost = [], dict[str, list[int]]()
-    for row in content["runs"]:
+    for row in rows:
         setting = "" if row.get("setting") == "all" else str(row.get("setting", ""))
-        held = store.entry(row["address"]) if row["address"] else None
-        if held is None or held.state != "finished":
+        run = store.entry(row["address"]) if row["address"] else None
+        if run is not None and run.state == "finished":
+            entries.append(Entry(str(row.get("label")), setting, row.get("seed", 0), run))
+        else:
             state, reason = row.get("state", "missing"), row.get("reason", "")
             what = f"{row.get('label')}{f', {setting}' if setting else ''}: {state}{f': {reason}' if reason else ''}"
             lost.setdefault(what, []).append(row.get("seed", 0))
-            continue
-        entries.append(Entry(str(row.get("label")), setting, row.get("seed", 0), held))
-    notes = [content["notes"]] if content.get("notes") else []
-    notes += [f"{what} (seeds {', '.join(map(str, seeds))})" for what, seeds in lost.items()]
-    trials = [_trial(trial) for trial in content.get("trials", ())]
-    asked = {name: content[name] for name in ("title", "metric", "baseline", "command") if content.get(name)}
-    return entries, {**asked, "notes": notes, "trials": trials}
+    return entries, [f"{what} (seeds {', '.join(map(str, seeds))})" for what, seeds in lost.items()]
 
 
-def _trial(found: Mapping[str, Any]) -> Trial:
-    score = found.get("score")
+def _trial(trial: Mapping[str, Any]) -> Trial:
+    score = trial.get("score")
     return Trial(
-        str(found["label"]), "" if found["setting"] == "all" else str(found["setting"]), found["options"],
-        float("nan") if score is None else float(score), bool(found.get("chosen")),
+        str(trial["label"]), "" if trial["setting"] == "all" else str(trial["setting"]), trial["options"],
+        float("nan") if score is None else float(score), bool(trial.get("chosen")),
     )  # fmt: skip

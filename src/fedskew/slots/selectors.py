@@ -1,7 +1,6 @@
 """Selectors: which clients take part, and how much data of each class each may use."""
 
 from fedskew.method.selectors import Random as Random
-from fedskew.method.selectors import TrainAll as TrainAll
 from fedskew.methods.astraea import Mediators as Mediators
 from fedskew.methods.clusteredsampling import Clustered as Clustered
 from fedskew.methods.clusteredsampling import ClusteredByUpdate as ClusteredByUpdate

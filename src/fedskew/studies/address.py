@@ -16,8 +16,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from torch import nn
+
 from fedskew import fields, models
 from fedskew.config.experiment import CLIENTS, Experiment
+from fedskew.config.own import name_of, source_of
 from fedskew.data.arrays import Dataset
 from fedskew.engines import choose
 from fedskew.engines.network import digest_of
@@ -103,7 +106,7 @@ def asked(experiment: Experiment) -> dict[str, Any]:
         "clients": clients,
         **{n: v for n in ("longtail", "validation", "local_test", "heldout_clients") if (v := getattr(experiment, n))},
         "auxiliary": experiment.rows_at_server,
-        "model": _of(models.architecture(experiment.model, method.projection), "model"),
+        "model": _network(experiment.network, method.projection),
         "parts": [_of(part, "parts") for part in method.parts],
         **{slot: _of(ingredient, slot) for slot, ingredient in method.slots.items()},
         **{n: v for n, v in settings.items() if n == "rounds" or v != _plain(getattr(default, n))},
@@ -117,13 +120,19 @@ def engine_of(experiment: Experiment, dataset: Dataset) -> str:
     """The engines that give the bits of this run: "plain", or "batched" with the threads that its sums depend on."""
     method, name = experiment.method, experiment.engine
     if name == "auto":
-        model = models.architecture(experiment.model, method.projection)
+        model = experiment.network
         shape, augmented = tuple(dataset.x.shape[1:]), bool(dataset.augment)
         place = experiment.precision, experiment.device, augmented
         key = (repr(model), shape, dataset.classes, *place, repr(method.components))
         if key not in _CHOSEN:
-            network = models.build(model, shape, dataset.classes, 0)
-            prepared = prepare(network, None, shape, dataset.classes, narrow=NARROW[experiment.precision])
+            network = model if isinstance(model, nn.Module) else models.build(model, shape, dataset.classes, 0)
+            prepared = prepare(
+                network,
+                getattr(network, "head_name", None),
+                shape,
+                dataset.classes,
+                narrow=NARROW[experiment.precision],
+            )
             _CHOSEN[key] = choose("auto", experiment.device, prepared, method, augmented)[0].name
         name = _CHOSEN[key]  # type: ignore[assignment]
     where = "" if experiment.device == "cpu" else " cuda"
@@ -133,12 +142,24 @@ def engine_of(experiment: Experiment, dataset: Dataset) -> str:
 _CHOSEN: dict[Any, str] = {}
 
 
+def _network(model: Any, width: int) -> dict[str, Any]:
+    """As `_of`; of a network of the user's own, its digest and the projection head that it gets."""
+    if not isinstance(model, nn.Module):
+        return _of(model, "model")
+    return {"name": name_of(model), "source": source_of(model), "projection": width}
+
+
 def _of(ingredient: Any, slot: str) -> dict[str, Any]:
-    """Name, version and the fields that are not at their default; ingredients among the fields likewise."""
+    """Name, version and the fields that are not at their default; ingredients among the fields likewise.
+
+    A class of the user's own has the digest of its source.
+    """
     kind = type(ingredient)
     found: dict[str, Any] = {"name": ingredient.name}
     if (version := getattr(kind, "version", 1)) != 1:
         found["version"] = version
+    if source := source_of(ingredient):
+        found["source"] = source
     for f in dataclasses.fields(ingredient):
         value = getattr(ingredient, f.name)
         if dataclasses.is_dataclass(value) and hasattr(value, "name"):

@@ -8,19 +8,28 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from torch import nn
+
 from fedskew.config.flags import NAMED, Options, compose
+from fedskew.config.own import Held, name_of, source_of
 from fedskew.config.words import ALIASES, Pair, flags_of
+from fedskew.data.arrays import Dataset
+from fedskew.data.partitioners.base import Partitioner
 from fedskew.errors import ConfigError, require
+from fedskew.method import Method
+from fedskew.models import Architecture
 
 METHOD = re.compile(r"\s*([A-Za-z_][\w]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MOST_SEEDS = 10_000
+# what stands for a name where Python asks
+OBJECTS: dict[str, Any] = {"data": Held, "model": Architecture | nn.Module, "partition": Partitioner}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method of a study: its name in the table, options that concern it alone, and what the report calls it."""
+    """A method of a study: its name in the table or itself, options of its own, and what the report calls it."""
 
-    method: str
+    method: str | Method
     options: tuple[Pair, ...] = ()
     label: str = ""
 
@@ -28,11 +37,12 @@ class Entry:
     def name(self) -> str:
         """The label, or the method with its options: "fedbal(weighting=uniform)"."""
         options = ", ".join(f"{option}={as_word(value)}" for option, value in self.options)
-        return self.label or (f"{self.method}({options})" if options else self.method)
+        name = as_word(self.method)
+        return self.label or (f"{name}({options})" if options else name)
 
 
-def entry_of(text: str) -> Entry:
-    """A method as a command line names it.
+def entry_of(text: str | Method) -> Entry:
+    """A method as a command line names it, or a method itself.
 
     Args:
         text: a name of the table, and in brackets options of ``fedskew run`` without their dashes. A piece without "="
@@ -45,7 +55,11 @@ def entry_of(text: str) -> Entry:
         >>> entry_of("fedbal(parts=cross_entropy,proximal, weighting=uniform)").options
         (('parts', 'cross_entropy,proximal'), ('weighting', 'uniform'))
     """
-    found = METHOD.fullmatch(text)
+    if isinstance(text, Method):
+        for _, part in text.ingredients():
+            source_of(part)
+        return Entry(text)
+    found = METHOD.fullmatch(text) if isinstance(text, str) else None
     rule = "be a name, or NAME(option=value, ...)"
     require(found is not None, "method", rule, text)
     name, inner = found.groups() if found else ("", "")
@@ -101,7 +115,7 @@ def shard_of(text: str) -> tuple[int, int]:
     return found
 
 
-def combinations(method: str, options: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
+def combinations(method: str | Method, options: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
     """Every combination of options of which some have several values.
 
     Values stand between commas; those of an option that is a list itself, such as parts, between semicolons.
@@ -118,7 +132,10 @@ def combinations(method: str, options: Sequence[Pair]) -> Iterator[tuple[Pair, .
     """
     named = [(o, _several(v, listed=o == "parts")) for o, v in options if o in NAMED]
     for names in product(*(values for _, values in named)):
-        chosen = {option: str(name).strip() for (option, _), name in zip(named, names, strict=True)}
+        chosen = {
+            option: name.strip() if isinstance(name, str) else name
+            for (option, _), name in zip(named, names, strict=True)
+        }
         known = Options(compose([method], flags_of(list(chosen.items()))))
         several: list[Sequence[Any]] = []
         for option, value in options:
@@ -148,6 +165,8 @@ def as_word(value: Any) -> str:
     """A value as it is typed on a command line."""
     if isinstance(value, tuple):
         return ",".join(map(as_word, value))
+    if not isinstance(value, str | int | float | None):
+        return name_of(value)
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -158,6 +177,8 @@ def words_of(options: Sequence[Pair]) -> list[str]:
 
 def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]:
     """Options of a TOML table: ``alpha = [0.05, 0.1]`` is a list of values, a table inside is ``[partition] alpha``.
+
+    From Python, ``data``, ``model`` and ``partition`` may be objects.
 
     Raises:
         ConfigError: a value is neither a word, a number, a truth value nor a list of such, or a list is empty.
@@ -170,7 +191,10 @@ def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]
             found += options_of_table({key if k == "name" else k: v for k, v in inner.items()}, place)
             continue
         listed = value if isinstance(value, list) else [value]
-        plain = all(isinstance(v, str | int | float) for v in listed)
+        listed = [Held(v) if isinstance(v, Dataset) else v for v in listed]
+        plain = all(isinstance(v, str | int | float | OBJECTS.get(key, str)) for v in listed)
+        for one in (one for one in listed if not isinstance(one, str | int | float | Held) and plain):
+            source_of(one)
         require(bool(listed) and plain, f"{place}.{key}", "be a word, a number or a list of them", value)
-        found.append((key, tuple(value) if isinstance(value, list) else value))
+        found.append((key, tuple(listed) if isinstance(value, list) else listed[0]))
     return tuple(found)

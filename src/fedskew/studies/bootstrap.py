@@ -45,11 +45,6 @@ def drawn(strata: Sequence[Floats], names: Sequence[str], resamples: int, seed: 
     ]
 
 
-def counts(n: int, resamples: int, seed: int, *purpose: str) -> Floats:
-    """How often each of n runs is drawn in each resample, float64 [B, n]: n draws with replacement."""
-    return rng.generator(seed, *purpose).multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64)
-
-
 def percentiles(statistics: Floats) -> tuple[Floats, Floats]:
     """The percentile interval of the statistics of B resamples, float64 [B, ...]: two arrays [...]."""
     low, high = np.quantile(statistics, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)

@@ -30,7 +30,7 @@ class ByClient:
     Attributes:
         method: Label of the method.
         setting: Label of the setting.
-        client: Name of the client.
+        client: Name of the client, with "(held out)" where it did not train.
         runs: Number of runs.
         rows: Test rows of a run, the median.
         accuracy: Mean over the runs.
@@ -93,7 +93,8 @@ def by_client(runs: Runs) -> list[ByClient]:
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for method, setting, rows in runs:
         for row in last_clients(rows):
-            groups.setdefault((method, setting, row["name"]), []).append(row)
+            name = f"{row['name']} (held out)" if row.get("heldout") else row["name"]  # some seeds let it train
+            groups.setdefault((method, setting, name), []).append(row)
     found = [_of_runs(*key, rows) for key, rows in groups.items()]
     level: dict[tuple[str, str], list[float]] = {}
     for one in found:

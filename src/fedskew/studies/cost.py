@@ -15,6 +15,7 @@ from torch import nn
 
 from fedskew import models, rng
 from fedskew.config.experiment import CLIENTS, Experiment
+from fedskew.config.own import name_of
 from fedskew.data.federation import federate
 from fedskew.engines.runtime import one_thread
 from fedskew.errors import FedskewError
@@ -89,7 +90,7 @@ def run_seconds(experiment: Experiment) -> float | None:
     try:
         data = dataset_of(experiment.data, experiment.path)
         clients, steps, rows = _local(experiment)
-        model = models.architecture(experiment.model, experiment.method.projection)
+        model = experiment.network
         step, forward = step_seconds(model, tuple(data.x.shape[1:]), data.classes, max(1, round(rows / steps)))
     except FedskewError:
         return None
@@ -157,5 +158,5 @@ def _alike(one: Planned) -> list[str]:
     made = one.cell.experiment
     if made is None:
         return []
-    work = f"{made.data.name} {made.model.name} {made.device} {made.cohort}"
+    work = f"{made.data.name} {name_of(made.model)} {made.device} {made.cohort}"
     return [f"{one.cell.label} {one.cell.setting} {work}", f"{one.cell.label} {work}", work]

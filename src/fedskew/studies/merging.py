@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedskew.config.recorded import Run
 from fedskew.errors import RecordError, content_of, require
-from fedskew.records.files import UnwritableError, write_atomic
+from fedskew.records.files import UnwritableError, sync, write_atomic
 from fedskew.records.lock import Hold
 from fedskew.records.verify import troubles
 from fedskew.studies.runs import is_running, plain_files
@@ -121,15 +121,20 @@ def _replace(folder: Path, target: Path) -> None:
         for name in plain_files(folder):
             (waiting / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / name, waiting / name)
+            sync(waiting / name)
         if faults := troubles(waiting)[1]:
             raise RecordError(f"{folder} was altered: {faults[0]}".replace(str(waiting), str(folder)))
         (waiting / "checkpoint").mkdir(exist_ok=True)
+        for made in (waiting / "checkpoint", waiting):
+            sync(made)
         if not target.exists():
             os.rename(waiting, target)
+            sync(target.parent)
             return
         hold = Hold(target)
         try:
             _swap(target, old, waiting)
+            sync(target.parent)
         finally:
             hold.release()
     except OSError as error:

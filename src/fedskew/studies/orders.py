@@ -5,22 +5,18 @@ M methods with runs under both settings, K seeds each, B resamples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations
-from math import factorial
+from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedskew import rng
 from fedskew.errors import require
 from fedskew.studies.bootstrap import RESAMPLES, check_resamples, percentiles
 from fedskew.studies.scores import Floats, Scores, quantum_of
 
-__all__ = ["Agreement", "agreement", "permuted", "printed_self_agreement", "self_agreement", "tau_b"]
+__all__ = ["Agreement", "agreement", "self_agreement", "tau_b"]
 
-MOST = 10_000  # permutations: all of them up to seven methods, else as many draws
 LEAST = 3  # methods: of two there is one pair, and tau is 1 or -1
 
 
@@ -139,57 +135,3 @@ def self_agreement(values: Floats) -> float:
         rest = [i for i in range(k) if i not in half]
         found.append(float(tau_b(values[:, list(half)].mean(1), values[:, rest].mean(1))))
     return float(np.mean(found))
-
-
-def printed_self_agreement(
-    means: Sequence[float], spreads: Sequence[float], runs: int, resamples: int = RESAMPLES, seed: int = 0
-) -> float:
-    """`self_agreement` of scores of which only means and standard deviations are known: a parametric bootstrap.
-
-    Two halves of the m runs are drawn from normal distributions, independently by method: their means have the standard
-    deviations s / sqrt(floor(m / 2)) and s / sqrt(ceil(m / 2)). The mean tau-b of B such pairs.
-
-    Args:
-        means: Printed means [M].
-        spreads: Printed standard deviations [M].
-        runs: m, two or more.
-        resamples: B.
-        seed: Seed of the draws.
-
-    Raises:
-        ConfigError: There are fewer than two runs.
-
-    Example:
-        >>> from fedskew.studies.orders import printed_self_agreement
-        >>> printed_self_agreement([0.1, 0.5, 0.9], [0.001, 0.001, 0.001], runs=5)
-        1.0
-    """
-    require(runs >= 2, "runs", "be at least 2", runs)
-    check_resamples(resamples)
-    at, sd = np.asarray(means, dtype=np.float64), np.asarray(spreads, dtype=np.float64)
-    draw = rng.generator(seed, "order", "printed").normal
-    halves = [at + draw(size=(resamples, len(at))) * sd / np.sqrt(m) for m in (runs // 2, runs - runs // 2)]
-    return float(tau_b(halves[0], halves[1]).mean())
-
-
-def permuted(count: int, seed: int = 0) -> NDArray[np.int64]:
-    """Ways to hand M labels on, the one that hands on none first: all M!, or 10 000 draws where there are more.
-
-    One way serves all cells of a table, so that a p over them is joint: cells share methods, and are not independent.
-
-    Args:
-        count: M.
-        seed: Seed of the draws.
-
-    Returns:
-        Places, int64 [P, M].
-
-    Example:
-        >>> from fedskew.studies.orders import permuted
-        >>> permuted(3).tolist()[:2], len(permuted(3)), len(permuted(9))
-        ([[0, 1, 2], [0, 2, 1]], 6, 10000)
-    """
-    if factorial(count) <= MOST:
-        return np.array(list(permutations(range(count))), dtype=np.int64)
-    draws = rng.generator(seed, "order", "permuted").permuted(np.tile(np.arange(count), (MOST - 1, 1)), axis=1)
-    return np.concatenate([np.arange(count)[None], draws])

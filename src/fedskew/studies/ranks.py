@@ -30,11 +30,8 @@ class Ranks:
         ranks: Average ranks [k]; 1 is best.
         settings: Labels of the settings that count [N].
         dropped: Labels of the settings without a seed that all methods have.
-        chi2: Friedman's statistic, corrected for ties; None below three methods or two settings.
-        p: Its p by permuting the scores within each setting, which also holds for few settings. The verdict.
+        p: That of Friedman's test, by permuting the scores within each setting, which also holds for few settings.
         critical_difference: Nemenyi's; None below three methods or two settings.
-        groups: Methods that are not significantly different: the largest runs of ``methods`` in which the first and the
-            last differ by less than the critical difference, two methods or more. All in one where ``p`` finds nothing.
     """
 
     metric: str
@@ -42,10 +39,8 @@ class Ranks:
     ranks: tuple[float, ...]
     settings: tuple[str, ...]
     dropped: tuple[str, ...]
-    chi2: float | None
     p: float | None
     critical_difference: float | None
-    groups: tuple[tuple[str, ...], ...]
 
     @property
     def significant(self) -> bool:
@@ -90,7 +85,7 @@ def average_ranks(scores: Scores, permutations: int = RESAMPLES, seed: int = 0) 
         seed: Seed of the permutations.
 
     Returns:
-        Ranks, tests and groups.
+        Ranks and tests.
 
     Raises:
         ConfigError: There are fewer than two methods, or a number is out of its range.
@@ -103,29 +98,23 @@ def average_ranks(scores: Scores, permutations: int = RESAMPLES, seed: int = 0) 
         >>> found.methods, found.ranks
         (('c', 'b', 'a'), (1.0, 2.25, 2.75))
     """
-    from scipy.stats import friedmanchisquare, rankdata
+    from scipy.stats import rankdata
 
     check_resamples(permutations, "permutations")
     require(len(scores.methods) > 1, "methods", "be at least two to be ranked", len(scores.methods))
     blocks, kept, dropped = _blocks(scores)
     k, n = len(scores.methods), len(kept)
     if not n:
-        return Ranks(scores.metric, scores.methods, (), (), dropped, None, None, None, ())
+        return Ranks(scores.metric, scores.methods, (), (), dropped, None, None)
     ranked = rankdata(-blocks, axis=1)  # [N, k]
     mean = ranked.mean(axis=0)
     order = sorted(range(k), key=lambda i: (mean[i], scores.methods[i]))
     methods, means = tuple(scores.methods[i] for i in order), mean[order]
-    chi2 = p = cd = None
-    groups: tuple[tuple[str, ...], ...] = (methods,)
+    p = cd = None
     if k > 2 and n > 1:
-        tied = not np.ptp(blocks, axis=1).any()
-        chi2 = 0.0 if tied else float(friedmanchisquare(*blocks.T).statistic)
-        p = _permuted(ranked, permutations, seed)
-        cd = critical_difference(k, n)
-        if p <= ALPHA:
-            groups = _groups(methods, means, cd)
+        p, cd = _permuted(ranked, permutations, seed), critical_difference(k, n)
     ranks = tuple(means.tolist())
-    return Ranks(scores.metric, methods, ranks, kept, dropped, chi2, p, cd, groups)
+    return Ranks(scores.metric, methods, ranks, kept, dropped, p, cd)
 
 
 def critical_difference(methods: int, settings: int) -> float:
@@ -184,14 +173,3 @@ def _permuted(ranked: Floats, permutations: int, seed: int) -> float:
         drawn = g.permuted(np.broadcast_to(doubled, (b, n, k)), axis=2)
         extreme += int(((drawn.sum(axis=1) ** 2).sum(axis=1) >= seen).sum())
     return (1 + extreme) / (1 + permutations)
-
-
-def _groups(methods: tuple[str, ...], ranks: Floats, difference: float) -> tuple[tuple[str, ...], ...]:
-    """The largest runs of sorted methods whose ends differ by less than the critical difference."""
-    found, reached = [], 0
-    for i in range(len(methods)):
-        end = i + int((ranks[i:] - ranks[i] < difference).sum())  # after the last that belongs to i
-        if end > reached and end - i > 1:
-            found.append(methods[i:end])
-        reached = max(reached, end)
-    return tuple(found)

@@ -14,6 +14,7 @@ from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_of
 from fedskew.config.words import Pair, flags_of
 from fedskew.errors import ConfigError, FedskewError, require, text_of, unknown
+from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
 from fedskew.records.typed import Row, entries, fault_of
@@ -185,7 +186,7 @@ class Spec:
                 made[entry.name] = made_of(entry, (*options, ("seed", self.seeds[0])))
             except FedskewError as error:
                 own = (f"unknown option '--{option}'" in str(error) for option, _ in entry.options)
-                if entry.method not in METHODS or (strict and (number == 0 or any(own))):
+                if as_word(entry.method) not in METHODS or (strict and (number == 0 or any(own))):
                     raise  # a mistake of the study, not of a setting
                 refused[entry.name] = str(error)
         return made, refused
@@ -207,7 +208,7 @@ def _serves(entry: Entry, options: Sequence[Pair]) -> str:
     try:
         return made_of(entry, options).method.serves
     except FedskewError:
-        return METHODS[entry.method]().serves if entry.method in METHODS else "global"
+        return METHODS[name]().serves if (name := as_word(entry.method)) in METHODS else "global"
 
 
 def made_of(entry: Entry, options: Sequence[Pair], tuned: Sequence[Pair] = ()) -> Experiment:
@@ -230,7 +231,7 @@ def without(options: Sequence[Pair], others: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in options if full(pair[0]) not in set_]
 
 
-def spec_from(methods: Sequence[str], options: Sequence[Pair], **facts: Any) -> Spec:
+def spec_from(methods: Sequence[str | Method], options: Sequence[Pair], **facts: Any) -> Spec:
     """A study as a command line names it. Raises ConfigError."""
     return Spec(_controlled([*map(entry_of, methods)], facts.pop("controls", False)), tuple(options), **facts)
 

@@ -10,7 +10,6 @@ from fedskew.studies.differences import *
 from fedskew.studies.equivalence import *
 from fedskew.studies.intervals import *
 from fedskew.studies.orders import *
-from fedskew.studies.profiles import *
 from fedskew.studies.ranks import *
 from fedskew.studies.scores import *
 from fedskew.studies.targets import *

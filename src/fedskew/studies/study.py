@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.config.experiment import Experiment
+from fedskew.config.own import sources
 from fedskew.config.recorded import Run
 from fedskew.config.variants import flat
 from fedskew.errors import ConfigError, FedskewError, require, unknown
-from fedskew.method import method_spec
+from fedskew.method import Method, method_spec
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
-from fedskew.studies.arguments import Entry as Method
-from fedskew.studies.arguments import options_of_table, seeds_of, shard_of
+from fedskew.studies.arguments import Entry, as_word, options_of_table, seeds_of, shard_of
 from fedskew.studies.cluster import spread
 from fedskew.studies.fitted import fitted_rows
 from fedskew.studies.pool import schedule
@@ -49,8 +49,9 @@ class Planned:
 
     @property
     def job(self) -> Any:
-        """The experiment as a file holds it."""
-        return self.cell.experiment.to_json() if self.cell.experiment else {}
+        """The experiment as a file holds it; with objects that no file names, itself."""
+        made = self.cell.experiment
+        return {} if made is None else made if sources(made) else made.to_json()
 
     def entry(self, store: Store) -> Run | None:
         """What a store knows of the run, or None.
@@ -194,9 +195,9 @@ class Study:
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
         while True:  # trials at an edge ask for more trials
-            trials = self.trials()
-            last = not self.missing(trials)
-            planned = self.plan() if last else trials
+            compared = self.plan()  # which asks for the trials
+            last = self._plan is not None
+            planned = compared if last else self._trials
             mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
             by = {one.address: one for one in mine}
             shown = self.spec.metric if last else self.spec.trial[1]
@@ -207,6 +208,8 @@ class Study:
                 end = lambda outcome, by=by: _ended(outcome, by[outcome.address], told)
                 start = lambda job, by=by: began(by[job.address]) if began else None
                 if cluster:
+                    named = all(isinstance(job.experiment, dict) for job in jobs)
+                    require(named, "cluster", "be left out with objects of your own, which run here", cluster)
                     spread(jobs, cluster, processes, end, start)
                 else:
                     schedule(jobs, processes, end, start)
@@ -259,31 +262,21 @@ class Study:
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
         return Scores.of(runs, metric=name, higher_is_better=more_is_better(name))
 
-    def evaluations(self) -> dict[tuple[str, str], int]:
-        """By (method, setting): how many evaluations the metric is a mean of, the fewest of its runs."""
-        span, _, name = self.spec.metric.partition("_")
-        reach, found = {"mean10": 10, "mean50": 50}.get(span, 0), dict[tuple[str, str], int]()
-        for one, entry in self.entries() if reach else ():
-            if entry and entry.rows and entry.state == "finished":
-                ends, key = entry.rows[-1]["round"], (one.cell.label, one.cell.setting)
-                n = sum(row["round"] > ends - reach and name in row for row in entry.rows)
-                found[key] = min(n, found.get(key, n))
-        return found
-
     @property
     def plain(self) -> str:
         """The method whose work others are compared with: FedAvg where it is there, else the baseline."""
         plain = [m for m in self.spec.methods if "partition" not in dict(m.options)]
-        return next((m.name for m in plain if m.method == "fedavg"), self.spec.reference)
+        return next((m.name for m in plain if as_word(m.method) == "fedavg"), self.spec.reference)
 
-    def works(self) -> dict[tuple[str, str], float]:
-        """By (method, setting): local steps of a round, as a multiple of those of `plain`."""
-        found: dict[tuple[str, str], list[float]] = {}
+    def works(self) -> dict[str, float]:
+        """By method: local steps of a round, as a multiple of those of `plain` under the same settings and seeds."""
+        steps: dict[str, dict[tuple[str, int], float]] = {}
         for row in self.table():
             if row["state"] == "finished" and row.get("total_steps"):
-                found.setdefault((row["label"], row["setting"]), []).append(row["total_steps"] / row["rounds"])
-        means = {key: sum(each) / len(each) for key, each in found.items()}
-        return {key: mean / means[self.plain, key[1]] for key, mean in means.items() if (self.plain, key[1]) in means}
+                steps.setdefault(row["label"], {})[row["setting"], row["seed"]] = row["total_steps"] / row["rounds"]
+        plain = steps.get(self.plain, {})
+        pairs = {label: [(own[key], plain[key]) for key in own if key in plain] for label, own in steps.items()}
+        return {label: sum(a for a, _ in each) / sum(b for _, b in each) for label, each in pairs.items() if each}
 
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""
@@ -313,7 +306,7 @@ class Study:
         """
         found, common = [], dict[str, Any]()
         options = self.spec.axes()[0][1]
-        for entry in (Method("fedavg"), *self.spec.methods):
+        for entry in (Entry("fedavg"), *self.spec.methods):
             try:
                 own = flat(method_spec(made_of(entry, options).method))
             except FedskewError:
@@ -395,14 +388,15 @@ def _numbers(row: Row) -> Row:
 
 
 def study(
-    methods: Sequence[str], *, seeds: str | int | Sequence[int] = 0, options: Mapping[str, Any] | None = None,
+    methods: Sequence[str | Method], *, seeds: str | int | Sequence[int] = 0, options: Mapping[str, Any] | None = None,
     store: str | Path = "runs/store", controls: bool | str = False, tune: Any = None, tune_trials: int = 8,
     tune_beyond: int = 0, metric: str = "", baseline: str = "", title: str = "", **more: Any,
 ) -> Study:  # fmt: skip
     """A study, as ``fedskew compare`` makes it; ``run`` does what is missing.
 
     Args:
-        methods: names of the table, with options of their own in brackets: "fedbal(weighting=uniform)".
+        methods: names of the table, with options of their own in brackets: "fedbal(weighting=uniform)"; or methods,
+            also with ingredients of your own.
         seeds: "0-4", a number or a list of numbers.
         options: options of all runs by their names, as in a study file; a list of values is a setting each.
         store: where runs are kept and found.
@@ -415,13 +409,19 @@ def study(
             of what each client would use where a method gives clients models of their own alone.
         baseline: the method that others are compared with; the first unless given.
         title: what the study is called.
-        **more: single options by names without dots, such as ``rounds=30, data="digits"``.
+        **more: single options by names without dots, such as ``rounds=30, data="digits"``. ``data`` takes a `Dataset`,
+            too, ``model`` a network, and ``partition`` a partitioner.
+
+    A run is stored under what decides its numbers: of a class of your own the source of its functions and of what they
+    read, of a network its source and its weights, of a dataset its rows. Runs with such objects are done in this
+    process, one after another.
 
     Returns:
         The study. Nothing has run.
 
     Raises:
-        ConfigError: a method, an option or a seed that there is not.
+        ConfigError: a method, an option or a seed that there is not; an object whose source cannot be told, such as a
+            lambda, or a class that reads a list which may change.
         RecordError: the store cannot be written, or is of another version.
 
     Example:
@@ -435,5 +435,5 @@ def study(
     if tune is not None:
         facts["tuning"] = tuning_of(tune, tune_trials, beyond=tune_beyond)
     given = options_of_table({**(options or {}), **more}, "options")
-    require(not isinstance(methods, str), "methods", "be a list of names", methods)
+    require(not isinstance(methods, str | Method), "methods", "be a list of names or methods", methods)
     return Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)

@@ -1,4 +1,4 @@
-"""What it costs to reach a target: rounds, bytes, samples and seconds, of one run and over seeds."""
+"""What it costs a run to reach a target: rounds, bytes, samples and seconds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import numpy as np
 
 from fedskew.errors import RecordError, require
 
-__all__ = ["COSTS", "Reached", "Spent", "TargetSummary", "final_value", "over_seeds", "reach", "reach_all"]
+__all__ = ["COSTS", "Reached", "reach", "reach_all"]
 
 COSTS = ("rounds", "bytes", "samples", "seconds")
-LAST = 10  # rounds of a final value
 SUMMED = ("upload_bytes", "download_bytes", "samples", "wall_s")
 Row = Mapping[str, Any]
 
@@ -31,8 +30,6 @@ class Reached:
         bytes: Bytes from and to all clients, up to this round and with it.
         samples: Training rows of one epoch, summed over clients and rounds, as in the record.
         seconds: Seconds of these rounds.
-        kept: Whether all later evaluations have it, too. A curve that swings touches a target early.
-        unseen: Rounds before it without an evaluation, by which it may be late.
     """
 
     target: float
@@ -41,8 +38,6 @@ class Reached:
     bytes: float
     samples: float
     seconds: float
-    kept: bool = False
-    unseen: int = 0
 
 
 def reach(rows: Sequence[Row], target: float, metric: str = "accuracy") -> Reached:
@@ -65,8 +60,8 @@ def reach(rows: Sequence[Row], target: float, metric: str = "accuracy") -> Reach
         >>> costs = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "wall_s": 0.5}
         >>> rows = [{"round": r, "accuracy": a, **costs} for r, a in ((1, 0.2), (2, 0.6), (3, 0.7))]
         >>> found = reach(rows, 0.6)
-        >>> found.rounds, found.bytes, found.seconds, found.kept
-        (2, 32.0, 1.0, True)
+        >>> found.rounds, found.bytes, found.seconds
+        (2, 32.0, 1.0)
     """
     return reach_all(rows, [target], metric)[0]
 
@@ -114,34 +109,7 @@ def _reached(
     up, down, samples, seconds = spent[last].tolist() if len(spent) else (0.0,) * 4
     if hit is None:
         return Reached(target, False, rounds[last] if rounds else 0, up + down, samples, seconds)
-    before = max((i for i, _ in seen if i < hit), default=-1)
-    kept = all(value >= target for i, value in seen if i > hit)
-    unseen = rounds[hit] - (rounds[before] if before >= 0 else 0) - 1
-    return Reached(target, True, rounds[hit], up + down, samples, seconds, kept, unseen)
-
-
-def final_value(rows: Sequence[Row], metric: str = "accuracy") -> float | None:
-    """The mean of a metric over the evaluations in the last ten rounds of a run: ``mean10_...`` of the summary.
-
-    Args:
-        rows: All rounds of a run; of an archive, those that it holds.
-        metric: Name of the metric.
-
-    Returns:
-        The mean; None where none of these rounds was evaluated.
-
-    Raises:
-        RecordError: A round is missing, or its metric is no number.
-
-    Example:
-        >>> from fedskew.studies.targets import final_value
-        >>> final_value([{"round": 1, "accuracy": 0.5}, {"round": 2, "accuracy": 0.75}])
-        0.625
-    """
-    _ordered(rows)
-    first = rows[-1]["round"] - LAST + 1 if rows else 1
-    values = [value for i, value in _evaluated(rows, metric) if rows[i]["round"] >= first]
-    return sum(values) / len(values) if values else None
+    return Reached(target, True, rounds[hit], up + down, samples, seconds)
 
 
 def _ordered(rows: Sequence[Row]) -> None:
@@ -180,87 +148,3 @@ def _number(row: Row, name: str, least: float = -math.inf) -> float:
         rule = "a finite number" if least < 0 else "a number of at least 0"
         raise RecordError(f"{name} of round {row.get('round')} must be {rule}; got {got!r}")
     return value
-
-
-# Over seeds
-
-
-@dataclass(frozen=True)
-class Spent:
-    """One cost over the runs of a method.
-
-    Attributes:
-        median: Median over all runs; None where runs that did not reach the target leave it open.
-        at_least: The median is not below this, whatever those runs would have spent.
-        least: The least cost of a run that reached the target; None where none did.
-        most: The greatest cost of a run that reached it.
-    """
-
-    median: float | None
-    at_least: float
-    least: float | None
-    most: float | None
-
-
-@dataclass(frozen=True)
-class TargetSummary:
-    """What the runs of a method spent until they reached a target.
-
-    Attributes:
-        target: The value to reach; None where each run had its own.
-        runs: Number of runs.
-        reached: Number of runs that reached it.
-        kept: Number of runs that stayed there in all later evaluations.
-        rounds: Rounds over the runs.
-        bytes: Bytes from and to all clients.
-        samples: Training rows of one epoch, summed over clients and rounds.
-        seconds: Seconds.
-    """
-
-    target: float | None
-    runs: int
-    reached: int
-    kept: int
-    rounds: Spent
-    bytes: Spent
-    samples: Spent
-    seconds: Spent
-
-
-def over_seeds(found: Sequence[Reached]) -> TargetSummary:
-    """Summarise what the runs of a method spent, runs that did not reach the target among them.
-
-    Leaving those runs out would favour a method that seldom reaches it. A run that did not reach it needs more than it
-    spent. So the median is taken twice, with what it spent and with infinity in its place; where both agree, this is
-    the median over all runs, else it is open.
-
-    Args:
-        found: What each run spent, from `reach` or `reach_own`.
-
-    Returns:
-        The summary.
-
-    Raises:
-        ConfigError: There is no run.
-
-    Example:
-        >>> from fedskew.studies.targets import Reached, over_seeds
-        >>> runs = [Reached(0.8, True, r, 1.0, 1.0, 1.0, True) for r in (10, 30)] + [Reached(0.8, False, 50, 1, 1, 1)]
-        >>> found = over_seeds(runs)
-        >>> found.reached, found.rounds.median, found.rounds.most
-        (2, 30.0, 30.0)
-    """
-    require(len(found) > 0, "found", "hold at least one run", list(found))
-    targets = {run.target for run in found}
-    costs = {name: _over(found, name) for name in COSTS}
-    reached, kept = sum(run.reached for run in found), sum(run.kept for run in found)
-    return TargetSummary(targets.pop() if len(targets) == 1 else None, len(found), reached, kept, **costs)
-
-
-def _over(found: Sequence[Reached], name: str) -> Spent:
-    """One cost over runs."""
-    spent = [float(getattr(run, name)) for run in found]
-    needed = [cost if run.reached else math.inf for cost, run in zip(spent, found, strict=True)]
-    low, high = float(np.median(spent)), float(np.median(needed))
-    there = [cost for cost in needed if cost < math.inf]
-    return Spent(high if low == high else None, low, min(there, default=None), max(there, default=None))

@@ -32,7 +32,7 @@ class Job(NamedTuple):
     """A run that is to be done."""
 
     address: str
-    experiment: dict[str, Any]  # as a configuration file holds it
+    experiment: dict[str, Any] | Experiment  # as a configuration file holds it, or with objects that none can name
     store: str
     name: str = ""  # what trackers call it
     track: Named | None = None
@@ -121,7 +121,8 @@ def _work(job: Job) -> Outcome:
         return Outcome(job.address, state, " ".join(str(error).split()), seconds, notes=tuple(notes))
 
     try:
-        experiment = Experiment.from_json(job.experiment)
+        given = job.experiment
+        experiment = given if isinstance(given, Experiment) else Experiment.from_json(given)
         if resume and _over(folder, experiment):
             return Outcome(job.address, "finished", "", time.monotonic() - began, _score(folder, job.metric), resume)
         federation, tracked = federation_of(experiment), _trackers(job, notes.append)

@@ -44,7 +44,7 @@ class Tracker(ABC):
         """Raises ConfigError where the package is not installed."""
         if not any(_installed(package) for package in self.packages):
             raise ConfigError(f"tracking by {self.name} needs its package: pip install 'fedskew[track]'")
-        self._tracks = False  # whether a run has begun, and nothing has failed since
+        self._tracks: bool | None = None  # whether nothing has failed since a run began; None before the first one
         self._labels: list[str] = []
         self.note: Callable[[str], None] = _warn  # told once what fails
 
@@ -66,7 +66,10 @@ class Tracker(ABC):
         self._safely(self._begin, dict(config))
 
     def __call__(self, row: Row) -> None:
-        """A round is done."""
+        """A round is done. Raises ConfigError where no run has begun: a tracker inside of a function is not told."""
+        if self._tracks is None:
+            hint = "give it to fedskew.run as on_round itself, beside functions by fedskew.track.several"
+            raise ConfigError(f"{self.name} must be told that a run begins before its rounds; {hint}")
         self._safely(self._round, int(row["round"]), dict(numbers(row, self._labels)))
 
     def end(self, summary: Mapping[str, Any]) -> None:
@@ -293,6 +296,7 @@ class MLflow(Tracker):
         self._package: Any = None
         self._client: Any = None
         self._run, self._last = "", 0
+        self._half: set[str] = set()  # metrics of a round that a kill left half written
 
     def _prepare(self) -> None:
         """The store and the experiment: two processes that make them at the same time make two, or half of one."""
@@ -311,11 +315,13 @@ class MLflow(Tracker):
         if before:
             self._run, known = before[0].info.run_id, before[0].data.params
             self._client.update_run(self._run, "RUNNING")
-            self._last = max((m.step for m in self._client.get_metric_history(self._run, LAST)), default=0)
+            steps = {key: self._steps(key) for key in {*before[0].data.metrics, LAST}}
+            self._last = max(steps[LAST], default=0)
+            self._half = {key for key, written in steps.items() if self._last + 1 in written}
         else:
             made = self._client.create_run(place, tags={TAG: str(config["run"])}, run_name=name_of(config))
             self._run = made.info.run_id
-            known, self._last = {}, 0
+            known, self._last, self._half = {}, 0, set()
         told = {name: str(value)[:LONGEST] for name, value in flat(config).items()}
         params = [self._package.entities.Param(name, value) for name, value in told.items() if name not in known]
         for i in range(0, len(params), MOST):
@@ -329,9 +335,13 @@ class MLflow(Tracker):
             return
         now = int(time.time() * 1000)
         metric = self._package.entities.Metric
-        ordered = sorted(values.items(), key=lambda item: item[0] == LAST)
+        ordered = sorted(((k, v) for k, v in values.items() if k not in self._half), key=lambda item: item[0] == LAST)
         self._client.log_batch(self._run, metrics=[metric(name, value, now, number) for name, value in ordered])
-        self._last = number
+        self._last, self._half = number, set()
+
+    def _steps(self, key: str) -> set[int]:
+        """The rounds in which a metric was written."""
+        return {metric.step for metric in self._client.get_metric_history(self._run, key)}
 
     def _end(self, summary: Row) -> None:
         self._client.set_terminated(self._run, ENDED.get(str(summary.get("stopped", "")), "FAILED"))

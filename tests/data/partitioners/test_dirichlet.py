@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from fedskew import rng
 from fedskew.data.partitioners import (
-    DirBernoulli,
     DirClientEqual,
-    DirClientNorm,
     DirExtended,
     Dirichlet,
     DirPrior,
@@ -142,9 +140,7 @@ def test_without_least_nothing_is_drawn_twice(monkeypatch):
 @pytest.mark.parametrize(
     "partitioner",
     [
-        DirClientNorm(1e6),
         DirExtended(10, 1e6),
-        DirBernoulli(1e6, 1.0),
         Dirichlet(1e6, balance_guard=1.5),
         Dirichlet(1e6, rounding="largest_remainder"),
     ],
@@ -157,20 +153,7 @@ def test_large_alpha_gives_iid_histograms_in_the_other_forms(partitioner):
 
 @given(clients=st.integers(1, 40), seed=seeds)
 def test_alpha_towards_zero_gives_one_class_a_client_where_clients_draw(clients, seed):
-    equal, norm = (counted(kind(1e-9), MIXED, clients, seed) for kind in (DirClientEqual, DirClientNorm))
-    assert ((equal > 0).sum(1) <= 1).all()
-    shared = (norm > 0).sum(0) > 1  # a class that none drew goes to one client whole, beside the client's own
-    assert ((norm[:, shared] > 0).sum(1) <= 1).all() and (norm.sum(1) > 0).sum() + 10 > (norm > 0).sum()
-
-
-@pytest.mark.parametrize("p", [0.01, 0.3, 1.0])
-def test_bernoulli_owners(p):
-    for clients in (1, 7, 40):
-        counts = counted(DirBernoulli(1e9, p), MIXED, clients)
-        assert (counts.sum(1) > 0).all() and np.array_equal(counts.sum(0), np.bincount(MIXED))
-    many = counted(DirBernoulli(1e9, p), np.repeat(np.arange(10), 3000), 1000)
-    expected = p + (1 - p) ** 10 / 10  # who drew none gets one of ten
-    assert abs((many > 0).mean() - expected) < 5 * (expected * (1 - expected) / 10_000) ** 0.5 + 1e-9
+    assert ((counted(DirClientEqual(1e-9), MIXED, clients, seed) > 0).sum(1) <= 1).all()
 
 
 @given(clients=st.integers(1, 80), seed=seeds, alpha=alphas, samples=st.integers(0, 9), block=st.integers(1, 9))
@@ -196,8 +179,8 @@ def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(cl
 @pytest.mark.parametrize(
     "made",
     [
-        lambda a: Dirichlet(a, balance_guard=1.0), lambda a: Dirichlet(a, rounding="largest_remainder"), DirClientNorm,
-        lambda a: DirClientNorm(a, "largest_remainder"), DirBernoulli, lambda a: DirExtended(3, a), QuantityDir,
+        lambda a: Dirichlet(a, balance_guard=1.0), lambda a: Dirichlet(a, rounding="largest_remainder"),
+        lambda a: DirExtended(3, a), QuantityDir,
         lambda a: LongTail(Dirichlet(a), 3.0), lambda a: Feature(alpha=a), lambda a: DirPrior(a, prior="data"),
     ],
 )  # fmt: skip

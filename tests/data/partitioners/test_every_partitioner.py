@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from fedskew import rng
 from fedskew.data.partitioners import (
     PARTITIONERS,
-    DirBernoulli,
     DirClientEqual,
-    DirClientNorm,
     DirExtended,
     Dirichlet,
     DirPrior,
@@ -30,8 +28,6 @@ from fedskew.data.partitioners import (
     Natural,
     Partitioner,
     QuantityDir,
-    QuantityLognormal,
-    QuantityPower,
     Shards,
     Shared,
 )
@@ -45,8 +41,8 @@ CONVENTIONS = sorted(set(PARTITIONERS) - {"dirichlet", "counts", "file"})  # the
 SMALL = {"longtail": LongTail(factor=5.0), "feature": Feature("site")}  # where the default needs other data
 USES_ALL = [
     Iid(), Dirichlet(0.3), LabelsK(3), Double(3), Shards(2), Natural("site"), Feature("site"), Mix(0.3),
-    Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.3, rounding="largest_remainder"), DirBernoulli(0.3),
-    DirExtended(4), DirClientNorm(0.3, "largest_remainder"), QuantityPower(), QuantityLognormal(), QuantityDir(),
+    Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.3, rounding="largest_remainder"),
+    DirExtended(4), Iid(sizes="power"), Iid(sizes="lognormal"), QuantityDir(),
 ]  # fmt: skip
 
 
@@ -105,10 +101,10 @@ def test_the_table_holds_each_convention_under_its_own_name():
 
 EVERY = [
     Iid(), Dirichlet(), Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.5, least=3),
-    Dirichlet(rounding="largest_remainder"), DirClientEqual(), DirClientNorm(), DirBernoulli(), DirExtended(),
+    Dirichlet(rounding="largest_remainder"), DirClientEqual(), DirExtended(),
     DirPrior(), DirPrior(0.2), DirPrior(0, rest=4), DirPrior(1.0, prior="data"), LabelsK(), LabelsK(7, repeats=True),
     Double(), Double(3, 0.5), Shards(), Mix(), Mix(0.5, 3), ExclusiveIid(0.3, 2), LongTail(factor=5.0),
-    LongTail(Shards(), 3.0, "step"), QuantityPower(), QuantityLognormal(), QuantityDir(), Feature(),
+    LongTail(Shards(), 3.0, "step"), QuantityDir(), Feature(),
     Feature(bins=3), Natural(), Shared(), Shared(Natural(), 0.3, 0.1),
 ]  # fmt: skip
 DIRICHLET = "Dirichlet(alpha=0.1, balance_guard=None, least=None, rounding=None)"
@@ -119,8 +115,6 @@ RECORDED = {
     "Dirichlet(alpha=0.5, balance_guard=None, least=3, rounding=None)": "4411bbcf4df8",
     "Dirichlet(alpha=0.1, balance_guard=None, least=None, rounding='largest_remainder')": "fff6db1fb816",
     "DirClientEqual(alpha=0.1)": "a9726784fe29",
-    "DirClientNorm(alpha=0.1, rounding='round')": "383678038b2d",
-    "DirBernoulli(alpha=0.1, p=0.5)": "6d12e2eec7a5",
     "DirExtended(labels=2, alpha=0.5)": "f3bd006c24d1",
     "DirPrior(alpha=0.0, rest=0, alpha_rest=0.2, samples=0, prior='uniform')": "02b65194d171",
     "DirPrior(alpha=0.2, rest=0, alpha_rest=0.2, samples=0, prior='uniform')": "d7caa3c16954",
@@ -136,8 +130,6 @@ RECORDED = {
     "ExclusiveIid(noniid_s=0.3, unique_c=2, samples=0)": "adbf2153f7a5",
     f"LongTail(base={DIRICHLET}, factor=5.0, profile='exp')": "30f7a79faaf4",
     "LongTail(base=Shards(shards=2), factor=3.0, profile='step')": "5c071cea3c69",
-    "QuantityPower(exponent=1.0, least=1)": "038b750578fa",
-    "QuantityLognormal(sigma=1.0, least=1)": "13870587f644",
     "QuantityDir(alpha=0.5, least=1)": "189c86894b07",
     "Feature(column='', alpha=0.1, bins=0)": "741b2db94426",
     "Feature(column='', alpha=0.1, bins=3)": "beec736d759e",

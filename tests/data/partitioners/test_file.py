@@ -241,7 +241,7 @@ def test_make_show_and_verify(tmp_path: Path, data: Dataset, capsys: pytest.Capt
     with pytest.raises(ConfigError, match=r"--out must be a new file"):
         free(tmp_path / "made")
     pictures = tmp_path / "pictures"
-    assert fedskew("partition", "show", tmp_path / "made.npz", "--json", "--out", pictures, "--measure", "js") == 0
+    assert fedskew("partition", "show", tmp_path / "made.npz", "--json", "--out", pictures) == 0
     said = capsys.readouterr()
     facts = json.loads(said.out)
     assert facts["clients"] == 4 and facts["rows"] == 198 and facts["partition"] == "dirichlet"

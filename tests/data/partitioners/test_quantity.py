@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from fedskew.data.partitioners import (
     Iid,
     QuantityDir,
-    QuantityLognormal,
-    QuantityPower,
 )
 from support.labels import MIXED, counted
 from support.strategies import seeds, tables
@@ -23,25 +21,33 @@ def test_iid_sizes_are_equal(labels, clients, seed):
     assert sizes.max() - sizes.min() <= 1
 
 
-@pytest.mark.parametrize("partitioner", [QuantityPower(0.0, 0), QuantityLognormal(0.0), QuantityDir(1e9)], ids=repr)
+@pytest.mark.parametrize(
+    "partitioner",
+    [Iid(sizes="power", size_skew=0.0), Iid(sizes="lognormal", size_skew=0.0), QuantityDir(1e9)],
+    ids=repr,
+)
 def test_no_quantity_skew_gives_equal_sizes(partitioner):
     assert np.ptp(partitioner.split(MIXED, 37, 0).sizes) <= 1
 
 
-@pytest.mark.parametrize("partitioner", [QuantityPower(60.0), QuantityLognormal(1e4), QuantityDir(1e-6)], ids=repr)
+@pytest.mark.parametrize(
+    "partitioner",
+    [Iid(sizes="power", size_skew=60.0), Iid(sizes="lognormal", size_skew=1e4), QuantityDir(1e-6)],
+    ids=repr,
+)
 def test_extreme_quantity_skew_leaves_the_others_their_least(partitioner):
     sizes = np.sort(partitioner.split(MIXED, 20, 0).sizes)
     assert (sizes[:-1] == 1).all() and sizes.sum() == len(MIXED)
 
 
-@given(clients=st.integers(1, 60), seed=seeds, least=st.integers(0, 20), a=st.floats(0, 3))
-def test_power_law_sizes_are_those_of_the_formula(clients, seed, least, a):
-    sizes = np.sort(QuantityPower(a, least).split(MIXED, clients, seed).sizes)[::-1]
+@given(clients=st.integers(1, 60), seed=seeds, a=st.floats(0, 3))
+def test_power_law_sizes_are_those_of_the_formula(clients, seed, a):
+    sizes = np.sort(Iid(sizes="power", size_skew=a).split(MIXED, clients, seed).sizes)[::-1]
     law = np.arange(1, clients + 1) ** -a
-    assert np.abs(sizes - least - (len(MIXED) - clients * least) * law / law.sum()).max() < 1 + 1e-9
+    assert np.abs(sizes - 1 - (len(MIXED) - clients) * law / law.sum()).max() < 1 + 1e-9
 
 
 def test_quantity_skew_leaves_labels_iid():
-    counts = counted(QuantityPower(1.0), np.repeat(np.arange(10), 6000), 10)
+    counts = counted(Iid(sizes="power", size_skew=1.0), np.repeat(np.arange(10), 6000), 10)
     q = counts / counts.sum(1, keepdims=True)
     assert np.abs(q - 0.1).max() < 5 * (0.09 / counts.sum(1).min()) ** 0.5

@@ -6,9 +6,7 @@ import pytest
 
 from fedskew.data.partitioners import (
     Counts,
-    DirBernoulli,
     DirClientEqual,
-    DirClientNorm,
     DirExtended,
     Dirichlet,
     DirPrior,
@@ -19,8 +17,7 @@ from fedskew.data.partitioners import (
     LongTail,
     Mix,
     Natural,
-    QuantityLognormal,
-    QuantityPower,
+    QuantityDir,
     Shards,
 )
 from fedskew.errors import ConfigError
@@ -77,8 +74,6 @@ def test_suggested_settings_are_feasible(hinted):
         (lambda: Dirichlet(0.1, least=300).split(BALANCED, 10, 0), "least must be at most 200 here.*got 300; use 200"),
         (lambda: Dirichlet(0.1, rounding="cutt"), "did you mean 'cut'"),
         (lambda: Dirichlet("a"), "Dirichlet.alpha must be a number; got 'a'"),
-        (lambda: DirBernoulli(p=0.0), r"DirBernoulli.p must be in \(0, 1\]; got 0.0"),
-        (lambda: DirClientNorm(rounding="up"), "DirClientNorm.rounding must be one of round, .*; got 'up'"),
         (lambda: DirExtended(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
         (lambda: DirPrior(0).split(BALANCED, 2001, 0), "one row under this partition; got 2001; use at most 2000"),
         (lambda: ExclusiveIid(1.0).split(BALANCED, 11, 0), "got 1; use 1, and noniid_s at most 0.818"),
@@ -86,9 +81,9 @@ def test_suggested_settings_are_feasible(hinted):
         (lambda: Mix(1.5), r"Mix.homo_ratio must be in \[0, 1\]; got 1.5"),
         (lambda: Mix(minority=11).split(BALANCED, 5, 0), "minority must be at most the 10 labels; got 11; use 10"),
         (lambda: Mix(0.5).split(BALANCED, 1001, 0), "at most the 1000 rows of the larger part; got 1001; use 1000"),
-        (lambda: QuantityPower(least=5).split(BALANCED, 1000, 0), "least must be at most 2 here.*got 5; use 2"),
-        (lambda: QuantityPower().split(BALANCED, 2001, 0), "clients must be at most the 2000 rows; got 2001; use 2000"),
-        (lambda: QuantityLognormal(-1.0), "QuantityLognormal.sigma must be at least 0; got -1.0"),
+        (lambda: QuantityDir(least=5).split(BALANCED, 1000, 0), "least must be at most 2 here.*got 5; use 2"),
+        (lambda: QuantityDir().split(BALANCED, 2001, 0), "clients must be at most the 2000 rows; got 2001; use 2000"),
+        (lambda: Iid(sizes="lognormal", size_skew=-1.0), "Iid.size_skew must be at least 0; got -1.0"),
         (lambda: LongTail(factor=0.1), "factor must be n_max / n_min of at least 1; got 0.1; use 10, the inverse"),
         (lambda: LongTail(Counts()), "base must be a partitioner that draws; got 'counts'"),
         (lambda: LongTail(LongTail()), "base must be a partitioner that draws; got 'longtail'"),
@@ -112,8 +107,8 @@ def test_a_request_that_cannot_be_met_is_one_line_with_a_suggestion(attempt, mes
         (ExclusiveIid(0.818), 11),
         (ExclusiveIid(0.0), 2000),
         (Mix(0.5), 1000),
-        (QuantityPower(least=2), 1000),
-        (QuantityPower(), 2000),
+        (QuantityDir(least=2), 1000),
+        (QuantityDir(), 2000),
     ],
     ids=repr,
 )

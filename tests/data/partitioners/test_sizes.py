@@ -22,8 +22,6 @@ from fedskew.data.partitioners import (
     Iid,
     LongTail,
     Mix,
-    QuantityLognormal,
-    QuantityPower,
     Shards,
     Sized,
 )
@@ -66,9 +64,9 @@ def test_equal_sizes_by_name_are_the_rows_of_the_default(partitioner):
 )
 @pytest.mark.parametrize(
     ("law", "skew", "quantity"),
-    [("lognormal", 0.3, QuantityLognormal(0.3)), ("power", 0.6, QuantityPower(0.6))],
+    [("lognormal", 0.3, Iid(sizes="lognormal", size_skew=0.3)), ("power", 0.6, Iid(sizes="power", size_skew=0.6))],
 )
-def test_the_laws_are_those_of_the_quantity_partitioners(partitioner, law, skew, quantity):
+def test_the_laws_are_those_of_iid(partitioner, law, skew, quantity):
     """Sizes of 200 splits each. Where labels have one owner, sizes shrink until they fit."""
     labels = np.repeat(np.arange(10), 100)
     ours = np.sort(

@@ -7,12 +7,11 @@ import pytest
 
 from fedskew.data import federate, from_arrays
 from fedskew.data.partitioners import (
-    DirBernoulli,
     Dirichlet,
     Feature,
+    Iid,
     LongTail,
     Natural,
-    QuantityPower,
     Shards,
 )
 from fedskew.data.partitioners.layered import long_tail
@@ -20,7 +19,7 @@ from fedskew.errors import ConfigError
 from support.labels import BALANCED, MIXED, SITES, content
 
 
-@pytest.mark.parametrize("base", [Dirichlet(0.3), Shards(), QuantityPower(), DirBernoulli(), Feature()], ids=repr)
+@pytest.mark.parametrize("base", [Dirichlet(0.3), Shards(), Iid(sizes="power"), Feature()], ids=repr)
 @pytest.mark.parametrize("profile", ["exp", "step"])
 def test_the_long_tail_of_a_convention_is_the_long_tail_of_the_federation(base, profile):
     data = from_arrays(np.zeros((len(MIXED), 1)), MIXED, np.zeros((2, 1)), [0, 9], columns=SITES)

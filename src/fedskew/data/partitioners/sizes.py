@@ -14,7 +14,7 @@ from fedskew.data.partitioners.base import Floats, Ints, Partition, Partitioner,
 from fedskew.errors import FieldError, require
 from fedskew.fields import Above, AtLeast, demand, fits, later
 
-__all__ = ["Iid", "QuantityDir", "QuantityLognormal", "QuantityPower", "Sized"]
+__all__ = ["Iid", "QuantityDir", "Sized"]
 
 Law = Literal["equal", "lognormal", "power"]
 
@@ -48,8 +48,8 @@ class Sized(Partitioner):
         lognormal  e^(sigma z_k),  z_k ~ N(0, 1)
         power      rank(k)^(-a), a random ranking
 
-    with sigma or a = `size_skew`. These are the laws of `quantity_lognormal` and `quantity_power`. A list gives the
-    rows of each client; its sum must not exceed the rows there are, and rows beyond it stay unused.
+    with sigma or a = `size_skew`. FedLab and FedDyn (unbalanced) take lognormal sizes, fluke and FLSim a power law. A
+    list gives the rows of each client; its sum must not exceed the rows there are, and rows beyond it stay unused.
 
     Raises:
         ConfigError: A field breaks a rule, or the sizes do not fit the clients or the rows.
@@ -232,62 +232,6 @@ def _dealt(sizes: Ints, rows: int, gen: np.random.Generator) -> Partition:
     owner = np.full(rows, -1)
     owner[gen.permutation(rows)[: sizes.sum()]] = np.repeat(np.arange(len(sizes)), sizes)
     return base.gather(owner, len(sizes))
-
-
-@dataclass(frozen=True)
-class QuantityPower(Partitioner):
-    """Sizes follow a power law, labels are IID: the i-th client of a random ranking gets a share ~ i^(-a) of the rows.
-
-    Every client first gets `least` rows; the others are divided by largest remainders. Fluke and FLSim use it.
-
-    Raises:
-        ConfigError: A field breaks a rule, or there are too few rows.
-    """
-
-    name: ClassVar[str] = "quantity_power"
-    formula: ClassVar[str] = "n_k = m + (n − N·m)·rank(k)^(−a) / Σ_j j^(−a)"
-    users: ClassVar[str] = "fluke, FLSim, LEAF-like benchmarks"
-    limits: ClassVar[str] = "a = 0: equal sizes; a→∞: one client has all but m rows each. Every row is used."
-    exponent: Annotated[float, AtLeast(0)] = 1.0
-    """a, the power law's exponent; 0: equal sizes"""
-    least: Annotated[int, AtLeast(0)] = 1
-    """m, rows that every client gets first"""
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Draw ranks, compute sizes, deal."""
-        n = len(table.codes)
-        self.enough_rows(clients, n)
-        return _dealt(whole(power(clients, self.exponent, gen), n, self.least), n, gen)
-
-
-@dataclass(frozen=True)
-class QuantityLognormal(Partitioner):
-    """Sizes are lognormal, labels are IID: shares ~ exp(sigma z_k) with z_k normal.
-
-    Every client first gets `least` rows; the others are divided by largest remainders. FedLab uses it, and FedDyn for
-    its unbalanced split.
-
-    Raises:
-        ConfigError: A field breaks a rule, or there are too few rows.
-
-    References:
-        Acar et al. 2021, Federated Learning Based on Dynamic Regularization (ICLR). https://arxiv.org/abs/2111.04263
-    """
-
-    name: ClassVar[str] = "quantity_lognormal"
-    formula: ClassVar[str] = "z_k ~ N(0, 1);  n_k = m + (n − N·m)·e^{σ·z_k} / Σ_j e^{σ·z_j}"
-    users: ClassVar[str] = "FedLab, FedDyn (unbalanced)"
-    limits: ClassVar[str] = "σ = 0: equal sizes; σ→∞: one client has all but m rows each. Every row is used."
-    sigma: Annotated[float, AtLeast(0)] = 1.0
-    """standard deviation of the logarithm of a client's size; 0: equal sizes"""
-    least: Annotated[int, AtLeast(0)] = 1
-    """m, rows that every client gets first"""
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Draw shares, compute sizes, deal."""
-        n = len(table.codes)
-        self.enough_rows(clients, n)
-        return _dealt(whole(lognormal(clients, self.sigma, gen), n, self.least), n, gen)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from fedskew.data.arrays import Dataset, build
-from fedskew.data.encoding import Column, Encoding
+from fedskew.data.encoding import Column, Encoding, lacks_column
 from fedskew.data.sources import cache, parquet
 from fedskew.data.sources.columns import Roles, Table, TableOptions, column_of, known_columns, owner_columns, units_of
 from fedskew.data.sources.files import client_files, given_file, listed, reading
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.values import insist_on_values, lacking, words_of
-from fedskew.errors import DataError, FieldError, closest, some
+from fedskew.errors import DataError, FieldError, some
 from fedskew.fields import later
 
 X_COLUMNS = ("img", "image", "x", "features", "input")
@@ -47,7 +47,8 @@ class ArrowOptions(ImageOptions, TableOptions):
     """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
     missing: Literal["refuse", "fill"] = later(default="refuse")
     """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
-    category for categories, which also takes values that no training row has"""
+    category for categories, which also takes values that no training row has; it says nothing where no training row is
+    blank"""
     ordinal: str = later(default="")
     """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
     grade=low<mid<high"""
@@ -210,9 +211,8 @@ def _of_samples(
     parts = []
     for split in splits:
         held = split.table.column_names
-        if lacking := [column for column in (*columns, label) if column not in held]:
-            told = f"the test split must have the column {lacking[0]!r}{closest(lacking[0], held)}"
-            raise DataError(f"{split.file}: {told}")
+        if absent := next((column for column in (*columns, label) if column not in held), None):
+            raise lacks_column(f"{split.file}: the test split", absent, held)
         parts += [options.padded(_samples(split.table, columns)), parquet.read_column(split.table, label)]
     numbers = parts[0].ndim == 2 and (len(columns) > 1 or parts[0].shape[1] == 1)
     encoding = Encoding(tuple(map(Column, columns)), label=label) if numbers else None

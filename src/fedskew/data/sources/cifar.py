@@ -19,6 +19,7 @@ DECODED_JPEGS = (
     1259, 1369, 1422, 2245, 2737, 2935, 3695, 3718, 4085, 4496,
     5791, 5896, 6286, 7580, 7707, 7724, 7832, 8117, 8551, 9254,
 )  # fmt: skip
+PIXELS = 3 * 32 * 32
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR100 = (
     "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
@@ -44,6 +45,8 @@ CIFAR100_COARSE = (
 class Cifar10(Published):
     """CIFAR-10: 50 000 training and 10 000 test colour images, 32x32, 10 classes.
 
+    Local files are parquet files as on the hub, or the official binary version.
+
     References:
         Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
         https://www.cs.toronto.edu/~kriz/cifar.html
@@ -62,31 +65,28 @@ class Cifar10(Published):
         Known(10000, "87c9a27c33052a498ff7c4ff162a9c36", "251f18ce75337ae9ca5d0dbd7ea62cf4", DECODED_JPEGS),
     )
     decoded_jpegs: ClassVar[str] = "732c957094f5781f9b27bb8dce0f0458"  # md5 of the 20 images in the copy that has them
-    batches: ClassVar[tuple[str, str]] = ("cifar-10-batches-py", "cifar-10-python")  # folder, archive
-    members: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (
-        tuple(f"data_batch_{i}" for i in range(1, 6)),
-        ("test_batch",),
-    )
-    keys: ClassVar[tuple[str, ...]] = ("labels",)
+    batches: ClassVar[tuple[str, ...]] = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
+    unpacked: ClassVar[str] = "cifar-10-batches-bin"  # folder of the official binary version
 
     def formats(self, place: Path) -> Formats:
-        """The official Python batches in a folder, the official archive, then parquet files."""
-        folder, archive = self.batches
-        members = [(member,) for split in self.members for member in split]
-        direct = all((place / name).is_file() for (name,) in members)  # "train" alone is too common a name to be a sign
-        batches = together(place if direct else place / folder, members)
-        tars = [place] if place.is_file() else [place / f"{archive}.tar.gz", place / f"{archive}.tar"]
-        tar = next(((t,) for t in tars if t.is_file() and ".tar" in t.name), ())
-        return [(batches, self._read), (tar, self._read), *super().formats(place)]
+        """The official binary version, then parquet files."""
+        batches = [(name,) for name in self.batches]
+        files = together(place, batches) or together(place / self.unpacked, batches)
+        return [(files, self._read), *super().formats(place)]
 
     def _read(self, files: tuple[Path, ...]) -> Decoded:
-        if len(files) > 1:
-            contents = {str(f): readers.read_bytes(f) for f in files}
-        else:
-            members = [f"{self.batches[0]}/{m}" for split in self.members for m in split]
-            contents = readers.read_members(files[0], members)
-        batches, at = list(contents.items()), len(self.members[0])
-        (x, y), (x_test, y_test) = (readers.read_cifar(part, self.keys) for part in (batches[:at], batches[at:]))
+        """Records of the labels, the coarse one first, and an image."""
+        width, parts = len(self.y_columns), list[np.ndarray]()
+        for file in files:
+            raw = np.frombuffer(readers.read_bytes(file), np.uint8)
+            if not len(raw) or len(raw) % (width + PIXELS):
+                raise DataError(f"{file} must hold whole records of {width + PIXELS} bytes; got {len(raw)} bytes")
+            parts.append(raw.reshape(-1, width + PIXELS))
+        splits = np.concatenate(parts[:-1]), parts[-1]
+        (x, y), (x_test, y_test) = (
+            (rows[:, width:].reshape(-1, 3, 32, 32), [rows[:, i].astype(np.int64) for i in reversed(range(width))])
+            for rows in splits
+        )
         return Decoded(x, y, x_test, y_test)
 
     def _verify(self, d: Decoded, files: Sequence[Path]) -> list[str]:
@@ -118,9 +118,8 @@ class Cifar100(Cifar10):
         Known(10000, "887656c7c745158fb8b3f227c1d6536d", "1ddeb59844e0066662ddddaec17677b9", proven=False),
     )
     decoded_jpegs: ClassVar[str] = ""
-    batches: ClassVar[tuple[str, str]] = ("cifar-100-python", "cifar-100-python")
-    members: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("train",), ("test",))
-    keys: ClassVar[tuple[str, ...]] = ("fine_labels", "coarse_labels")
+    batches: ClassVar[tuple[str, ...]] = ("train.bin", "test.bin")
+    unpacked: ClassVar[str] = "cifar-100-binary"
 
     coarse: bool = False
     """predict the 20 superclasses in place of the 100 classes"""

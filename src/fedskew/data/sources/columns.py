@@ -16,7 +16,7 @@ import torch
 
 from fedskew.data.arrays import Dataset, build, fingerprint, held_out
 from fedskew.data.classes import ClassOptions
-from fedskew.data.encoding import Column, Encoding, is_absent, number_of, numbers_of, places
+from fedskew.data.encoding import Column, Encoding, is_absent, lacks_column, number_of, numbers_of, places
 from fedskew.data.encoding import categories as one_hot
 from fedskew.data.sources.files import insist_on_names, listed
 from fedskew.errors import DataError, FieldError, closest, plural, some
@@ -171,7 +171,7 @@ class Roles:
             name, *pairs, columns=owners, label_names=names, source=source, notes=notes, encoding=encoding, units=units,
             columns_test=known,
         )  # fmt: skip
-        data = self.options.of_classes(data)
+        data = _heard(self.options.of_classes(data))
         return _standardised(data) if self.options.standardise else data
 
     def _chosen(self, table: Table) -> tuple[str, list[str], list[str]]:
@@ -247,7 +247,8 @@ class Roles:
                 else:
                     advice = f"; set {self.owner}.missing to fill, and a blank is a category of its own"
                     one_hot(cells, [value for value in known if value], table.where(name), table.rows, advice)
-                made.append(Column(name, known))
+                heard = cells[train].astype(str)
+                made.append(Column(name, known, unseen=("",) if filled and "" not in heard else ()))
             else:
                 made.append(self._number(table, name, train, notes))
         return Encoding(tuple(made), label=label), notes
@@ -352,8 +353,7 @@ def _filled(table: Table, names: Sequence[str]) -> None:
     """Raise DataError unless these columns have a value in every row."""
     for name in names:
         if name not in table.columns:
-            known = closest(name, table.names)
-            raise DataError(f"{table.file} must have the column {name!r}, as train.csv has{known}")
+            raise lacks_column(str(table.file), name, table.names, ", as train.csv has")
         cells = table.columns[name]
         blank = np.flatnonzero([not cell or cell.lower() == "nan" for cell in map(str, cells.tolist())])
         if len(blank):
@@ -369,6 +369,28 @@ def _texts(cells: np.ndarray) -> np.ndarray:
     return np.array([f"{value:.17g}" for value in cells.tolist()])
 
 
+def _heard(data: Dataset) -> Dataset:
+    """A dataset without what its test rows alone say: a category that no training row has is zeros; notes tell."""
+    assert data.encoding is not None
+    encoding, x, notes = data.encoding.seen(data.x.numpy()), data.x_test.numpy().copy(), list(data.notes)
+    for column, at in encoding.blocks():
+        where = f"column {column.name!r}"
+        if column.once:
+            names = some([repr(value) if value else "blank" for value in column.once])
+            notes.append(
+                f"{where}: categories of one training row each: {names}; the score of such a row hangs on that one"
+            )
+        if column.unseen and (count := np.count_nonzero(x[:, at][:, np.isin(column.values, column.unseen)])):
+            told = f"{count} of {plural(len(x), 'test row')} have a value that no training row has"
+            notes.append(f"{where}: {told}; they are scored as if the column said nothing")
+            x[:, at] *= ~np.isin(column.values, column.unseen)
+    made = replace(data, encoding=encoding, notes=tuple(notes))
+    if np.array_equal(x, data.x_test.numpy()):
+        return made
+    made = replace(made, x_test=torch.from_numpy(x))
+    return replace(made, fingerprint=fingerprint(made))
+
+
 def _standardised(data: Dataset) -> Dataset:
     """A dataset with its numbers standardised by the training rows; the encoding says by which values."""
     assert data.encoding is not None
@@ -377,10 +399,8 @@ def _standardised(data: Dataset) -> Dataset:
     std = x.std(axis=0)
     mean, std = np.where(single, x.mean(axis=0), 0.0), np.where(single & (std > 0), std, 1.0)
     scaled = [((part.numpy().astype(np.float64) - mean) / std).astype(np.float32) for part in (data.x, data.x_test)]
-    at = np.cumsum([0, *(c.width for c in data.encoding.columns)])
-    columns: Any = (
-        replace(c, mean=float(mean[i]), std=float(std[i])) for c, i in zip(data.encoding.columns, at[:-1], strict=True)
-    )
-    encoding = replace(data.encoding, columns=tuple(columns))
+    blocks = ((column, at.start) for column, at in data.encoding.blocks())
+    columns = tuple(replace(c, mean=float(mean[i]), std=float(std[i])) for c, i in blocks)
+    encoding = replace(data.encoding, columns=columns)
     made = replace(data, x=torch.from_numpy(scaled[0]), x_test=torch.from_numpy(scaled[1]), encoding=encoding)
     return replace(made, fingerprint=fingerprint(made))

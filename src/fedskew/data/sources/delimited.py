@@ -54,7 +54,8 @@ class Csv(TableOptions):
     """separator of the values of a row: one character, or tab"""
     missing: Literal["refuse", "fill"] = later(default="refuse")
     """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
-    category for categories, which also takes values that no training row has"""
+    category for categories, which also takes values that no training row has; it says nothing where no training row is
+    blank"""
     ordinal: str = later(default="")
     """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
     grade=low<mid<high"""

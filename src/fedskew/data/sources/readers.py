@@ -1,19 +1,16 @@
-"""File formats: csv, idx, CIFAR's pickles, MATLAB, npz. Pickles are read without running anything in them."""
+"""File formats: csv, idx, MATLAB, npz. None of them can run anything."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-import pickle
-import pickletools
 import struct
-import tarfile
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -170,170 +167,3 @@ def read_bytes(path: Path) -> bytes:
     """The content of a file. Raises DataError when it cannot be read."""
     with reading(path, "cannot be read"):
         return content_of(path)
-
-
-def read_members(path: Path, members: Sequence[str]) -> dict[str, bytes]:
-    """Read members of a tar archive in one pass, without extracting files.
-
-    Args:
-        path: The archive.
-        members: Names of the members.
-
-    Returns:
-        Contents by ``path:member``, in the order asked for.
-
-    Raises:
-        DataError: The archive is damaged or lacks a member.
-    """
-    found: dict[str, bytes] = {}
-    with (
-        reading(path, "is truncated or damaged"),
-        opened(path) as packed,
-        unpacked(packed) as stream,
-        tarfile.open(fileobj=stream, mode="r|") as archive,
-    ):
-        for info in archive:
-            if info.issparse():
-                raise tarfile.ReadError(f"{info.name} declares holes, which no published archive has")
-            if info.name in members and info.isfile() and (content := archive.extractfile(info)):
-                found[info.name] = content.read()
-    if lacking := [m for m in members if m not in found]:
-        raise DataError(f"{path} must hold {lacking[0]!r}; it is not in the archive")
-    return {f"{path}:{m}": found[m] for m in members}
-
-
-def read_cifar(batches: Sequence[tuple[str, bytes]], keys: Sequence[str]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Decode official CIFAR batches.
-
-    Args:
-        batches: (name, content) of each batch.
-        keys: Keys of the label lists to read.
-
-    Returns:
-        (images, uint8 [n, 3, 32, 32]; labels, int64 [n], for each key).
-
-    Raises:
-        DataError: A batch is not a pickle of arrays, or lacks rows or labels.
-    """
-    images, labels = [], []
-    for what, raw in batches:
-        content = safe_unpickle(raw, what)
-        batch = {_text(k): v for k, v in content.items()} if isinstance(content, dict) else {}
-        x = batch.get("data")
-        if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != 3072:
-            raise DataError(f"{what} must hold 'data' of uint8 rows with 3072 bytes")
-        images.append(x.reshape(-1, 3, 32, 32))
-        labels.append([_label_list(batch, key, len(x), what) for key in keys])
-    return np.concatenate(images), [np.concatenate(column) for column in zip(*labels, strict=True)]
-
-
-def _label_list(batch: dict[str, Any], key: str, rows: int, what: str) -> np.ndarray:
-    """The whole-number labels of a batch under one key."""
-    values = batch.get(key)
-    if not isinstance(values, list | np.ndarray) or len(values) != rows:
-        raise DataError(f"{what} must hold {key!r} with {rows} labels")
-    try:
-        return np.array(values, dtype=np.int64)
-    except (TypeError, ValueError, OverflowError):
-        raise DataError(f"{what} must hold {key!r} with whole numbers") from None
-
-
-class _Dtype:
-    """Replaces numpy.dtype in pickles; plain numbers only."""
-
-    def __init__(self, code: str | bytes, *_: object) -> None:
-        self.value = np.dtype(_text(code))
-        if self.value.kind not in "uif" or self.value.fields is not None:
-            raise pickle.UnpicklingError(f"dtype {code!r} is not allowed")
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        if state[1] in (">", b">"):
-            self.value = self.value.newbyteorder(">")
-
-
-class _Array:
-    """Replaces numpy.ndarray in pickles, so that numpy's own unpickling never runs."""
-
-    value: np.ndarray
-
-    def __init__(self, *_: object) -> None:
-        self.value = np.empty(0)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, dtype, fortran, raw = state
-        self.value = _frombuffer(raw, dtype, shape, "F" if fortran else "C").value
-
-
-def _reconstruct(*_: object) -> _Array:
-    return _Array()
-
-
-def _frombuffer(raw: bytes | bytearray | str, dtype: _Dtype, shape: Any, order: Any = "C") -> _Array:
-    made = _Array()
-    data = raw.encode("latin1") if isinstance(raw, str) else raw
-    made.value = np.frombuffer(bytes(data), dtype.value).reshape(tuple(shape), order="F" if order == "F" else "C")
-    return made
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"encoding {encoding!r} is not allowed")
-    return text.encode("latin1")
-
-
-ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
-    ("numpy._core.numeric", "_frombuffer"): _frombuffer,
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Dtype,
-    ("_codecs", "encode"): _encode,
-}
-
-
-PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is neither an array nor a container")
-        allowed = ALLOWED[module, name]
-        # a fresh function each time: a pickle may set attributes on what it is given
-        return allowed if isinstance(allowed, type) else lambda *given: allowed(*given)
-
-
-def safe_unpickle(raw: bytes, what: str) -> Any:
-    """Read dicts, lists, strings, numbers and arrays from a pickle.
-
-    Args:
-        raw: The pickle.
-        what: Its name in error messages.
-
-    Returns:
-        The content.
-
-    Raises:
-        DataError: The pickle names anything else, which is then not called.
-    """
-    with reading(what, "is refused as a pickle of arrays"):
-        _bounded(raw)
-        return _plain(_Unpickler(io.BytesIO(raw), encoding="bytes").load())
-
-
-def _bounded(raw: bytes) -> None:
-    """Refuse a place in the pickle's memo that it cannot have used: Python would allocate all places before it."""
-    for opcode, place, _ in pickletools.genops(raw):
-        if opcode.name in PUTS and place is not None and place > len(raw):
-            raise pickle.UnpicklingError(f"it declares {place:,} remembered objects in {len(raw):,} bytes")
-
-
-def _plain(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: _plain(value) for key, value in node.items()}
-    return node.value if isinstance(node, _Array) else node
-
-
-def _text(value: Any) -> str:
-    return value.decode("latin1") if isinstance(value, bytes) else str(value)

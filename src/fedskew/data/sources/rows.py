@@ -16,6 +16,7 @@ from fedskew.data.sources import parquet
 from fedskew.data.sources.arrow import X_COLUMNS, Parquet, cells
 from fedskew.data.sources.columns import LABELS, column_of, owner_columns
 from fedskew.data.sources.delimited import Csv
+from fedskew.data.sources.files import listed
 from fedskew.data.sources.folders import Images
 from fedskew.data.sources.npz import Npz
 from fedskew.data.sources.table import Source
@@ -104,7 +105,8 @@ def _of_parquet(source: Parquet, path: str | None, encoding: Encoding | None) ->
         column = column_of(source, "x_column", names, X_COLUMNS, "one of the columns")
         x = source.padded(parquet.read_column(table, column))
     else:
-        x = {c.name: cells(table, c.name) for c in encoding.columns if c.name in names}
+        wanted = (*(column.name for column in encoding.columns), *listed(source.split_by))
+        x = {name: cells(table, name) for name in wanted if name in names}
     return Rows(str(place), x, y, label, range(len(table)))
 
 

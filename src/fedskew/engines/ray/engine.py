@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -73,13 +72,11 @@ class Ray(Sequential):
             raise
         self.settings = settings
 
-    def birth(
-        self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
-    ) -> None:
+    def birth(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """Begin the workers, once the clients' memory is known. Raises ConfigError where something cannot be sent."""
         import ray
 
-        super().birth(method, params, buffers, where, folder)
+        super().birth(method, params, buffers, where)
         # the rows are divided; what did it may be known here alone, and workers do not evaluate
         fed = replace(self.fed, partitioner=Iid(), unseen=None)
         held = Kit(self.model, fed, self.task, self.settings, self.memory.template)

@@ -1,0 +1,229 @@
+"""Objects of the user's own in an experiment, and a digest of what they compute: of their source and their values.
+
+Two objects of one digest compute the same. The digest covers what a class holds: the text of its functions and of every
+function, class and value that they read; what is of a library counts by its name. Where the text does not say what is
+computed there is no digest: a lambda, a class that was typed at the prompt, a global that may change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import functools
+import hashlib
+import inspect
+import json
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from fedskew.data.arrays import Dataset
+from fedskew.errors import ConfigError
+from fedskew.method import SLOTS, Component, spec
+
+if TYPE_CHECKING:
+    from fedskew.config.experiment import Experiment
+
+PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
+DESCRIBED = (types.GetSetDescriptorType, types.MemberDescriptorType)
+LIBRARIES = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), __file__.rpartition("config")[0])
+
+
+@dataclasses.dataclass(frozen=True, init=False, eq=False)
+class Held:
+    """A dataset that is at hand, in the place of one of the table. It has no options."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        vars(self).update(dataset=dataset, name=dataset.name)
+
+    def __repr__(self) -> str:
+        return f"{self.name} {id(self.dataset)}"
+
+    if TYPE_CHECKING:
+        dataset: Dataset
+        name: str
+
+    def load(self, path: str | None = None) -> Dataset:
+        """The dataset."""
+        return self.dataset
+
+
+def sources(experiment: Experiment) -> dict[str, str]:
+    """The digest of each object of the user's own, by its name; empty where all have names in a table.
+
+    Raises:
+        ConfigError: One has no digest; the message says why.
+    """
+    data, partition = experiment.data, experiment.partition
+    found = {data.name: data.dataset.fingerprint} if isinstance(data, Held) else {}
+    method = experiment.method
+    waiting, parts = [*method.parts, *(getattr(method, slot) for slot in SLOTS), partition, experiment.model], []
+    while waiting:  # one call for all, since every run asks
+        parts.append(one := waiting.pop(0))
+        held = [getattr(one, f.name) for f in dataclasses.fields(one)] if dataclasses.is_dataclass(one) else []
+        waiting += [inner for inner in held if isinstance(inner, Component)]
+    told = {name_of(one): source_of(one) for one in parts if not type(one).__module__.startswith("fedskew.")}
+    return found | {name: source for name, source in told.items() if source}
+
+
+def name_of(value: Any) -> str:
+    """What a record calls an ingredient, or a network of the user's own."""
+    return str(getattr(value, "name", type(value).__name__))
+
+
+def source_of(value: Any) -> str:
+    """The digest of an ingredient or a network, 16 hex digits; "" of those of fedskew. Raises ConfigError.
+
+    Values of the fields of an ingredient are not in it: records and addresses hold them.
+    """
+    if isinstance(value, nn.Module):
+        return _digest(_Reader(f"the network {type(value).__name__}").of_module(value))
+    if _is_library(type(value)):
+        return ""
+    try:
+        json.dumps(spec(value))
+    except TypeError as error:
+        rule = "must be numbers, words or tuples of them, which a record can hold"
+        raise ConfigError(f"the fields of {type(value).__name__} {rule}; {error}") from None
+    kind: Any = type(value)  # which can be hashed, whatever its metaclass says
+    return _of_class(kind)
+
+
+@functools.cache
+def _of_class(kind: Any) -> str:
+    return _digest(_Reader(f"the class {kind.__name__}").of_class(kind))
+
+
+def _digest(told: Iterator[str]) -> str:
+    return hashlib.sha256(json.dumps([*told]).encode()).hexdigest()[:16]
+
+
+def _is_library(thing: Any) -> bool:
+    """Whether a module, class or function is fedskew's, Python's, or installed: its name stands for its text."""
+    if isinstance(thing, types.FunctionType):
+        file = thing.__code__.co_filename
+    else:
+        name = thing.__name__ if isinstance(thing, types.ModuleType) else thing.__module__
+        file = "" if name == "__main__" else getattr(sys.modules.get(name), "__file__", None) or "<frozen"
+    return file.startswith(("<frozen", *LIBRARIES))
+
+
+class _Reader:
+    """Reads what a class, a function or a network is made of, each thing once; ``owner`` is what messages call it."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner, self.seen = owner, set[int]()
+
+    def refuse(self, why: str, hint: str) -> ConfigError:
+        """The error for something whose text does not say what it computes."""
+        return ConfigError(f"{self.owner} must have a source that says what it computes; {why}; {hint}")
+
+    def of_class(self, kind: type) -> Iterator[str]:
+        """What a class and its bases hold; those of libraries are named."""
+        for base in kind.__mro__:
+            yield f"{base.__module__ if _is_library(base) else ''}.{base.__qualname__}"
+            for name, held in {} if _is_library(base) or id(base) in self.seen else vars(base).items():
+                yield from self.of_attribute(name, held, f"{base.__name__}.{name}")
+            self.seen.add(id(base))
+
+    def of_attribute(self, name: str, held: Any, where: str) -> Iterator[str]:
+        """What a class holds under a name: functions and values."""
+        yield name
+        if isinstance(held, property):
+            held = held.fget
+        elif isinstance(held, staticmethod | classmethod | functools.cached_property):
+            held = vars(held).get("func", getattr(held, "__func__", None))
+        if isinstance(held, types.FunctionType):
+            if (
+                inspect.unwrap(held).__code__.co_filename != "<string>"
+            ):  # what `dataclass` writes follows from the fields
+                yield from self.of_value(held, where)
+        elif not name.startswith(("__", "_abc_")) and not isinstance(held, DESCRIBED):
+            yield from self.of_value(held, where)
+
+    def of_function(self, function: types.FunctionType, where: str) -> Iterator[str]:
+        """The text of a function, and what its code reads: defaults, globals and the variables around it."""
+        code = function.__code__
+        if code.co_name == "<lambda>":
+            raise self.refuse(f"{where} is a lambda", "write a function with a name")
+        try:
+            yield inspect.getsource(code)
+        except OSError:
+            raise self.refuse(f"{where} has none, as what is typed at the prompt", "put it into a file") from None
+        yield from map(_executed, _codes(code))  # a file may have changed since it was imported
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            yield from self.of_value(value, f"a default of {where}")
+        steps = (step for inner in _codes(code) for step in dis.get_instructions(inner))
+        read = {step.argval for step in steps if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        for name in sorted(function.__globals__.keys() & read):
+            yield from self.of_value(function.__globals__[name], f"the global {name!r} of {where}")
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            if name != "__class__":
+                yield from self.of_value(cell.cell_contents, f"the variable {name!r} around {where}")
+
+    def of_value(self, value: Any, where: str, read: bool = False) -> Iterator[str]:
+        """What a value is. One that may change is refused, unless it is ``read`` anew for every digest."""
+        if id(value) in self.seen and not isinstance(value, PLAIN):
+            return
+        if isinstance(value, PLAIN):
+            yield repr(value)
+        elif isinstance(value, types.ModuleType):
+            if not _is_library(value):
+                raise self.refuse(f"{where} is the module {value.__name__}", "import the names that are read")
+            yield value.__name__
+        elif hasattr(value, "__wrapped__") and (not isinstance(value, types.FunctionType) or _is_library(value)):
+            yield from self.of_value(value.__wrapped__, where)  # a decorator of a library around a function
+        elif hasattr(value, "__qualname__") and _is_library(value):
+            yield value.__code__.co_qualname if isinstance(value, types.FunctionType) else value.__qualname__
+        elif isinstance(value, type):
+            yield from self.of_class(value)
+        elif isinstance(value, types.FunctionType):
+            self.seen.add(id(value))
+            yield from self.of_function(value, where)
+        elif isinstance(value, tuple) or (read and isinstance(value, list)):
+            for one in value:
+                yield from self.of_value(one, where, read)
+        elif read and isinstance(value, Mapping):
+            for name, one in value.items():
+                yield repr(name)
+                yield from self.of_value(one, f"{where}.{name}", read)
+        elif read and isinstance(value, Tensor):
+            content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+            yield f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(content).hexdigest()}"
+        elif dataclasses.is_dataclass(value) and vars(type(value))["__dataclass_params__"].frozen:
+            yield from self.of_class(type(value))
+            for f in dataclasses.fields(value):
+                yield from self.of_value(getattr(value, f.name), f"{where}.{f.name}", read)
+        else:
+            hint = "make it a number, a word or a tuple, or a field"
+            raise self.refuse(f"{where} is of type {type(value).__name__}, which may change", hint)
+
+    def of_module(self, module: nn.Module) -> Iterator[str]:
+        """The classes of a network and its layers, their attributes, and the bytes of parameters and buffers."""
+        for name, layer in module.named_modules():
+            yield name
+            yield from self.of_class(type(layer))
+            for key, held in vars(layer).items():
+                if key not in ("_modules", "_parameters", "_buffers") and (held or not isinstance(held, Mapping | set)):
+                    yield key
+                    yield from self.of_value(held, f"{name}.{key}".lstrip("."), read=True)
+        yield from self.of_value(module.state_dict(), "its weights", read=True)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Code, and the code of the functions inside it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _codes(inner)
+
+
+def _executed(code: types.CodeType) -> str:
+    """What code does, whatever its file says by now: instructions, names and constants."""
+    plain = sorted(repr(one) for one in code.co_consts if isinstance(one, (*PLAIN, tuple)))
+    return json.dumps([code.co_code.hex(), code.co_names, plain])
