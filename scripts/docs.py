@@ -32,6 +32,7 @@ COPIED = (
     "CHANGELOG.md",
     "SECURITY.md",
 )
+INLINE = "module://matplotlib_inline.backend_inline"  # figures of a notebook stand in its page
 LARGEST = 500_000  # bytes of a page
 
 
@@ -95,7 +96,12 @@ def sphinx(builder: str, out: Path) -> int:
     for old in CACHE.glob("notebooks-*"):
         if old != folder:
             shutil.rmtree(old)
-    told = {"FEDSKEW_CHECKOUT": str(ROOT), "FEDSKEW_NOTEBOOKS": str(folder), "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1"}
+    told = {
+        "FEDSKEW_CHECKOUT": str(ROOT),
+        "FEDSKEW_NOTEBOOKS": str(folder),
+        "MPLBACKEND": INLINE,
+        "HF_HUB_OFFLINE": "1",
+    }
     told["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
     environment = {n: v for n, v in os.environ.items() if n != "FEDSKEW_DATA"} | told
     words = ["-W", "--keep-going", "-q", "-b", builder, "-c", str(ROOT / "docs"), "-d", str(BUILD / "trees")]

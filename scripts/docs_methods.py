@@ -162,7 +162,7 @@ def draw(name: str, mine: dict[str, Any], plain_: dict[str, Any], out: Path) -> 
         left.set(xlabel="round", ylabel="accuracy", ylim=(0, 1), title="the model that each client uses")
         left.legend(loc="lower right")
         right.set_yticks(range(len(MODELS)), [words for _, words in MODELS.values()])
-        right.set(xlabel="accuracy", xlim=(0, 1), title="after the last round, three seeds", ylim=(2.5, -0.5))
+        right.set(xlabel="accuracy", xlim=(0, 1), title="last round, three seeds", ylim=(2.5, -0.5))
         canvas.save(figure, out)
 
 
