@@ -4,6 +4,7 @@
 # make test-ray   the tests of the engine ray, which needs the extra of that name; it is installed into the same environment
 # make test-flower   the tests of fedskew on Flower, in an environment of their own: Flower pins versions that others need newer
 # make reference writes the pages of docs/reference that are made from the code, and their pictures
+# make docs    the site, into build/docs/html: runs the code of the pages and the gallery; warnings are errors; no network
 # make check   lint, format, types and those tests
 # make mutants plants 200 faults in the library and counts those that the tests notice (MUTANTS_ARGS="--seed 7 --draws 20")
 # make attack  attacks it: kills, signals, full disks, flipped bytes, fuzzed commands; a table of what survived
@@ -37,11 +38,12 @@ PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 ATTACK_ARGS ?=
 BENCH_ARGS ?=
+DOCS_ARGS ?=
 
 DEMO := fedavg fedla fedbal fedga scaffold --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 \
 	--rounds 30 --epochs 5 --batch-size 16 --seeds 0-2 --store demo/store --out demo
 
-.PHONY: help env demo test test-all test-ray test-ray-env test-flower test-flower-env check reference mutants attack bench bench-peers clean
+.PHONY: help env demo test test-all test-ray test-ray-env test-flower test-flower-env check reference docs mutants attack bench bench-peers clean
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -101,6 +103,13 @@ test-flower: $(FLOWER)/.flower
 
 check:
 	@scripts/check
+
+$(VENV)/.docs: $(NEEDS) $(BIN)/python
+	@$(PIP) -e '.[docs]'
+	@touch $(VENV)/.plot $@
+
+docs: $(VENV)/.docs
+	@OMP_NUM_THREADS=1 $(BIN)/python scripts/docs.py $(DOCS_ARGS)
 
 reference: $(VENV)/.plot
 	@$(BIN)/python scripts/reference.py

@@ -399,7 +399,7 @@ def test_the_commands_read_the_folder_as_any_other(tmp_path: Path, capfd: pytest
     assert fedskew("show", run) == 0 and fedskew("evaluate", run) == 0
     assert fedskew("report", run, "--out", tmp_path / "page.html") == 0
     said = capfd.readouterr()
-    assert "again: fedskew run scaffold" in said.out and "not one of this fedskew" not in said.out
+    assert "again: fedskew run --from" in said.out and "not one of this fedskew" not in said.out
     assert fedskew("run", "--from", run, "--out", again) == 0
     assert (run / "final.safetensors").read_bytes() == (again / "final.safetensors").read_bytes()
     capfd.readouterr()

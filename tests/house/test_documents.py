@@ -17,7 +17,8 @@ from support.scripts import script
 
 REFERENCE = script("scripts/reference.py")
 MADE = {ROOT / "docs" / name: page for name, page in REFERENCE.PAGES.items()}  # they need not be there
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md"), *MADE, *(ROOT / "notes").glob("*.md")})]
+WRITTEN = {p for p in (ROOT / "docs").rglob("*.md") if "site" not in p.parts[-2:]}  # docs/site is for Sphinx alone
+PAGES = [ROOT / "README.md", *sorted({*WRITTEN, *MADE, *(ROOT / "notes").glob("*.md")})]
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 OUTSIDE = ("--from", "--resume", "--help", "$", "FILE", "METHOD", "counts.csv", "split.npz")  # wants a file or a shell
 

@@ -93,6 +93,8 @@ class Mixed(SGD):
 def apfl(alpha: float = 0.5, learnt: bool = True, learns: Literal["round", "step"] = "round") -> Method:
     """APFL: FedAvg, and on every client a mixture of the shared model with one of its own.
 
+    Each client trains both models on the same mini-batches and is served their mixture, whose share can be learnt.
+
     Source: Deng et al. 2020, algorithm 1, https://arxiv.org/abs/2003.13461
 
     Args:

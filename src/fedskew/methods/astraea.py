@@ -105,7 +105,10 @@ class Mediators(Selector):
 
 
 def astraea(alpha: float = 0.5, gamma: int = 5) -> Method:
-    """Astraea: rare classes are augmented, and mediators train their clients in sequence.
+    """Astraea: rows of rare classes are multiplied, and mediators train their clients in sequence.
+
+    A mediator groups clients whose pooled labels are nearly balanced; the server averages the models of the
+    mediators.
 
     Source: Duan et al. 2019, https://arxiv.org/abs/1907.01132
 

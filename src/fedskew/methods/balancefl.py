@@ -100,7 +100,9 @@ class KnowledgeInheritance(Component):
 
 
 def balancefl() -> Method:
-    """BalanceFL: the loss with knowledge inheritance on class-balanced mini-batches, at the authors' rate.
+    """BalanceFL: class-balanced mini-batches, and a loss that keeps knowledge of classes that a client lacks.
+
+    Each client learns its own classes by cross-entropy and the others by distillation, at the authors' rate.
 
     Source: Shuai et al. 2022, code at https://github.com/sxontheway/BalanceFL
 

@@ -115,7 +115,9 @@ class VirtualRepresentations(Component):
 
 
 def ccvr(samples: int = 200) -> Method:
-    """CCVR on FedAvg.
+    """CCVR: the classifier of FedAvg's model is trained anew on features drawn from one Gaussian for each class.
+
+    Clients upload the mean and covariance of the features of their classes, and the server pools them.
 
     Source: Luo et al. 2021, algorithm 1, https://arxiv.org/abs/2106.05001
 

@@ -113,6 +113,9 @@ class Dual(Weighting):
 def climb(dual_lr: float = 2.0, eps: float = 0.01) -> Method:
     """CLIMB: clients whose loss is far above the mean get larger weights.
 
+    The weights are dual variables of the constraint that no client's loss exceeds the mean by more than a
+    tolerance.
+
     In the authors' scripts all clients take part in every round.
 
     Source: Shen et al. 2022, algorithm 1, https://openreview.net/forum?id=Xo0lbDt975

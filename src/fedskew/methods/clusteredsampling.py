@@ -111,7 +111,10 @@ def _drawn(chance: Tensor, key: Tensor) -> Assignment:
 
 
 def clusteredsampling(clusters: Literal["size", "none", "similarity"] = "size") -> Method:
-    """FedAvg on clients of clustered sampling, under the uniform mean.
+    """Clustered sampling: FedAvg on participants that are drawn from groups of clients, one from each.
+
+    On average each client is drawn as often as its share of the rows says, with less variance than under
+    independent draws.
 
     Source: Fraboni et al. 2021, algorithms 1 and 2, https://arxiv.org/abs/2105.05883
 

@@ -121,7 +121,9 @@ class FederatedFeatures(Component):
 
 
 def creff() -> Method:
-    """CReFF with the authors' settings.
+    """CReFF: a new classifier is trained on synthetic features whose gradients match those of the clients' classes.
+
+    Each client uploads the mean gradient of the classifier for each of its classes; settings are the authors'.
 
     Source: Shang et al. 2022, https://arxiv.org/abs/2204.13399
 

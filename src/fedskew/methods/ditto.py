@@ -79,6 +79,8 @@ class Tethered(SGD):
 def ditto(penalty: float = 0.1) -> Method:
     """Ditto: FedAvg, and on every client a model of its own that is tied to the global one.
 
+    The own model follows the client's gradient and a pull towards the model that was sent.
+
     Source: Li et al. 2021, algorithm 1, https://arxiv.org/abs/2012.04221
 
     Args:

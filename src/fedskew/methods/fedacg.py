@@ -54,7 +54,9 @@ class Accelerated(ServerOptimizer):
 
 
 def fedacg(beta: float = 0.85, mu: float = 0.002) -> Method:
-    """FedACG: accelerated client gradient, and a proximal term towards the model that was sent; uniform mean.
+    """FedACG: clients start from a model that the server's momentum has moved ahead.
+
+    A proximal term pulls each client towards the model that was sent, and clients count equally.
 
     Source: Kim et al. 2024, algorithm 1, https://arxiv.org/abs/2201.03172
 

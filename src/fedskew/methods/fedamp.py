@@ -106,7 +106,9 @@ class AttentiveMessages(Component):
 
 
 def fedamp(alpha: float = 0.1, sigma: float = 1.0, pull: float = 1.0) -> Method:
-    """FedAMP.
+    """FedAMP: every client has its own model and learns most from the clients whose models are similar.
+
+    The server keeps the models and sends each client a mean of all, weighted by similarity.
 
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797
 

@@ -125,6 +125,9 @@ def fedbal(
 ) -> Method:
     """FedBal: the local balancer at the clients, the aggregation balancer at the server, or one of them.
 
+    The first lowers the logits of a client's rare classes, the second weighs clients by how alike their classifiers
+    are to the global one.
+
     Source: FedBal, anonymous submission 2023
 
     Args:

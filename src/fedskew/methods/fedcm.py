@@ -65,7 +65,9 @@ class ClientMomentum(Component):
 
 
 def fedcm(alpha: float = 0.1) -> Method:
-    """FedCM under the uniform mean.
+    """FedCM: each local step mixes the client's gradient with the mean step of the last round's clients.
+
+    This momentum draws the clients in one direction; they keep no state and count equally.
 
     Source: Xu et al. 2021, algorithm 2, https://arxiv.org/abs/2106.10874
 

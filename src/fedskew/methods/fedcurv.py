@@ -106,7 +106,9 @@ class Curvature(Component):
 
 
 def fedcurv(lam: float = 1.0) -> Method:
-    """FedCurv.
+    """FedCurv: an elastic term pulls each client towards the last models of all others.
+
+    Each parameter is pulled by the diagonal of the Fisher information, which says how much it matters there.
 
     Source: Shoham et al. 2019, equation 4, https://arxiv.org/abs/1910.07796
 

@@ -43,7 +43,9 @@ class Decorrelation(Component):
 
 
 def feddecorr(beta: float = 0.1) -> Method:
-    """FedDecorr: FedAvg with the decorrelation term.
+    """FedDecorr: FedAvg with a term that decorrelates the features which enter the classifier.
+
+    It works against features that collapse to few dimensions when a client has few classes.
 
     Source: Shi et al. 2023, https://arxiv.org/abs/2210.00226
 

@@ -72,7 +72,9 @@ def target_of(target: tuple[float, ...], task: Task) -> torch.Tensor:
 
 
 def feddisco(a: float = 0.5, b: float = 0.1, metric: Literal["kl", "kl_plain", "l2", "l1", "cosine"] = "kl") -> Method:
-    """FedDisco: FedAvg with discrepancy-aware weights, for a test set in which every class is alike.
+    """FedDisco: FedAvg with smaller weights for clients whose labels are far from a target distribution.
+
+    The default target has every class alike, as a balanced test set has.
 
     Source: Ye et al. 2023, https://arxiv.org/abs/2305.19229
 

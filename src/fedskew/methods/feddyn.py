@@ -165,7 +165,10 @@ class DynamicCorrection(ServerOptimizer):
 
 
 def feddyn(alpha: float = 0.01) -> Method:
-    """FedDyn under the uniform mean.
+    """FedDyn: linear and quadratic terms in the clients' losses, so that their optima agree with the global one.
+
+    Each client keeps a state of the model's size, the server corrects the mean by the state of all clients, and
+    clients count equally.
 
     The authors' code divides alpha by the client's weight: ``weighted_dynamic_regulariser`` in the place of
     ``dynamic_regulariser``.

@@ -85,7 +85,9 @@ def _square(delta: Params) -> Tensor:
 
 
 def fedexp(eps: float = 1e-3) -> Method:
-    """FedExP under the uniform mean.
+    """FedExP: the server lengthens the mean update when the clients' updates point in different directions.
+
+    The factor is at least 1 and comes from the norms of the updates, one number a client; clients count equally.
 
     Source: Jhunjhunwala et al. 2023, algorithm 1, https://arxiv.org/abs/2301.09604
 

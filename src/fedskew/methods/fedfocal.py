@@ -41,7 +41,9 @@ class Focal(Component):
 
 
 def fedfocal(gamma: float = 2.0) -> Method:
-    """FedAvg with the focal loss.
+    """FedFocal: FedAvg with the focal loss.
+
+    Rows that the model already classifies well count less, so that hard and rare ones count more.
 
     The paper also samples clients; a selector such as ``power_of_choice`` takes that place.
 

@@ -66,6 +66,8 @@ class CalibratedTargets(Component):
 def fedga(form: Literal["softce", "exact", "binary"] = "softce") -> Method:
     """FedGA: cross-entropy with targets that balance the errors of a client's classes; clients count equally.
 
+    Each mini-batch makes the targets from its class counts, so nothing more leaves the client.
+
     The uniform mean is that of the authors' code. Their protocol also clips gradients at norm 5:
     ``fedga().with_("local", clip=5.0)``. The default loss is that of their code. It does not bring error asymmetry to
     1, as the derivation wants; ``fedga("exact")`` nearly does.

@@ -102,7 +102,9 @@ def head_of(params: Params, task: Task) -> Params:
 
 
 def fedgc(strength: float = 0.5) -> Method:
-    """FedGC: private heads that the server corrects.
+    """FedGC: each client keeps a classifier of its own classes, and the server pushes these classifiers apart.
+
+    Clients train on the classes they have; the correction supplies the missing comparison with the other classes.
 
     Source: Niu and Deng 2022, https://arxiv.org/abs/2112.07246
 

@@ -125,6 +125,9 @@ class WeightedGravitation(Gravitation):
 def fedgr(softmax: bool = True, gravitation: bool = True, strength: float = 0.5) -> Method:
     """FedGR: the unbalanced softmax at the clients, the gravitation regulariser at the server, or one of them.
 
+    The first scales each logit by the rarity of its class, the second draws rows of one class in the clients'
+    classifiers together and rows of different classes apart.
+
     The sample-weighted form of the regulariser is ``weighted_gravitation`` in the place of ``gravitation``.
 
     Source: Guo et al. 2023, code at https://github.com/Guosy-wxy/FedGR

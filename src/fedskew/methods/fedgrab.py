@@ -142,7 +142,9 @@ class PriorAnalyser(Component):
 
 
 def fedgrab(analyser: bool = False) -> Method:
-    """Fed-GraB with every class under control and no random release, at the authors' rate and momentum.
+    """Fed-GraB: a controller on each client balances the positive and negative gradients of every class.
+
+    Rate and momentum are the authors'; all classes are under control, and none is released at random.
 
     The released script releases random classes, too: ``fedgrab().with_("gradient_balancer", release=True)``. In it all
     clients take part in every round.

@@ -54,7 +54,9 @@ class ImportanceReweighting(Component):
 
 
 def fedir() -> Method:
-    """FedIR: FedAvg with importance-weighted losses.
+    """FedIR: FedAvg whose rows are weighted by how rare their class is on the client and common in all data.
+
+    The client's weighted loss then estimates the loss under the labels of the whole federation.
 
     Source: Hsu et al. 2020, https://arxiv.org/abs/2003.08082
 

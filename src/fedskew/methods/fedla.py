@@ -39,6 +39,9 @@ class LabelAware(Weighting):
 def fedla() -> Method:
     """FedLA: FedAvg with label-aware weights; with one participant a round it is FedAvg.
 
+    A client counts by its share of the rows of every label in the cohort, so one that alone holds a label counts
+    much.
+
     Source: Khalil et al. 2023, code at https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
 
     Returns:

@@ -110,7 +110,9 @@ class LogitAdjustment(Component):
 
 
 def fedlc(tau: float = 1.0) -> Method:
-    """FedLC with the true class in the denominator of the softmax.
+    """FedLC: cross-entropy of logits that are lowered by a margin, the larger the rarer a class is on the client.
+
+    The true class stays in the denominator of the softmax, as in usual cross-entropy.
 
     Source: Zhang et al. 2022, https://arxiv.org/abs/2209.00189
 

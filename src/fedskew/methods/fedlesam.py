@@ -99,7 +99,9 @@ class GlobalSharpnessAware(SGD):
 
 
 def fedlesam(rho: float = 0.1) -> Method:
-    """FedLESAM under the uniform mean.
+    """FedLESAM: clients step along the gradient at a point perturbed by the global model's own change.
+
+    The change is that since the client took part last; it costs one gradient a step, and clients count equally.
 
     FedLESAM-D is ``replace(feddyn(alpha), local=fedlesam(rho).local)``, FedLESAM-S the same with ``scaffold()``.
 

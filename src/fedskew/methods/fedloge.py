@@ -97,6 +97,8 @@ def _under(params: Params, task: Task, weight: Tensor, bias: Tensor) -> Params:
 def fedloge(sparsity: float = 0.6, norm: float = 0.1) -> Method:
     """FedLoGe: the features are trained under a sparse frame that stands still; A and V, beside it, classify.
 
+    A is the global classifier and V the one of each client.
+
     The frame's rows have floor(sparsity F) zeros each. The global model gives every class a row of the same length, a
     client's own model one of the length that the client's rows gave it.
 

@@ -72,7 +72,9 @@ class HybridPaths(Component):
 
 
 def fedmlb(lam1: float = 1.0, lam2: float = 1.0, tau: float = 1.0) -> Method:
-    """FedMLB: cross-entropy beside the terms of the hybrid paths.
+    """FedMLB: the client's early layers are also trained through the frozen late layers of the global model.
+
+    Cross-entropy and distillation on these hybrid paths keep the features in agreement with the global model.
 
     Source: Kim, Kim and Han 2022, https://arxiv.org/abs/2206.06936
 

@@ -124,7 +124,10 @@ class NonParametricHead(Component):
 def fednh(
     smoothing: float = 0.9, scale: float = 30.0, trained: bool = False, weighs: Literal["rows", "confidence"] = "rows"
 ) -> Method:
-    """FedNH under the uniform mean.
+    """FedNH: classifier rows that start far apart and move slowly to the mean features of their classes.
+
+    Clients train features under fixed rows of one length, the server moves the rows by the clients' class means;
+    clients count equally.
 
     Source: Dai et al. 2023, https://arxiv.org/abs/2212.02758
 

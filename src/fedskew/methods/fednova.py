@@ -88,7 +88,10 @@ class GlobalMomentum(ServerOptimizer):
 
 
 def fednova(base: Weighting = Size(), gmf: float = 0.0) -> Method:
-    """FedNova over the weights of another weighting.
+    """FedNova: each client's update is divided by the length of its local run before the average.
+
+    Clients with more local steps then do not pull the model to their own optimum; the weights are those of another
+    weighting.
 
     FedNTD's variant with control variates is ``fednova().with_(parts=(ControlVariate(),))``.
 

@@ -46,7 +46,9 @@ class NotTrueDistillation(Component):
 
 
 def fedntd(beta: float = 1.0, tau: float = 1.0) -> Method:
-    """FedNTD: cross-entropy with not-true distillation.
+    """FedNTD: cross-entropy, and distillation of the global model's outputs on all classes but the true one.
+
+    The client keeps what the global model knows of classes that it has few rows of.
 
     Source: Lee et al. 2022, https://arxiv.org/abs/2106.03097
 

@@ -9,7 +9,9 @@ REFERENCE = "reddi2021"
 
 
 def fedavgm(beta: float = 0.9, lr: float = 1.0, nesterov: bool = False) -> Method:
-    """FedAvgM: server momentum without dampening.
+    """FedAvgM: the server moves its model by a momentum of the mean updates.
+
+    The momentum is not dampened, so steps grow to 1 / (1 - beta) times those of FedAvg.
 
     m <- beta m + delta;  x <- x + lr m.
 
@@ -35,7 +37,9 @@ def fedavgm(beta: float = 0.9, lr: float = 1.0, nesterov: bool = False) -> Metho
 
 
 def fedadagrad(lr: float = 0.1) -> Method:
-    """FedAdagrad: Adagrad at the server, v_0 = tau^2, beta1 = 0 as in the paper's experiments.
+    """FedAdagrad: the server takes Adagrad's step along the mean update of the clients.
+
+    The second moment starts at tau^2, and beta1 is 0 as in the paper's experiments.
 
     Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
 
@@ -53,7 +57,9 @@ def fedadagrad(lr: float = 0.1) -> Method:
 
 
 def fedadam(lr: float = 0.01) -> Method:
-    """FedAdam: Adam at the server, without bias correction, v_0 = tau^2.
+    """FedAdam: the server takes Adam's step along the mean update of the clients.
+
+    There is no bias correction, and the second moment starts at tau^2.
 
     Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
 
@@ -71,7 +77,9 @@ def fedadam(lr: float = 0.01) -> Method:
 
 
 def fedyogi(lr: float = 0.01) -> Method:
-    """FedYogi: Yogi at the server, v_0 = tau^2.
+    """FedYogi: the server takes Yogi's step along the mean update of the clients.
+
+    The second moment starts at tau^2 and changes by a bounded amount a round.
 
     Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
 

@@ -56,6 +56,9 @@ class LabelMatching(Weighting):
 def fedpals(lam: float = 10.0, target: tuple[float, ...] = ()) -> Method:
     """FedPALS: FedAvg with weights that match the labels of a target.
 
+    The weighted mean of the participants' label distributions comes near the target's, while the effective number
+    of clients stays large.
+
     Source: Listo Zec et al. 2025, https://arxiv.org/abs/2411.03799
 
     Args:

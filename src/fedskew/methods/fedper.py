@@ -9,6 +9,8 @@ from fedskew.method.keeping import Private
 def fedper(names: tuple[str, ...] = ("head",)) -> Method:
     """FedPer: base layers are averaged, personalisation layers stay on the client; all train together.
 
+    By default the classifier is what stays.
+
     Source: Arivazhagan et al. 2019, algorithms 1 and 2, https://arxiv.org/abs/1912.00818
 
     Args:

@@ -32,7 +32,9 @@ class Proximal(Component):
 
 
 def fedprox(mu: float = 0.01) -> Method:
-    """FedProx: FedAvg with the proximal term.
+    """FedProx: FedAvg with a quadratic term that pulls each client towards the model that was sent.
+
+    A larger mu keeps local models nearer to the global one; mu 0 is FedAvg.
 
     Source: Li et al. 2020, equation 2, https://arxiv.org/abs/1812.06127
 

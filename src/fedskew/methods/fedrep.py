@@ -71,6 +71,8 @@ class Alternating(Component):
 def fedrep(head_epochs: int = 10, body_epochs: int = 1, last: int = 0) -> Method:
     """FedRep: many epochs of the client's own head on the shared representation, then few of the representation.
 
+    The head stays on the client and the representation is averaged.
+
     Source: Collins et al. 2021, algorithm 1, https://arxiv.org/abs/2102.07078
 
     Args:

@@ -129,6 +129,8 @@ class RatioLoss(Component):
 def fedrl(alpha: float = 1.0, beta: float = 0.1) -> Method:
     """FedRL: the ratio loss at the authors' rate, 0.001; small federations stay at chance for a hundred rounds.
 
+    The server estimates class weights for the next round from what training on a few rows of each class changes.
+
     The mean is uniform, and the server needs rows of each class, 63 by default. On 20 clients of the digits this pace
     is at chance after 100 rounds (0.13) where ``lr`` 0.1 without momentum gives 0.93; on 100 clients of Fashion-MNIST
     it reaches 0.73 in 50 rounds (notes/log.md). Set ``pace`` for a comparison at common settings.

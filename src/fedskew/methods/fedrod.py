@@ -122,6 +122,8 @@ def _loss_beside(view: View, weight: Tensor, bias: Tensor) -> Tensor:
 def fedrod(tau: float = 1.0, hyper: int = 0) -> Method:
     """FedRoD: the balanced softmax trains the shared model, plain cross-entropy a personal head beside it.
 
+    The shared model serves all, and with the personal head each client.
+
     With ``hyper`` the personal head comes out of a network that all clients train, by their class shares, and clients
     that never trained have one, too.
 

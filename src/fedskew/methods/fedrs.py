@@ -46,7 +46,9 @@ class RestrictedSoftmax(Component):
 
 
 def fedrs(alpha: float = 0.5) -> Method:
-    """FedRS by the rule of the paper.
+    """FedRS: the softmax of a client scales down the logits of classes that it does not have.
+
+    The classifier rows of absent classes then move less; the rule is that of the paper.
 
     Source: Li and Zhan 2021, https://doi.org/10.1145/3447548.3467254
 

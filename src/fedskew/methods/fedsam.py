@@ -13,6 +13,8 @@ REFERENCE = "qu2022"
 def fedsam(rho: float = 0.1) -> Method:
     """FedSAM: each client minimises the loss of its worst neighbour within rho, under the uniform mean.
 
+    Each step takes the gradient at a point a distance rho up the slope, which costs a second gradient.
+
     w <- w - lr g(w + rho g(w) / ||g(w)||_2).
 
     Source: Qu et al. 2022, algorithm 1, https://arxiv.org/abs/2206.02618
@@ -32,6 +34,8 @@ def fedsam(rho: float = 0.1) -> Method:
 
 def mofedsam(rho: float = 0.1, alpha: float = 0.1) -> Method:
     """MoFedSAM: FedSAM whose steps follow the last round's mean step too, as in FedCM.
+
+    Steps look for flat minima and agree with the direction of all clients; clients count equally.
 
     w <- w - lr (alpha g(w + rho g(w) / ||g(w)||_2) + (1 - alpha) D), with D as in ``client_momentum``.
 

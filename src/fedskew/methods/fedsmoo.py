@@ -95,6 +95,8 @@ class DynamicSharpnessAware(SharpnessAware):
 def fedsmoo(alpha: float = 0.1, rho: float = 0.1) -> Method:
     """FedSMOO: FedDyn whose clients perturb their steps towards a common perturbation, under the uniform mean.
 
+    Clients look for flat minima of the global loss instead of their own.
+
     Source: Sun et al. 2023, https://arxiv.org/abs/2305.11584
 
     Args:

@@ -99,7 +99,9 @@ class StabilisedOrthogonal(SGD):
 
 
 def fedsol(rho: float = 1.0) -> Method:
-    """FedSOL with the adaptive perturbation.
+    """FedSOL: clients step along the gradient at a point perturbed against the global model's outputs.
+
+    Local learning then disturbs what the global model knows less; the perturbation adapts to each tensor.
 
     Source: Lee et al. 2024, https://arxiv.org/abs/2308.12532
 

@@ -79,7 +79,9 @@ class CorrectedMean(ServerOptimizer):
 
 
 def fedspeed(alpha: float = 0.1, rho: float = 0.1, average: Literal["cohort", "all"] = "cohort") -> Method:
-    """FedSpeed under the uniform mean.
+    """FedSpeed: FedDyn's client term with gradients at a perturbed point, and corrected models at the server.
+
+    Each client uploads its model corrected by its state; clients count equally.
 
     w <- w - lr (g(w + rho g(w) / ||g(w)||_2) - h_k + alpha (w - x)). A mixture of both gradients is the ``alpha`` of
     ``sam``.

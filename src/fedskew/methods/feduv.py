@@ -44,7 +44,9 @@ class UniformityVariance(Component):
 
 
 def feduv(spread: float = 2.5, uniformity: float = 0.5) -> Method:
-    """FedUV: FedAvg with the two terms.
+    """FedUV: FedAvg with two terms that keep features apart and probabilities varied within a mini-batch.
+
+    The aim is local training as if the client had all classes.
 
     Source: Son et al. 2024, https://arxiv.org/abs/2402.18372
 

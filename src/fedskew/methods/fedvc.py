@@ -82,7 +82,9 @@ class BySize(Selector):
 
 
 def fedvc(size: int = 256) -> Method:
-    """FedVC: virtual clients of one size, averaged uniformly.
+    """FedVC: clients act as virtual clients of one size, averaged uniformly.
+
+    Each draws the same number of rows in a round, and clients with more rows are chosen more often.
 
     Source: Hsu et al. 2020, https://arxiv.org/abs/2003.08082
 

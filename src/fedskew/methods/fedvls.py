@@ -48,7 +48,10 @@ class VacantClasses(Component):
 
 
 def fedvls(lam: float = 0.1, suppression: float = 0.005) -> Method:
-    """FedVLS with the weights of the authors' example on CIFAR-10.
+    """FedVLS: distillation for classes that a client lacks, and a limit on the logits of absent labels.
+
+    Cross-entropy is shifted by the client's class shares; the weights are those of the authors' example on
+    CIFAR-10.
 
     Source: Guo et al. 2025, code at https://github.com/krumpguo/FedVLS
 

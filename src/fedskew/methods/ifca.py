@@ -138,7 +138,9 @@ def _reordered(w: Tensor, name: str, number: int) -> Tensor:
 
 
 def ifca(clusters: int = 2) -> Method:
-    """IFCA with averages of models.
+    """IFCA: one model for each cluster of clients; a client trains the model that has the least loss on its rows.
+
+    The server averages the models of each cluster's participants.
 
     Source: Ghosh et al. 2020, algorithm 1, https://arxiv.org/abs/2006.04088
 

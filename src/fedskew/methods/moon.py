@@ -74,7 +74,9 @@ class ModelContrastive(Component):
 
 
 def moon(mu: float = 5.0, temperature: float = 0.5, projection: int = 256) -> Method:
-    """MOON with the paper's projection head, on a network that ends in it.
+    """MOON: a contrastive term draws features to the global model's and away from the client's previous ones.
+
+    The features come out of the paper's projection head, which becomes part of the network.
 
     Without the head, on the features that enter the classifier, as FedNTD's code and FedRepo have it:
     ``moon(mu=1.0, projection=0)``.

@@ -75,7 +75,9 @@ class Meta(LocalStep):
 
 
 def perfedavg(alpha: float = 0.01, beta: float = 0.003) -> Method:
-    """Per-FedAvg without the Hessian (HF), under the paper's uniform mean.
+    """Per-FedAvg: a global model that is good after one step of adaptation on a client.
+
+    The Hessian is replaced by differences of gradients (HF) or left out, and clients count equally.
 
     alpha and beta are of the size that the code of T. Dinh et al. 2020 has for MNIST (alpha 0.005 to 0.03, beta 0.001
     to 0.003, 800 rounds of 20 steps). In fewer rounds it stays weak: on 100 clients of Fashion-MNIST, 50 rounds give

@@ -83,6 +83,8 @@ class Moreau(LocalStep):
 def pfedme(beta: float = 1.0, lr: float = 0.005) -> Method:
     """pFedMe: the server mixes its model with the mean of the clients' models.
 
+    Each client's own model minimises its loss plus a quadratic pull to the model that it sends.
+
     x <- (1 - beta) x + beta sum_k p_k w_k.
 
     Source: T. Dinh et al. 2020, algorithm 1, https://arxiv.org/abs/2006.08848

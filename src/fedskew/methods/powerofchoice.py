@@ -64,7 +64,9 @@ class PowerOfChoice(Selector):
 
 
 def powerofchoice(candidates: int = 20) -> Method:
-    """FedAvg on the clients that power-of-choice selects.
+    """Power-of-choice: FedAvg on those of the drawn candidates whose loss is largest.
+
+    Each candidate reports the loss of the broadcast model on its rows before the round.
 
     Source: Cho et al. 2022, https://arxiv.org/abs/2010.01243
 

@@ -91,7 +91,9 @@ class PrecisionWeighted(SGD):
 
 
 def precisionweighted(eps: float = 1e-8) -> Method:
-    """Precision-weighted averaging of the clients' models.
+    """Precision-weighted averaging of the clients' models, entry by entry.
+
+    A client counts more where its gradients vary less, by the inverse of their second moment.
 
     Source: Reyes et al. 2021, https://arxiv.org/abs/2107.09627
 

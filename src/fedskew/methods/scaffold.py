@@ -102,7 +102,9 @@ class ControlVariate(Component):
 
 
 def scaffold() -> Method:
-    """SCAFFOLD with option II and the paper's uniform mean.
+    """SCAFFOLD: each local step is corrected by the difference of the server's and the client's control variate.
+
+    The variates estimate the gradients of all clients and of one, by the paper's option II; clients count equally.
 
     Source: Karimireddy et al. 2020, algorithm 1, https://arxiv.org/abs/1910.06378
 

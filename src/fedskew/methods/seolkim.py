@@ -171,6 +171,9 @@ class Dynamic(Pace):
 def seolkim(sampling: bool = True, selection: bool = True, dynamic: bool = True) -> Method:
     """Seol and Kim's method: data sampling, client selection and dynamic batch size, or some of the three.
 
+    Clients duplicate rows of rare classes, the server chooses cohorts whose pooled classes are balanced, and batch
+    sizes follow the rows.
+
     Source: Seol and Kim 2023, https://doi.org/10.3390/s23031152
 
     Args:

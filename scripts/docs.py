@@ -1,0 +1,150 @@
+"""Build the site into build/docs/html: run the pages' code, make the pages that come from the code, check them.
+
+python scripts/docs.py              what `make docs` runs: no network; warnings are errors
+python scripts/docs.py --links      checks the links to other sites, which needs the network
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import docs_api
+import docs_blocks
+import docs_methods
+import reference
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build/docs"
+SOURCE, HTML, CACHE = BUILD / "source", BUILD / "html", BUILD / "cache"
+COPIED = (
+    "docs",
+    "notes",
+    "results/ledger.csv",
+    "benchmarks/README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+)
+INLINE = "module://matplotlib_inline.backend_inline"  # figures of a notebook stand in its page
+LARGEST = 500_000  # bytes of a page
+
+
+def sources() -> Path:
+    """The pages of the repository where they stand, those of docs/site at the top, and those that are made."""
+    fresh = BUILD / "fresh"
+    shutil.rmtree(fresh, ignore_errors=True)
+    for name in COPIED:
+        source, target = ROOT / name, fresh / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+    for page in (fresh / "docs/site").glob("*.md"):
+        page.rename(fresh / page.name)
+    (fresh / "docs/site/llms.txt").rename(fresh / "llms.txt")
+    shutil.copytree(ROOT / "examples/gallery", fresh / "gallery")
+    list(reference.write(fresh / "docs"))
+    docs_api.write(fresh / "api")
+    docs_methods.write(fresh / "methods", CACHE / "pictures", library())
+    for page in fresh.rglob("*.md"):
+        page.write_text(highlighted(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return fresh
+
+
+def highlighted(text: str) -> str:
+    """A page whose blocks name their language, so that they are coloured by it."""
+
+    def named(found: re.Match[str]) -> str:
+        spoken = docs_blocks.language(found[1], found[2])
+        if found[1] in ("", "python"):
+            spoken = "pycon" if ">>>" in found[2] and found[1] else spoken
+            return f"```{spoken}\n{found[2]}```"
+        return found[0]
+
+    return re.sub(r"^```(\S*)\n(.*?)^```$", named, text, flags=re.M | re.S)
+
+
+def mirror(fresh: Path, target: Path) -> None:
+    """Make target as fresh; a file whose content stays keeps its time, so that Sphinx does not read it again."""
+    wanted = {p.relative_to(fresh) for p in fresh.rglob("*") if p.is_file()}
+    for path in [p for p in target.rglob("*") if p.is_file() and p.relative_to(target) not in wanted]:
+        path.unlink()
+    for name in wanted:
+        new, old = fresh / name, target / name
+        if not old.exists() or old.read_bytes() != new.read_bytes():
+            old.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(new, old)
+    shutil.rmtree(fresh)
+
+
+def library() -> str:
+    """Digest of the library: outputs of notebooks hold as long as it stays."""
+    found = hashlib.sha256()
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        found.update(file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def sphinx(builder: str, out: Path) -> int:
+    """Run Sphinx; warnings are errors."""
+    folder = CACHE / f"notebooks-{library()}"
+    for old in CACHE.glob("notebooks-*"):
+        if old != folder:
+            shutil.rmtree(old)
+    told = {
+        "FEDSKEW_CHECKOUT": str(ROOT),
+        "FEDSKEW_NOTEBOOKS": str(folder),
+        "MPLBACKEND": INLINE,
+        "HF_HUB_OFFLINE": "1",
+    }
+    told["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
+    environment = {n: v for n, v in os.environ.items() if n != "FEDSKEW_DATA"} | told
+    words = ["-W", "--keep-going", "-q", "-b", builder, "-c", str(ROOT / "docs"), "-d", str(BUILD / "trees")]
+    command = [sys.executable, "-m", "sphinx", *words, str(SOURCE), str(out)]
+    return subprocess.run(command, env=environment).returncode
+
+
+def complaints() -> list[str]:
+    """What a reader would stumble over in the pages that were built."""
+    told = []
+    for page in sorted(HTML.rglob("*.html")):
+        text, name = page.read_text(encoding="utf-8"), page.relative_to(HTML)
+        if len(text.encode()) > LARGEST:
+            told.append(f"{name}: {len(text.encode()):,} bytes; at most {LARGEST:,}")
+        for image in re.findall(r"<img\b[^>]*>", text):
+            alt, source = re.search(r'alt="([^"]*)"', image), re.search(r'src="([^"]*)"', image)
+            if not alt or not alt[1] or re.fullmatch(r"\S+\.(png|svg)", alt[1]):
+                told.append(f"{name}: an image without an alternative text: {image[:120]}")
+            here = source and not re.match(r"data:|\w+://", source[1])
+            if here and not (page.parent / source[1].partition("?")[0]).exists():
+                told.append(f"{name}: no file {source[1]}")
+        for link in set(re.findall(r'href="([^"#:?]+)(?:#([^"]*))?"', text)):
+            target = (page.parent / link[0]).resolve()
+            if not target.exists() and not (target / "index.html").exists():
+                told.append(f"{name}: no page {link[0]}")
+    return told
+
+
+def main() -> int:
+    """Build, and say what is wrong."""
+    start = time.monotonic()
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    wrong = docs_blocks.run(pages, CACHE / "blocks")
+    mirror(sources(), SOURCE)
+    if "--links" in sys.argv[1:]:
+        return sphinx("linkcheck", BUILD / "links")
+    failed = sphinx("html", HTML)
+    wrong += [] if failed else complaints()
+    print("\n".join(wrong), file=sys.stderr) if wrong else None
+    pages = len(list(HTML.rglob("*.html")))
+    print(f"{HTML.relative_to(ROOT)}/index.html: {pages} pages, {time.monotonic() - start:.0f} s")
+    return int(bool(failed or wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
