@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 STUDY = ["compare", "fedavg", "scaffold", "--seeds", "0-1", "--clients", "6", "--cohort", "3", "--model", "logistic"]
-STUDY += ["--rounds", "80", "--checkpoint.every", "1", "--data", "npz", "--data.path", "own.npz"]
+STUDY += ["--rounds", "400", "--checkpoint.every", "1", "--data", "npz", "--data.path", "own.npz"]
 PATIENCE = 120  # seconds
 
 
@@ -76,7 +76,7 @@ def test_a_study_on_a_cluster_is_stopped_and_goes_on(cluster: Any, tmp_path: Pat
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
     assert "interrupted; the same command continues" in ended(process, 130)
-    assert len(runs_of(tmp_path / "there")) < 4 and any(5 < number < 80 for number in rounds()), "it was done before"
+    assert len(runs_of(tmp_path / "there")) < 4 and any(5 < number < 400 for number in rounds()), "it was done before"
 
     tables = [ended(fedskew(*words, folder=tmp_path), 0) for words in (there, [*STUDY, "--store", "here"])]
     far, near = ([line for line in said.splitlines() if line.startswith(("scaffold ", "fedavg "))] for said in tables)
