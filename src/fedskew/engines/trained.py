@@ -23,7 +23,7 @@ from fedskew import models
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
-from fedskew.engines.network import check_fits, tensors_of
+from fedskew.engines.network import frozen, put, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some, unknown
 from fedskew.functional import cross_entropy
@@ -350,6 +350,7 @@ def described(
         "format": FORMAT, "model": spec(model) if listed else None, "network": type(model).__name__, **own,
         **({"fit": {name: fit.to_json() for name, fit in trained.fits.items()}} if trained.fits else {}),
         "head": trained.model.head, "dtype": dtype, "precision": trained.precision, "round": round,
+        **frozen(trained.model),
         "inputs": trained.inputs.to_json(),
         "data": {"name": data.name, "fingerprint": data.fingerprint, "notes": list(data.notes)},
     }  # fmt: skip
@@ -363,7 +364,8 @@ def load_model(
 
     Args:
         run: A run folder that `fedskew run` or ``fs.run(..., out=run)`` wrote.
-        model: The network, where the run trained one of your own; its weights are not read.
+        model: The network, where the run trained one of your own. Of its weights only those are read that the run did
+            not train, and these must be the run's.
         best: The model of the best round by the run's monitor, in place of the last one.
         client: Name or number of a client, whose own model is taken; a run keeps these with ``keep_own``.
 
@@ -405,9 +407,11 @@ def load_model(
         check_file(folder, OWN)
         own = tensors_of(folder / OWN, f"{number}/")
         found, fits = {name: own.get(name, value) for name, value in found.items()}, {}
-    check_fits(file, found, {**prepared.params, **prepared.buffers})
+    put(prepared, file, found)
+    if (was := content.get("frozen")) and was != frozen(prepared).get("frozen"):
+        raise ConfigError("model must have the frozen weights that the run had; got others")
     buffers = {name: found[name] for name in prepared.buffers}
-    params = {n: v for n, v in found.items() if n not in buffers}
+    params = {n: v for n, v in found.items() if n not in buffers and n not in prepared.constants}
     return Trained(prepared, params, buffers, inputs, precision, {} if best else fits)
 
 
