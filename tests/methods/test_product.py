@@ -16,16 +16,15 @@ import fedskew as fs
 from fedskew.data.federation import Federation
 from fedskew.method import Method
 from fedskew.method.paces import Fixed
-from fedskew.models.architectures import MODELS
 from support.federations import blobs
 from support.methods import NAMES, changed, tiny
-from support.networks import TOKENS
+from support.networks import BUILT, TOKENS
 
 ENGINES = ("sequential", "batched")
 SHAPES = {"emnist_cnn": (1, 28, 28), "pfllib_cnn": (1, 28, 28), "logistic": (9,), "mlp": (9,), "2nn": (9,)}
 SHAPES |= dict.fromkeys(TOKENS, (6,))
 COUNTS = ((3, 2, 0), (0, 1, 4), (2, 2, 2))  # rows of each class at three clients: 16 with the test set's
-PRODUCT = list(itertools.product(NAMES, MODELS, ENGINES))
+PRODUCT = list(itertools.product(NAMES, BUILT, ENGINES))
 
 
 @cache

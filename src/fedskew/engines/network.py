@@ -56,9 +56,8 @@ def digest_of(settings: Settings) -> str:
 def begin_from(model: Model, settings: Settings) -> None:
     """Put the values of ``settings.init_from`` into a network that is the run's own; without one, do nothing.
 
-    All parameters and buffers of the network must be in the file, in its shapes. Constants of the network are read where
-    the file has them, other tensors are not, such as those that a method added. Values are rounded to the dtype of the
-    run.
+    All parameters and buffers of the network must be in the file, in its shapes. Its constants are read where the file
+    has them. Other tensors are not read, such as those that a method added. Values are rounded to the run's dtype.
 
     Raises:
         ConfigError: there is no such file.

@@ -293,6 +293,20 @@ class Trained:
         x, labels, _ = self.rows_on(fed, "train")
         return x, labels
 
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write a network of `fedskew.models.HF` as transformers loads it, or its adapters and head as peft loads them.
+
+        Args:
+            folder: Where the files are written; it is made.
+
+        Raises:
+            ConfigError: It is no such network, or it has a projection head.
+        """
+        network: Any = self.model.module
+        own = isinstance(network, models.Transformer) and isinstance(network.head, nn.Linear)
+        require(own, "model", "be an HF without a projection head", type(network).__name__)
+        network.save({**self.model.constants, **self.params, **self.buffers}, self.label_names, Path(folder))
+
     def features(self, x: Tensor) -> Tensor:
         """What enters the classifier layer for samples, [n, F]."""
         with self._evaluator(x, torch.zeros(len(x), dtype=torch.int64)) as evaluator:
@@ -488,7 +502,8 @@ def _network(
         known = MODELS.get(named["name"])
         require(known is not None, "model", f"be one of {', '.join(MODELS)}", named["name"])
         assert known is not None
-        model = known(**{name: value for name, value in named.items() if name != "name"})
+        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in named.items() if n != "name"}
+        model = known(**values)
     return models.build(model, inputs.shape, len(inputs.label_names), 0)
 
 

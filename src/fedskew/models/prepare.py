@@ -13,7 +13,10 @@ BatchNorm statistics. Constants stay in the module. They are no part of the stat
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -102,6 +105,8 @@ class Model:
         self._stored = [(values, name, values.get(name, MISSING)) for values, name in held]
         self._training = True
         module.train()
+        for layer in self._followers:  # `train` of a module may leave some out
+            layer.training = True
 
     def forward(
         self, params: Params, buffers: Params, x: Tensor, mask: Tensor, *, train: bool, key: Tensor
@@ -162,6 +167,20 @@ class Model:
         for store, local, name, _ in self._buffer_places:
             store[local] = buffers[name]
 
+        call.again = partial(self._again, params, buffers, mask, train, key)
+
+    @contextmanager
+    def _again(
+        self, params: Params, buffers: Params, mask: Tensor, train: bool, key: Tensor, draws: int
+    ) -> Iterator[None]:
+        """The tensors of a call that has ended, for what is computed again on the way back."""
+        self._enter(params, buffers, mask, train, key)
+        self._call.draws = draws
+        try:
+            yield
+        finally:
+            self._leave()
+
     def _leave(self) -> None:
         """Put the module's own tensors back."""
         for store, local, _, tensor in self._param_places:
@@ -174,7 +193,7 @@ class Model:
             else:
                 values[name] = value
         call = self._call
-        call.mask = call.key = call.features = None
+        call.mask = call.key = call.features = call.again = None
         call.active = False
 
     def clone(self, *, unpadded: bool | None = None) -> Model:
