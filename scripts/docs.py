@@ -48,9 +48,12 @@ def sources() -> Path:
         page.rename(fresh / page.name)
     (fresh / "docs/site/llms.txt").rename(fresh / "llms.txt")
     shutil.copytree(ROOT / "examples/gallery", fresh / "gallery")
+    command = [sys.executable, str(ROOT / "scripts/docs_gallery.py"), str(fresh / "gallery"), str(kept("notebooks"))]
+    if subprocess.run(command, env=surroundings()).returncode:
+        raise SystemExit("a notebook of the gallery failed")
     list(reference.write(fresh / "docs"))
     docs_api.write(fresh / "api")
-    docs_methods.write(fresh / "methods", CACHE / "pictures", library())
+    docs_methods.write(fresh / "methods", kept("pictures"))
     for page in fresh.rglob("*.md"):
         page.write_text(highlighted(page.read_text(encoding="utf-8")), encoding="utf-8")
     return fresh
@@ -90,23 +93,29 @@ def library() -> str:
     return found.hexdigest()[:16]
 
 
-def sphinx(builder: str, out: Path) -> int:
-    """Run Sphinx; warnings are errors."""
-    folder = CACHE / f"notebooks-{library()}"
-    for old in CACHE.glob("notebooks-*"):
+def kept(kind: str) -> Path:
+    """The folder of what this library gave; those of former ones are deleted."""
+    folder = CACHE / f"{kind}-{library()}"
+    for old in CACHE.glob(f"{kind}*"):
         if old != folder:
             shutil.rmtree(old)
-    told = {
-        "FEDSKEW_CHECKOUT": str(ROOT),
-        "FEDSKEW_NOTEBOOKS": str(folder),
-        "MPLBACKEND": INLINE,
-        "HF_HUB_OFFLINE": "1",
-    }
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def surroundings() -> dict[str, str]:
+    """The environment in which notebooks run and Sphinx."""
+    told = {"FEDSKEW_CHECKOUT": str(ROOT), "FEDSKEW_NOTEBOOKS": str(kept("notebooks")), "MPLBACKEND": INLINE}
+    told |= {"HF_HUB_OFFLINE": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     told["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
-    environment = {n: v for n, v in os.environ.items() if n != "FEDSKEW_DATA"} | told
+    return {n: v for n, v in os.environ.items() if n != "FEDSKEW_DATA"} | told
+
+
+def sphinx(builder: str, out: Path) -> int:
+    """Run Sphinx; warnings are errors."""
     words = ["-W", "--keep-going", "-q", "-b", builder, "-c", str(ROOT / "docs"), "-d", str(BUILD / "trees")]
     command = [sys.executable, "-m", "sphinx", *words, str(SOURCE), str(out)]
-    return subprocess.run(command, env=environment).returncode
+    return subprocess.run(command, env=surroundings()).returncode
 
 
 def complaints() -> list[str]:

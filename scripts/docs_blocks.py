@@ -131,6 +131,8 @@ def run(pages: Sequence[Path], cache: Path, workers: int = 2) -> list[str]:
     """What fails in the pages; a page whose code and library are as when it last passed is not run again."""
     cache.mkdir(parents=True, exist_ok=True)
     stamps = {page: cache / digest(page) for page in pages}
+    for old in set(cache.iterdir()) - set(stamps.values()):
+        old.unlink()
     todo = [page for page in pages if not stamps[page].exists()]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         found = dict(zip(todo, pool.map(failures, todo), strict=True))
