@@ -28,6 +28,7 @@ EXTRA = BUILD / "extra"  # files of the site that are no pages
 COPIED = (
     "docs",
     "notes",
+    "examples/gallery",
     "results/ledger.csv",
     "benchmarks/README.md",
     "CONTRIBUTING.md",
@@ -49,9 +50,8 @@ def sources() -> Path:
     for page in (fresh / "docs/site").glob("*.md"):
         page.rename(fresh / page.name)
     shutil.rmtree(EXTRA, ignore_errors=True)
-    shutil.copytree(ROOT / "examples/gallery", fresh / "gallery")
-    command = [sys.executable, str(ROOT / "scripts/docs_gallery.py"), str(fresh / "gallery"), str(kept("notebooks"))]
-    if subprocess.run(command, env=surroundings()).returncode:
+    run_gallery = [sys.executable, str(ROOT / "scripts/docs_gallery.py"), str(fresh / "examples/gallery")]
+    if subprocess.run([*run_gallery, str(kept("notebooks"))], env=surroundings()).returncode:
         raise SystemExit("a notebook of the gallery failed")
     list(reference.write(fresh / "docs"))
     docs_api.write(fresh / "api")

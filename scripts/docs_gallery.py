@@ -42,7 +42,7 @@ def executed(pages: list[Path], folder: Path) -> tuple[dict[Path, Any], list[str
         found = dict(zip(todo, pool.map(lambda page: _run(read[page]), todo), strict=True))
     for page in (page for page in todo if not found[page]):
         cache.cache_notebook_bundle(CacheBundleIn(read[page], str(page)), check_validity=False)
-    wrong = [f"gallery/{page.name}: {found[page]}" for page in todo if found[page]]
+    wrong = [f"examples/gallery/{page.name}: {found[page]}" for page in todo if found[page]]
     return {page: cache.merge_match_into_notebook(read[page])[1] for page in pages} if not wrong else {}, wrong
 
 
