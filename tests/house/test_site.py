@@ -25,7 +25,8 @@ pytestmark = [
 KINDS = (  # one page of each kind, and the largest ones
     "index", "guide", "project", "search", "docs/guide/first-run", "docs/guide/compose", "docs/tasks/own-data",
     "docs/findings", "docs/reference/options", "methods/index", "methods/fedbal", "api/index", "api/fedskew",
-    "api/json", "examples/gallery/index", "examples/gallery/eleven", "examples/gallery/deploy", "notes/cards", "notes/log", "CHANGELOG",
+    "api/json", "examples/gallery/index", "examples/gallery/eleven",
+    "examples/gallery/deploy", "notes/cards", "notes/log", "CHANGELOG",
 )  # fmt: skip
 LARGEST = 500_000  # bytes of a page
 WATCH = """<script>
