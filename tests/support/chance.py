@@ -44,7 +44,9 @@ class Chance:
         number = self._events[place]
         self._events[place] += 1
         draw = random.Random(f"{self.seed} {place} {number}")
-        kind = self._drawn(place, draw.random()) if self.only is None else self.only.get((place, number), "")
+        kind = self._drawn(place, draw.random())
+        if self.only is not None:
+            kind = self.only.get((place, number), "")
         if self.calm or not kind:
             return "", draw
         self.struck.append(Strike(place, number, kind))

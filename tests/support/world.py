@@ -89,7 +89,6 @@ class Machine:
             lock.unlink()  # it ends with its process
         self.next = strikes
 
-
     def restore(self, files: Mapping[str, bytes], folders: Iterable[str] = ()) -> None:
         """Replace the content of the folder, down to the disk."""
         shutil.rmtree(self.folder)
@@ -115,7 +114,9 @@ class Machines(Disk):
     def fated(self, path: Any) -> str:
         name = str(path)[len(self.folder) + 1 :].partition("/")[0]
         self.calls.clear()
-        return self.machines[name].fate() if name in self.machines else ""
+        if name not in self.machines or str(path).endswith("/.lock"):  # which is the system's, whoever let go of it
+            return ""
+        return self.machines[name].fate()
 
 
 class Ghost(NamedTuple):
@@ -217,6 +218,8 @@ class World:
     def progress(self) -> None:
         """A round has ended, or a server has begun."""
         self.patience = self.now + 30 * self.wait_s + 3600
+        if not self.chance.calm:
+            self.limit = self.now + DAY
 
     def _later(self, seconds: float, happen: Callable[[], None]) -> None:
         self._events += 1
