@@ -122,6 +122,7 @@ def simulate(seed: int, only: Iterable[Strike] | None = None) -> Report:
         except Exception as error:
             report.wrong = f"a traceback reaches the user: {type(error).__name__}: {str(error)[:300]}"
         report.struck, report.messages, report.virtual = chance.struck, world.messages, world.now
+        report.wrong = report.wrong.replace(f"{place}/", "")
     report.seconds = time.process_time() - began
     return report
 
