@@ -20,6 +20,8 @@ from fedskew.errors import ConfigError, FieldError, require, unknown
 __all__ = ["Floats", "Scores", "more_is_better", "present", "quantum_of", "settled"]
 
 Floats = NDArray[np.float64]
+LEVEL, ALPHA = 0.95, 0.05  # of every interval and of every test
+FEW = 5  # seeds: with so few, a rank test shows nothing
 RELATIVE = 2.0**-40  # of the largest score: what is closer is rounding, and counts as equal
 
 
