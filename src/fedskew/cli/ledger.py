@@ -39,7 +39,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     """
     from rich.table import Table
 
-    from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage, pages, read_costs, text_of
+    from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage, pages, text_of
     from fedskew.papers import ledger as every
     from fedskew.records.files import write_atomic
 
@@ -54,7 +54,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
         if place is not None and not Path(place).absolute().parent.is_dir():
             raise RecordError(f"cannot write --{option} {place!r}: the folder does not exist")
     runs = Runs.of(folder) if folder.is_dir() else Runs(())
-    rows = every(runs, costs=read_costs())
+    rows = every(runs)
     table = Table("paper", *STATES, "all")
     table.columns[0].no_wrap = table.columns[-1].no_wrap = True  # the states fold in a narrow terminal
     found = coverage(rows)

@@ -179,9 +179,9 @@ def _costs(scale: str, store: str | None, archives: str | None) -> Any:
             table.add_row(name, str(len(cells)), "", str(len(cells)), "")
             continue
         study = lent(spec, store, {"archives": archives, "dry_run": True})
-        plan, cost = study.plan(), cost_of(study, measure=True)
+        plan, cost = study.plan(), cost_of(study)
         refused = sum(one.cell.experiment is None for one in plan)
-        hours = f"{cost.seconds / 3600:.3g}" if cost.runs else ""
+        hours = f"{cost.seconds / 3600:.3g}" if cost.unknown < cost.runs else ""
         table.add_row(name, str(len(plan)), str(cost.runs or ""), str(refused or ""), hours)
     return table
 
