@@ -149,7 +149,7 @@ MISTAKES = {
     "shell": (["completion", "fihs"], "shell must be one of bash, fish, zsh; got 'fihs'; did you mean 'fish'?"),
     "no shell": (["completion"], "fedskew completion needs one of bash, fish, zsh"),
     "nothing to cite": (["cite"], "fedskew cite needs at least one method, ingredient or dataset, or fedskew"),
-    "two forms of a page": (["methods", "fedavg", "--json"], "takes one of NAME, --json, --markdown; got NAME and"),
+    "two forms of a page": (["methods", "fedavg", "--json"], "takes NAME or --json; got both"),
     "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),
     "match": (["partition", "verify", "a.npz", "--match", "label"], "did you mean 'labels'?"),
     "option of a page": (["plot", "x", "--figur", "y"], "'--figur' of fedskew plot; did you mean '--figure'?"),
