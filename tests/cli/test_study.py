@@ -311,7 +311,6 @@ def test_a_damaged_byte_is_told_by_the_checksum(place: Path, capsys: pytest.Capt
     assert "bad.zip is not a readable zip" in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
 
 
-
 def test_a_link_in_a_zip_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
     rezipped("good.zip", "bad.zip", {"study.json": None})
