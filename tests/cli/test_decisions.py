@@ -185,7 +185,7 @@ def test_where_validation_rows_have_no_clients_the_threshold_says_so(
     words = ["run", "ditto", *SMALL, "--validation", 0.2, "--keep-own", "true", "--out", tmp_path / "a"]
     assert fedskew(*words) == 0
     assert fedskew("evaluate", tmp_path / "a", "--client", "1", "--positive", "8", "--threshold", "prevalence") == 0
-    assert "no column says whose a validation row is; the threshold was chosen on" in capsys.readouterr().err
+    assert "no column says whose a validation row is; it was chosen on all" in capsys.readouterr().err
 
 
 def test_a_rule_without_the_runs_own_rows_asks_for_a_number(

@@ -336,7 +336,7 @@ def _decision_notes(scores: Scores, fed: Federation | None, on: On, client: str 
     if least < FEW:
         yield f"the threshold was chosen on {scores.decision.rows} rows, {least} of the rarer kind; it is hardly known"
     if client is not None and not scores.decision.client:
-        yield f"no column says whose a {scores.decision.chosen_on} row is; the threshold was chosen on all clients' rows"
+        yield f"no column says whose a {scores.decision.chosen_on} row is; it was chosen on all clients' rows"
     if fed is not None and on == scores.decision.chosen_on:
         yield "the threshold was chosen on these rows, which makes their numbers too good"
 
