@@ -15,10 +15,9 @@ from fedskew.config.experiment import load
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
 from fedskew.methods import METHODS
-from fedskew.models import Logistic
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.archives import lend, write
-from fedskew.studies.cost import Cost, cost_of, step_seconds
+from fedskew.studies.cost import Cost, cost_of
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, archive_line, thinned
 from fedskew.studies.study import Study, shard_of
@@ -104,15 +103,15 @@ def test_addresses_of_all_methods_stay() -> None:
 
 
 FORMER = {  # addresses at the formulas and defaults of before, of runs that differ now
-    "apfl": "e57f11b6170f9d13", "ditto": "d4bc40658e9630d6", "fedamp": "f99f94796f103356",
-    "fedbabu": "0d0a2cf6b99122fc", "fedetf": "a469b2fd493960bf", "fednh": "8e3e307f0d4c0cd0",
-    "fedrep": "adcb6ef03d356e70", "ifca": "ec88e441f51e4595",
+    "apfl": ("e57f11b6170f9d13",), "ditto": ("d4bc40658e9630d6",), "fedamp": ("f99f94796f103356",),
+    "fedbabu": ("0d0a2cf6b99122fc",), "fedetf": ("a469b2fd493960bf", "7f0e5e87282c56fa"),
+    "fednh": ("8e3e307f0d4c0cd0",), "fedrep": ("adcb6ef03d356e70",), "ifca": ("ec88e441f51e4595",),
 }  # fmt: skip
 KEPT = {"feddyn": "53f793c2348f58ee", "fedspeed": "64d662cae36ec895", "fedsmoo": "e3b94b53d5ec5ba0"}
 
 
 def test_a_run_of_a_former_formula_answers_no_more() -> None:
-    assert [name for name, former in FORMER.items() if of(name, "--rounds", "3") == former] == []
+    assert [name for name, former in FORMER.items() if of(name, "--rounds", "3") in former] == []
     assert [name for name, same in KEPT.items() if of(name, "--rounds", "3") != same] == []
 
 
@@ -213,20 +212,13 @@ def test_without_pandas_one_line_names_the_extra(made: Study, monkeypatch: pytes
         made.frame()
 
 
-def test_cost_is_told_from_runs_that_are_done_or_from_measured_steps(made: Study) -> None:
+def test_cost_is_told_from_runs_that_are_done(made: Study) -> None:
     assert cost_of(made) == Cost()
     more = Study(replace(made.spec, seeds=(0, 1, 2)), made.store)
     left = cost_of(more)
-    assert left.seconds > 0 and left.runs == len(more.missing()) and (left.by_steps, left.unknown) == (0, 0)
+    assert left.seconds > 0 and left.runs == len(more.missing()) and left.unknown == 0
     fresh = Study(spec_from(["fedavg"], [*SMALL, ("model", "2nn")]), made.store)
-    assert cost_of(fresh) == Cost(0.0, 1, 0, 1), "nothing is measured unless it is asked for"
-    short, long = (
-        cost_of(Study(spec_from(["fedavg"], [("model", "2nn"), ("clients", "5"), ("rounds", r)]), made.store), True)
-        for r in ("10", "100")
-    )
-    assert short.by_steps == 1 and short.seconds > 0 and long.seconds == pytest.approx(10 * short.seconds)
-    step, forward = step_seconds(Logistic(), (1, 8, 8), 10, 4000)
-    assert step > 0 and forward > 0
+    assert cost_of(fresh) == Cost(0.0, 1, 1)
 
 
 def test_what_a_methods_default_changes_is_listed(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
 from fedskew.engines.network import frozen, put, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
-from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some, unknown
+from fedskew.errors import ConfigError, DataError, FieldError, RecordError, require, some, unknown
 from fedskew.functional import cross_entropy
 from fedskew.method.component import spec
 from fedskew.models import MODELS, Architecture
@@ -36,8 +36,8 @@ from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, r
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
 from fedskew.records.probabilities import PRECISION
-from fedskew.records.typed import Row, fault_of
-from fedskew.types import Params
+from fedskew.records.typed import Row, entries, object_of
+from fedskew.types import Params, Width
 
 if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 FILE, OWN = "model.json", "own.safetensors"
 FORMAT = 1  # of that file; reading another raises RecordError
+ABOUT = entries(
+    "About", {"format": int, "round": int, "data": entries("Data", {"fingerprint": str})}, {"own": dict[str, str]}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +143,7 @@ class Trained:
 
     def decide(
         self, fed: Federation | None, rule: str | float, positive: str | None = None, *,
-        threshold_on: Literal["validation", "test"] = "validation", fitted: bool = False,
+        threshold_on: Literal["validation", "test"] = "validation", fitted: bool = False, client: int | None = None,
     ) -> Decision:  # fmt: skip
         """Choose a threshold on the probability of one class by rows that training did not see.
 
@@ -151,6 +154,8 @@ class Trained:
             positive: Name of the class, which is decided against all others. None takes "1" of the classes "0" and "1".
             threshold_on: "validation", or "test" in a federation that keeps no validation rows.
             fitted: Whether the fitted model decides, by its fit of the training prior.
+            client: Number of a client, whose rows alone are looked at; None takes the rows of all. So does a number
+                where validation rows have no clients, which `Decision.client` says.
 
         Returns:
             The decision. ``decision(trained.probabilities(x))`` says which rows are positive.
@@ -181,11 +186,14 @@ class Trained:
         require(kept or threshold_on == "test", "threshold_on", "name rows that were kept", threshold_on, hint)
         hint = "a threshold that is chosen on test rows makes their numbers too good"
         require(not kept or threshold_on != "test", "threshold_on", "be validation, whose rows are kept", "test", hint)
-        x, labels, _ = self.rows_on(fed, threshold_on)
+        x, labels, owners = self.rows_on(fed, threshold_on)
+        whose = "" if client is None or (owners < 0).all() else fed.name_of(client)
+        if whose:
+            x, labels = x[owners == client], labels[owners == client]
+            require(len(x) > 0, "threshold_on", f"name rows of the client {whose!r}", threshold_on, "it has none")
         y, p = (labels == column).numpy(), self.of_samples(x, fitted)[:, column].numpy()
-        return Decision(
-            name, column, choose_threshold(y, p, rule), str(rule), threshold_on, len(y), int(y.sum()), fitted
-        )
+        found = choose_threshold(y, p, rule)
+        return Decision(name, column, found, str(rule), threshold_on, len(y), int(y.sum()), fitted, whose)
 
     def evaluate_decision(self, fed: Federation, decision: Decision, on: On = "test") -> Row:
         """What decisions are worth on rows of a federation, of all and of each client's.
@@ -343,7 +351,7 @@ class Trained:
 
 
 def described(
-    trained: Trained, model: Architecture | nn.Module, data: Dataset, round: int, dtype: str, projection: int = 0
+    trained: Trained, model: Architecture | nn.Module, data: Dataset, round: int, dtype: str, projection: Width = 0
 ) -> dict[str, Any]:
     """What ``model.json`` holds.
 
@@ -353,7 +361,7 @@ def described(
         data: What it was trained on.
         round: Rounds that it was trained for.
         dtype: Type of its parameters.
-        projection: Width of the head that the method put into a network of the user's own.
+        projection: The head that the method put into a network of the user's own.
 
     Returns:
         Plain values. A network of the user's own is named only: its class is code, which a file does not hold.
@@ -430,11 +438,8 @@ def load_model(
 
 
 def owners_of(content: Mapping[str, Any]) -> dict[int, str]:
-    """Numbers and names of the clients whose own models a run keeps. Raises RecordError where that is damaged."""
-    own = content.get("own", {})
-    if fault := fault_of(own, dict[str, str]):
-        raise RecordError(f"{FILE} is damaged: own: {fault}")
-    return {int(k): name for k, name in own.items() if k.isdecimal()}
+    """Numbers and names of the clients whose own models a run keeps."""
+    return {int(k): name for k, name in content.get("own", {}).items() if k.isdecimal()}
 
 
 def client_number(content: Mapping[str, Any], client: str | int) -> int:
@@ -475,15 +480,9 @@ def read_description(folder: Path) -> dict[str, Any]:
         hint = "it has not ended: resume it" if not (folder / "summary.json").is_file() else "run it again"
         raise RecordError(f"the run {str(folder)!r} has no final model and {FILE}; {hint}")
     check_file(folder, FILE)
-    try:
-        content = json_file(folder / FILE)
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{folder / FILE} is damaged: {error}") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    content = object_of(folder / FILE, ABOUT)
+    if content["format"] != FORMAT:
         raise RecordError(f"{folder / FILE} must be of format {FORMAT}; this fedskew reads no other")
-    data, done = content.get("data"), content.get("round")
-    if not isinstance(data, dict) or not isinstance(data.get("fingerprint"), str) or not isinstance(done, int):
-        raise RecordError(f"{folder / FILE} is damaged: it must say its data's fingerprint and its round")
     return content
 
 
