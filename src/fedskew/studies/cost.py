@@ -19,6 +19,7 @@ from fedskew.config.own import name_of
 from fedskew.data.federation import federate
 from fedskew.engines.runtime import one_thread
 from fedskew.errors import FedskewError
+from fedskew.method import Pace
 from fedskew.settings import COHORT
 from fedskew.studies.address import dataset_of
 
@@ -106,13 +107,18 @@ def _local(experiment: Experiment) -> tuple[int, float, float]:
     own = (experiment.longtail, experiment.validation, experiment.rows_at_server, experiment.local_test)
     used = _rows(experiment.data, experiment.path, experiment.partition, clients, *own, experiment.heldout_clients)
     used = used[used > 0]  # nobody else is selected
-    plan = experiment.method.pace.of(used, 1, 1)
+    steps, rows = local_work(experiment.method.pace, used)
+    return len(used), max(1.0, float(steps.mean())), max(1.0, float(rows.mean()))
+
+
+def local_work(pace: Pace, used: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(steps, rows) of the first local run of clients that train on ``used`` rows in an epoch, [K] each."""
+    plan = pace.of(used, 1, 1)
     every = torch.ceil(used / plan.batch.clamp(min=1))
     steps = plan.epochs * torch.where(plan.steps > 0, torch.minimum(every, plan.steps.to(every.dtype)), every)
     if plan.total is not None:
         steps = torch.where(plan.total > 0, torch.minimum(steps, plan.total.to(steps.dtype)), steps)
-    rows = torch.minimum(steps * plan.batch, (used * plan.epochs).to(steps.dtype))
-    return len(used), max(1.0, float(steps.mean())), max(1.0, float(rows.mean()))
+    return steps, torch.minimum(steps * plan.batch, (used * plan.epochs).to(steps.dtype))
 
 
 @lru_cache(256)
