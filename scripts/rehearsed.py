@@ -50,9 +50,9 @@ NATURAL = (
     ),
     Natural(
         "Adult", {"name": "adult", "exclude": "occupation"}, "occupation",
-        ("heart_disease", "fashion_mnist", "fashion_mnist,cifar10,mnist"), 15, {}, {},
+        ("heart_disease", "fashion_mnist", "heart_disease,fashion_mnist,mnist"), 15, {}, {},
     ),
-    Natural("FARS", {"name": "fars"}, "client", ("fashion_mnist", "fashion_mnist,cifar10,mnist"), 51, {}, {}),
+    Natural("FARS", {"name": "fars"}, "client", ("fashion_mnist",), 51, {}, {}),
     Natural(
         "Shakespeare", {"name": "shakespeare", "stride": 40, "least": 10}, "client", ("cifar100",), 40,
         real={"model": {"name": "char_lstm", "hidden": 32}, "lr": 1.0}, both={"epochs": 1, "batch-size": 16},

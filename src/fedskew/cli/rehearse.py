@@ -35,9 +35,9 @@ class RehearseCommand(Optioned):
     """Its options, and what --data takes."""
 
     about = (
-        f"{Optioned.about}--data names stand-in datasets between commas; unset: adult (two classes alone), "
-        "fashion_mnist, cifar10 and mnist (three of them, for up to ten classes) or cifar100, as far as they are at "
-        "hand. The partition is that of the counts."
+        f"{Optioned.about}--data names stand-in datasets between commas; unset, those at hand of adult, fashion_mnist "
+        "and cifar10 for two classes, of fashion_mnist, cifar10 and mnist for up to ten, or cifar100. The partition is "
+        "that of the counts."
     )
 
     def flags(self) -> set[str]:

@@ -135,11 +135,14 @@ def scaled(counts: npt.NDArray[np.int64], have: Sequence[int]) -> tuple[npt.NDAr
         (array([[20,  5],
                [40, 15]]), 0.5)
     """
-    asked, room = counts.sum(0), np.asarray(have) - LEAST * len(counts)
-    if (room < 1).any():
-        raise DataError(f"a stand-in must have more than {LEAST * len(counts)} rows of each class; got {min(have)}")
-    factor = 1.0 if (asked <= have).all() else float((room / np.maximum(asked, 1)).min())
+    asked, most = counts.sum(0), np.asarray(have)
+    room = np.maximum(most - LEAST * len(counts), most // 2)  # the rest is for sites that are left with too few
+    factor = 1.0 if (asked <= most).all() else float((room / np.maximum(asked, 1)).min())
     made = np.diff(np.rint(counts.cumsum(0) * factor), axis=0, prepend=0).astype(np.int64)
-    few, most = np.flatnonzero(made.sum(1) < LEAST), counts.argmax(1)
-    made[few, most[few]] = LEAST
+    few, largest = np.flatnonzero(made.sum(1) < LEAST), counts.argmax(1)
+    made[few, largest[few]] = LEAST
+    if (made.sum(0) > most).any():
+        raise DataError(
+            f"a stand-in must have {LEAST} rows for each of {len(counts)} sites; got {min(have)} of a class"
+        )
     return made, factor

@@ -179,9 +179,9 @@ class Rehearsal:
     def _standin(self, name: str) -> StandIn:
         classes, options = len(self.consortium.classes), [("data", name)]
         loaded = self._data(options)
-        rule, got = f"name datasets of at least {classes} classes", f"{name!r}, which has {loaded.classes}"
         if loaded.classes < classes:
-            raise ConfigError(f"data must {rule}; got {got}")
+            rule = f"name datasets of at least {classes} classes"
+            raise ConfigError(f"data must {rule}; got {name!r}, which has {loaded.classes}")
         if loaded.classes > classes:
             options.append(("data.classes", ",".join(map(str, range(classes)))))
             loaded = self._data(options)
@@ -219,11 +219,8 @@ class Rehearsal:
         ratio = (self.parameters or 0) / sum(t.numel() for t in done.params.values()) or 1.0
         up, down = (round(ratio * done.rounds[0][f"{way}_bytes"] / size) for way in ("upload", "download"))
         step = facts.get("step_s") or [here / speed for speed in facts.get("speed", [1.0] * size)]
-        link = (
-            [8e-6 * (up / a + down / b) for a, b in zip(facts["up"], facts["down"], strict=True)]
-            if "up" in facts
-            else [0.0] * size
-        )
+        links = zip(*(facts.get(way, [math.inf] * size) for way in ("up", "down")), strict=True)
+        link = [8e-6 * (up / a + down / b) for a, b in links]
         each = zip(steps.tolist(), step, link, strict=True)
         return [{"round_s": n * s + wire, "upload_bytes": up, "download_bytes": down} for n, s, wire in each]
 
@@ -233,13 +230,8 @@ class Rehearsal:
         rates = self.consortium.facts.get("failure") or [0.0] * len(self.consortium.sites)
         if self.deadline is not None:
             fastest = min(cost["round_s"] for cost in self.costs)
-            require(
-                fastest <= self.deadline,
-                "deadline",
-                "leave a site in time",
-                self.deadline,
-                f"the fastest needs {fastest:.3g} s",
-            )
+            hint = f"the fastest needs {fastest:.3g} s"
+            require(fastest <= self.deadline, "deadline", "leave a site in time", self.deadline, hint)
             rates = [1.0 if c["round_s"] > self.deadline else r for r, c in zip(rates, self.costs, strict=True)]
         return tuple(rates)
 
