@@ -7,7 +7,7 @@ local - global: the server adds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -38,11 +38,14 @@ __all__ = [
     "View",
     "Weights",
     "What",
+    "Width",
 ]  # fmt: skip
 
 
 # A parameter () that `Component.serve` may add: the network's logits are then it times f' W / ||f||, without a bias.
 COSINE_SCALE = "cosine_scale"
+
+Width: TypeAlias = int | Literal["linear"]  # of a projection head: two layers; "linear": one, of width C; 0: no head
 
 
 class Task(NamedTuple):

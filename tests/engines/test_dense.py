@@ -28,6 +28,9 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "activations": lambda: nn.Sequential(
         nn.Flatten(), nn.Tanh(), nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 7), nn.Sigmoid(), nn.ReLU(), nn.Linear(7, 3)
     ),
+    "linear projection": lambda: fs.models.projected(
+        nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)), None, "linear", seed=0
+    )[0],
     "nested": lambda: nn.Sequential(
         nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.0), nn.Identity(), nn.Sequential(nn.Linear(8, 8), nn.Tanh()),
         nn.Linear(8, 3),

@@ -219,6 +219,8 @@ def candidates(kind: Any, value: Any) -> Iterator[Any]:
         yield from (v for v in (value + 1, 2 * value + 3, max(value // 2, 1), 1, 0) if v != value)
     elif kind is float:
         yield from (v for v in (value / 2, value * 2 + 0.125, 0.5, 0.0, 50.0) if v != value)
+    elif kind == int | Literal["linear"]:  # a projection head
+        yield from (v for v in (12, "linear", 0) if v != value)
     elif get_origin(kind) is tuple and get_args(kind)[0] is str:  # names of layers
         yield from (v for v in (("head",), ("body",), ("fc1",), ("head", "fc1")) if v != value)
     elif get_origin(kind) is tuple:  # numbers, one for each class

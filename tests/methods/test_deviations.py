@@ -36,9 +36,12 @@ def test_what_is_served_is_the_softmax_of_the_loss(method: Method, tmp_path: Pat
     params = {n: p.numpy() for n, p in result.params.items()}
     x, y = fed.dataset.x_test.double().numpy(), fed.dataset.y_test.numpy()
     h = np.maximum(x @ params["hidden1.weight"].T + params["hidden1.bias"], 0)
-    lengths = np.linalg.norm(h, axis=1, keepdims=True) * np.linalg.norm(params["fc.weight"], axis=1)
+    if "fc.out.weight" in params:  # FedETF's linear projection
+        h = h @ params["fc.out.weight"].T + params["fc.out.bias"]
+    rows = params[result.task.weight]
+    lengths = np.linalg.norm(h, axis=1, keepdims=True) * np.linalg.norm(rows, axis=1)
     scales = [float(v) for n, v in params.items() if n.endswith("scale") and n != "cosine_scale"]
-    z = (scales[0] if scales else 30.0) * (h @ params["fc.weight"].T) / lengths
+    z = (scales[0] if scales else 30.0) * (h @ rows.T) / lengths
     chances = np.exp(z - z.max(1, keepdims=True))
     chances /= chances.sum(1, keepdims=True)
     assert result.rounds[-1]["loss"] == pytest.approx(-np.log(chances[np.arange(len(y)), y]).mean(), rel=1e-9)

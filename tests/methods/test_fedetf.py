@@ -1,9 +1,10 @@
-"""FedETF's own models by turns of the classifier and the projection head."""
+"""FedETF's own models: by epochs on the scaled cosines, and by turns of the classifier and the projection head."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import nn
 
 import fedskew as fs
 from fedskew import methods as m
-from fedskew import server
+from fedskew import rng, server
 from fedskew.data.federation import Federation
 from fedskew.engines.personal import personal_model
 from fedskew.errors import ConfigError, FieldError
@@ -22,14 +23,40 @@ from fedskew.method.keeping import Frozen
 from fedskew.method.paces import Fixed
 from fedskew.methods.fedetf import TunedCosineSoftmax
 from fedskew.models import MLP
+from fedskew.types import COSINE_SCALE
 from support.federations import skewed
 from support.paths import TESTS
-from support.replay import record
+from support.replay import PACE, federation, record
 from support.runs import go, same
 
 CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))
 TOLD = CODE["fedetf"]
 STILL = Fixed(epochs=1, lr=1e-30, batch_size=0)  # a round that moves no bit
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+def test_own_models_are_fine_tuned_on_the_scaled_cosines(engine: str, tmp_path: Path) -> None:
+    """Of a linear projection, by torch's own SGD from the model of the record: the scale stands still, W moves."""
+    fed, method = federation(), replace(m.fedetf(epochs=2).with_("fine_tune", batch_size=4), pace=PACE)
+    options = {"model": MLP(hidden=5), "rounds": 2, "cohort": 3, "engine": engine, "keep_own": True}
+    served = go(fed, method, out=tmp_path / "run", **options).params
+    for k in range(fed.clients):
+        own = {n: p.clone().requires_grad_(n != COSINE_SCALE) for n, p in served.items()}
+        sgd = torch.optim.SGD([p for p in own.values() if p.requires_grad], lr=0.01)
+        x, y = fed.dataset.x[fed.rows(k)].double(), fed.dataset.y[fed.rows(k)]
+        for epoch in range(2):
+            draws = rng.uniform(rng.key(epoch, "fine_tune"), (len(y),), torch.float64)
+            for at in draws.argsort(stable=True).split(4):
+                h = torch.relu(x[at] @ own["hidden1.weight"].T + own["hidden1.bias"])
+                z = nn.functional.normalize(h @ own["fc.out.weight"].T + own["fc.out.bias"])
+                loss = nn.functional.cross_entropy(own[COSINE_SCALE] * z @ own["fc.classifier.weight"].T, y[at])
+                sgd.zero_grad()
+                loss.backward()
+                sgd.step()
+        kept = fs.load_model(tmp_path / "run", client=k).params
+        for n, p in kept.items():
+            assert torch.allclose(p, own[n], rtol=0, atol=1e-9), (k, n)
+        assert not torch.equal(kept["fc.classifier.weight"], served["fc.classifier.weight"])
 
 
 def problem() -> Federation:
@@ -85,7 +112,7 @@ def test_the_turns_fit_the_clients_rows() -> None:
 
 def test_without_a_projection_there_is_nothing_to_take_turns_with() -> None:
     with pytest.raises(FieldError, match=r"projection must be at least 1; got 0; the turns are those of") as error:
-        m.fedetf(personal="alternating")
+        m.fedetf(projection=0, personal="alternating")
     assert "\n" not in str(error.value)
     closed = MLP(hidden=12, projection=0)
     with pytest.raises(FieldError, match=r"projection must go with a network that has a projection head"):

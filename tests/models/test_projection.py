@@ -20,6 +20,8 @@ from support.federations import skewed
 from support.nets import norm_net
 from support.networks import DIGITS, NARROW, SHAPES
 
+WEIGHTS = ("weight", "bias")
+
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_network_takes_a_projection_head(name: str) -> None:
@@ -43,6 +45,19 @@ def test_the_classifier_reads_the_projection_and_every_layer_has_a_bias() -> Non
     p = {n.removeprefix("fc."): v for n, v in model.params.items()}
     hidden = torch.relu(x @ p["hidden1.weight"].T + p["hidden1.bias"])
     z = torch.relu(hidden @ p["hidden.weight"].T + p["hidden.bias"]) @ p["out.weight"].T + p["out.bias"]
+    assert torch.allclose(out.features, z, atol=1e-6)
+    assert torch.allclose(out.logits, z @ p["classifier.weight"].T + p["classifier.bias"], atol=1e-6)
+
+
+def test_a_linear_projection_is_one_layer_of_the_width_of_the_classes() -> None:
+    network = build(MLP(hidden=5, projection="linear"), (8,), 3, seed=0)
+    model, x = prepare(network, None, (8,), 3), torch.rand(2, 8)
+    out, _ = model.forward(model.params, model.buffers, x, torch.ones(2), train=False, key=torch.tensor(0))
+    p = {n.removeprefix("fc."): v for n, v in model.params.items()}
+    hidden = torch.relu(x @ p["hidden1.weight"].T + p["hidden1.bias"])
+    z = hidden @ p["out.weight"].T + p["out.bias"]
+    assert list(p) == ["hidden1.weight", "hidden1.bias"] + [f"{n}.{w}" for n in ("out", "classifier") for w in WEIGHTS]
+    assert p["classifier.weight"].shape == (3, 3) and model.features == 3
     assert torch.allclose(out.features, z, atol=1e-6)
     assert torch.allclose(out.logits, z @ p["classifier.weight"].T + p["classifier.bias"], atol=1e-6)
 
@@ -113,6 +128,40 @@ def test_the_command_records_the_head_that_was_used(tmp_path: Path) -> None:
     assert load(tmp_path / "moon").model == MLP(hidden=4, projection=256)
     plain = experiment_from(["fedavg", *words[1:], "--model.projection", "8"]).run(tmp_path / "fedavg")
     assert plain.task.features == 8
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["of the table", "of your own"])
+def test_a_run_with_a_linear_projection_is_read_again(own: bool, tmp_path: Path) -> None:
+    """The model and the configuration of the folder name it, and give the probabilities of the run."""
+    fed, network = skewed(), norm_net() if own else "mlp"
+    result = fs.run(fed, fs.methods.fedetf(), model=network, rounds=1, cohort=2, out=tmp_path / "run")
+    assert result.task.features == fed.dataset.classes
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["model"]["projection"] == "linear"
+    trained = fs.load_model(tmp_path / "run", network if own else None)
+    x = fed.dataset.x_test
+    assert torch.equal(trained.probabilities(x, encoded=True), result.trained.probabilities(x, encoded=True))
+
+
+def test_the_command_takes_a_number_or_linear(tmp_path: Path) -> None:
+    from fedskew.config.experiment import load
+    from fedskew.config.flags import experiment_from
+
+    words = ["fedetf", "--clients", "3", "--rounds", "1", "--model.hidden", "16"]
+    assert experiment_from([*words, "--model.projection", "12"]).run().task.features == 12
+    assert experiment_from([*words, "--parts.cosine_softmax.projection", "0"]).run().task.features == 16
+    assert experiment_from([*words, "--model.projection", "linear"]).run(tmp_path / "run").task.features == 10
+    assert load(tmp_path / "run").model == MLP(hidden=16, projection="linear")
+    with pytest.raises(ConfigError, match="projection must be a whole number or one of linear; got 'liner'; did you"):
+        experiment_from([*words, "--model.projection", "liner"])
+    with pytest.raises(ConfigError, match="projection must be at least 0; got -1"):
+        experiment_from([*words, "--model.projection", "-1"])
+
+
+def test_of_two_wishes_the_wider_head_is_taken_and_a_number_before_linear() -> None:
+    both = (fs.methods.fedetf().parts[0], fs.methods.moon(projection=7).parts[-1])
+    for parts in (both, both[::-1]):
+        assert fs.Method("both", parts=parts).projection == 7
+    assert fs.Method("one", parts=(both[0], fs.methods.moon(projection=0).parts[-1])).projection == "linear"
 
 
 def test_a_head_that_is_no_linear_layer_is_refused() -> None:

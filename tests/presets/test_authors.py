@@ -48,6 +48,17 @@ def test_a_method_without_a_published_pace_says_so_in_one_line(name: str) -> Non
     assert str(AUTHORS[name]) in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["lgfedavg", "fedbabu", "fedbn"])
+def test_authors_who_average_uniformly_do_so_in_the_preset(name: str) -> None:
+    """Their public code divides the sum by the number of participants; by size without the preset."""
+    fed, plain = skewed(), METHODS[name]()
+    weights = [
+        fs.run(fed, method.with_("pace", epochs=1), model="mlp", rounds=1, cohort=3).rounds[0]["weights"]
+        for method in (authors(name), plain)
+    ]
+    assert weights[0] == pytest.approx([1 / 3] * 3) and len({*weights[1]}) > 1
+
+
 def test_the_rates_of_the_issue_stand_in_the_table() -> None:
     """What the sources say, by hand: rate, momentum, weight decay, batch, epochs, share."""
     places = ("pace.lr", "local.momentum", "local.weight_decay", "pace.batch_size", "pace.epochs", "share")

@@ -103,7 +103,7 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (DynamicSharpnessAware, "rho", (0.0,), (-TINY,)),
     (GlobalSharpnessAware, "rho", (0.0,), (-TINY, math.inf)),
     (Extrapolated, "eps", (TINY,), (0.0, -1.0)),
-    (TunedCosineSoftmax, "projection", (1,), (0,)),
+    (TunedCosineSoftmax, "projection", (1, "linear"), (0, "lines")),
     (TunedCosineSoftmax, "steps", (0,), (-1,)),
     (TunedCosineSoftmax, "cycles", (0,), (-1,)),
     (TunedCosineSoftmax, "turn", (1,), (0,)),
@@ -143,7 +143,7 @@ def test_limits(kind: Any, field: str, legal: tuple[float, ...], illegal: tuple[
 # The cards' defaults, of methods and of components that no method of the table has
 DEFAULTS: dict[str, dict[str, Any]] = {
     "alternating": {"epochs": 10, "first": "head", "last": 0, "last_lr": 0.01},
-    "cosine_softmax": {"scale": 10.0, "learnt": True, "tau": 1.0, "projection": 0},
+    "cosine_softmax": {"scale": 10.0, "learnt": True, "tau": 1.0, "projection": "linear"},
     "fine_tune": {"steps": 0, "lr": 0.01, "tuned": "all", "epochs": 5, "batch_size": 50, "momentum": 0.0},
     "initial_head": {"rows": "simplex", "norm": 1.0, "sparsity": 0.0, "steps": 300},
     "realigned_heads": {"length": 1.7, "serves": "realigned", "beside": "own"},
@@ -262,8 +262,8 @@ LOOSE: list[tuple[type[Component], dict[str, Any]]] = [
     (ClusteredByUpdate, {"ward": "rows"}),
     (
         TunedCosineSoftmax,
-        {"scale": 10.0, "learnt": True, "tau": 1.0, "projection": 64, "steps": 5, "lr": 0.1, "cycles": 20, "turn": 3}
-        | {"head_lr": 0.1, "projection_lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4},
+        {"scale": 10.0, "learnt": True, "tau": 1.0, "projection": "linear", "steps": 5, "lr": 0.1}
+        | {"cycles": 20, "turn": 3, "head_lr": 0.1, "projection_lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4},
     ),
     (Steps, {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64, "steps": 10}),
     (Part, {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64, "part": 0.5}),

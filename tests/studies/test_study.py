@@ -104,15 +104,15 @@ def test_addresses_of_all_methods_stay() -> None:
 
 
 FORMER = {  # addresses at the formulas and defaults of before, of runs that differ now
-    "apfl": "e57f11b6170f9d13", "ditto": "d4bc40658e9630d6", "fedamp": "f99f94796f103356",
-    "fedbabu": "0d0a2cf6b99122fc", "fedetf": "a469b2fd493960bf", "fednh": "8e3e307f0d4c0cd0",
-    "fedrep": "adcb6ef03d356e70", "ifca": "ec88e441f51e4595",
+    "apfl": ("e57f11b6170f9d13",), "ditto": ("d4bc40658e9630d6",), "fedamp": ("f99f94796f103356",),
+    "fedbabu": ("0d0a2cf6b99122fc",), "fedetf": ("a469b2fd493960bf", "7f0e5e87282c56fa"),
+    "fednh": ("8e3e307f0d4c0cd0",), "fedrep": ("adcb6ef03d356e70",), "ifca": ("ec88e441f51e4595",),
 }  # fmt: skip
 KEPT = {"feddyn": "53f793c2348f58ee", "fedspeed": "64d662cae36ec895", "fedsmoo": "e3b94b53d5ec5ba0"}
 
 
 def test_a_run_of_a_former_formula_answers_no_more() -> None:
-    assert [name for name, former in FORMER.items() if of(name, "--rounds", "3") == former] == []
+    assert [name for name, former in FORMER.items() if of(name, "--rounds", "3") in former] == []
     assert [name for name, same in KEPT.items() if of(name, "--rounds", "3") != same] == []
 
 

@@ -16,6 +16,7 @@ HEAVY: dict[str, Any] = {"momentum": 0.5, "weight_decay": 0.02, "clip": 0.6}
 # Against the oracle
 
 
+FIXED = ("fc.classifier.weight", "fc.classifier.bias")  # behind a projection head
 BODY, HEAD = ("hidden1.weight", "hidden1.bias"), ("fc.weight", "fc.bias")
 EVERY = (*BODY, *HEAD)
 OWN = ("realigned_heads.own.weight", "realigned_heads.own.bias")
@@ -60,8 +61,10 @@ CASES = {
     "fedrod heavy": heavy(m.fedrod(0.5), private=SECOND, second=True, tau=0.5),
     "fedrod hyper": case(m.fedrod(hyper=3), hyper=True, tau=1.0),
     "fedrod hyper heavy": heavy(m.fedrod(0.5, hyper=7), hyper=True, tau=0.5),
-    "fedetf": case(m.fedetf(), frozen=HEAD, cosine=True, tau=1.0),
+    "fedetf": case(m.fedetf(), frozen=FIXED, cosine=True, tau=1.0),
+    "fedetf heavy": heavy(m.fedetf(4.0), frozen=FIXED, cosine=True, tau=1.0),
+    "fedetf wide": case(m.fedetf(projection=7), frozen=FIXED, cosine=True, tau=1.0),
+    "fedetf without a projection": heavy(m.fedetf(4.0, 0), frozen=HEAD, cosine=True, tau=1.0),
     "fedloge": case(m.fedloge(), private=OWN, frozen=HEAD, beside=True),
     "fedloge heavy": heavy(m.fedloge(0.3, 1.5), private=OWN, frozen=HEAD, beside=True),
-    "fedetf heavy": heavy(m.fedetf(4.0), frozen=HEAD, cosine=True, tau=1.0),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Iterable
+from types import NoneType
 from typing import Annotated, Any, TypeAlias
 
 import click
@@ -69,8 +70,10 @@ class Path(click.ParamType):  # type: ignore[type-arg]
 
 
 def metavar_of(kind: Any) -> str:
-    """INT, FLOAT, true|false, exp|step, WORD, INT,..."""
-    plain = plain_kinds(kind)[0]
+    """INT, FLOAT, true|false, exp|step, INT|linear, WORD, INT,..."""
+    plain, *others = (one for one in plain_kinds(kind) if one is not NoneType)
+    if others:
+        return "|".join(map(metavar_of, (plain, *others)))
     if typing.get_origin(plain) is tuple:
         return f"{metavar_of(typing.get_args(plain)[0])},..."
     offered = "|".join(choices_of(plain))

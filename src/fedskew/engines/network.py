@@ -25,7 +25,7 @@ from fedskew.models.sequences import require_tokens
 from fedskew.records import digests
 from fedskew.records.manifest import check_file
 from fedskew.settings import Settings
-from fedskew.types import Params, Task
+from fedskew.types import Params, Task, Width
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -111,7 +111,7 @@ def _file(settings: Settings) -> Path:
 
 
 def prepared_model(
-    fed: Federation, model: Architecture | nn.Module, head: str | None, settings: Settings, projection: int
+    fed: Federation, model: Architecture | nn.Module, head: str | None, settings: Settings, projection: Width
 ) -> Model:
     """The network as a pure function, with its initial weights, on the device; with the method's projection head."""
     shape, classes = tuple(fed.dataset.x.shape[1:]), fed.dataset.classes

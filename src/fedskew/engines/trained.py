@@ -37,7 +37,7 @@ from fedskew.records.manifest import check_file
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
 from fedskew.records.probabilities import PRECISION
 from fedskew.records.typed import Row, fault_of
-from fedskew.types import Params
+from fedskew.types import Params, Width
 
 if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
@@ -329,7 +329,7 @@ class Trained:
 
 
 def described(
-    trained: Trained, model: Architecture | nn.Module, data: Dataset, round: int, dtype: str, projection: int = 0
+    trained: Trained, model: Architecture | nn.Module, data: Dataset, round: int, dtype: str, projection: Width = 0
 ) -> dict[str, Any]:
     """What ``model.json`` holds.
 
@@ -339,7 +339,7 @@ def described(
         data: What it was trained on.
         round: Rounds that it was trained for.
         dtype: Type of its parameters.
-        projection: Width of the head that the method put into a network of the user's own.
+        projection: The head that the method put into a network of the user's own.
 
     Returns:
         Plain values. A network of the user's own is named only: its class is code, which a file does not hold.

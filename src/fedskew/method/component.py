@@ -32,6 +32,7 @@ from fedskew.types import (
     Task,
     View,
     Weights,
+    Width,
 )
 
 if TYPE_CHECKING:
@@ -211,8 +212,8 @@ class Component(Checked):
         return False
 
     @property
-    def projects(self) -> int:
-        """Width of the projection head that it wants in front of the classifier, where the network leaves it open."""
+    def projects(self) -> Width:
+        """The projection head that it wants in front of the classifier, where the network leaves it open; 0: none."""
         return 0
 
     @property

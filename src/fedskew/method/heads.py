@@ -15,7 +15,7 @@ from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, Within, later
 from fedskew.method.component import Component
 from fedskew.tree import Tree
-from fedskew.types import COSINE_SCALE, Batch, Output, Params, Task, View
+from fedskew.types import COSINE_SCALE, Batch, Output, Params, Task, View, Width
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -94,11 +94,11 @@ class CosineSoftmax(Component):
 
     Example:
         >>> CosineSoftmax(tau=0.0)
-        CosineSoftmax(scale=10.0, learnt=True, tau=0.0, projection=0)
+        CosineSoftmax(scale=10.0, learnt=True, tau=0.0, projection='linear')
     """
 
     name = "cosine_softmax"
-    version = 2
+    version = 3  # projection was 0 by default
     classification = True
 
     scale: Annotated[float, Above(0)] = 10.0
@@ -107,11 +107,12 @@ class CosineSoftmax(Component):
     """train s as a parameter and average it"""
     tau: Annotated[float, AtLeast(0)] = 1.0
     """strength of the shift; 1 is the balanced softmax, 0 has none"""
-    projection: Annotated[int, AtLeast(0)] = 0
-    """width of a projection head in front of the classifier, unless the model sets it; 0: none"""
+    projection: Annotated[int, AtLeast(0)] | Literal["linear"] = "linear"
+    """projection head in front of the classifier, unless the model sets it: linear, one layer of C features as in most
+    networks of the authors' code; a number: two layers of that width; 0: none"""
 
     @property
-    def projects(self) -> int:
+    def projects(self) -> Width:
         """The head that it wants in the network."""
         return self.projection
 

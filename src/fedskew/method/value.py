@@ -30,7 +30,7 @@ from fedskew.method.selectors import Random
 from fedskew.method.servers import Plain
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Size
-from fedskew.types import Task
+from fedskew.types import Task, Width
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -182,9 +182,9 @@ class Method:
         return sum(c.proximal for c in self.components)
 
     @property
-    def projection(self) -> int:
-        """Width of the projection head that the components want in front of the classifier; 0: none."""
-        return max([c.projects for c in self.components])
+    def projection(self) -> Width:
+        """The projection head that the components want in front of the classifier: the widest, then linear; 0: none."""
+        return max([c.projects for c in self.components], key=lambda width: 0.5 if width == "linear" else width)
 
     @property
     def stacks(self) -> bool:

@@ -16,7 +16,7 @@ from fedskew.method.heads import CosineSoftmax, InitialHead
 from fedskew.method.keeping import Frozen, in_group, in_projection
 from fedskew.methods.fedbabu import FineTune
 from fedskew.tree import Tree
-from fedskew.types import COSINE_SCALE, Batch, Context, Output, Params, Task
+from fedskew.types import COSINE_SCALE, Batch, Context, Output, Params, Task, Width
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -34,15 +34,18 @@ class TunedCosineSoftmax(CosineSoftmax):
     Source: Li et al. 2023, section 4.2, https://arxiv.org/abs/2303.10058
 
     Example:
-        >>> TunedCosineSoftmax(projection=64).cycles
+        >>> TunedCosineSoftmax().cycles
         20
     """
 
     name = "tuned_cosine_softmax"
     compute = "steps + 2 cycles turn passes over the client's rows, at the evaluation of personal models"
 
-    projection: Annotated[int, AtLeast(1, hint="the turns are those of the classifier and of a projection head")] = 64
-    """width of a projection head in front of the classifier, unless the model sets it"""
+    projection: (
+        Annotated[int, AtLeast(1, hint="the turns are those of the classifier and of a projection head")]
+        | Literal["linear"]
+    ) = "linear"
+    """projection head in front of the classifier, unless the model sets it: linear, or a width of two layers"""
     steps: Annotated[int, AtLeast(0)] = 5
     """first steps, which train all but the classifier, as the code's local round"""
     lr: Annotated[float, Above(0)] = 0.1
@@ -90,7 +93,7 @@ class TunedCosineSoftmax(CosineSoftmax):
 
 def fedetf(
     scale: float = 10.0,
-    projection: int = 0,
+    projection: Width = "linear",
     steps: int = 5,
     lr: float = 0.1,
     personal: Literal["together", "alternating"] = "together",
@@ -99,7 +102,8 @@ def fedetf(
 ) -> Method:
     """FedETF: features of all clients are trained towards the same fixed directions, as far apart as they can be.
 
-    The loss is the balanced softmax of scaled cosines; the scale is learnt. The client's own model is made by epochs on
+    The features are those of a linear projection, which becomes part of the network; the loss is the balanced softmax
+    of scaled cosines, whose scale is learnt. The client's own model is made by epochs on
     the cross-entropy of the scaled cosines, of all parameters; or as in the authors' code, by turns of the classifier
     and the projection head.
 
@@ -107,7 +111,8 @@ def fedetf(
 
     Args:
         scale: Initial scale of the cosines.
-        projection: Width of a projection head in front of the classifier, at least C - 1; 0: none.
+        projection: Head in front of the classifier: linear, one layer of C features; a number, at least C - 1: two
+            layers of that width; 0: none. ``projection`` of the model goes before it.
         steps: Steps before the turns, with alternating.
         lr: Their rate.
         personal: together, or alternating, which needs a projection head.
@@ -123,7 +128,7 @@ def fedetf(
     Example:
         >>> [part.name for part in fedetf().parts]
         ['cosine_softmax', 'initial_head', 'frozen', 'fine_tune']
-        >>> [part.name for part in fedetf(projection=64, personal="alternating").parts]
+        >>> [part.name for part in fedetf(personal="alternating").parts]
         ['tuned_cosine_softmax', 'initial_head', 'frozen']
     """
     if personal not in (known := ("together", "alternating")):

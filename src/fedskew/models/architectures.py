@@ -46,6 +46,7 @@ from fedskew.models import networks
 from fedskew.models.networks import Architecture, Init, Layers, Shape, dense, image_shape, stack, width_after
 from fedskew.models.projection import insert
 from fedskew.models.sequences import CharLSTM, CharTransformer
+from fedskew.types import Width
 
 __all__ = [
     "MLP", "MODELS", "TFCNN", "Architecture", "CharLSTM", "CharTransformer", "ConvNet", "EmnistCNN", "LeNet",
@@ -519,12 +520,12 @@ def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> n
     return module
 
 
-def architecture(model: str | Architecture, projection: int = 0) -> Architecture:
+def architecture(model: str | Architecture, projection: Width = 0) -> Architecture:
     """The architecture of a name, or itself, with its projection head settled.
 
     Args:
         model: A name of `MODELS`, or an architecture.
-        projection: Width of the projection head where the architecture leaves it open.
+        projection: Width of the projection head, or linear, where the architecture leaves it open.
 
     Raises:
         ConfigError: The name is unknown, or ``model`` is neither.

@@ -39,9 +39,9 @@ class Architecture(Checked):
     head: ClassVar[str] = "fc"  # name of the classifier layer
     init: ClassVar[Init] = "uniform"  # of convolution and linear weights
 
-    projection: Annotated[int, AtLeast(0)] | None = later()
-    """width of a projection head F -> F -> ReLU -> width in front of the classifier; 0: none; unset: as the method
-    needs, 256 for MOON and none for others"""
+    projection: Annotated[int, AtLeast(0)] | Literal["linear"] | None = later()
+    """width of a projection head F -> F -> ReLU -> width in front of the classifier; linear: one layer F -> C; 0: none;
+    unset: as the method needs, 256 for MOON, linear for FedETF and none for others"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Make the network; `fedskew.models.build` then gives it keyed weights.

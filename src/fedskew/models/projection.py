@@ -1,8 +1,9 @@
-"""A projection head in front of a network's classifier, for MOON and for FedAvg on the same network."""
+"""A projection head in front of a network's classifier, for MOON and FedETF, and for FedAvg on the same network."""
 
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from fedskew.errors import require
 from fedskew.models.networks import allocate, initialise
 from fedskew.models.where import classifier
+from fedskew.types import Width
 
 __all__ = ["CLASSIFIER", "Projected", "insert", "projected"]
 
@@ -17,7 +19,7 @@ CLASSIFIER = "classifier"  # name of the classifier inside a `Projected`
 
 
 class Projected(nn.Module):
-    """A projection head and the classifier behind it, in the place of a classifier of F features and C classes.
+    """A projection head of two layers and the classifier behind it, in the place of one of F features and C classes.
 
     z = W2 relu(W1 f + b1) + b2 with W1 [F, F] and W2 [width, F]; logits = W3 z + b3. The features of the network, in
     the sense of `fedskew.types.Output`, are then z.
@@ -42,13 +44,15 @@ class Projected(nn.Module):
         return logits
 
 
-def insert(module: nn.Module, head: str, width: int) -> nn.Module:
-    """The module with a `Projected` in the place of its classifier, changed in place; new layers have no values yet.
+def insert(module: nn.Module, head: str, width: Width) -> nn.Module:
+    """The module with a projection head before its classifier, changed in place; new layers have no values yet.
+
+    The head is a `Projected`; a linear one is z = W1 f + b1 with W1 [C, F].
 
     Args:
         module: the network.
         head: name of its classifier layer; "" when the module is the layer.
-        width: of the projection.
+        width: of the projection, or linear.
 
     Raises:
         ConfigError: there is no such layer, or it is no ``nn.Linear``.
@@ -57,7 +61,13 @@ def insert(module: nn.Module, head: str, width: int) -> nn.Module:
     kind = type(layer).__name__
     require(isinstance(layer, nn.Linear), f"head {head!r}", "be an nn.Linear behind a projection head", kind)
     with torch.device("meta"):  # torch's own initialisation would draw from the global generator
-        made = Projected(layer.in_features, width, layer.out_features, layer.bias is not None)
+        made: nn.Module
+        if width == "linear":
+            classes, biased = layer.out_features, layer.bias is not None
+            out = nn.Linear(layer.in_features, classes)
+            made = nn.Sequential(OrderedDict(out=out, classifier=nn.Linear(classes, classes, biased)))
+        else:
+            made = Projected(layer.in_features, width, layer.out_features, layer.bias is not None)
     allocate(made, layer.weight.device, layer.weight.dtype)
     if not head:
         return made
@@ -66,7 +76,7 @@ def insert(module: nn.Module, head: str, width: int) -> nn.Module:
     return module
 
 
-def projected(module: nn.Module, head: str | None, width: int, seed: int) -> tuple[nn.Module, str]:
+def projected(module: nn.Module, head: str | None, width: Width, seed: int) -> tuple[nn.Module, str]:
     """A copy of a network with a projection head in front of its classifier, and the classifier's name in the copy.
 
     The layers below keep their weights. The new ones are uniform in +-1/sqrt(fan_in), keyed by seed and name.
@@ -74,7 +84,7 @@ def projected(module: nn.Module, head: str | None, width: int, seed: int) -> tup
     Args:
         module: any network with a linear classifier.
         head: name of the classifier layer; None takes the last ``nn.Linear``.
-        width: of the projection.
+        width: of the projection, or linear.
         seed: of the new weights.
 
     Raises:

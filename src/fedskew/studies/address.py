@@ -28,6 +28,7 @@ from fedskew.errors import DataError, opened
 from fedskew.models.precision import NARROW
 from fedskew.models.prepare import prepare
 from fedskew.settings import COHORT, Settings
+from fedskew.types import Width
 
 ADDRESS = 1  # of what is hashed, and how
 DIGITS = 16
@@ -142,7 +143,7 @@ def engine_of(experiment: Experiment, dataset: Dataset) -> str:
 _CHOSEN: dict[Any, str] = {}
 
 
-def _network(model: Any, width: int) -> dict[str, Any]:
+def _network(model: Any, width: Width) -> dict[str, Any]:
     """As `_of`; of a network of the user's own, its digest and the projection head that it gets."""
     if not isinstance(model, nn.Module):
         return _of(model, "model")
