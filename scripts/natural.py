@@ -16,9 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orders import Agreement, agreement  # beside this file
+
 import fedskew as fs
 from fedskew.config.recorded import Run
-from fedskew.studies.orders import Agreement, agreement
 from fedskew.studies.ranks import average_ranks
 from fedskew.studies.scores import Scores
 from fedskew.studies.store import read_archives

@@ -23,11 +23,13 @@ from fedskew.cli.command import root
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import ALIASES
 from fedskew.config.presets import GRADES, Preset, Stated, every
-from fedskew.config.tables import TABLES
+from fedskew.config.tables import TABLES, method_named
 from fedskew.data.partitioners import PARTITIONERS, Counts, Natural
 from fedskew.data.partitioners.base import Ints, Partitioner
 from fedskew.data.sources.images import ImageOptions
 from fedskew.fields import documented, hints_of, kind_of, limits_of
+from fedskew.method import Component
+from fedskew.methods import METHODS
 from fedskew.plots import canvas
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Settings
@@ -366,6 +368,52 @@ def _pictured(shown: Example) -> str:
     )
 
 
+FITS = (  # of every method; the formula is that of fedskew.engines.fitting.fit
+    "| any, with [fitted logits](../guide/fitted.md) | – | sums of the loss, its gradient and Hessian over its rows; "
+    "class histogram | E ((C + 1)(C + 4) / 2 + 1) + C (every client, once after training, in E exchanges) | "
+    "E (C + 1) + C + P (the same) | – | 1 forward pass over every client's rows | – |"
+)
+
+
+def methods_page() -> str:
+    """The catalogue as Markdown: methods first, then every ingredient with its formula and options."""
+    lines = [
+        "# Methods and ingredients",
+        "",
+        MADE,
+        "",
+        "The table lists what each method adds to FedAvg. Sizes are numbers for each client and round: P parameters,",
+        "C classes, F features, K participants, N clients. Below it stand the ingredients: formula, cost and options.",
+        "In Python an ingredient is a class of the module `fs.parts`, `fs.samplers`, `fs.selectors`, `fs.paces`,",
+        "`fs.weightings`, `fs.servers` or `fs.steps` (the slot `local`). How to combine them:",
+        "[compose.md](../guide/compose.md).",
+        "",
+        "| method | beyond FedAvg | leaves the client | more up | more down | state kept | extra work | paper |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    plain = {c.name for c in METHODS["fedavg"]().components}
+    for row in listing.catalogue():
+        method = method_named(row["name"])
+        own = ", ".join(f"`{c.name}`" for c in listing._all(method) if c.name not in plain) or "–"
+        cells = [row[f] for f in ("discloses", "extra_upload", "extra_download", "state", "extra_compute")]
+        told = " | ".join("; ".join(cell) or "–" for cell in cells)
+        lines.append(f"| `{row['name']}` | {own} | {told} | {row['reference']} |")
+    lines.append(FITS)
+    for slot in ("parts", "sampler", "selector", "pace", "weighting", "server", "local"):
+        lines += ["", f"## {slot}", ""]
+        for name, kind in TABLES[slot].items():
+            lines += _ingredient_of(name, kind)
+    return "\n".join(lines) + "\n"
+
+
+def _ingredient_of(name: str, kind: type[Component]) -> list[str]:
+    facts = [f"{label}: {getattr(kind, f)}" for f, label in listing.FACTS.items() if getattr(kind, f)]
+    lines = [f"### `{name}` ({kind.__name__})", "", "```", *listing._described(kind), "```", ""]
+    lines += [f"{'; '.join(facts)}.", ""] if facts else []
+    shown = [f"- `{n}` = `{getattr(value, 'name', value)}`: {about}" for n, value, about, _ in listing._options(kind())]
+    return lines + shown + ([""] if shown else [])
+
+
 def compose_page() -> str:
     """The guide's page with the files that it shows, their docstrings cut to the first sentences."""
     text = (ROOT / "docs/guide/compose.md").read_text(encoding="utf-8")
@@ -379,7 +427,7 @@ def _brief(source: str) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {  # below docs/
-    "reference/methods.md": listing.page,
+    "reference/methods.md": methods_page,
     "reference/paces.md": paces_page,
     "reference/partitions.md": partitions_page,
     "reference/options.md": options_page,

@@ -1,7 +1,6 @@
 """Write the pages and tables that are made from committed runs, or check that they still say what the runs say.
 
 python scripts/results.py           writes results/ledger.csv, papers.md with its appendix and the tables of pages
-python scripts/results.py --costs   measures results/costs.csv first: what the runs of the papers would take
 python scripts/results.py --check   writes nothing; names each file that differs, and exits with 1 where one does
 """
 
@@ -20,19 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.data.sources.parquet import offline
-from fedskew.errors import FedskewError
-from fedskew.papers.costs import COLUMNS as PRICES
-from fedskew.papers.costs import HERE as COSTS
-from fedskew.papers.costs import read_costs
 from fedskew.papers.page import pages as both
 from fedskew.papers.rows import ledger, text_of
 from fedskew.papers.runs import HERE, Runs
-from fedskew.papers.tables import names, protocol
-from fedskew.records.sheets import csv_text
-from fedskew.studies.address import dataset_of
 from fedskew.studies.archives import lend
-from fedskew.studies.cost import run_seconds
 from fedskew.studies.differences import differences
 from fedskew.studies.intervals import t_interval
 from fedskew.studies.ranks import average_ranks
@@ -201,35 +191,8 @@ def tables(text: str) -> str:
 def papers() -> dict[Path, str]:
     """The ledger and its pages."""
     runs = Runs.of(ROOT / HERE)
-    rows = ledger(runs, costs=read_costs(ROOT / COSTS))
+    rows = ledger(runs)
     return {ROOT / "results/ledger.csv": text_of(rows), **both(rows, runs, ROOT / "notes/papers.md")}
-
-
-def costs_of(name: str) -> dict[tuple[str, str, str], float]:
-    """Hours of one seed of every cell of a protocol at the scale of the paper; none where its data are not at hand.
-
-    A step and an evaluation of the network are measured on this machine, on one thread, and multiplied. Work of a
-    method beside plain training is not in it.
-    """
-    found = {}
-    spec = protocol(name).spec
-    for cell in spec.cells():
-        if cell.seed != spec.seeds[0] or cell.experiment is None:
-            continue
-        try:
-            with offline():
-                dataset_of(cell.experiment.data, cell.experiment.path)
-        except FedskewError:
-            return {}
-        if (seconds := run_seconds(cell.experiment)) is not None:
-            found[name, cell.setting, cell.label] = seconds / 3600
-    return found
-
-
-def measured_costs() -> str:
-    """The file, measured now."""
-    lines = ((*key, f"{hours:.3g}") for name in names() for key, hours in costs_of(name).items())
-    return csv_text([PRICES, *lines])
 
 
 def pages() -> dict[Path, str]:
@@ -241,11 +204,8 @@ def main() -> int:
     """Write or check them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--costs", action="store_true", help="measure what runs cost on this machine, first")
     given = parser.parse_args()
     check = given.check
-    if given.costs:
-        (ROOT / COSTS).write_text(measured_costs(), encoding="utf-8")
     wanted = papers() | pages()
     differing = [p for p, text in wanted.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
     for path in differing:

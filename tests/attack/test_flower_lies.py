@@ -6,7 +6,6 @@ values in the right places are no lie that anybody could see: they are not alter
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from functools import cache
@@ -23,16 +22,12 @@ from fedskew.flower.wire import Packed, pack, read, record
 from support.attack import Line, some
 from support.bounds import bounded, within
 from support.flower_grid import bits, config, served
+from support.lies import alteration
 
 pytestmark = pytest.mark.flower
 LIAR = 2
 ROOM, SECONDS = 1 << 30, 30
 METHODS = {"scaffold": ("hello", "train", "evaluate"), "creff": ("hello", "train", "ask")}
-ODD: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 1 << 31, 1 << 53, 1 << 62, 1 << 63, 1 << 70, 10**4000, 0.5, 1e308, float("nan"), float("inf"),
-    "", "x", "nan", "0x1p+5000", "\0", "../..", "\n\x1b[2J", "y" * 10**6, [], [[]], [0], [-1] * 10, [1 << 62] * 4,
-    {}, {"a": 1}, {"client": 0},
-)  # fmt: skip
 Bits = list[bytes]
 
 
@@ -69,42 +64,6 @@ def without(method: str, kind: str) -> Bits:
     if kind == "evaluate":
         return honest(method)  # it is left out of the metric alone
     return result(method, lying(kind, lambda facts, packed: ({**facts, key: value}, packed)))
-
-
-def altered(value: Any, draw: random.Random) -> Any:
-    """A JSON value in which one place holds something odd."""
-    if isinstance(value, dict | list) and value and draw.random() < 0.8:
-        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-        key, copy = draw.choice(keys), value.copy()
-        copy[key] = altered(value[key], draw)
-        return copy
-    return draw.choice(ODD)
-
-
-def alteration(draw: random.Random) -> Any:
-    """What is done to each message of a kind: its facts, its list of leaves, or the number of its bytes."""
-    how, seed = draw.choice(("facts", "facts", "leaves", "leaf", "twice", "bytes")), draw.random()
-
-    def alter(facts: dict[str, Any], packed: Packed) -> tuple[dict[str, Any], Packed]:
-        mine = random.Random(seed)
-        leaves = json.loads(packed.leaves)
-        if how == "facts":
-            facts[mine.choice([*facts, "error", "trace", "fault", "spare", "fatal"])] = mine.choice(ODD)
-        elif how == "leaves":
-            packed = packed._replace(leaves=json.dumps(altered(leaves, mine)))
-        elif how == "leaf":
-            shape = [mine.choice([0, 1, 3, 1 << 20, 1 << 37]) for _ in range(mine.randrange(4))]
-            path = [*mine.choice(leaves)[0], *["more"] * mine.randrange(3)]
-            leaves.append([path, "float32", shape, [mine.choice([0, 1, 7]) for _ in shape], 0])
-            packed = Packed(json.dumps(leaves), packed.data + bytes(4 * mine.randrange(3)))
-        elif how == "twice":
-            packed = Packed(json.dumps(leaves + leaves), packed.data * mine.choice([1, 2]))
-        else:
-            cut = packed.data[: mine.randrange(len(packed.data) + 1)]
-            packed = packed._replace(data=cut + bytes(mine.choice([0, 1, 8])))
-        return facts, packed
-
-    return how, alter
 
 
 def outcome(method: str, kind: str, alter: Any, bad: str) -> str:

@@ -127,9 +127,6 @@ def test_the_examples_work_in_the_order_in_which_they_are_read(tmp_path: Path, m
     """A newcomer who types every line that begins with fedskew, the page of run first, gets no error."""
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "fedskew.studies.cost.step_seconds", lambda *given: (0.01, 0.01)
-    )  # minutes, of the papers' networks
     first = ["run", "partition make", "partition", "partition show", "partition verify"]
     pages = [*first, *(name for name in ALL if name not in first)]
     lines = [line for name in pages for line in ALL[name].lines]  # type: ignore[attr-defined]
@@ -152,7 +149,7 @@ MISTAKES = {
     "shell": (["completion", "fihs"], "shell must be one of bash, fish, zsh; got 'fihs'; did you mean 'fish'?"),
     "no shell": (["completion"], "fedskew completion needs one of bash, fish, zsh"),
     "nothing to cite": (["cite"], "fedskew cite needs at least one method, ingredient or dataset, or fedskew"),
-    "two forms of a page": (["methods", "fedavg", "--json"], "takes one of NAME, --json, --markdown; got NAME and"),
+    "two forms of a page": (["methods", "fedavg", "--json"], "takes NAME or --json; got both"),
     "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),
     "match": (["partition", "verify", "a.npz", "--match", "label"], "did you mean 'labels'?"),
     "option of a page": (["plot", "x", "--figur", "y"], "'--figur' of fedskew plot; did you mean '--figure'?"),

@@ -43,7 +43,7 @@ def test_costs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         if "fedga" in line
     }
     assert rows["fedga-table1-svhn"] == ["6", "", "6", ""]
-    assert rows["fedga-table1-mnist"][:3] == ["6", "6", ""] and float(rows["fedga-table1-mnist"][3]) > 0
+    assert rows["fedga-table1-mnist"][:3] == ["6", "6", ""]
 
 
 def test_a_list_of_costs_does_not_ask_the_hub(

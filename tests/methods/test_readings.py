@@ -13,7 +13,7 @@ import torch
 import fedskew as fs
 from fedskew import functional as F
 from fedskew import methods as m
-from fedskew.catalogue.listing import page
+from fedskew.catalogue.listing import explained
 from fedskew.config.flags import experiment_from
 from fedskew.data.arrays import from_arrays
 from fedskew.errors import ConfigError
@@ -162,7 +162,8 @@ def test_softce_overshoots_error_asymmetry_and_the_exact_form_brings_it_to_1() -
 def test_what_softce_does_is_said_at_the_option_and_in_the_catalogue() -> None:
     help = documented(CalibratedTargets)["form"]
     assert "does not bring error asymmetry to 1" in " ".join(help.split())
-    assert "0.25\nunder softce" in page() and "does not bring it there" in page()
+    told = explained("fedga")
+    assert "0.25\nunder softce" in told and "does not bring it there" in told
 
 
 def test_climb_cuts_weights_to_whole_numbers_as_fedga_s_copy_does() -> None:

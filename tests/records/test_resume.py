@@ -273,6 +273,21 @@ def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     one_line(lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path / "a", on_round=fill), "cannot write", "No space")
 
 
+def test_a_disk_that_removes_nothing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on removes the summary of its former end."""
+    go(skewed(), fs.methods.fedavg(), rounds=1, out=tmp_path / "a")
+    plain = os.unlink
+
+    def unlink(path: Any, **options: Any) -> None:
+        if str(path).endswith("summary.json"):
+            raise OSError(30, "Read-only file system")
+        plain(path, **options)
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    on = lambda: go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "a", resume=True)
+    one_line(on, "cannot write", "summary.json", "Read-only")
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Killed
 

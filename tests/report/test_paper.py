@@ -54,7 +54,6 @@ def test_every_table_of_a_page_is_latex_that_balances_and_escapes(tmp_path: Path
     kinds = {re.sub(r"-\d+\.tex$", "", path.name) for path in found}
     assert {
         "results",
-        "overall",
         "together",
         "scores",
         "mixes",

@@ -15,7 +15,6 @@ from fedskew.config.recorded import Run, read_run
 from fedskew.errors import ConfigError
 from fedskew.papers.runs import Runs
 from fedskew.slots import INGREDIENTS
-from fedskew.studies import cost as costs
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.archives import lend, write
 from fedskew.studies.cost import Cost, cost_of
@@ -78,17 +77,12 @@ def test_a_run_without_fits_stands_until_the_study_that_asks_for_them_ran_it_aga
     assert lend(later := Study(spec, tmp_path / "later"), tmp_path / "b.jsonl") == 1 and later.missing() == []
 
 
-def test_a_run_that_cannot_be_measured_costs_an_unknown_time_and_not_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(*given: Any) -> None:
-        raise ConfigError("no such network")
-
+def test_a_run_that_no_finished_run_is_like_has_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = Study(spec_from(["fedavg"], SMALL), tmp_path)
-    study.plan()
-    monkeypatch.setattr(costs, "step_seconds", refuse)
-    assert cost_of(study, measure=True) == Cost(0.0, 1, 0, 1)
-    assert print_plan(study, 1) == 0 and "; 1 unknown" in capsys.readouterr().out
+    assert cost_of(study) == Cost(0.0, 1, 1)
+    assert print_plan(study, 1) == 0
+    said = capsys.readouterr().out
+    assert "the time of 1 run is not known" in said and "about" not in said
 
 
 def test_runs_of_an_archive_keep_their_rounds_in_a_store(tmp_path: Path) -> None:

@@ -8,8 +8,11 @@ from scipy.stats import kendalltau
 
 import fedskew as fs
 from fedskew import rng
-from fedskew.studies.orders import agreement, tau_b
 from fedskew.studies.scores import Scores
+from support.scripts import script
+
+orders = script("scripts/orders.py")
+agreement, tau_b = orders.agreement, orders.tau_b
 
 GEN = rng.generator(0, "orders")
 

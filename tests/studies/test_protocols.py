@@ -39,7 +39,7 @@ ROWS = {  # training rows of each label
     "fashion_mnist": [6000] * 10,
     "cifar10": [5000] * 10,
     "cifar100": [500] * 100,
-    "emnist_balanced": [2400] * 47,
+    "emnist": [2400] * 47,
     "svhn": [4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659],
     "tiny_imagenet": [500] * 200,
 }

@@ -32,10 +32,14 @@ class Disk:
         fate: maps a call's number to "" (it is made), "fail", "short" (half of it is made, then it fails), "kill",
             "kill halfway" or "kill after".
         code: errno of a call that fails.
+        die: what "kill" does; it does not return.
     """
 
-    def __init__(self, folder: Path, fate: Callable[[int], str] = lambda _: "", code: int = errno.ENOSPC) -> None:
+    def __init__(
+        self, folder: Path, fate: Callable[[int], str] = lambda _: "", code: int = errno.ENOSPC, die: Do | None = None
+    ) -> None:
         self.folder, self.fate, self.code = str(folder), fate, code
+        self.die = die or (lambda: os.kill(os.getpid(), signal.SIGKILL))
         self.calls: list[str] = []
 
     def within(self, path: Any) -> bool:
@@ -45,9 +49,13 @@ class Disk:
         """Whether a call met a fate."""
         return any(self.fate(number) for number in range(len(self.calls)))
 
+    def fated(self, path: Any) -> str:
+        """The fate of the next call."""
+        return self.fate(len(self.calls))
+
     def call(self, kind: str, path: Any, whole: Do, half: Do | None = None, *, rust: bool = False) -> Any:
         """Make a call, or let it meet its fate."""
-        fate = self.fate(len(self.calls))
+        fate = self.fated(path)
         self.calls.append(f"{kind} {Path(str(path)).name}")
         if not fate:
             return whole()
@@ -55,9 +63,11 @@ class Disk:
             half()
         if fate == "kill after":
             with suppress(OSError):  # as of a folder that exists
-                whole()
+                made = whole()
+                if isinstance(made, io.IOBase):
+                    made.close()
         if fate.startswith("kill"):
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.die()
         why = os.strerror(self.code)
         raise (
             SafetensorError(f"I/O error: {why} (os error {self.code})") if rust else OSError(self.code, why, str(path))

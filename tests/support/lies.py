@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,10 +11,16 @@ from typing import Any
 from fedskew.flower.wire import Packed, pack, read, record
 from support.bounds import bounded, within
 
-__all__ = ["LIAR", "Change", "lying", "small"]
+__all__ = ["LIAR", "Change", "alteration", "lying", "small"]
 
 LIAR = 1
 ROOM = 1 << 30  # bytes beside those of an honest run
+ODD: tuple[Any, ...] = (
+    None, True, -1, 0, 1, 1 << 31, 1 << 53, 1 << 62, 1 << 63, 1 << 70, 10**4000, 0.5, 1e308, float("nan"), float("inf"),
+    "", "x", "nan", "0x1p+5000", "\0", "../..", "\n\x1b[2J", "y" * 10**6, [], [[]], [0], [-1] * 10, [1 << 62] * 4,
+    {}, {"a": 1}, {"client": 0},
+)  # fmt: skip
+NAN = b"\xff\xff\xff\x7f" * 2  # one number of 8 bytes, or two of 4
 Change = Callable[[dict[str, Any], dict[str, Any]], Packed | None]
 
 
@@ -39,3 +47,42 @@ def small() -> Iterator[None]:
     """Little memory and time, whatever a message claims."""
     with bounded(ROOM), within(60):
         yield
+
+
+def altered(value: Any, draw: random.Random) -> Any:
+    """A JSON value in which one place holds something odd."""
+    if isinstance(value, dict | list) and value and draw.random() < 0.8:
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        key, copy = draw.choice(keys), value.copy()
+        copy[key] = altered(value[key], draw)
+        return copy
+    return draw.choice(ODD)
+
+
+def alteration(draw: random.Random) -> Any:
+    """What is done to each message of a kind: its facts, its list of leaves, the number of its bytes, or a value."""
+    how, seed = draw.choice(("facts", "facts", "leaves", "leaf", "twice", "bytes", "nan")), draw.random()
+
+    def alter(facts: dict[str, Any], packed: Packed) -> tuple[dict[str, Any], Packed]:
+        mine = random.Random(seed)
+        leaves = json.loads(packed.leaves)
+        if how == "facts":
+            facts[mine.choice([*facts, "error", "trace", "fault", "spare", "fatal"])] = mine.choice(ODD)
+        elif how == "leaves":
+            packed = packed._replace(leaves=json.dumps(altered(leaves, mine)))
+        elif how == "leaf":
+            shape = [mine.choice([0, 1, 3, 1 << 20, 1 << 37]) for _ in range(mine.randrange(4))]
+            path = [*mine.choice(leaves)[0], *["more"] * mine.randrange(3)]
+            leaves.append([path, "float32", shape, [mine.choice([0, 1, 7]) for _ in shape], 0])
+            packed = Packed(json.dumps(leaves), packed.data + bytes(4 * mine.randrange(3)))
+        elif how == "twice":
+            packed = Packed(json.dumps(leaves + leaves), packed.data * mine.choice([1, 2]))
+        elif how == "nan":
+            at = mine.randrange(max(len(packed.data) // 8, 1)) * 8
+            packed = packed._replace(data=packed.data[:at] + NAN[: len(packed.data) - at] + packed.data[at + 8 :])
+        else:
+            cut = packed.data[: mine.randrange(len(packed.data) + 1)]
+            packed = packed._replace(data=cut + bytes(mine.choice([0, 1, 8])))
+        return facts, packed
+
+    return how, alter

@@ -164,19 +164,31 @@ class Platter:
         """Each different folder that a power failure at some instant may leave."""
         rng, seen = random.Random(seed), set[str]()
         for end in range(self._begin, len(self.steps) + 1):
-            done = self.steps[:end]
-            barrier = max((i for i, step in enumerate(done) if step.kind == "sync"), default=-1)
-            names = [({}, "nothing")] + [(step.names, step.words) for step in done if step.kind == "name"]
-            least = sum(step.kind == "name" for step in done[: barrier + 1])
-            promises = [step.words for step in done if step.kind == "promise"]
-            for kept in range(least, len(names)):
+            for kept, names in self._names_left(end):
                 for fate in FATES:
-                    contents = self._contents(done, fate, rng)
-                    words = f"after step {end} ({done[-1].words}), names up to {names[kept][1]!r}, unsynced {fate}"
-                    state = State(words, names[kept][0], contents, promises)
+                    state = self._state(end, kept, names, fate, rng)
                     if state.digest not in seen:
                         seen.add(state.digest)
                         yield state
+
+    def failed(self, rng: random.Random) -> State:
+        """One of the folders that a power failure may leave now."""
+        self._look()
+        kept, names = rng.choice(self._names_left(len(self.steps)))
+        return self._state(len(self.steps), kept, names, rng.choice(FATES), rng)
+
+    def _names_left(self, end: int) -> list[tuple[str, dict[str, int]]]:
+        """(last change of names that the disk has, names) that are possible after so many steps."""
+        done = self.steps[:end]
+        barrier = max((i for i, step in enumerate(done) if step.kind == "sync"), default=-1)
+        names = [("nothing", dict[str, int]())] + [(step.words, step.names) for step in done if step.kind == "name"]
+        return names[sum(step.kind == "name" for step in done[: barrier + 1]) :]
+
+    def _state(self, end: int, kept: str, names: dict[str, int], fate: str, rng: random.Random) -> State:
+        done = self.steps[:end]
+        words = f"after step {end} ({done[-1].words}), names up to {kept!r}, unsynced {fate}"
+        promises = [step.words for step in done if step.kind == "promise"]
+        return State(words, names, self._contents(done, fate, rng), promises)
 
     def _contents(self, done: list[Step], fate: str, rng: random.Random) -> dict[int, bytes]:
         latest, synced = dict[int, bytes](), dict[int, bytes]()

@@ -10,13 +10,12 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.interrupt import INTERRUPTED
-from fedskew.cli.output import say, show
+from fedskew.cli.output import grid, say, show
 from fedskew.cli.reproduce import lent, part_of, part_options
 from fedskew.cli.studying import print_plan, work_off
 from fedskew.cli.values import Names
 
 if TYPE_CHECKING:
-    from fedskew.papers.arbiter import Case
     from fedskew.studies.spec import Spec
     from fedskew.studies.study import Study
 
@@ -38,7 +37,7 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
     command continues.
     """
     from fedskew.papers import protocol
-    from fedskew.papers.arbiter import Search, arbitrate, page, sheet
+    from fedskew.papers.arbiter import Search, arbitrate, cells_of, page, sheet
     from fedskew.records.files import write_atomic
 
     table = protocol(name)
@@ -64,7 +63,8 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
         return study
 
     cases = arbitrate(table, spec, work)
-    show(_shown(cases))
+    heads = ("setting", "method", "metric", "printed", "ours less printed", "seeds", "verdict", "cause")
+    show(grid(heads, map(cells_of, cases)))
     if out:
         for file, text in (("cells.csv", sheet(cases)), ("page.md", page(table, scale, cases))):
             write_atomic(Path(out) / file, text.encode())
@@ -72,15 +72,3 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
     for line in lost:
         say(line, sys.stderr)
     return int(bool(lost))
-
-
-def _shown(cases: list[Case]) -> Any:
-    """The cells in the terminal."""
-    from rich.table import Table
-
-    from fedskew.papers.arbiter import cells_of
-
-    table = Table("setting", "method", "metric", "printed", "ours less printed", "seeds", "verdict", "cause")
-    for case in cases:
-        table.add_row(*cells_of(case))
-    return table

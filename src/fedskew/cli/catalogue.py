@@ -33,8 +33,7 @@ def _folded(head: str) -> Any:
 )
 @click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("method"))
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON, with fields and references")
-@click.option("--markdown", is_flag=True, help="print them as a Markdown page")
-def methods(wanted: tuple[str, ...], as_json: bool, markdown: bool) -> None:
+def methods(wanted: tuple[str, ...], as_json: bool) -> None:
     """List the methods, or explain the named methods and ingredients.
 
     The list has each method's composition, what leaves the client and extra traffic; the page of a NAME has formula,
@@ -42,13 +41,10 @@ def methods(wanted: tuple[str, ...], as_json: bool, markdown: bool) -> None:
     """
     from fedskew.catalogue import listing
 
-    asked = [name for name, given in (("NAME", wanted), ("--json", as_json), ("--markdown", markdown)) if given]
-    if len(asked) > 1:
-        raise ConfigError(f"fedskew methods takes one of NAME, --json, --markdown; got {' and '.join(asked)}")
+    if wanted and as_json:
+        raise ConfigError("fedskew methods takes NAME or --json; got both")
     if wanted:
         say("\n\n\n".join([listing.explained(name) for name in wanted]))
-    elif markdown:
-        say(listing.page(), end="")
     elif as_json:
         say(json.dumps(listing.catalogue(), indent=1))
     else:

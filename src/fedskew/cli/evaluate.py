@@ -14,7 +14,7 @@ import click
 
 from fedskew.cli.base import TYPED
 from fedskew.cli.composed import Beside
-from fedskew.cli.output import say, show
+from fedskew.cli.output import grid, say, show
 from fedskew.cli.values import FILE, FOLDER, RUN, Value
 from fedskew.config.words import ALIASES, Pair
 from fedskew.errors import ConfigError, RecordError, require, some
@@ -187,8 +187,6 @@ def evaluate(
 
 def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool) -> None:
     """Print what the error of the run's model is made of."""
-    from rich.table import Table
-
     from fedskew.engines.trained import STEPS
     from fedskew.engines.trained import decompose as parts
 
@@ -196,13 +194,9 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     if as_json:
         say(json.dumps(steps, indent=1))
         return
-    view = Table(box=None, pad_edge=False, header_style="dim")
-    view.add_column("step", no_wrap=True)
-    for head in ("accuracy", "balanced", "loss", "ECE", "AUROC"):
-        view.add_column(head, justify="right")
-    view.add_column("fitted on training rows", overflow="fold")
-    for step, row in steps.items():
-        view.add_row(step, *("–" if value is None else f"{value:.4f}" for value in row.values()), STEPS[step])
+    heads = ("step", "accuracy", "balanced", "loss", "ECE", "AUROC", "fitted on training rows")
+    view = grid(heads, ((step, *map(_rate, row.values()), STEPS[step]) for step, row in steps.items()), plain=True)
+    view.columns[0].no_wrap, view.columns[-1].justify = True, "left"
     show(view)
 
 
@@ -290,18 +284,16 @@ def _line(scores: Scores) -> str:
 
 def _classes(scores: Scores) -> Table:
     """Rows, recall, precision, F1, AUROC and AUPRC of each class."""
-    from rich.table import Table
-
-    view = Table(box=None, pad_edge=False, header_style="dim")
-    view.add_column("class", overflow="fold")
-    for head in ("rows", "recall", "precision", "F1", "AUROC", "AUPRC"):
-        view.add_column(head, justify="right")
     m = scores.metrics
     none = [None] * len(m["support"])
     rates = [m.get(f"per_class_{rate}", none) for rate in ("recall", "precision", "f1", "auroc", "auprc")]
-    for name, rows, *cells in zip(scores.label_names, m["support"], *rates, strict=True):
-        view.add_row(name, f"{rows:,}", *("–" if cell is None or not rows else f"{cell:.4f}" for cell in cells))
-    return view
+    classes = zip(scores.label_names, m["support"], *rates, strict=True)
+    lines = ((name, f"{rows:,}", *(_rate(cell if rows else None) for cell in cells)) for name, rows, *cells in classes)
+    return grid(("class", "rows", "recall", "precision", "F1", "AUROC", "AUPRC"), lines, plain=True)
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 # Decisions
@@ -326,8 +318,6 @@ def _decision_notes(scores: Scores, fed: Federation | None, on: On) -> Iterator[
 
 def _say_report(positive: str, decision: Decision | None, found: Row) -> None:
     """Print sensitivity and others of all rows, then of each client's."""
-    from rich.table import Table
-
     from fedskew.records.decisions import SHARES
 
     if decision is not None:
@@ -337,23 +327,18 @@ def _say_report(positive: str, decision: Decision | None, found: Row) -> None:
         )
         say(f"\n{said}{where if decision.chosen_on else ''}")
     kinds = [kind for kind in ("argmax", "threshold") if kind in found]
-    view = Table(box=None, pad_edge=False, header_style="dim")
-    view.add_column(f"{positive}: {found['positives']} of {found['rows']} rows", overflow="fold")
-    for kind in kinds:
-        view.add_column("most probable class" if kind == "argmax" else f"p >= {decision and decision.threshold:.4f}")
+    limits = {"argmax": "most probable class", "threshold": f"p >= {decision.threshold:.4f}" if decision else ""}
     heads = dict(zip(SHARES, ("sensitivity", "specificity", "PPV", "NPV"), strict=True))
-    for share, head in {**heads, "f1": "F1"}.items():
-        view.add_row(head, *(_cell(found[kind][share]) for kind in kinds))
+    lines = ((head, *(_cell(found[k][share]) for k in kinds)) for share, head in {**heads, "f1": "F1"}.items())
+    of_all = f"{positive}: {found['positives']} of {found['rows']} rows"
     say("")
-    show(view)
+    show(grid((of_all, *map(limits.__getitem__, kinds)), lines, plain=True))
     names = {"brier": "Brier score", "ece_positive": f"ECE of p({positive})", "auroc": "AUROC", "auprc": "AUPRC"}
     say(", ".join(f"{told} {_cell(found[name])}" for name, told in names.items() if found[name]))
     notes = {note: [""] for note in found["notes"]}
     if found.get("clients"):
-        view = Table(box=None, pad_edge=False, header_style="dim")
-        view.add_column("client", overflow="fold", min_width=6)
-        for head in ("positive", "AUROC", "sensi-\ntivity", "speci-\nficity", "PPV", "NPV"):
-            view.add_column(head, justify="right", no_wrap=True)
+        view = grid(("client", "positive", "AUROC", "sensi-\ntivity", "speci-\nficity", "PPV", "NPV"), (), plain=True)
+        view.columns[0].min_width = 6
         for name, client in found["clients"].items():
             cells = [client["auroc"], *(client[kinds[-1]][share] for share in SHARES)]
             view.add_row(name, f"{client['positives']:,} of {client['rows']:,}", *(_cell(c, "\n") for c in cells))

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from fedskew.cli.base import Command
-from fedskew.cli.output import say, show
+from fedskew.cli.output import grid, say, show
 from fedskew.cli.reproduce import beside
 from fedskew.cli.values import FILE, FOLDER
 from fedskew.errors import RecordError, unknown
@@ -37,9 +37,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     seed) minus the printed gain is within one point, or, for rounds and rows, the ratio is within a tenth. It differs
     if the interval is outside, and is not resolved in between. There is no verdict below five seeds.
     """
-    from rich.table import Table
-
-    from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage, pages, read_costs, text_of
+    from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage, pages, text_of
     from fedskew.papers import ledger as every
     from fedskew.records.files import write_atomic
 
@@ -54,12 +52,11 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
         if place is not None and not Path(place).absolute().parent.is_dir():
             raise RecordError(f"cannot write --{option} {place!r}: the folder does not exist")
     runs = Runs.of(folder) if folder.is_dir() else Runs(())
-    rows = every(runs, costs=read_costs())
-    table = Table("paper", *STATES, "all")
-    table.columns[0].no_wrap = table.columns[-1].no_wrap = True  # the states fold in a narrow terminal
+    rows = every(runs)
     found = coverage(rows)
-    for name, some in found.items():
-        table.add_row(name, *(str(sum(r.state == s for r in some) or "") for s in STATES), str(len(some)))
+    counts = ((n, *(str(sum(r.state == s for r in of) or "") for s in STATES), str(len(of))) for n, of in found.items())
+    table = grid(("paper", *STATES, "all"), counts)
+    table.columns[0].no_wrap = table.columns[-1].no_wrap = True  # the states fold in a narrow terminal
     show(table)
     for name in (TOTAL, *THIRD):
         ours = [row for row in found[name] if row.ours is not None]

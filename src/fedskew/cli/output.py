@@ -6,7 +6,7 @@ import codecs
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -14,6 +14,7 @@ from fedskew.errors import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table as View
 
     from fedskew.report.tables import Table
 
@@ -85,6 +86,18 @@ def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
     for row in table.rows:
         view.add_row(*(f"{visible(row[place].text)}{' (best)' * row[place].best}" for place in shown))
     return Group("", view)
+
+
+def grid(heads: Sequence[str], rows: Iterable[Sequence[str]], plain: bool = False) -> View:
+    """A table of `rich`; a plain one has no box, and its columns after the first are numbers."""
+    from rich.table import Table as View
+
+    view = View(box=None, pad_edge=False, header_style="dim") if plain else View()
+    for place, head in enumerate(heads):
+        view.add_column(head, justify="right" if plain and place else "left", overflow="fold" if plain else "ellipsis")
+    for row in rows:
+        view.add_row(*row)
+    return view
 
 
 def show(body: RenderableType) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.base import Command
-from fedskew.cli.output import say, show
+from fedskew.cli.output import grid, say, show
 from fedskew.cli.studying import print_plan, run_study, store_of, store_options
 from fedskew.cli.values import Names
 from fedskew.errors import ConfigError, FieldError, require, unknown, visible
@@ -153,15 +153,11 @@ def _told(one: Protocol, scale: str) -> list[str]:
 
 def _listing() -> Any:
     """The studies, by paper."""
-    from rich.table import Table
-
     from fedskew.papers import names, protocol
 
-    table = Table("name", "what", "printed numbers")
-    for name in names():
-        one = protocol(name)
-        table.add_row(name, one.title, str(len(one.numbers()) or ""))
-    return table
+    made = {name: protocol(name) for name in names()}
+    lines = ((name, one.title, str(len(one.numbers()) or "")) for name, one in made.items())
+    return grid(("name", "what", "printed numbers"), lines)
 
 
 def _costs(scale: str, store: str | None, archives: str | None) -> Any:
@@ -179,9 +175,9 @@ def _costs(scale: str, store: str | None, archives: str | None) -> Any:
             table.add_row(name, str(len(cells)), "", str(len(cells)), "")
             continue
         study = lent(spec, store, {"archives": archives, "dry_run": True})
-        plan, cost = study.plan(), cost_of(study, measure=True)
+        plan, cost = study.plan(), cost_of(study)
         refused = sum(one.cell.experiment is None for one in plan)
-        hours = f"{cost.seconds / 3600:.3g}" if cost.runs else ""
+        hours = f"{cost.seconds / 3600:.3g}" if cost.unknown < cost.runs else ""
         table.add_row(name, str(len(plan)), str(cost.runs or ""), str(refused or ""), hours)
     return table
 

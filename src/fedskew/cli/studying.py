@@ -92,12 +92,12 @@ def print_plan(study: Study, processes: int) -> int:
     if unfitted:
         say(f"{unfitted} of the missing runs are stored without the fits of --fit-logits")
     if missing or study.missing(trials):
-        cost = cost_of(study, measure=True)
-        more = f"; {cost.by_steps} runs estimated from a measured step" if cost.by_steps else ""
-        more += f"; {cost.unknown} unknown" if cost.unknown else ""
-        cores = processes or Workers.cores()
+        cost, cores = cost_of(study), processes or Workers.cores()
         hours = f"{cost.seconds / 3600:.3g} core-hours"
-        say(f"about {duration(cost.seconds / cores)} with {cores} processes, {hours} in all{more}")
+        if cost.unknown < cost.runs:
+            say(f"about {duration(cost.seconds / cores)} with {cores} processes, {hours} in all")
+        if cost.unknown:
+            say(f"the time of {plural(cost.unknown, 'run')} is not known: no finished run is like them")
     else:
         say("nothing to do")
     return 0

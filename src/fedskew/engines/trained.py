@@ -25,7 +25,7 @@ from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
 from fedskew.engines.network import check_fits, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
-from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some, unknown
+from fedskew.errors import ConfigError, DataError, FieldError, RecordError, require, some, unknown
 from fedskew.functional import cross_entropy
 from fedskew.method.component import spec
 from fedskew.models import MODELS, Architecture
@@ -36,7 +36,7 @@ from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, r
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
 from fedskew.records.probabilities import PRECISION
-from fedskew.records.typed import Row, fault_of
+from fedskew.records.typed import Row, entries, object_of
 from fedskew.types import Params, Width
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 FILE, OWN = "model.json", "own.safetensors"
 FORMAT = 1  # of that file; reading another raises RecordError
+ABOUT = entries(
+    "About", {"format": int, "round": int, "data": entries("Data", {"fingerprint": str})}, {"own": dict[str, str]}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,11 +415,8 @@ def load_model(
 
 
 def owners_of(content: Mapping[str, Any]) -> dict[int, str]:
-    """Numbers and names of the clients whose own models a run keeps. Raises RecordError where that is damaged."""
-    own = content.get("own", {})
-    if fault := fault_of(own, dict[str, str]):
-        raise RecordError(f"{FILE} is damaged: own: {fault}")
-    return {int(k): name for k, name in own.items() if k.isdecimal()}
+    """Numbers and names of the clients whose own models a run keeps."""
+    return {int(k): name for k, name in content.get("own", {}).items() if k.isdecimal()}
 
 
 def client_number(content: Mapping[str, Any], client: str | int) -> int:
@@ -457,15 +457,9 @@ def read_description(folder: Path) -> dict[str, Any]:
         hint = "it has not ended: resume it" if not (folder / "summary.json").is_file() else "run it again"
         raise RecordError(f"the run {str(folder)!r} has no final model and {FILE}; {hint}")
     check_file(folder, FILE)
-    try:
-        content = json_file(folder / FILE)
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{folder / FILE} is damaged: {error}") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    content = object_of(folder / FILE, ABOUT)
+    if content["format"] != FORMAT:
         raise RecordError(f"{folder / FILE} must be of format {FORMAT}; this fedskew reads no other")
-    data, done = content.get("data"), content.get("round")
-    if not isinstance(data, dict) or not isinstance(data.get("fingerprint"), str) or not isinstance(done, int):
-        raise RecordError(f"{folder / FILE} is damaged: it must say its data's fingerprint and its round")
     return content
 
 

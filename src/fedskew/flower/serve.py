@@ -261,12 +261,13 @@ def serve(
         hint = 'let nodes allow="metrics" and keep local-test rows, or name test rows of the server by flower.test'
         raise ConfigError(f"somebody must have test rows that may be used; got none; {hint}")
     fed = stand_in(server.fed, [link.clients[k] for k in range(server.fed.clients)])
-    experiment, settings = (_smaller(part, link, fed) for part in (experiment, settings))
+    # that of the run, whoever is refused today: a server that goes on may meet other nodes
+    cohort = experiment.cohort_of(fed.clients, fed.clients - len(fed.empty) + len(link.left_out), method.share)
+    settings = _smaller(settings, link, fed)
 
     def made(prepared: Model, fed: Federation, task: Task, settings: Settings) -> LocalEngine:
         return Remote(prepared, fed, task, settings, link=link, options=options, local=local)
 
-    cohort = experiment.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share)
     told = needs(method)
     facts = {
         **replace(experiment, clients=fed.clients, cohort=cohort, model=model).to_json(server.fed.dataset.fingerprint),
@@ -285,10 +286,10 @@ def serve(
     return result
 
 
-def _smaller(part: Any, link: Link, fed: Federation) -> Any:
-    """An experiment or settings whose cohort is that of the clients that are left, where nodes were refused."""
+def _smaller(settings: Settings, link: Link, fed: Federation) -> Settings:
+    """Settings whose cohort is that of the clients that are left, where nodes were refused."""
     left = fed.clients - len(fed.empty)
-    return replace(part, cohort=min(part.cohort, left)) if link.left_out and part.cohort else part
+    return replace(settings, cohort=min(settings.cohort, left)) if link.left_out and settings.cohort else settings
 
 
 def _declared(link: Link) -> None:

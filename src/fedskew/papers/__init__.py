@@ -3,7 +3,6 @@
 A room of its own: the library does not know it, and the commands ``reproduce`` and ``ledger`` enter it here.
 """
 
-from fedskew.papers.costs import read_costs
 from fedskew.papers.page import pages
 from fedskew.papers.printed import PAPERS, THIRD
 from fedskew.papers.rows import STATES, TOTAL, Row, coverage, ledger, rows_of, text_of
@@ -12,5 +11,5 @@ from fedskew.papers.tables import SCALES, Protocol, Scale, names, protocol, scal
 
 __all__ = [
     "HERE", "PAPERS", "SCALES", "STATES", "THIRD", "TOTAL", "Protocol", "Row", "Runs", "Scale", "coverage", "ledger",
-    "names", "pages", "protocol", "read_costs", "rows_of", "scaled", "text_of",
+    "names", "pages", "protocol", "rows_of", "scaled", "text_of",
 ]  # fmt: skip

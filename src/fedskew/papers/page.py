@@ -130,17 +130,14 @@ def _unjudged(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _missing(rows: Sequence[Row]) -> Iterator[str]:
-    """What was not run, by study, and what all of its runs would take."""
+    """What was not run, by study."""
     yield "## Not run\n"
-    yield TEXTS["hours"]
-    yield from header("paper", "table", "data set", "numbers", "study", "core-hours")
+    yield from header("paper", "table", "data set", "numbers", "study")
     left = [row for row in rows if row.state == "not run"]
     places = Counter((row.number.paper, row.number.table, row.number.dataset, row.study) for row in left)
     for (paper, table, dataset, study), count in places.items():
-        mine = [row for row in left if (row.study, row.number.table) == (study, table)]
-        hours = sum({key: hours for row in mine for key, hours in row.prices}.values())
         command = f"`fedskew reproduce {study} --scale paper`" if study in names() else ""
-        yield line(paper, table, dataset, count, command, f"{hours:.3g}" if hours else "")
+        yield line(paper, table, dataset, count, command)
 
 
 def header(*cells: str) -> Iterator[str]:

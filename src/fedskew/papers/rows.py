@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedskew.config.recorded import Run
-from fedskew.papers.costs import Costs
 from fedskew.papers.printed import FIVE, THIRD, Printed, printed
 from fedskew.papers.rules import FEWEST, Gain, Seeds, gain_of, level_of
 from fedskew.papers.runs import Cells, Runs, cells, fitted_of, swing, values_of
@@ -39,7 +38,6 @@ class Row:
         how: Engine, device and precision of our runs.
         hours: Hours that the runs took, each on one thread or on the card that ``how`` names; of a number that was not
             run, what all seeds of the paper would take on one thread, by measured steps.
-        prices: These hours by (study, setting, method), since numbers share runs.
         each: Ours of every seed.
         fitted: The same under fitted biases and a temperature, of the seeds that have it.
         swing: Median over the seeds of how far the last evaluation is from the mean of the last ten rounds.
@@ -56,7 +54,6 @@ class Row:
     study: str = ""
     how: str = ""
     hours: float | None = None
-    prices: tuple[tuple[tuple[str, str, str], float], ...] = ()
     each: Seeds = field(default_factory=dict)
     fitted: Seeds = field(default_factory=dict)
     swing: float | None = None
@@ -105,13 +102,12 @@ class Row:
         return n.text, ours, span, f"{self.seeds} of {self.planned}" if self.planned else ""
 
 
-def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper"), costs: Costs | None = None) -> list[Row]:
+def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper")) -> list[Row]:
     """Every printed number with ours beside it; the larger scale counts where there are two.
 
     Args:
         runs: Our finished runs.
         scales: The scales that count, the smaller first.
-        costs: What runs at the scale of the paper cost.
 
     Returns:
         One row a printed number, in the order of `printed`.
@@ -126,19 +122,7 @@ def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper"), costs: Costs 
             for row in rows_of(one, scale, runs):
                 if row.ours is not None or not found[row.number.id].study:
                     found[row.number.id] = row
-    return [_priced(row, costs or {}) for row in found.values()]
-
-
-def _priced(row: Row, costs: Costs) -> Row:
-    """A number that was not run, with what its runs would take."""
-    if row.state != "not run" or not row.study:
-        return row
-    seeds = len(protocol(row.study).spec.seeds)
-    keys = [(row.study, row.number.setting, label) for label in row.number.labels]
-    prices = tuple((key, costs[key] * seeds) for key in keys if key in costs)
-    if len(prices) < len(keys):
-        return row
-    return replace(row, hours=sum(hours for _, hours in prices), prices=prices)
+    return list(found.values())
 
 
 def rows_of(one: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) -> list[Row]:

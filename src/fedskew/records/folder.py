@@ -134,7 +134,8 @@ class Record:
     def go_on(self, changed: Mapping[str, Any]) -> None:
         """The run is resumed: what it wrote at its end no longer counts, and entries of its configuration change."""
         self._manifest.forget(END)
-        (self.folder / "summary.json").unlink(missing_ok=True)
+        with writing(self.folder / "summary.json"):
+            (self.folder / "summary.json").unlink(missing_ok=True)
         self.note(changed)
 
     def note(self, changed: Mapping[str, Any]) -> None:

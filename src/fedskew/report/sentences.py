@@ -12,8 +12,8 @@ from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import SCORED, listed, words
 from fedskew.report.fitted import fitted_words, twice
 from fedskew.report.tables import fixed, spread
-from fedskew.studies.bootstrap import FEW
 from fedskew.studies.differences import Difference, smallest_p
+from fedskew.studies.scores import FEW
 
 SPELT = 8  # most settings that have a sentence of their own
 LISTED = 8  # most runs that a caution names

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedskew.errors import require
-from fedskew.studies.bootstrap import ALPHA
-from fedskew.studies.intervals import described, deviation
-from fedskew.studies.scores import Floats, Scores, quantum_of, settled
+from fedskew.studies.intervals import described
+from fedskew.studies.scores import ALPHA, Floats, Scores, quantum_of, settled
 
-__all__ = ["Difference", "differences", "holm", "paired_t", "pairs_needed", "signed_rank", "smallest_p"]
+__all__ = ["Difference", "differences", "holm", "signed_rank", "smallest_p"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Difference:
         low: Lower end of the t interval of the mean; None below two pairs.
         high: Upper end.
         p: p of the exact signed-rank test, two-sided; None without a pair.
-        p_t: p of the paired t test, two-sided; None below two pairs.
         comparisons: m, the methods among which Holm's correction is made.
         p_holm: ``p`` after Holm's correction.
     """
@@ -60,7 +58,6 @@ class Difference:
     low: float | None
     high: float | None
     p: float | None
-    p_t: float | None
     comparisons: int = 1
     p_holm: float | None = None
 
@@ -132,9 +129,8 @@ def _difference(
     ordered = np.sort(paired)  # no sum depends on the order of the seeds
     n = len(paired)
     named = scores.methods[i], baseline, setting, scores.metric, scores.higher_is_better
-    tests = signed_rank(ordered) if n else None, paired_t(ordered) if n > 1 else None
-    dropped = len(scores.seeds) - n
-    return Difference(*named, seeds, tuple(paired.tolist()), dropped, settings, *described(ordered), *tests)
+    dropped, p = len(scores.seeds) - n, signed_rank(ordered) if n else None
+    return Difference(*named, seeds, tuple(paired.tolist()), dropped, settings, *described(ordered), p)
 
 
 def _corrected(family: list[Difference]) -> list[Difference]:
@@ -196,33 +192,6 @@ def _leaning(values: Floats) -> float:
     return float(_doubled_ranks(values) @ np.sign(values[values != 0]))
 
 
-def paired_t(values: Sequence[float] | Floats) -> float:
-    """The two-sided p of the paired t test: t = mean / (s / sqrt(n)) on n - 1 degrees of freedom.
-
-    Args:
-        values: Differences of n pairs, not NaN.
-
-    Returns:
-        p; 1 where no pair differs, 0 where all differ equally.
-
-    Raises:
-        ConfigError: There are fewer than two values, or one is not finite.
-
-    Example:
-        >>> from fedskew.studies.differences import paired_t
-        >>> round(paired_t([0.1, 0.2, 0.3]), 4)
-        0.0742
-    """
-    from scipy.special import stdtr
-
-    found = _finite(values)
-    require(len(found) > 1, "values", "be at least two", len(found))
-    mean, sd = float(found.mean()), deviation(found)
-    if sd == 0:
-        return float(mean == 0)
-    return float(2 * stdtr(len(found) - 1, -abs(mean) / (sd / math.sqrt(len(found)))))
-
-
 def holm(p_values: Sequence[float | None]) -> tuple[float | None, ...]:
     """Holm's correction: p_(i) becomes max over j <= i of min(1, (m - j + 1) p_(j)), p sorted upwards.
 
@@ -263,19 +232,6 @@ def smallest_p(pairs: int) -> float:
         0.0625
     """
     return min(1.0, 2.0 ** (1 - pairs))
-
-
-def pairs_needed(comparisons: int = 1, alpha: float = 0.05) -> int:
-    """The fewest pairs with which a signed-rank test can find a difference after Holm's correction.
-
-    Example:
-        >>> from fedskew.studies.differences import pairs_needed
-        >>> pairs_needed(), pairs_needed(4)
-        (6, 8)
-    """
-    require(comparisons >= 1, "comparisons", "be at least 1", comparisons)
-    require(0 < alpha < 1, "alpha", "be in (0, 1)", alpha)
-    return next(n for n in range(1, 2000) if comparisons * smallest_p(n) <= alpha)
 
 
 def _finite(values: Sequence[float] | Floats) -> Floats:

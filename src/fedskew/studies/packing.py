@@ -1,6 +1,5 @@
-"""A study or a store as one zip file that can be handed on, with a digest of everything in it.
+"""A study or a store as one zip file that can be handed on.
 
-manifest.json       format, and of each file its length and its SHA-256
 study.json          what was compared, where a study is packed
 archive.jsonl       every run, one a line, without weights
 runs/ADDRESS/...    whole run folders, where they were asked for
@@ -8,7 +7,6 @@ runs/ADDRESS/...    whole run folders, where they were asked for
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -22,23 +20,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedskew.config.recorded import Run
-from fedskew.errors import DataError, RecordError, from_json, regular
+from fedskew.errors import DataError, RecordError, regular
 from fedskew.records.files import replace_whole, write_atomic
-from fedskew.records.typed import Number, Row, Whole, entries, fault_of, object_of
+from fedskew.records.typed import Number, Whole, entries, object_of
 from fedskew.studies.merging import Merged, existing, merge
 from fedskew.studies.runs import plain_files
 from fedskew.studies.store import Address, Store, archive_line, ended, read_archive
 
-FORMAT = 1
-MANIFEST = "manifest.json"
 NAMES = re.compile(  # of what a zip may hold
     r"manifest\.json|study\.json|archive\.jsonl"
     r"|runs/[0-9a-f]{16}/(?:(?:checkpoint/state|final|best|own|features/round-\d{1,9})\.safetensors"
     r"|memory\.bin|(?:model|summary|env|manifest|config)\.json|(?:rounds|clients)\.jsonl)"
 )
 STAMP = (1980, 1, 1, 0, 0, 0)  # of every file: equal content gives an equal zip
-BLOCK = 1 << 20
-LARGEST_MANIFEST = 1 << 26
 UNREADABLE = (  # what zipfile raises of a file that is damaged, encrypted, or made to do harm
     zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, EOFError, ValueError, LookupError,
     OverflowError,
@@ -51,8 +45,6 @@ Planned = entries("Planned", {"address": str}, {**STATED, "seed": Whole})
 Trial = entries("Trial", {"label": str, "setting": str, "options": dict[str, str], "score": Number}, {"chosen": bool})
 TEXTS = dict.fromkeys(("title", "notes", "metric", "baseline", "command"), str)
 Study = entries("Study", {"store": str, "runs": list[Planned]}, {"trials": list[Trial], **TEXTS})  # type: ignore[valid-type]
-File = entries("File", {"bytes": Whole, "sha256": str})  # what the manifest says of a file
-Manifest = entries("Manifest", {"format": Whole, "files": dict[str, File]})  # type: ignore[valid-type]
 
 
 def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | None]:
@@ -153,9 +145,8 @@ def pack(place: str | Path, out: str | Path, whole: bool = False) -> int:
 def _write(file: Path, content: Iterable[tuple[str, bytes | Path]], how: int) -> bool:
     """Write a zip; whether `unpack` takes its ratio."""
     with zipfile.ZipFile(file, "w") as out:
-        listed = {name: _add(out, name, inside, how) for name, inside in content}
-        manifest = {"format": FORMAT, "files": listed}
-        _add(out, MANIFEST, json.dumps(manifest, indent=1).encode(), how)
+        for name, inside in content:
+            _add(out, name, inside, how)
         size = sum(facts.file_size for facts in out.infolist())
     return not _is_bomb(size, file)
 
@@ -167,7 +158,7 @@ def _is_bomb(size: int, file: Path) -> bool:
 def _content(
     store: Store, addresses: list[Address], study: dict[str, Any] | None, whole: bool
 ) -> Iterator[tuple[str, bytes | Path]]:
-    """(name, content) of each file but the manifest."""
+    """(name, content) of each file."""
     if study is not None:
         yield "study.json", json.dumps({**study, "store": ""}, indent=1).encode()  # a path of this machine
     runs = filter(None, map(store.entry, addresses))
@@ -178,20 +169,15 @@ def _content(
             yield f"runs/{address}/{name}", folder / name
 
 
-def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> Row:
-    """Put a file into a zip; its length and digest."""
+def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> None:
+    """Put a file into a zip."""
     entry = zipfile.ZipInfo(name, STAMP)
     entry.compress_type, entry.external_attr = how, 0o644 << 16
     with (
         BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as source,
         file.open(entry, "w", force_zip64=True) as target,
     ):
-        digest, length = hashlib.sha256(), 0  # of the bytes that are written: a run may write on meanwhile
-        while block := source.read(BLOCK):
-            target.write(block)
-            digest.update(block)
-            length += len(block)
-        return {"bytes": length, "sha256": digest.hexdigest()}
+        shutil.copyfileobj(source, target)
 
 
 # Unpacking
@@ -200,7 +186,7 @@ def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> R
 def unpack(path: str | Path, into: str | Path) -> tuple[Merged, Path | None]:
     """Check a zip file that `pack` wrote, and merge its runs into a store.
 
-    Nothing reaches the store before every name, length and digest is as the manifest says.
+    Nothing reaches the store before every name and checksum is looked at.
 
     Args:
         path: The zip file.
@@ -216,8 +202,8 @@ def unpack(path: str | Path, into: str | Path) -> tuple[Merged, Path | None]:
     store = Store(folder)
     try:
         with zipfile.ZipFile(regular(place)) as file, TemporaryDirectory(prefix=".unpack-", dir=folder) as room:
-            for name, listed in _checked(file, place).items():
-                _extract(file, place, name, listed, Path(room))
+            _check(file, place)
+            file.extractall(room)
             study = _study_of(Path(room), place)
             with store.writing():
                 return _taken(Path(room), store, place, study)
@@ -253,8 +239,8 @@ def _taken(room: Path, store: Store, place: Path, study: dict[str, Any] | None) 
     return merged, target
 
 
-def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, Row]:
-    """The files that the manifest lists; the zip must hold these and no others. Raises RecordError."""
+def _check(file: zipfile.ZipFile, place: Path) -> None:
+    """Raise RecordError where a zip holds what `pack` does not write."""
     inside = {entry.filename: entry for entry in file.infolist()}
     if len(inside) != len(file.infolist()):
         raise RecordError(f"{place} holds a name twice")
@@ -266,34 +252,5 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, Row]:
     size = sum(entry.file_size for entry in inside.values())
     if _is_bomb(size, place):
         raise RecordError(f"{place} unpacks to {size} bytes, more than {RATIO} times its size: it is no study")
-    if MANIFEST not in inside or inside[MANIFEST].file_size > LARGEST_MANIFEST:
-        raise RecordError(f"{place} must hold {MANIFEST}; `fedskew study pack` writes it")
-    try:
-        content = from_json(file.read(MANIFEST))
-    except ValueError as error:
-        raise RecordError(f"{MANIFEST} of {place} is damaged: {error}") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        got = content.get("format") if isinstance(content, dict) else None
-        raise RecordError(f"{place} must be of format {FORMAT}; got {got!r}")
-    if fault := fault_of(content, Manifest):
-        raise RecordError(f"{MANIFEST} of {place} is damaged: {fault}")
-    listed: dict[str, Row] = content["files"]
-    for name in {*listed} ^ ({*inside} - {MANIFEST}):
-        raise RecordError(f"{place} must hold what its manifest lists; {name!r} is only in one of them")
-    if "archive.jsonl" not in listed:
+    if "archive.jsonl" not in inside:
         raise RecordError(f"{place} must hold archive.jsonl")
-    return listed
-
-
-def _extract(file: zipfile.ZipFile, place: Path, name: str, listed: Row, room: Path) -> None:
-    """Write a file below a folder. Raises RecordError where its length or digest is another one."""
-    target, whole = room / name, False
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if file.getinfo(name).file_size == listed["bytes"]:  # no more than that is read
-        with file.open(name) as stream, open(target, "xb+") as out:
-            shutil.copyfileobj(stream, out, BLOCK)
-            length = out.tell()
-            out.seek(0)
-            whole = (length, hashlib.file_digest(out, "sha256").hexdigest()) == (listed["bytes"], listed["sha256"])
-    if not whole:
-        raise RecordError(f"{name} of {place} was altered: its digest is not that of the manifest")

@@ -12,11 +12,11 @@ import numpy as np
 
 from fedskew import rng
 from fedskew.errors import plural, require
-from fedskew.studies.bootstrap import ALPHA, LEVEL, RESAMPLES, check_resamples
-from fedskew.studies.scores import Floats, Scores, quantum_of, settled
+from fedskew.studies.scores import ALPHA, LEVEL, Floats, Scores, quantum_of, settled
 
 __all__ = ["Ranks", "average_ranks", "critical_difference"]
 
+PERMUTATIONS = 10_000
 AT_ONCE = 2**21  # numbers of a chunk of permutations: 16 MB
 
 
@@ -73,7 +73,7 @@ class Ranks:
         return which
 
 
-def average_ranks(scores: Scores, permutations: int = RESAMPLES, seed: int = 0) -> Ranks:
+def average_ranks(scores: Scores, permutations: int = PERMUTATIONS, seed: int = 0) -> Ranks:
     """Rank the methods in each setting, average over settings, and test.
 
     Within a setting, each method's score is its mean over the seeds that all methods have. Equal scores share their
@@ -100,7 +100,8 @@ def average_ranks(scores: Scores, permutations: int = RESAMPLES, seed: int = 0) 
     """
     from scipy.stats import rankdata
 
-    check_resamples(permutations, "permutations")
+    good = isinstance(permutations, int) and not isinstance(permutations, bool) and permutations >= 100
+    require(good, "permutations", "be a whole number of at least 100", permutations, "for example 10000")
     require(len(scores.methods) > 1, "methods", "be at least two to be ranked", len(scores.methods))
     blocks, kept, dropped = _blocks(scores)
     k, n = len(scores.methods), len(kept)

@@ -25,9 +25,8 @@ from fedskew.records.clients import last_clients, read_clients
 from fedskew.records.typed import Row
 from fedskew.studies.address import dataset_of
 from fedskew.studies.arguments import Entry, entry_of, full
-from fedskew.studies.bootstrap import LEVEL
-from fedskew.studies.cost import local_work, step_seconds
 from fedskew.studies.intervals import deviation, t_interval
+from fedskew.studies.scores import LEVEL
 from fedskew.studies.spec import Spec, made_of
 from fedskew.studies.store import Store
 from fedskew.studies.study import Study
@@ -207,17 +206,20 @@ class Rehearsal:
 
     @cached_property
     def costs(self) -> list[Row]:
-        """Of each site and round: seconds, and bytes up and down, which a round of the first stand-in shows."""
+        """Of each site and round: seconds, and bytes up and down, of a second round of a stand-in."""
         of, facts, size = self.consortium, self.consortium.facts, len(self.consortium.sites)
         made = made_of(entry_of(self.method), (*self.common, *_divided(self.standins[0])))
-        fed = made.federation()
-        done = replace(made, rounds=1, cohort=size, served="none", threads=1).run(federation=fed)
+        done = replace(made, rounds=2, cohort=size, served="none", threads=1).run()
+        row = done.rounds[-1]
         kept = torch.from_numpy(np.maximum(np.rint((1 - TEST) * of.counts.sum(1)), 1)).long()
-        steps, rows = local_work(made.method.pace, kept)
-        batch, shape = max(1, round(float((rows / steps).mean()))), tuple(fed.dataset.x.shape[1:])
-        here = step_seconds(made.network, shape, len(of.classes), batch)[0]
+        plan = made.method.pace.of(kept, 1, 1)
+        steps = torch.ceil(kept / plan.batch.clamp(min=1))
+        steps = plan.epochs * torch.where(plan.steps > 0, torch.minimum(steps, plan.steps.to(steps.dtype)), steps)
+        if plan.total is not None:
+            steps = torch.where(plan.total > 0, torch.minimum(steps, plan.total.to(steps.dtype)), steps)
+        here = row["train_s"] / row["steps"]
         ratio = (self.parameters or 0) / sum(t.numel() for t in done.params.values()) or 1.0
-        up, down = (round(ratio * done.rounds[0][f"{way}_bytes"] / size) for way in ("upload", "download"))
+        up, down = (round(ratio * row[f"{way}_bytes"] / size) for way in ("upload", "download"))
         step = facts.get("step_s") or [here / speed for speed in facts.get("speed", [1.0] * size)]
         links = zip(*(facts.get(way, [math.inf] * size) for way in ("up", "down")), strict=True)
         link = [8e-6 * (up / a + down / b) for a, b in links]

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +18,8 @@ from fedskew.errors import ConfigError, FieldError, require, unknown
 __all__ = ["Floats", "Scores", "more_is_better", "present", "quantum_of", "settled"]
 
 Floats = NDArray[np.float64]
+LEVEL, ALPHA = 0.95, 0.05  # of every interval and of every test
+FEW = 5  # seeds: with so few, a rank test shows nothing
 RELATIVE = 2.0**-40  # of the largest score: what is closer is rounding, and counts as equal
 
 
@@ -54,18 +54,12 @@ class Scores:
 
     def __post_init__(self) -> None:
         """Raise FieldError unless the fields fit each other."""
-        for field, kind in (("methods", str), ("settings", str), ("seeds", numbers.Integral)):
-            object.__setattr__(self, field, _names(field, getattr(self, field), kind))
-        if not isinstance(self.metric, str) or not self.metric:
-            raise FieldError("Scores", "metric", "be a word", self.metric)
-        if not isinstance(self.higher_is_better, bool):
-            raise FieldError("Scores", "higher_is_better", "be true or false", self.higher_is_better)
-        shape = (len(self.methods), len(self.settings), len(self.seeds))
-        try:
-            values = np.array(self.values, dtype=np.float64)
-        except (TypeError, ValueError):
-            got = type(self.values).__name__
-            raise FieldError("Scores", "values", f"be numbers of shape {list(shape)}", got) from None
+        for field in ("methods", "settings", "seeds"):
+            labels = tuple(getattr(self, field))
+            if not labels or len(set(labels)) < len(labels):
+                raise FieldError("Scores", field, "hold at least one, each once", labels)
+            object.__setattr__(self, field, labels)
+        shape, values = (len(self.methods), len(self.settings), len(self.seeds)), np.array(self.values, np.float64)
         if values.shape != shape:
             rule = f"have the shape {list(shape)} of methods, settings and seeds"
             raise FieldError("Scores", "values", rule, list(values.shape))
@@ -94,7 +88,7 @@ class Scores:
             combination without a run is NaN.
 
         Raises:
-            ConfigError: There is no run, a run is not four values, or two runs have the same method, setting and seed.
+            ConfigError: There is no run, or two runs have the same method, setting and seed.
 
         Example:
             >>> from fedskew.studies.scores import Scores
@@ -102,18 +96,16 @@ class Scores:
             >>> Scores.of(runs).values.tolist()
             [[[0.5, 0.6]], [[0.7, nan]]]
         """
-        listed = list(runs)
-        require(bool(listed), "runs", "hold at least one run", listed)
-        found: dict[tuple[str, str, int], float] = {}
-        for run in listed:
-            method, setting, seed, value = _run(run)
+        scored: dict[tuple[str, str, int], float] = {}
+        for method, setting, seed, value in runs:
             key = (method, setting, seed)
-            if key in found:
+            if key in scored:
                 raise ConfigError(f"runs must hold one run for each method, setting and seed; got {key!r} twice")
-            found[key] = value
-        methods, settings = tuple(dict.fromkeys(key[0] for key in found)), tuple(dict.fromkeys(key[1] for key in found))
-        seeds = tuple(sorted({key[2] for key in found}))
-        values = [[[found.get((m, s, k), math.nan) for k in seeds] for s in settings] for m in methods]
+            scored[key] = math.nan if value is None or not math.isfinite(value) else float(value)
+        require(bool(scored), "runs", "hold at least one run", [])
+        methods, settings, seeds = (tuple(dict.fromkeys(labels)) for labels in zip(*scored, strict=True))
+        seeds = tuple(sorted(seeds))
+        values = [[[scored.get((m, s, k), math.nan) for k in seeds] for s in settings] for m in methods]
         return cls(metric, methods, settings, seeds, np.array(values), higher_is_better)
 
     @property
@@ -164,33 +156,6 @@ class Scores:
         rows, columns = [self.index(m) for m in kept[0]], [self.settings.index(s) for s in kept[1]]
         values = self.values[rows][:, columns]
         return dataclasses.replace(self, methods=kept[0], settings=kept[1], values=values)
-
-
-def _names(field: str, given: Any, kind: type) -> tuple[Any, ...]:
-    """A tuple of labels or seeds, each once."""
-    what = "a word" if kind is str else "a whole number"
-    names = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
-    if not names:
-        raise FieldError("Scores", field, f"be a tuple, each {what}, of at least one", given)
-    for name in names:
-        if not isinstance(name, kind) or isinstance(name, bool) or name == "":
-            raise FieldError("Scores", field, f"be a tuple, each {what}", name)
-        if names.count(name) > 1:
-            raise FieldError("Scores", field, "name each once", name)
-    return names if kind is str else tuple(int(name) for name in names)
-
-
-def _run(run: Any) -> tuple[str, str, int, float]:
-    """(method, setting, seed, value) with NaN for a run that failed."""
-    try:
-        method, setting, seed, value = run
-    except (TypeError, ValueError):
-        raise ConfigError(f"runs must hold (method, setting, seed, value); got {run!r}") from None
-    number = math.nan if value is None else value
-    good = isinstance(method, str) and isinstance(setting, str)
-    good = good and isinstance(seed, numbers.Integral) and isinstance(number, numbers.Real)
-    require(good, "runs", "hold (method, setting, seed, value): two words, a whole number and a number", run)
-    return method, setting, int(seed), float(number) if math.isfinite(number) else math.nan
 
 
 def more_is_better(metric: str) -> bool:

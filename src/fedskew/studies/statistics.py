@@ -1,4 +1,4 @@
-"""The statistics of a study, in one place: means, intervals, differences, ranks, profiles, costs of a target.
+"""The statistics of a study, in one place: means, intervals, differences, ranks, costs of a target.
 
 Pure functions of `Scores` or of the rows of a run. Draws are seeded, so the same scores give the same numbers.
 docs/reference/statistics.md has the formula of each, what it assumes, and when it misleads.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from fedskew.studies.differences import *
 from fedskew.studies.equivalence import *
 from fedskew.studies.intervals import *
-from fedskew.studies.orders import *
 from fedskew.studies.ranks import *
 from fedskew.studies.scores import *
 from fedskew.studies.targets import *

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedskew.errors import RecordError, require
+from fedskew.errors import RecordError
 
 __all__ = ["COSTS", "Reached", "reach", "reach_all"]
 
@@ -52,15 +50,14 @@ def reach(rows: Sequence[Row], target: float, metric: str = "accuracy") -> Reach
         What was spent. A run that does not reach the target has what it spent in all.
 
     Raises:
-        ConfigError: The target is not finite.
-        RecordError: A round is missing, or a number of a round.
+        RecordError: A round is missing, or a cost of a round.
 
     Example:
         >>> from fedskew.studies.targets import reach
         >>> costs = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "wall_s": 0.5}
         >>> rows = [{"round": r, "accuracy": a, **costs} for r, a in ((1, 0.2), (2, 0.6), (3, 0.7))]
-        >>> found = reach(rows, 0.6)
-        >>> found.rounds, found.bytes, found.seconds
+        >>> reached = reach(rows, 0.6)
+        >>> reached.rounds, reached.bytes, reached.seconds
         (2, 32.0, 1.0)
     """
     return reach_all(rows, [target], metric)[0]
@@ -78,38 +75,32 @@ def reach_all(rows: Sequence[Row], targets: Sequence[float], metric: str = "accu
         What was spent until each target.
 
     Raises:
-        ConfigError: A target is not finite.
         RecordError: As `reach`.
 
     Example:
         >>> from fedskew.studies.targets import reach_all
         >>> costs = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "wall_s": 0.5}
         >>> rows = [{"round": r, "accuracy": a, **costs} for r, a in ((1, 0.2), (2, 0.6), (3, 0.7))]
-        >>> [(found.reached, found.rounds) for found in reach_all(rows, [0.6, 0.9])]
+        >>> [(cost.reached, cost.rounds) for cost in reach_all(rows, [0.6, 0.9])]
         [(True, 2), (False, 3)]
     """
-    for target in targets:
-        good = isinstance(target, numbers.Real) and not isinstance(target, bool) and math.isfinite(target)
-        require(good, "target", "be a finite number", target)
     spent = _spent(rows).cumsum(axis=0)  # [R, 4]
-    seen = _evaluated(rows, metric)
+    scored = [(i, row[metric]) for i, row in enumerate(rows) if row.get(metric) is not None]
     counted = [int(row["round"]) for row in rows]
-    return tuple(_reached(counted, spent, seen, float(target)) for target in targets)
+    return tuple(_reached(counted, spent, scored, float(target)) for target in targets)
 
 
 def _reached(
     rounds: Sequence[int],
     spent: np.ndarray[Any, np.dtype[np.float64]],
-    seen: Sequence[tuple[int, float]],
+    scored: Sequence[tuple[int, float]],
     target: float,
 ) -> Reached:
     """What was spent until a target: of the rounds' numbers, the costs until each [R, 4], and those evaluated."""
-    hit = next((i for i, value in seen if value >= target), None)
+    hit = next((i for i, value in scored if value >= target), None)
     last = len(spent) - 1 if hit is None else hit
     up, down, samples, seconds = spent[last].tolist() if len(spent) else (0.0,) * 4
-    if hit is None:
-        return Reached(target, False, rounds[last] if rounds else 0, up + down, samples, seconds)
-    return Reached(target, True, rounds[hit], up + down, samples, seconds)
+    return Reached(target, hit is not None, rounds[last] if rounds else 0, up + down, samples, seconds)
 
 
 def _ordered(rows: Sequence[Row]) -> None:
@@ -119,32 +110,16 @@ def _ordered(rows: Sequence[Row]) -> None:
     """
     before = 0
     for i, row in enumerate(rows, 1):
-        got = row.get("round") if isinstance(row, Mapping) else row
-        expected = before + (row.get("rounds", 1) if isinstance(row, Mapping) else 1)
-        if got != expected:
-            raise RecordError(f"round must count 1, 2, 3 in the rows of a run; got {got!r} in row {i}")
-        before = expected
+        if row["round"] != before + row.get("rounds", 1):
+            raise RecordError(f"round must count 1, 2, 3 in the rows of a run; got {row['round']!r} in row {i}")
+        before = row["round"]
 
 
 def _spent(rows: Sequence[Row]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The costs of each round, float64 [R, 4]."""
     _ordered(rows)
-    for row in rows:
-        for name in SUMMED:
-            _number(row, name, least=0)
-    return np.array([[row[name] for name in SUMMED] for row in rows], dtype=np.float64).reshape(len(rows), len(SUMMED))
-
-
-def _evaluated(rows: Sequence[Row], metric: str) -> list[tuple[int, float]]:
-    """(place of the row, value) of each round that has the metric."""
-    return [(i, _number(row, metric)) for i, row in enumerate(rows) if row.get(metric) is not None]
-
-
-def _number(row: Row, name: str, least: float = -math.inf) -> float:
-    """A finite number of a round."""
-    got = row.get(name)
-    value = float(got) if isinstance(got, numbers.Real) and not isinstance(got, bool) else math.nan
-    if not (math.isfinite(value) and value >= least):
-        rule = "a finite number" if least < 0 else "a number of at least 0"
-        raise RecordError(f"{name} of round {row.get('round')} must be {rule}; got {got!r}")
-    return value
+    try:
+        spent = [[row[name] for name in SUMMED] for row in rows]
+    except KeyError as lacking:
+        raise RecordError(f"each round must have {lacking}") from None
+    return np.array(spent, dtype=np.float64).reshape(len(rows), len(SUMMED))

@@ -131,7 +131,7 @@ def test_the_hub_is_asked_for_the_right_split(
     assert torch.equal(made.x[2], torch.from_numpy(rows[2].copy()).permute(2, 0, 1))
 
 
-@pytest.mark.parametrize("name", ["svhn", "emnist", "emnist_balanced", "tiny_imagenet"])
+@pytest.mark.parametrize("name", ["svhn", "emnist", "tiny_imagenet"])
 def test_nothing_there_of_these(_nowhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     fails(name, None, f"dataset '{name}' was not found in any folder (FEDSKEW_DATA is not set)")

@@ -109,13 +109,6 @@ class Emnist(Mnist):
 
 
 @dataclass(frozen=True)
-class EmnistBalanced(Emnist):
-    """Another name of `Emnist`."""
-
-    name: ClassVar[str] = "emnist_balanced"
-
-
-@dataclass(frozen=True)
 class TinyImageNet(Published):
     """Tiny-ImageNet: 100 000 training and 10 000 test colour images, 64x64, 200 classes.
 

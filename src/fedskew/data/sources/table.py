@@ -12,7 +12,7 @@ from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import Images
 from fedskew.data.sources.images import Digits, FashionMnist, Mnist
 from fedskew.data.sources.keel import Fars, Keel
-from fedskew.data.sources.more_images import Emnist, EmnistBalanced, Labels47, Svhn, TinyImageNet
+from fedskew.data.sources.more_images import Emnist, Labels47, Svhn, TinyImageNet
 from fedskew.data.sources.npz import Npz
 from fedskew.data.sources.shakespeare import Shakespeare
 from fedskew.data.sources.tabular import Adult, HeartDisease
@@ -44,7 +44,7 @@ class Source(Protocol):
 DATASETS: dict[str, type[Source]] = {
     source.name: source
     for source in (
-        Digits, Mnist, FashionMnist, Cifar10, Cifar100, Svhn, Emnist, EmnistBalanced, Labels47, TinyImageNet,
+        Digits, Mnist, FashionMnist, Cifar10, Cifar100, Svhn, Emnist, Labels47, TinyImageNet,
         Shakespeare, Adult, HeartDisease, Fars, Keel, Csv, Hub, Images, Npz, Parquet,
     )
 }  # fmt: skip

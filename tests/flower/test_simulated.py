@@ -1,0 +1,102 @@
+"""Deployments of which each message, write and wait may go wrong (support/simulation.py). They need no Flower.
+
+`make test` sends a thousand messages, `make test-all` a hundred thousand (tests/attack/test_simulation.py).
+scripts/simulate.py replays a seed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedskew.flower
+from fedskew.flower import serve
+from fedskew.flower.wire import opened, pack, read, record
+from support import flower_standin
+from support.chance import Chance
+from support.planted import PLANTED
+from support.simulation import config_of, deployment, shortest, simulate, talk
+from support.world import Died
+
+
+def test_a_thousand_messages() -> None:
+    reports = [simulate(seed) for seed in range(4)] + [talk(seed, questions=10) for seed in range(4)]
+    assert not [(report.seed, report.wrong) for report in reports if report.wrong]
+    assert sum(report.messages for report in reports) >= 1000
+    assert sum(len(report.struck) for report in reports) >= 100
+
+
+def test_a_schedule_gives_the_same_run_again_and_none_the_plain_one() -> None:
+    first, second = simulate(5), simulate(5)
+    third = simulate(5, first.struck)
+    assert first.struck and replace(second, seconds=0) == replace(third, seconds=0) == replace(first, seconds=0)
+    plain = simulate(5, [])
+    assert not plain.struck and plain.lives <= 2 and plain.rounds == plain.config["rounds"]
+
+
+def test_a_planted_fault_is_found_and_its_schedule_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+    PLANTED["forged-line"][1](monkeypatch)
+    seed, found = next((seed, report) for seed in range(9) if (report := simulate(seed)).wrong)
+    assert "a line of the log is forged" in found.wrong
+    (strike,) = shortest(seed, found.struck)
+    assert strike.kind == "error"
+
+
+def test_one_file_of_the_deployment_reads_the_clock() -> None:
+    """The simulation replaces it there. Dates of certificates and of Flower's own records decide nothing."""
+    folder = Path(fedskew.flower.__file__).parent
+    reading = re.compile(r"^\s*(?:import|from) (?:time|datetime|sched|threading|asyncio)\b", re.MULTILINE)
+    found = {path.name for path in folder.glob("*.py") if reading.search(path.read_text(encoding="utf-8"))}
+    assert found == {"link.py", "launcher.py", "app.py"}
+
+
+@pytest.mark.parametrize(("first", "then"), [(1, -1), (-1, 1)])
+def test_a_run_goes_on_whose_nodes_are_refused_or_no_longer(
+    first: int, then: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asked for another cohort than the run's, and ended, as long as the nodes were others than at its begin."""
+    config = {**config_of(0)[0], "clients": 4, "cohort": 4, "rounds": 3, "checkpoint-every": 1, "flower.bad": "drop"}
+    config["flower.out"] = str(tmp_path / "machines" / "server" / "run")
+
+    def told(row: Any) -> None:
+        if row["round"] == 1 and not seen:
+            seen.append(row)
+            raise Died
+
+    seen: list[Any] = []
+    monkeypatch.setattr(serve, "_told", told)
+    with deployment(config, tmp_path / "machines", Chance(0, {}, []), first, "") as world:
+        world.hello_lie = lambda facts, packed: ({**facts, "rows": -1}, packed)
+        with pytest.raises(Died):
+            serve.serve(world, world.config)
+        world.liar = then
+        world.quiet()
+        result = serve.serve(world, world.config)
+    assert [row["round"] for row in result.rounds] == [1, 2, 3]
+
+
+@pytest.mark.flower
+def test_the_stand_in_is_like_flower() -> None:
+    app = pytest.importorskip("flwr.app")
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
+
+    def seen(module: Any) -> Any:
+        content = record({"kind": "train"}, sent=pack({"a": {}}), more=pack({}))
+        message = module.Message(content, dst_node_id=7, message_type="train")
+        message.metadata.__dict__["_message_id" if module is app else "message_id"] = "first"
+        reply = module.Message(content, reply_to=message)
+        failed = module.Message(error=module.Error(5, "it broke"), reply_to=message)
+        about = [(m.metadata.dst_node_id, m.metadata.message_type, m.has_error()) for m in (message, reply, failed)]
+        read(reply.content)
+        told = opened(reply.content)
+        return about, told, reply.metadata.reply_to_message_id, (failed.error.code, failed.error.reason)
+
+    real = seen(app)
+    with flower_standin.installed():
+        assert seen(flower_standin) == real

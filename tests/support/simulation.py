@@ -1,0 +1,431 @@
+"""A federation over Flower whose every message, write and wait may go wrong, and what must hold all the same.
+
+`simulate` runs a seed: the configuration, the faults and their times are drawn from it. Whatever struck, the run folder
+holds the bytes of the engine sequential in which the clients that a round dropped were never chosen.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedskew import server, tree
+from fedskew.config.experiment import Experiment
+from fedskew.data.federation import Federation
+from fedskew.data.partitioners import Partition
+from fedskew.errors import FedskewError
+from fedskew.flower import link, serve
+from fedskew.flower.options import experiment_of
+from fedskew.flower.wire import pack, record
+from fedskew.flower.wire import read as read_message
+from fedskew.records.files import load_tree
+from fedskew.records.folder import CHECKPOINT, Record, read
+from support.bounds import Hung, bounded, within
+from support.chance import Chance, Strike
+from support.flower_standin import installed
+from support.world import Died, Stuck, World
+
+__all__ = ["Report", "deployment", "shortest", "simulate", "talk"]
+
+LIVES = 8  # of a server before nothing strikes any more
+SECONDS, ROOM = 300, 2 << 30  # of one seed
+LINE = 2000  # characters of a line of the log
+RATES: dict[str, dict[str, float]] = {
+    "join": {"late": 0.2},
+    "push": {"refused": 0.01, "lost": 0.03, "late": 0.03, "twice": 0.03, "again": 0.03, "error": 0.02},
+    "reply": {"lost": 0.03, "late": 0.03, "stale": 0.03, "error": 0.01, "lie": 0.2},
+    "node": {"before": 0.01, "die": 0.03, "torn": 0.01, "full": 0.005, "after": 0.03},
+    "write": {"die": 0.004, "torn": 0.002, "late": 0.002, "full": 0.001, "short": 0.001},
+    "wait": {"die": 0.003, "jump": 0.002},
+}
+Gone = Mapping[int, frozenset[int]]  # clients that a round dropped
+
+
+@dataclass
+class Report:
+    """What became of a seed."""
+
+    seed: int
+    wrong: str = ""
+    struck: list[Strike] = field(default_factory=list)
+    messages: int = 0
+    rounds: int = 0
+    lives: int = 0  # of the server
+    seconds: float = 0.0  # of the processor
+    virtual: float = 0.0
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+def config_of(seed: int) -> tuple[dict[str, Any], int, str]:
+    """(configuration, the client that lies or -1, the machine whose deaths are losses of power) of a seed."""
+    draw = random.Random(f"{seed} configuration")
+    clients = draw.choice([3, 4])
+    missing, bad = draw.choice(
+        [("wait", "stop"), ("wait", "drop"), ("drop", "drop"), ("drop", "drop"), ("drop", "stop"), ("stop", "stop")]
+    )
+    wait_s = draw.choice([5.0, 60.0, 600.0])
+    liar = draw.randrange(clients) if (missing, bad) == ("drop", "drop") and draw.random() < 0.7 else -1
+    config = {
+        "method": draw.choice(["fedavg", "scaffold", "scaffold", "fedgc"]), "data": "digits", "clients": clients,
+        "partition": "dirichlet", "partition.alpha": 0.5, "cohort": draw.choice([clients - 1, clients]),
+        "rounds": draw.choice([3, 6, 9]), "epochs": 1, "batch-size": 64, "model": "logistic",
+        "seed": draw.randrange(2), "checkpoint-every": draw.choice([1, 1, 2]),
+        "fit-logits": draw.choice(["none", "none", "last"]), "flower.wait-s": wait_s, "flower.poll-s": wait_s / 40,
+        "flower.missing": missing, "flower.bad": bad,
+    }  # fmt: skip
+    config |= {"local-test": 0.2} if draw.random() < 0.3 else {}
+    power = draw.choice(["", "server", *(f"node-{k}" for k in range(clients))])
+    return config, liar, power
+
+
+def simulate(seed: int, only: Iterable[Strike] | None = None) -> Report:
+    """Run a seed, with the faults that belong to it, or with those of a schedule alone."""
+    config, liar, power = config_of(seed)
+    heavy = random.Random(f"{seed} rates").choice([0.5, 1.0, 2.0])
+    rates = {place: {kind: heavy * rate for kind, rate in kinds.items()} for place, kinds in RATES.items()}
+    if liar >= 0:
+        rates["reply"]["lie"] = 0.3
+    else:
+        rates["reply"].pop("lie")
+    report, began = Report(seed, config=dict(config)), time.process_time()
+    chance = Chance(seed, rates, only)
+    with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
+        config["flower.out"] = str(Path(place) / "server" / "run")
+        try:
+            with deployment(config, Path(place), chance, liar, power) as world, pytest.MonkeyPatch.context() as patch:
+                trial = _Trial(world, report)
+                trial.watch(patch)
+                with _heard(trial):
+                    trial.run()
+            trial.compare()
+        except _Over:
+            pass
+        except _Wrong as wrong:
+            report.wrong = str(wrong)
+        except (Stuck, Hung, MemoryError) as error:
+            report.wrong = f"{type(error).__name__}: {error}"
+        except Exception as error:
+            report.wrong = f"a traceback reaches the user: {type(error).__name__}: {str(error)[:300]}"
+        report.struck, report.messages, report.virtual = chance.struck, world.messages, world.now
+        report.wrong = report.wrong.replace(f"{place}/", "")
+    report.seconds = time.process_time() - began
+    return report
+
+
+@contextmanager
+def deployment(
+    config: Mapping[str, Any], place: Path, chance: Chance, liar: int, power: str, answer: Any = None
+) -> Iterator[World]:
+    """A world with its clock and its names, in bounded time and memory."""
+    names = random.Random(f"{chance.seed} names")
+    with pytest.MonkeyPatch.context() as patch, installed(), bounded(ROOM), within(SECONDS):
+        world = World(config, place, chance, patch, liar=liar, power=power, answer=answer)
+        patch.setattr(link, "time", world)
+        patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4))
+        patch.setattr(Experiment, "federation", _read_once)
+        yield world
+
+
+_divided, _federations = Experiment.federation, dict[str, Federation]()
+
+
+def _read_once(experiment: Experiment) -> Federation:
+    """The federation of an experiment; it is read-only, and shared by all that ask for the same rows."""
+    key = repr([experiment.data, experiment.partition, experiment.clients, experiment.seed, experiment.local_test])
+    if key not in _federations:
+        _federations[key] = _divided(experiment)
+    return _federations[key]
+
+
+class _Over(Exception):
+    """The run ends, as it may."""
+
+
+class _Wrong(Exception):
+    """What must hold does not."""
+
+
+@dataclass
+class _Trial:
+    """One seed under way."""
+
+    world: World
+    report: Report
+    promised: int = 0  # the last round that a checkpoint has acknowledged
+    gone: dict[int, frozenset[int]] = field(default_factory=dict)
+    left_out: tuple[int, ...] = ()
+
+    @property
+    def out(self) -> Path:
+        return Path(self.world.config["flower.out"])
+
+    def watch(self, patch: pytest.MonkeyPatch) -> None:
+        """See what the server promises, and whom it drops."""
+        opened, checkpoint, append = server.open_round, Record.checkpoint, Record.append
+        restore, create, leave_out = Record.restore, Record.create.__func__, link.Link._leave_out  # type: ignore[attr-defined]
+
+        def opening(method: Any, state: Any, cohort: int, a: int, b: int, ask: Any, gone: Any) -> Any:
+            self.gone[state.round + 1] = frozenset(gone)
+            return opened(method, state, cohort, a, b, ask, gone)
+
+        def acknowledged(record: Record, content: Any, facts: Mapping[str, Any]) -> None:
+            checkpoint(record, content, facts)
+            self.promised = max(self.promised, facts["round"])
+
+        def appended(record: Record, row: Any) -> None:
+            append(record, row)
+            self.report.rounds += 1
+            self.world.progress()
+
+        def restored(record: Record) -> Any:
+            found = restore(record)
+            self._kept(len(found[2]) if found else 0)
+            return found
+
+        def created(cls: Any, folder: Any, facts: Any) -> Any:
+            self._kept(0)
+            return create(cls, folder, facts)
+
+        def left(self_: Any, clients: list[int]) -> None:
+            self.left_out = tuple(clients)
+            leave_out(self_, clients)
+
+        patch.setattr(server, "open_round", opening)
+        patch.setattr(Record, "checkpoint", acknowledged)
+        patch.setattr(Record, "append", appended)
+        patch.setattr(Record, "restore", restored)
+        patch.setattr(Record, "create", classmethod(created))
+        patch.setattr(link.Link, "_leave_out", left)
+
+    def _kept(self, rounds: int) -> None:
+        if rounds < self.promised:
+            raise _Wrong(f"round {self.promised} was acknowledged; the server goes on from round {rounds}")
+
+    def run(self) -> None:
+        """Begin the server again until the run is over."""
+        world, report = self.world, self.report
+        draw = random.Random(f"{report.seed} operator")
+        while True:
+            report.lives += 1
+            world.progress()
+            try:
+                if serve.serve(world, world.config) is None or world.chance.calm or draw.random() < 0.9:
+                    return
+                raise Died  # at the very end, when all is written
+            except Died:
+                pass
+            except FedskewError as error:
+                self.line(str(error))
+                if world.forever and re.search(r"no (answer in|node for) [\d.]+ s", str(error)):
+                    raise _Wrong(f"a server that waits for ever ends: {error}") from None
+                world.mended()
+                if report.lives > LIVES + 2 and world.liar >= 0 and not self.promised:
+                    raise _Over from None  # of a node that never says who it is, no run begins
+                if report.lives > LIVES + 2:
+                    raise _Wrong(f"the run cannot go on though nothing strikes any more: {error}") from None
+            world.reboot(draw)
+            if report.lives == LIVES:
+                world.quiet()
+
+    def line(self, text: str) -> None:
+        """A line of the log is one line."""
+        if not text.isprintable() or len(text) > LINE:
+            raise _Wrong(f"a line of the log is forged: {text[:200]!r}")
+
+    def compare(self) -> None:
+        """Hold the folder against the engine sequential."""
+        if late := sorted(k for gone in self.gone.values() for k in gone if k not in self.world.touched):
+            raise _Wrong(f"client {late[0]} was dropped, to which nothing happened")
+        drops = self.world.config["flower.missing"] == "drop" or self.world.config["flower.bad"] == "drop"
+        if any(self.gone.values()) and not drops:
+            raise _Wrong(f"clients were dropped by a server that drops none: {self.gone}")
+        gone = tuple(sorted((number, clients) for number, clients in self.gone.items() if clients))
+        plain = {k: v for k, v in self.world.config.items() if not k.startswith("flower.")}
+        plain |= {"fit-logits": "none", "checkpoint-every": 1}  # of no effect on model and rows
+        bits, rows = _expected(json.dumps(plain, sort_keys=True), gone, self.left_out)
+        rounds = read(self.out)[1]
+        found = _rows(rounds)
+        content, facts = load_tree(self.out / CHECKPOINT)
+        if facts["round"] != len(rows) or [row["round"] for row in found] != list(range(1, len(rows) + 1)):
+            raise _Wrong(f"rounds 1 to {len(rows)} must be there once; got {[row['round'] for row in found]}")
+        if _bits(content) != bits:
+            raise _Wrong("the model or the server's state has other bytes")
+        for whole, ours, theirs in zip(rounds, found, rows, strict=True):
+            told = ours.keys() | theirs.keys()
+            if self.left_out or whole.get("dropped"):  # whose test rows may be in no metric of this round
+                told = {k for k in told if not k.startswith(("local_", "personal_"))}
+            for name in sorted(told):
+                a, b = ours.get(name), theirs.get(name)
+                if a != b and not (name == "local_loss" and a == pytest.approx(b, rel=1e-12)):
+                    raise _Wrong(f"round {ours['round']}: {name} is {a!r}; it must be {b!r}")
+
+
+@contextmanager
+def _heard(trial: _Trial) -> Iterator[None]:
+    """Each line of the log is checked."""
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            trial.line(record.getMessage())
+
+        def handleError(self, record: logging.LogRecord) -> None:
+            raise
+
+    handler, log, before = Heard(), link.LOG, (link.LOG.level, link.LOG.propagate)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.level, log.propagate = before
+
+
+def _rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without seconds and without the names of those that were dropped."""
+    return [{k: v for k, v in row.items() if not k.endswith("_s") and k != "dropped"} for row in rows]
+
+
+def _bits(content: Mapping[str, Any]) -> list[tuple[str, bytes]]:
+    held = {name: content.get(name, {}) for name in ("params", "buffers", "parts")}
+    return [
+        (".".join(path), leaf.contiguous().view(-1).numpy().tobytes())
+        for path, leaf in tree.flatten(held)
+        if leaf is not None
+    ]
+
+
+@lru_cache(maxsize=256)
+def _expected(
+    config: str, gone: tuple[tuple[int, frozenset[int]], ...], left_out: tuple[int, ...]
+) -> tuple[list[tuple[str, bytes]], list[dict[str, Any]]]:
+    """(bits, rows) of the engine sequential, in which clients were never chosen, or have no rows."""
+    experiment = experiment_of({**json.loads(config), "engine": "sequential"})
+    fed, dropped, plain = _read_once(experiment), dict(gone), server.open_round
+    if left_out:
+        fed = _without(fed, left_out)
+        experiment = replace(experiment, cohort=min(experiment.cohort or fed.clients, fed.clients - len(fed.empty)))
+
+    def opening(method: Any, state: Any, cohort: int, a: int, b: int, ask: Any, more: Any) -> Any:
+        return plain(method, state, cohort, a, b, ask, sorted(dropped.get(state.round + 1, ())))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "open_round", opening)
+        result = experiment.run(federation=fed)
+    content = {"params": result.params, "buffers": result.buffers, "parts": result.state.parts}
+    return _bits(content), _rows(result.rounds)
+
+
+def _without(fed: Federation, clients: Iterable[int]) -> Federation:
+    """The federation in which some clients have no rows."""
+    lacking = set(clients)
+
+    def emptied(part: Partition) -> Partition:
+        rows = [part.of(k)[:0] if k in lacking else part.of(k) for k in range(fed.clients)]
+        return Partition(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
+
+    counts = fed.counts.clone()
+    counts[torch.tensor(sorted(lacking))] = 0
+    held = None if fed.held is None else emptied(fed.held)
+    return replace(fed, partition=emptied(fed.partition), counts=counts, held=held)
+
+
+def talk(seed: int, only: Iterable[Strike] | None = None, questions: int = 60) -> Report:
+    """The server's end of the messages alone, with nodes that answer without training: many messages in little time."""
+    draw = random.Random(f"{seed} talk")
+    clients, wait_s, missing = draw.choice([2, 5, 9]), draw.choice([5.0, 600.0]), draw.choice(["wait", "drop"])
+    config = {"clients": clients, "flower.wait-s": wait_s, "flower.missing": missing}
+    rates = {place: {kind: 2 * rate for kind, rate in RATES[place].items() if kind != "lie"} for place in RATES}
+    report, began = Report(seed, config=config), time.process_time()
+    chance = Chance(seed, rates, only)
+    with TemporaryDirectory() as place:
+        try:
+            with (
+                deployment(config, Path(place), chance, -1, "", _echo) as world,
+                _heard(trial := _Trial(world, report)),
+            ):
+                done = 0
+                while done < questions:
+                    report.lives += 1
+                    world.progress()
+                    try:
+                        done = _asked(world, trial, done, questions)
+                    except (Died, FedskewError):
+                        world.pass_by(30.0)
+        except _Wrong as wrong:
+            report.wrong = str(wrong)
+        except (Stuck, Hung, MemoryError) as error:
+            report.wrong = f"{type(error).__name__}: {error}"
+        except Exception as error:
+            report.wrong = f"a traceback reaches the user: {type(error).__name__}: {str(error)[:300]}"
+        report.struck, report.messages, report.virtual = chance.struck, world.messages, world.now
+    report.seconds = time.process_time() - began
+    return report
+
+
+def _echo(message: Any, context: Any, build: Any) -> Any:
+    """A node that says who it is, and gives back what it is asked."""
+    facts, k = read_message(message.content).facts, context.node_config["client"]
+    known = {key: facts.get(key) for key in ("kind", "session", "turn", "client")}
+    if facts["kind"] == "hello":
+        known |= {"client": k, "rows": 5, "test_rows": 0, "permits": []}
+    return record({**known, "value": [facts.get("question"), k]}, sent=pack({}))
+
+
+def _asked(world: World, trial: _Trial, done: int, questions: int) -> int:
+    """Ask all nodes questions from number ``done`` on; how many are answered."""
+    count, forever = world.config["clients"], world.config["flower.missing"] == "wait"
+    asking = link.Link(world, {}, world.wait_s, world.wait_s / 40, forever)
+    asking.meet(count, lambda _: None)
+    for number in range(done, questions):
+        requests = [link.Request(k, {"kind": "train", "question": number}, {}) for k in range(count)]
+        answers = list(asking.ask(requests, "train", lambda _: None))
+        if [answer.client for answer in answers] != list(range(count)):
+            raise _Wrong(f"question {number} has answers of {[answer.client for answer in answers]}")
+        for answer in answers:
+            if answer.envelope is not None and answer.envelope.facts["value"] != [number, answer.client]:
+                raise _Wrong(f"client {answer.client}: question {number} got {answer.envelope.facts['value']}")
+            if answer.envelope is None and answer.client not in world.touched:
+                raise _Wrong(f"client {answer.client} is missing, to which nothing happened: {answer.wrong}")
+            if answer.missing and forever:
+                raise _Wrong(f"client {answer.client} is missing, which is waited for: {answer.wrong}")
+            trial.line(answer.wrong)
+        world.progress()
+        done = number + 1
+    return done
+
+
+def shortest(seed: int, struck: list[Strike], seconds: float = 600.0) -> list[Strike]:
+    """A schedule of which no fault can be left out, if the run is still to fail (delta debugging).
+
+    After so many seconds of the processor it is the shortest so far.
+    """
+    parts, end = 2, time.process_time() + seconds
+    while struck and time.process_time() < end:
+        size = max(len(struck) // parts, 1)
+        for begin in range(0, len(struck), size):
+            fewer = struck[:begin] + struck[begin + size :]
+            if simulate(seed, fewer).wrong:
+                struck, parts = fewer, max(parts - 1, 2)
+                break
+        else:
+            if size == 1:
+                break
+            parts = min(2 * parts, len(struck))
+    return struck
