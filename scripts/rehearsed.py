@@ -67,8 +67,8 @@ def done(study: Study) -> bool:
     return True
 
 
-def truth(one: Natural, store: str) -> dict[str, dict[str, Any]]:
-    """By site, what each seed of the real federation measured: rows, accuracy, recalls, and that of local training."""
+def truth(one: Natural, rare: int, store: str) -> dict[str, dict[str, Any]]:
+    """By site, what each seed of the real federation and of local training measured: accuracy, recall of a class."""
     partition = {"name": "natural", "column": one.column}
     options = {"data": one.data, "partition": partition, "local-test": TEST, "cohort": one.cohort}
     methods = ["fedavg", "localonly"] if one.local else ["fedavg"]
@@ -79,7 +79,7 @@ def truth(one: Natural, store: str) -> dict[str, dict[str, Any]]:
         assert run is not None and run.state == "finished", planned.cell.name
         for row in last_clients(read_clients(run.folder)):
             seed = found.setdefault(row["name"], {}).setdefault(str(planned.cell.seed), {})
-            seed[planned.cell.label] = {k: row[k] for k in ("rows", "accuracy", "per_class_recall", "support")}
+            seed[planned.cell.label] = {"accuracy": row["accuracy"], "rare_recall": row["per_class_recall"][rare]}
     return found
 
 
@@ -98,14 +98,12 @@ def predicted(one: Natural, standins: str, store: str) -> dict[str, Any]:
     return {"standins": found["standins"], "rare": names.index(found["rare"]), "sites": rows}
 
 
-def real(seed: dict[str, Any], number: str, rare: int) -> float | None:
+def real(seed: dict[str, Any], number: str) -> float | None:
     """A number that a seed of the real federation measured at a site; None without test rows."""
-    fed, local = seed["fedavg"], seed.get("localonly")
-    if number == "rare_recall":
-        return fed["per_class_recall"][rare] if fed["support"][rare] else None
-    if number == "gain":
-        return fed["accuracy"] - local["accuracy"] if local else None
-    return fed["accuracy"]
+    if number != "gain":
+        found: float | None = seed["fedavg"][number]
+        return found
+    return seed["fedavg"]["accuracy"] - seed["localonly"]["accuracy"] if "localonly" in seed else None
 
 
 def table(record: list[dict[str, Any]]) -> str:
@@ -124,7 +122,7 @@ def table(record: list[dict[str, Any]]) -> str:
                     for seed in (
                         one["truth"].get(row["site"], {}).values() if known and known["low"] is not None else ()
                     ):
-                        if (value := real(seed, number, made["rare"])) is not None:
+                        if (value := real(seed, number)) is not None:
                             inside += known["low"] - 1e-9 <= value <= known["high"] + 1e-9
                             widths.append(known["high"] - known["low"])
                             errors.append(abs(value - known["mean"]))
@@ -146,12 +144,18 @@ def main() -> int:
     for one in NATURAL if asked.write else ():
         if asked.only in (None, one.label):
             made = [predicted(one, names, asked.write) for names in one.standins]
-            entry = {"label": one.label, "level": LEVEL, "predicted": made, "truth": truth(one, asked.write)}
+            entry = {
+                "label": one.label,
+                "level": LEVEL,
+                "predicted": made,
+                "truth": truth(one, made[0]["rare"], asked.write),
+            }
             kept = {old["label"]: old for old in record} | {one.label: entry}
             record = [kept[each.label] for each in NATURAL if each.label in kept]
             RECORD.parent.mkdir(parents=True, exist_ok=True)
-            RECORD.write_text(json.dumps(record, default=dataclasses.asdict) + "\n")
-            record = json.loads(RECORD.read_text())
+            told = json.dumps(record, default=dataclasses.asdict)
+            record = json.loads(told, parse_float=lambda text: round(float(text), 6))
+            RECORD.write_text(json.dumps(record) + "\n")
     before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     page = MARKS.sub(lambda match: match[1] + table(record) + match[2], before)
     if asked.check:
