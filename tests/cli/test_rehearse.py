@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import fedskew as fs
-from fedskew.data.consortium import read_consortium, scaled
+from fedskew.data.consortium import Consortium, read_consortium, scaled
 from fedskew.records.clients import last_clients
-from fedskew.studies.rehearsal import Expected, difference, expected
+from fedskew.studies.rehearsal import Expected, Rehearsal, difference, expected
 from support.command import fedskew, mistake
 
 COUNTS = "site,ill,well,failure,up,down,step_s\nva,60,30,0.5,8,80,0.01\nparis,10,50,0,4,4,0.02\noslo,20,20,0,8,8,0.01\n"
@@ -198,6 +198,27 @@ def test_counts_are_scaled_to_what_a_stand_in_has() -> None:
 def test_a_file_without_names_of_sites_numbers_them(tmp_path: Path) -> None:
     found = read_consortium(counts(tmp_path, "ill,well,Failure\n6,3,0.1\n\n4,4,0\n"))
     assert (found.sites, found.facts, found.classes[found.rare]) == (("1", "2"), {"failure": [0.1, 0.0]}, "well")
+
+
+def test_stand_ins_that_nobody_names_are_those_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loaded(data: Any, path: str | None) -> Any:
+        if data.name == "mnist":
+            raise fs.DataError("mnist is absent")
+        return data.load(path)
+
+    def made(classes: int) -> Rehearsal:
+        matrix = np.full((2, classes), 5)
+        return Rehearsal(Consortium(("a", "b"), tuple(map(str, range(classes))), matrix, {}), "fedavg", (), (0,))
+
+    monkeypatch.setattr("fedskew.studies.rehearsal.dataset_of", loaded)
+    monkeypatch.setattr("fedskew.studies.rehearsal.PANELS", {2: ("mnist",), 10: ("mnist", "digits"), 20: ("digits",)})
+    assert [one.name for one in made(3).standins] == ["digits"]
+    with pytest.raises(fs.DataError, match="mnist is absent"):
+        print(made(2).standins)
+    with pytest.raises(fs.ConfigError, match="data must name datasets of at least 12 classes; got 'digits'"):
+        print(made(12).standins)
+    with pytest.raises(fs.ConfigError, match="data must name datasets of at least 30 classes; got 'none'"):
+        print(made(30).standins)
 
 
 def test_an_interval_holds_what_another_run_measures() -> None:

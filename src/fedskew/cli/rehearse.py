@@ -109,9 +109,8 @@ def _write_app(made: Rehearsal, app: Path, to: TextIO) -> None:
     app.mkdir(parents=True, exist_ok=True)
     file = app.resolve() / "counts.csv"
     file.write_text(csv_text([made.consortium.classes, *one.counts.tolist()]), encoding="utf-8")
-    words = words_of(
-        (*entry.options, *made.common, *one.options, ("partition", "counts"), ("partition.path", str(file)))
-    )
+    of_counts = ("partition", "counts"), ("partition.path", str(file))
+    words = words_of((*entry.options, *made.common, *one.options, *of_counts))
     with redirect_stdout(to), init.make_context("init", [str(entry.method), *words, "--out", str(app)]) as context:
         init.invoke(context)
         say(f"its nodes hold rows of {one.name}; for yours: fedskew flower init {entry.method} --own-data --data ...")

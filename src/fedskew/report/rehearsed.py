@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fedskew.report.tables import Table, amount, fixed, row
+from fedskew.report.tables import Table, amount, fixed, row, spread
 from fedskew.studies.rehearsal import Expected
 
 
 def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
     """What `fedskew.studies.rehearsal.Rehearsal.done` gives: what to expect of each site, its costs, its part in it."""
     sites, rare, seconds = done["sites"], done["rare"], done["wall_s"]
-    used = ", ".join(
-        one["name"] + f" (cases x{one['factor']:.3g}, as it has no more rows)" * (one["factor"] < 1)
-        for one in done["standins"]
-    )
+    few = " (cases x{factor:.3g}, as it has no more rows)"
+    used = ", ".join(one["name"] + few.format(**one) * (one["factor"] < 1) for one in done["standins"])
     seeds = f"seeds {', '.join(map(str, done['seeds']))}"
     shown = [*sites, {"site": "all", "cases": sum(one["cases"] for one in sites), **done}]
     yield Table(
@@ -47,8 +45,7 @@ def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
             ("site", "cases", "gain"),
             tuple(row(one["site"], f"{point['cases']:,}{' (enough)' * (point['cases'] == one['needs'])}",
                       _told(point["gain"])) for one in varied for point in one["curve"]),
-            notes=("enough: the fewest cases tried with which the gain is above 0; where none is marked, none of those "
-                   "tried",),
+            notes=("enough: the fewest cases tried with a gain above 0; where none is marked, none of those tried",),
         )  # fmt: skip
 
 
@@ -56,6 +53,4 @@ def _told(value: Expected | None) -> str:
     """As in "0.81 (0.74 to 0.88)"."""
     if value is None:
         return "–"
-    return fixed(value.mean, 3) + (
-        f" ({fixed(value.low, 2)} to {fixed(value.high, 2)})" if value.low is not None else ""
-    )
+    return fixed(value.mean, 3) + f" ({spread(value.low, value.high, 2)})" * (value.low is not None)

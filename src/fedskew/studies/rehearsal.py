@@ -315,15 +315,9 @@ class Rehearsal:
 
         def values(run: Side, other: Side | None, sites: Sequence[int], c: int | None = None) -> Values:
             """A share at sites, or its difference of two runs, of each stand-in and seed that has test rows."""
-            found = []
-            for one in self.standins:
-                pairs = [
-                    [
-                        _share(runs[label, one.name + setting, seed][0], sites, c)
-                        for label, setting in (run, other or run)
-                    ]
-                    for seed in self.seeds
-                ]
+            sides, found = (run, other or run), []
+            for name, seeds in [(one.name, self.seeds) for one in self.standins]:
+                pairs = [[_share(runs[who, name + what, n][0], sites, c) for who, what in sides] for n in seeds]
                 found.append([a - b if other else a for a, b in pairs if a is not None and b is not None])
             return found
 
