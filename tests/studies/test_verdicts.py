@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,8 @@ from fedskew.papers.rows import Row, rows_of
 from fedskew.papers.runs import Runs
 from fedskew.papers.tables import protocol
 from fedskew.papers.verdicts import VERDICTS, Claim, Evidence, Outcome, claims, verdict_of, word_of
+from fedskew.studies.shipped import shipped
+from fedskew.studies.spec import read_spec
 
 NAME = "fedga-table1-mnist"
 # Gains over FedAvg in points; the seed moves every method alike but FedGA
@@ -124,3 +127,23 @@ def test_runs_of_another_experiment_are_no_evidence() -> None:
     summary = {"rounds": 1, "stopped": "", "final_accuracy": 1.0}
     other = Run(Path("a" * 16), experiment_from(["fedavg"]).to_json(), [], summary)
     assert Evidence([], Runs([other])).fill(f"{{gain {PLACE} | FedGA | FedAvg}}") is None
+
+
+def test_a_study_that_is_no_protocol_is_read_from_its_archive(tmp_path: Path) -> None:
+    """`fedgr-readings` crosses settings with networks and labels: each is named as its tables name it."""
+    spec = read_spec(shipped("fedgr-readings") or "")
+    place = "the code's pace, model mlp, partition.labels 2"
+    with (tmp_path / "fedgr-readings.jsonl").open("w") as file:
+        for cell in spec.cells():
+            if cell.setting == place and cell.experiment is not None and cell.label.startswith("FedAvg"):
+                score = 0.5 + 0.1 * (cell.label == "FedAvg, uniform") + cell.seed / 100
+                summary = {"rounds": 40, "stopped": "", "state": "finished", "mean10_accuracy": score}
+                line = {"address": "a" * 16, "config": cell.experiment.to_json(), "summary": summary}
+                file.write(json.dumps({**line, "rows": [], "env": {}}) + "\n")
+    quantity = f"gain fedgr-readings | {place} | FedAvg, uniform | FedAvg, by size | mean10_accuracy"
+    evidence = Evidence([], Runs([]), tmp_path)
+    assert evidence.fill(f"{{{quantity}}}") == "+10.0 (+10.0 to +10.0)"
+    assert evidence.outcomes(f"{quantity} > 0") == [Outcome(True, 5)]
+    assert Evidence([], Runs([]), tmp_path / "none").fill(f"{{{quantity}}}") is None
+    with pytest.raises(ConfigError, match="unknown study 'fedgr-reading'; did you mean 'fedgr-readings'"):
+        evidence.fill("{gain fedgr-reading | a | b | c}")

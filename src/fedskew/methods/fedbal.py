@@ -128,6 +128,9 @@ def fedbal(
     The first lowers the logits of a client's rare classes, the second weighs clients by how alike their classifiers
     are to the global one.
 
+    Where it fails: with one class at a client the loss is near 0 from the first round, since every other logit is
+    lowered, and nothing trains; ``local=False`` does (notes/five.md).
+
     Source: FedBal, anonymous submission 2023
 
     Args:

@@ -128,6 +128,10 @@ def fedgr(softmax: bool = True, gravitation: bool = True, strength: float = 0.5)
     The first scales each logit by the rarity of its class, the second draws rows of one class in the clients'
     classifiers together and rows of different classes apart.
 
+    Where it fails: with one class at a client the softmax has one entry and nothing trains. With a row or two of a
+    class, as under Dirichlet splits, the default gamma of the other classes is near 0; the reading "one" has no
+    such factor (notes/five.md).
+
     The sample-weighted form of the regulariser is ``weighted_gravitation`` in the place of ``gravitation``.
 
     Source: Guo et al. 2023, code at https://github.com/Guosy-wxy/FedGR

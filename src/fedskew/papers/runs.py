@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -89,13 +90,19 @@ class Cells:
 
 def cells(protocol: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) -> Cells:
     """What is there of a protocol, of other seeds than its own where they are named."""
-    found, spec = Cells(protocol, scale), protocol.at(scale)
-    for cell in (replace(spec, seeds=tuple(seeds)) if seeds else spec).cells():
-        key = cell.label, cell.setting
-        found.planned.setdefault(key, []).append(cell)
-        if (entry := runs.get(cell.experiment)) is not None:
-            found.entries.setdefault(key, {})[cell.seed] = entry
-    return found
+    spec, planned = protocol.at(scale), defaultdict[tuple[str, str], list[Cell]](list)
+    for cell in (every := list((replace(spec, seeds=tuple(seeds)) if seeds else spec).cells())):
+        planned[cell.label, cell.setting].append(cell)
+    return Cells(protocol, scale, entries_of(every, runs), dict(planned))
+
+
+def entries_of(planned: Iterable[Cell], runs: Runs) -> dict[tuple[str, str], dict[int, Run]]:
+    """The runs of cells that were run, by (method, setting) and seed."""
+    entries: dict[tuple[str, str], dict[int, Run]] = {}
+    for cell in planned:
+        if (run := runs.get(cell.experiment)) is not None:
+            entries.setdefault((cell.label, cell.setting), {})[cell.seed] = run
+    return entries
 
 
 # What a run gives for a printed metric

@@ -3,7 +3,8 @@
 The texts of a claim name quantities, which are read from runs, from the ledger or from the printed numbers.
 
 A quantity is "KIND a | b | c"; each kind is a function below. An asterisk stands for all settings of a study, or for
-all of its other methods. Fewer than five seeds give no number.
+all of its other methods. A study is a protocol, or one of those that ship with the package. Fewer than five seeds give
+no number.
 
 A condition is a quantity with "> NUMBER", "< NUMBER" or "= printed". "count CONDITION" stands for how often it is met.
 """
@@ -21,14 +22,17 @@ from pathlib import Path
 
 import numpy as np
 
+from fedskew.config.recorded import Run
 from fedskew.errors import require, unknown
 from fedskew.papers.printed import Printed, printed
 from fedskew.papers.rows import Row
 from fedskew.papers.rules import FEWEST
-from fedskew.papers.runs import Cells, Runs, cells, is_whole
-from fedskew.papers.tables import protocol
+from fedskew.papers.runs import HERE, Runs, cells, entries_of, is_whole
+from fedskew.papers.tables import names, protocol
 from fedskew.studies.intervals import t_interval
-from fedskew.studies.spec import check_names, table_from
+from fedskew.studies.shipped import names as shipped_names
+from fedskew.studies.shipped import shipped
+from fedskew.studies.spec import Spec, check_names, read_spec, table_from
 from fedskew.studies.targets import reach
 
 VERDICTS = ("holds", "holds in part", "does not hold here", "not resolved", "no verdict", "not testable here")
@@ -185,12 +189,14 @@ class Evidence:
 
     Args:
         rows: The ledger.
-        runs: Our finished runs.
+        runs: Our finished runs of protocols.
+        studies: Folder of the archives of studies that are no protocols, each named as the study.
     """
 
     rows: Sequence[Row]
     runs: Runs
-    _cells: dict[str, Cells] = field(default_factory=dict)
+    studies: Path = HERE.parent / "studies"
+    _cells: dict[str, dict[tuple[str, str], dict[int, Run]]] = field(default_factory=dict)
 
     def fill(self, text: str) -> str | None:
         """A text with every quantity in braces replaced by its value; None where one of them has none.
@@ -240,21 +246,26 @@ class Evidence:
         require(least <= len(parts) <= len(taken), "quantity", f"have {least} to {len(taken)} parts", quantity)
         return list(KINDS[kind](self, *parts))
 
-    def held(self, study: str) -> Cells:
-        """The runs of a study, at the scale of the paper where there is one."""
+    def held(self, study: str) -> dict[tuple[str, str], dict[int, Run]]:
+        """The runs of a study by method and setting, at the scale of the paper where there is one."""
         if study not in self._cells:
-            paper = cells(protocol(study), "paper", self.runs)
-            self._cells[study] = paper if paper.entries else cells(protocol(study), "small", self.runs)
+            if study in names():
+                scales = [cells(protocol(study), scale, self.runs).entries for scale in ("paper", "small")]
+                self._cells[study] = scales[0] or scales[1]
+            else:
+                archive = self.studies / f"{study}.jsonl"
+                runs = Runs.of(archive) if archive.is_file() else Runs(())
+                self._cells[study] = entries_of(_spec(study).cells(), runs)
         return self._cells[study]
 
     def pairs(self, study: str, setting: str, one: str, other: str, metric: str) -> dict[int, tuple[float, float]]:
         """A metric of two methods, by seed."""
-        first, second = (self.held(study).entries.get((name, setting), {}) for name in (one, other))
+        first, second = (self.held(study).get((name, setting), {}) for name in (one, other))
         found = {s: tuple(runs[s].summary.get(metric) for runs in (first, second)) for s in first if s in second}
         return {seed: (float(a), float(b)) for seed, (a, b) in found.items() if a is not None and b is not None}
 
     def state(self, study: str, setting: str, one: str, other: str, metric: str) -> str:
-        """What the ledger says of a gain that is printed."""
+        """What the ledger says of a gain that is printed; nothing where none is."""
         for row in self.by_study[study, setting]:
             rule = protocol(study).metrics[row.number.metric].partition(" ")[0]
             if row.gain is None or row.gain.reference != other:
@@ -272,13 +283,19 @@ class Evidence:
         return found
 
 
+def _spec(study: str) -> Spec:
+    """The settings and methods of a protocol, or of a study that ships with the package. Raises ConfigError."""
+    check_names("study", [study], [*names(), *shipped_names()])
+    return protocol(study).spec if study in names() else read_spec(shipped(study) or study)
+
+
 def _places(study: str, setting: str, *methods: str) -> Iterator[tuple[str, ...]]:
     """(setting, method, ...) of what a quantity names, asterisks replaced."""
-    spec = protocol(study).spec
-    known = [m.name for m in spec.methods]
+    spec = _spec(study)
+    known, settings = [m.name for m in spec.methods], [name for name, _ in spec.axes()]
     check_names("method", [name for name in methods if name != ALL], known)
-    check_names("setting", [setting] if setting != ALL else [], spec.names)
-    for at in spec.names if setting == ALL else (setting,):
+    check_names("setting", [setting] if setting != ALL else [], settings)
+    for at in settings if setting == ALL else (setting,):
         for last in [n for n in known if n not in methods] if methods[-1] == ALL else (methods[-1],):
             yield at, *methods[:-1], last
 
@@ -317,7 +334,7 @@ def ratio(evidence: Evidence, study: str, setting: str, one: str, other: str, me
 def sooner(evidence: Evidence, study: str, setting: str, one: str, other: str, target: str) -> Iterator[Quantity]:
     """Rounds of another method to an accuracy over those of one, paired by seed, in brackets the least and greatest."""
     for at, _, against in _places(study, setting, one, other):
-        ours, others = (evidence.held(study).entries.get((name, at), {}) for name in (one, against))
+        ours, others = (evidence.held(study).get((name, at), {}) for name in (one, against))
         pairs = [(ours[seed], others[seed]) for seed in sorted(ours) if seed in others]
         pairs = [pair for pair in pairs if all(map(is_whole, pair))]
         found = [[reach(entry.rows, float(target)) for entry in pair] for pair in pairs]
