@@ -66,7 +66,7 @@ LIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "member": ("train", {"member": 1 << 80}, "member must be a whole number"),
     "receipt": ("train", {"receipt": "../../../etc/x"}, "a receipt has 32 hex digits"),
     "nul": ("train", {"receipt": "\0" * 32}, "a receipt has 32 hex digits"),
-    "held": ("train", {"held": ["a" * 32] * 10**4}, "held must be a list of at most 2 receipts"),
+    "held": ("train", {"held": ["a" * 32] * 10**4}, "held must be a list of at most 3 receipts"),
     "held path": ("train", {"held": ["../x"]}, "a receipt has 32 hex digits"),
     "session": ("train", {"session": "s" * 10**6}, "a receipt has 32 hex digits"),
     "no session": ("train", {"session": ""}, "session must be 32 hex digits"),

@@ -79,6 +79,34 @@ def test_a_run_goes_on_whose_nodes_are_refused_or_no_longer(
     assert [row["round"] for row in result.rounds] == [1, 2, 3]
 
 
+def test_a_run_that_ends_between_two_checkpoints_finds_the_memory_of_its_last_round(tmp_path: Path) -> None:
+    """Nodes kept that of the round under way and those of two checkpoints; what a run writes at its end was gone."""
+    config = {**config_of(0)[0], "clients": 3, "cohort": 3, "rounds": 4, "checkpoint-every": 4, "local-test": 0.2}
+
+    def rounds(folder: Path, ends: bool) -> list[Any]:
+        config["flower.out"] = str(folder / "server" / "run")
+        with deployment(config, folder, Chance(0, {}, []), -1, "") as world:
+            pull, waiting = world.pull_messages, [0] * ends
+            done = folder / "server" / "run" / "rounds.jsonl"
+
+            def pulled(names: Any) -> list[Any]:
+                found = pull(names)
+                measured = any(reply.metadata.message_type == "evaluate" for reply in found)
+                if waiting and measured and done.read_text().count("\n") == 2:
+                    waiting.pop()
+                    raise KeyboardInterrupt
+                return found
+
+            world.pull_messages = pulled  # type: ignore[method-assign]
+            result = serve.serve(world, world.config)
+            if ends:
+                assert result.stopped == "interrupted" and len(result.rounds) == 2
+                result = serve.serve(world, world.config)
+        return [(row["round"], row["loss"], row["local_loss"]) for row in result.rounds]
+
+    assert rounds(tmp_path / "ended", True) == rounds(tmp_path / "whole", False)
+
+
 @pytest.mark.flower
 def test_the_stand_in_is_like_flower() -> None:
     app = pytest.importorskip("flwr.app")

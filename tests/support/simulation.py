@@ -51,7 +51,7 @@ RATES: dict[str, dict[str, float]] = {
     "reply": {"lost": 0.03, "late": 0.03, "stale": 0.03, "error": 0.01, "lie": 0.2},
     "node": {"before": 0.01, "die": 0.03, "torn": 0.01, "full": 0.005, "after": 0.03},
     "write": {"die": 0.004, "torn": 0.002, "late": 0.002, "full": 0.001, "short": 0.001},
-    "wait": {"die": 0.003, "jump": 0.002},
+    "wait": {"die": 0.001, "jump": 0.001},
 }
 Gone = Mapping[int, frozenset[int]]  # clients that a round dropped
 

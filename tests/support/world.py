@@ -217,7 +217,7 @@ class World:
 
     def progress(self) -> None:
         """A round has ended, or a server has begun."""
-        self.patience = self.now + 30 * self.wait_s + 3600
+        self.patience = self.now + 15 * self.wait_s
         if not self.chance.calm:
             self.limit = self.now + DAY
 

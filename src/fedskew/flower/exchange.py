@@ -134,6 +134,7 @@ class Exchange:
         """A message for one client; it says which memory belongs to this moment, and what an answer must hold."""
         kept = receipt_in(self.receipts.get(k))
         held = [saved.get(k, NONE) for saved in self.receipts.saved]
+        held.append(receipt_in(self.receipts.kept.get(k, {})))  # of the last whole round: a run that ends writes it
         parts = {"shared": shared, "own": pack({"own": dict(own)})}
         return Request(k, {**facts, "receipt": kept, "held": held}, parts, expected)
 

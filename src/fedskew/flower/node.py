@@ -55,7 +55,7 @@ from fedskew.types import Params, Task
 
 LOG = logging.getLogger("flwr")
 TRACE = 10_000  # characters of the details of a mistake
-HELD = 2  # checkpoints whose memories are kept
+HELD = 3  # memories that are kept beside that of the moment: two checkpoints', and the last whole round's
 
 
 @dataclass(frozen=True, eq=False)
