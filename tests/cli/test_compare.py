@@ -78,6 +78,8 @@ def test_a_dry_run_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert fedskew("compare", "fedavg", *SMALL, "--seeds", "0-2", "--dry-run") == 0
     said = capsys.readouterr().out
     assert "1 done, 2 missing" in said and "about 0 s with" in said
+    assert fedskew("compare", "fedavg", *SMALL, "--seeds", "5", "--dry-run") == 0
+    assert "--seeds 5 is one seed, which gives no interval; 0-4 are five" in capsys.readouterr().err
 
 
 def test_a_run_that_two_methods_share_is_missing_once_and_not_done(capsys: pytest.CaptureFixture[str]) -> None:

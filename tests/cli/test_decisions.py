@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fedskew as fs
+from fedskew.records.decisions import choose_threshold
 from support.command import SMALL, fedskew, mistake
 from support.paths import ROOT
 
@@ -144,6 +145,59 @@ def test_new_rows_with_labels_are_told_by_hospital(
     assert found["decision"] is None and "clients" not in found["one_against_rest"]
 
 
+def test_scored_rows_come_with_their_threshold(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    words = ["evaluate", "heart", *RULE, "--data", "csv", "--data.path", "new.csv", "--data.columns", "hospital"]
+    line = "ill is decided where p >= 0.262809, by recall@specificity=0.8 on 89 validation rows, 25 of them positive"
+    capsys.readouterr()
+    assert fedskew(*words, "--out", "named.csv") == 0
+    assert line in capsys.readouterr().out.splitlines()
+    assert fedskew(*words) == 0
+    said = capsys.readouterr()
+    assert line in said.err.splitlines() and said.out == (folder / "named.csv").read_text()
+
+
+def test_the_threshold_of_a_clients_model_is_of_its_own_validation_rows(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    line = BLOCKS[1][1].replace("fedavg", "ditto").replace("20 --out heart", "2 --keep-own true --out own")
+    assert fedskew(*shlex.split(line)[1:]) == 0
+    fed = fs.federate(
+        "csv", "natural", path="patients.csv", y_column="outcome", columns="hospital", categories="sex", validation=0.2
+    )
+    rows, owners = fed.rows_on("validation")
+    mine = rows[owners == fed.client_names.index("south")]
+    p = fs.load_model("own", client="south").of_samples(fed.dataset.x[mine])[:, 0].numpy()
+    threshold = choose_threshold(fed.dataset.y[mine].numpy() == 0, p, RULE[3])
+    for data in ([], ["--data", "csv", "--data.path", "new.csv"]):
+        found = told(capsys, "own", "--client", "south", *RULE, *data)["decision"]
+        assert (found["threshold"], found["rows"], found["client"]) == (threshold, len(mine), "south")
+    assert fedskew("evaluate", "own", "--client", "south", *RULE) == 0
+    assert f"on {len(mine)} validation rows of south, " in capsys.readouterr().out
+
+
+def test_where_validation_rows_have_no_clients_the_threshold_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "ditto", *SMALL, "--validation", 0.2, "--keep-own", "true", "--out", tmp_path / "a"]
+    assert fedskew(*words) == 0
+    assert fedskew("evaluate", tmp_path / "a", "--client", "1", "--positive", "8", "--threshold", "prevalence") == 0
+    assert "no column says whose a validation row is; it was chosen on all" in capsys.readouterr().err
+
+
+def test_a_rule_without_the_runs_own_rows_asks_for_a_number(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--data", "csv", "--data.path", folder / "new.csv"]
+    said = mistake(capsys, "evaluate", folder / "heart", *RULE, *words)
+    assert "--threshold must be a number where the run's own rows, on which a rule is chosen, cannot be read" in said
+    assert "got 'recall@specificity=0.8': path must name a folder or file that exists; got 'patients.csv'" in said
+
+
 MISTAKES = {
     "no validation rows": (["bare", *RULE], "--threshold-on must name rows that were kept; got 'validation'; a federa"),
     "test rows": (
@@ -154,6 +208,14 @@ MISTAKES = {
     "no such class": (["heart", "--positive", "sick"], "--positive must name the class to find, ill, well; got 'sick'"),
     "no class": (["heart", "--threshold", "0.3"], "--positive must name the class to find, ill, well; got None"),
     "no such rule": (["heart", *RULE[:3], "recall=0.9"], "--threshold must be a rule, such as recall@specificity=0.9"),
+    "a rule misspelt": (["heart", *RULE[:3], "recall@specifity=0.9"], "did you mean 'recall@specificity=0.9'?"),
+    "percent": (["heart", *RULE[:3], "30%"], "got '30%'; did you mean '0.3'?"),
+    "percent in a rule": (["heart", *RULE[:3], "prevalence=20%"], "did you mean 'prevalence=0.2'?"),
+    "an option misspelt": (["heart", "--treshold", "0.3"], "option '--treshold'; did you mean '--threshold'?"),
+    "clients for client": (
+        ["heart", "--clients", "north"],
+        "--clients must be all; got 'north'; --client north is one",
+    ),
     "no labels": (
         ["heart", "--positive", "ill", "--figures", "f", "--data", "csv", "--data.path", "new.csv"],
         "--figures must be drawn of rows with labels; got 'f'",

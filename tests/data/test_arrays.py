@@ -77,6 +77,8 @@ def test_uint8_arrays_are_images(shape: tuple[int, ...], expected: tuple[int, ..
         ({"x_test": np.zeros((4, 3)), "y_test": [0, 1, 0, 1]}, "one shape"),
         ({"x_test": np.zeros((4, 2)), "y_test": [0, 1, 0, 2], "classes": 2}, "labels must be 0..1; got 0..2"),
         ({"columns": {"site": [1, 2]}}, "column 'site' must have one value a training row, 10; got 2"),
+        ({"columns": "site"}, "columns must be values by name, such as {'hospital': [...]}; got 'site'"),
+        ({"columns": ["site"]}, "columns must be values by name, such as {'hospital': [...]}; got ['site']"),
         ({"mean": (0.5,), "std": (0.5,)}, "mean and std must have 2 values"),
         ({"mean": (0.5, 0.5), "std": (0.5, 0.5)}, "for uint8 images"),
         ({"x": np.zeros((10, 2, 4, 4), np.uint8), "mean": (0.5,) * 2, "std": (0.5, 0.0)}, "std must be positive"),

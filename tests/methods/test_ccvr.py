@@ -127,7 +127,7 @@ def test_a_head_too_wide_for_its_covariances_is_refused(features: int) -> None:
     if features == 4096:
         VirtualRepresentations().check(method(), skewed(), task)
     else:
-        with pytest.raises(fs.ConfigError, match="meet a head with at most 4096 features"):
+        with pytest.raises(fs.ConfigError, match="at most 4096 features; got 4097; the model's projection linear"):
             VirtualRepresentations().check(method(), skewed(), task)
 
 

@@ -14,6 +14,7 @@ import torch
 
 import fedskew as fs
 from fedskew.data.federation import Federation
+from fedskew.errors import ConfigError
 from fedskew.method import Method
 from fedskew.method.paces import Fixed
 from fedskew.models.architectures import MODELS
@@ -25,7 +26,8 @@ ENGINES = ("sequential", "batched")
 SHAPES = {"emnist_cnn": (1, 28, 28), "pfllib_cnn": (1, 28, 28), "logistic": (9,), "mlp": (9,), "2nn": (9,)}
 SHAPES |= dict.fromkeys(TOKENS, (6,))
 COUNTS = ((3, 2, 0), (0, 1, 4), (2, 2, 2))  # rows of each class at three clients: 16 with the test set's
-PRODUCT = list(itertools.product(NAMES, MODELS, ENGINES))
+REFUSED = {("ccvr", "convnet"): "at most 4096 features; got 36992"}  # a covariance of 5 GB for each class
+PRODUCT = [c for c in itertools.product(NAMES, MODELS, ENGINES) if c[:2] not in REFUSED]
 
 
 @cache
@@ -70,3 +72,9 @@ def check(name: str, model: str, engine: str) -> None:
 @pytest.mark.parametrize(("name", "model", "engine"), PRODUCT)
 def test_every_combination_trains(name: str, model: str, engine: str) -> None:
     check(name, model, engine)
+
+
+@pytest.mark.parametrize(("name", "model"), REFUSED)
+def test_the_others_are_refused(name: str, model: str) -> None:
+    with pytest.raises(ConfigError, match=REFUSED[name, model]):
+        check(name, model, "sequential")

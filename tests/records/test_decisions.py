@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -170,3 +171,10 @@ def test_each_client_is_a_report_of_its_own_and_few_rows_rank_nothing() -> None:
     assert south["rows"] == south["positives"] == 2 < FEW and south["auroc"] is None and south["auprc"] is None
     assert south["notes"] == ["2 positive rows: no AUROC is shown", "0 negative rows: no AUROC is shown"]
     assert south["threshold"]["specificity"] is None, "no negative row"
+    assert found["clients"].get("east") is None
+    for name, told in (
+        ("sout", "unknown client 'sout'; did you mean 'south'?"),
+        (7, "client '7'; known: north, south"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            found["clients"][name]

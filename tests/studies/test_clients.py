@@ -114,6 +114,7 @@ def test_compare_shows_clients_where_they_are_asked_for(tmp_path: Path, capsys: 
     assert "sampling" not in said(capsys, *words)
     told = " ".join(said(capsys, *words, "--by", "client").split())
     assert len(re.findall(r"\d localonly \d", told)) == 4 and "sampling, 95 %" in told and "dealt to clients" in told
+    assert "What each client would use at its last evaluation" in told
 
 
 @pytest.mark.skipif("FEDSKEW_DATA" not in os.environ, reason="Heart Disease is not at hand")

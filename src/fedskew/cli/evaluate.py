@@ -17,7 +17,7 @@ from fedskew.cli.composed import Beside
 from fedskew.cli.output import grid, say, show
 from fedskew.cli.values import FILE, FOLDER, RUN, Value
 from fedskew.config.words import ALIASES, Pair
-from fedskew.errors import ConfigError, RecordError, require, some
+from fedskew.errors import ConfigError, FedskewError, RecordError, closest, require, some
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -55,6 +55,8 @@ class RunAndData(Beside):
             if ALIASES.get(flag, flag) in OF_THE_RUN:
                 raise ConfigError(f"{flag} has no meaning here: rows are encoded like the run's training rows")
         if options and "--data" not in given:
+            if near := closest(options[0][0], self.own, listed=False):
+                raise ConfigError(f"unknown option {options[0][0]!r}{near}")
             raise ConfigError(f"{options[0][0]} must be used with --data")
         return super().experiment(positional, options, given)
 
@@ -98,8 +100,9 @@ class RunAndData(Beside):
 )
 @click.option("--client", metavar="NAME", help="a client's own model, on its own test rows where there is no --data")
 @click.option(
-    "--clients", type=Value(Literal["all"]), help="all: each client's own model on its own test rows, the worst first"
-)
+    "--clients", metavar="all", type=Value(str, lambda: ["all"]),
+    help="all: each client's own model on its own test rows, the worst first",
+)  # fmt: skip
 @click.option(
     "--by", type=Value(Literal["client"]),
     help="client: what each client would use, as the run measured it at its end, the worst first",
@@ -125,6 +128,7 @@ def evaluate(
 
     if out is not None:
         require(not Path(out).exists(), "out", "be a new file", out)
+    require(clients in (None, "all"), "clients", "be all", clients, f"--client {clients} is one client's own model")
     about = read_description(Path(run))
     trained, recorded = load_model(run, best=best, client=client), read_run(run)
     if clients or by:
@@ -144,14 +148,21 @@ def evaluate(
     chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
     fed, decision, source = None, None, None
     require(client is None or on == "test", "on", "be test for a client's own model", on)
+    number = None if client is None else client_number(about, client)
     if chosen or (experiment is None and (client is not None or deciding or on != "test")):
-        fed = _own_data(recorded, about, divided=True)
+        try:
+            fed = _own_data(recorded, about, divided=True)
+        except FedskewError as error:
+            if not chosen:
+                raise
+            rule = "be a number where the run's own rows, on which a rule is chosen, cannot be read"
+            raise ConfigError(f"threshold must {rule}; got {threshold!r}: {error}") from None
     if threshold is not None:
-        decision = trained.decide(fed, threshold, positive, threshold_on=threshold_on, fitted=fitted)
+        decision = trained.decide(fed, threshold, positive, threshold_on=threshold_on, fitted=fitted, client=number)
     if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs)
-    elif client is not None and fed is not None:
-        source = fed.of_client(client_number(about, client))
+    elif number is not None and fed is not None:
+        source = fed.of_client(number)
     recall_at = recorded.config.get("recall_at", PRECISION)
     scores = scores_of(trained, source or fed or _own_data(recorded, about), recall_at, fitted, on, decision)
     told: Row | None = None
@@ -165,7 +176,7 @@ def evaluate(
             p = scores.probabilities[:, column]
             pictures = draw_decision(scores.labels == column, p, figures, scores.label_names[column], limit)
     require(figures is None or told is not None, "figures", "be drawn of rows with labels", figures)
-    for note in (*scores.notes, *_decision_notes(scores, fed if experiment is None else None, on)):
+    for note in (*scores.notes, *_decision_notes(scores, fed if experiment is None else None, on, client)):
         say(f"fedskew: note: {note}", sys.stderr)
     if out is not None:
         scores.write(out)
@@ -174,10 +185,14 @@ def evaluate(
         say(json.dumps({**scores.to_json(), **found}, indent=1))
     elif scores.labels is None:
         say(f"{scores.what}: {len(scores.numbers)} rows without labels" if out else scores.text().rstrip("\n"))
+        if decision is not None:
+            say(_decided(decision), sys.stdout if out else sys.stderr)
     else:
         say(_line(scores))
         show(_classes(scores))
         if told is not None and column is not None:
+            if decision is not None:
+                say(f"\n{_decided(decision)}")
             _say_report(scores.label_names[column], decision, told)
     for picture in pictures:
         say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
@@ -299,7 +314,7 @@ def _rate(value: float | None) -> str:
 # Decisions
 
 
-def _decision_notes(scores: Scores, fed: Federation | None, on: On) -> Iterator[str]:
+def _decision_notes(scores: Scores, fed: Federation | None, on: On, client: str | None) -> Iterator[str]:
     """What to know before the numbers of decisions, of other rows and of clients are believed."""
     if on == "train":
         yield "these rows trained the model, which makes their numbers too good"
@@ -312,20 +327,25 @@ def _decision_notes(scores: Scores, fed: Federation | None, on: On) -> Iterator[
     least = min(scores.decision.positives, scores.decision.rows - scores.decision.positives)
     if least < FEW:
         yield f"the threshold was chosen on {scores.decision.rows} rows, {least} of the rarer kind; it is hardly known"
+    if client is not None and not scores.decision.client:
+        yield f"no column says whose a {scores.decision.chosen_on} row is; it was chosen on all clients' rows"
     if fed is not None and on == scores.decision.chosen_on:
         yield "the threshold was chosen on these rows, which makes their numbers too good"
+
+
+def _decided(decision: Decision) -> str:
+    """The threshold, and how it was chosen."""
+    said = f"{decision.positive} is decided where p >= {decision.threshold:.6g}"
+    if not decision.chosen_on:
+        return said
+    rows = f"{decision.rows} {decision.chosen_on} rows{f' of {decision.client}' * bool(decision.client)}"
+    return f"{said}, by {decision.rule} on {rows}, {decision.positives} of them positive"
 
 
 def _say_report(positive: str, decision: Decision | None, found: Row) -> None:
     """Print sensitivity and others of all rows, then of each client's."""
     from fedskew.records.decisions import SHARES
 
-    if decision is not None:
-        said = f"{positive} is decided where p >= {decision.threshold:.6g}"
-        where = (
-            f", by {decision.rule} on {decision.rows} {decision.chosen_on} rows, {decision.positives} of them positive"
-        )
-        say(f"\n{said}{where if decision.chosen_on else ''}")
     kinds = [kind for kind in ("argmax", "threshold") if kind in found]
     limits = {"argmax": "most probable class", "threshold": f"p >= {decision.threshold:.4f}" if decision else ""}
     heads = dict(zip(SHARES, ("sensitivity", "specificity", "PPV", "NPV"), strict=True))

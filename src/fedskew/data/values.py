@@ -244,8 +244,10 @@ def encode_columns(columns: Mapping[str, Any], rows: int) -> tuple[dict[str, Ten
     """Codes and values of every column that says whose a row is.
 
     Raises:
-        DataError: A column has another length, or no value in a row.
+        DataError: They have no names, or a column has another length, or no value in a row.
     """
+    if not isinstance(columns, Mapping):
+        raise DataError(f"columns must be values by name, such as {{'hospital': [...]}}; got {columns!r}")
     codes, names = {}, {}
     for name, values in columns.items():
         insist_on_values(values, f"column {name!r}", hint="name the owner of each row")

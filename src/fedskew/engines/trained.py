@@ -143,7 +143,7 @@ class Trained:
 
     def decide(
         self, fed: Federation | None, rule: str | float, positive: str | None = None, *,
-        threshold_on: Literal["validation", "test"] = "validation", fitted: bool = False,
+        threshold_on: Literal["validation", "test"] = "validation", fitted: bool = False, client: int | None = None,
     ) -> Decision:  # fmt: skip
         """Choose a threshold on the probability of one class by rows that training did not see.
 
@@ -154,6 +154,8 @@ class Trained:
             positive: Name of the class, which is decided against all others. None takes "1" of the classes "0" and "1".
             threshold_on: "validation", or "test" in a federation that keeps no validation rows.
             fitted: Whether the fitted model decides, by its fit of the training prior.
+            client: Number of a client, whose rows alone are looked at; None takes the rows of all. So does a number
+                where validation rows have no clients, which `Decision.client` says.
 
         Returns:
             The decision. ``decision(trained.probabilities(x))`` says which rows are positive.
@@ -184,11 +186,14 @@ class Trained:
         require(kept or threshold_on == "test", "threshold_on", "name rows that were kept", threshold_on, hint)
         hint = "a threshold that is chosen on test rows makes their numbers too good"
         require(not kept or threshold_on != "test", "threshold_on", "be validation, whose rows are kept", "test", hint)
-        x, labels, _ = self.rows_on(fed, threshold_on)
+        x, labels, owners = self.rows_on(fed, threshold_on)
+        whose = "" if client is None or (owners < 0).all() else fed.name_of(client)
+        if whose:
+            x, labels = x[owners == client], labels[owners == client]
+            require(len(x) > 0, "threshold_on", f"name rows of the client {whose!r}", threshold_on, "it has none")
         y, p = (labels == column).numpy(), self.of_samples(x, fitted)[:, column].numpy()
-        return Decision(
-            name, column, choose_threshold(y, p, rule), str(rule), threshold_on, len(y), int(y.sum()), fitted
-        )
+        found = choose_threshold(y, p, rule)
+        return Decision(name, column, found, str(rule), threshold_on, len(y), int(y.sum()), fitted, whose)
 
     def evaluate_decision(self, fed: Federation, decision: Decision, on: On = "test") -> Row:
         """What decisions are worth on rows of a federation, of all and of each client's.

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
+from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
@@ -111,7 +112,9 @@ class VirtualRepresentations(Component):
         statistics = any(name.endswith("running_mean") for name in task.norms)
         rule = "be last for a network with BatchNorm: the statistics are those after the round"
         demand(self, "serves", self.serves == "last" or not statistics, rule)
-        demand(self, "clients", task.features <= LARGEST, f"meet a head with at most {LARGEST} features")
+        if task.features > LARGEST:
+            rule, hint = f"meet a head with at most {LARGEST} features", "the model's projection linear has fewer"
+            raise FieldError(type(self).__name__, "clients", rule, task.features, hint)
 
 
 def ccvr(samples: int = 200) -> Method:

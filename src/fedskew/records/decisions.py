@@ -6,6 +6,7 @@ predicted probability of that class. A row is decided positive where p >= t. P r
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew import rng
-from fedskew.errors import ConfigError, DataError, plural, require
+from fedskew.errors import ConfigError, DataError, plural, require, unknown
 from fedskew.records.probabilities import BINS
 from fedskew.records.typed import Row
 
@@ -51,6 +52,7 @@ class Decision:
         rows: Their number.
         positives: The number of them that are of the class.
         fitted: Whether the probabilities are those of the fitted model.
+        client: Name of the client whose rows they are; "" for those of all clients.
 
     Example:
         >>> import numpy as np
@@ -67,10 +69,18 @@ class Decision:
     rows: int = 0
     positives: int = 0
     fitted: bool = False
+    client: str = ""
 
     def __call__(self, probabilities: Any) -> Bools:
         """Which rows are decided positive, bool [n], by probabilities [n, C] of a model with the same classes."""
         return np.asarray(np.asarray(probabilities)[:, self.column] >= self.threshold)
+
+
+class Clients(dict[str, Row]):
+    """Rows of clients by name. A name that is not there is a ConfigError, with the one that was probably meant."""
+
+    def __missing__(self, name: object) -> Row:
+        raise unknown("client", str(name), self)
 
 
 def choose_threshold(y: npt.ArrayLike, p: npt.ArrayLike, rule: str | float) -> float:
@@ -141,7 +151,11 @@ def parsed_rule(rule: str | float) -> tuple[str, tuple[float, ...]]:
             values = tuple(float(text) for text in match.groups() if text)
             if sum(values) > 0 if kind == "costs" else all(value <= 1 for value in values):
                 return kind, values
-    raise ConfigError(f"threshold must be a rule, such as {RULES}; got {rule!r}")
+    word, equals, rest = re.sub(f"{NUMBER}%", lambda share: f"{float(share[1]) / 100:g}", str(rule)).partition("=")
+    near = difflib.get_close_matches(word, [*KINDS], n=1)
+    meant = "".join([*(near or [word]), equals, rest])
+    hint = f"; did you mean {meant!r}?" if any(re.fullmatch(pattern, meant) for pattern in KINDS.values()) else ""
+    raise ConfigError(f"threshold must be a rule, such as {RULES}; got {rule!r}{hint}")
 
 
 def wilson(hits: float, rows: float) -> tuple[float, float]:
@@ -277,7 +291,7 @@ def report(
     decided = {"argmax": chances.argmax(1) == column} | ({} if threshold is None else {"threshold": p >= threshold})
     out = _reported(y, p, decided)
     if owners is not None:
-        out["clients"] = {}
+        out["clients"] = Clients()
         for k in np.unique(owners[owners >= 0]).tolist():
             at = owners == k
             found = _reported(y[at], p[at], {name: chosen[at] for name, chosen in decided.items()})

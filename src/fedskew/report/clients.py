@@ -51,7 +51,9 @@ def clients_tables(
         rows = tuple(row(c.client, c.method, *each.values()) for c, each in zip(kept, cells, strict=True))
         records = tuple(client.to_json(labels) for client in kept)
         worst = f", the worst {most} of {len(names)} clients" if 0 < most < len(names) else ""
-        caption = titled("" if setting == "all" else setting, f"what each client would use{worst}")
+        caption = titled(
+            "" if setting == "all" else setting, f"what each client would use at its last evaluation{worst}"
+        )
         notes = [*few_rows(kept, labels)[:DRAWN], *([f"{DEALT}."] if any(client.dealt for client in kept) else [])]
         head = ("client", "method", *cells[0])
         yield Table("clients", caption, head, rows, 2, records, tuple(notes)), here
