@@ -30,6 +30,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "fedskew"
 html_static_path = ["site/static"]
 html_css_files = ["fedskew.css"]
+html_extra_path = [os.environ["FEDSKEW_EXTRA"]]  # llms.txt, its pages as Markdown, schemas
 html_copy_source = html_show_sourcelink = False
 html_theme_options = {
     "switcher": {"json_url": "_static/versions.json", "version_match": version},

@@ -17,15 +17,18 @@ from pathlib import Path
 
 import docs_api
 import docs_blocks
+import docs_contracts
 import docs_methods
 import reference
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build/docs"
 SOURCE, HTML, CACHE = BUILD / "source", BUILD / "html", BUILD / "cache"
+EXTRA = BUILD / "extra"  # files of the site that are no pages
 COPIED = (
     "docs",
     "notes",
+    "examples/gallery",
     "results/ledger.csv",
     "benchmarks/README.md",
     "CONTRIBUTING.md",
@@ -46,11 +49,18 @@ def sources() -> Path:
         shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
     for page in (fresh / "docs/site").glob("*.md"):
         page.rename(fresh / page.name)
-    (fresh / "docs/site/llms.txt").rename(fresh / "llms.txt")
-    shutil.copytree(ROOT / "examples/gallery", fresh / "gallery")
+    shutil.rmtree(EXTRA, ignore_errors=True)
+    run_gallery = [sys.executable, str(ROOT / "scripts/docs_gallery.py"), str(fresh / "examples/gallery")]
+    if subprocess.run([*run_gallery, str(kept("notebooks"))], env=surroundings()).returncode:
+        raise SystemExit("a notebook of the gallery failed")
     list(reference.write(fresh / "docs"))
     docs_api.write(fresh / "api")
-    docs_methods.write(fresh / "methods", CACHE / "pictures", library())
+    docs_contracts.write(fresh / "api/json.md", EXTRA / "schemas")
+    docs_methods.write(fresh / "methods", kept("pictures"))
+    for page in [fresh / "docs/site/llms.txt", *fresh.rglob("*.md")]:  # as they stand, for programs
+        target = EXTRA / ("llms.txt" if page.suffix == ".txt" else page.relative_to(fresh))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(page, target)
     for page in fresh.rglob("*.md"):
         page.write_text(highlighted(page.read_text(encoding="utf-8")), encoding="utf-8")
     return fresh
@@ -90,28 +100,39 @@ def library() -> str:
     return found.hexdigest()[:16]
 
 
-def sphinx(builder: str, out: Path) -> int:
-    """Run Sphinx; warnings are errors."""
-    folder = CACHE / f"notebooks-{library()}"
-    for old in CACHE.glob("notebooks-*"):
+def kept(kind: str) -> Path:
+    """The folder of what this library gave; those of former ones are deleted."""
+    folder = CACHE / f"{kind}-{library()}"
+    for old in CACHE.glob(f"{kind}*"):
         if old != folder:
             shutil.rmtree(old)
-    told = {
-        "FEDSKEW_CHECKOUT": str(ROOT),
-        "FEDSKEW_NOTEBOOKS": str(folder),
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def surroundings() -> dict[str, str]:
+    """The environment in which notebooks run and Sphinx."""
+    told = {"FEDSKEW_CHECKOUT": str(ROOT), "FEDSKEW_NOTEBOOKS": str(kept("notebooks")), "FEDSKEW_EXTRA": str(EXTRA)}
+    told |= {
         "MPLBACKEND": INLINE,
         "HF_HUB_OFFLINE": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     told["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
-    environment = {n: v for n, v in os.environ.items() if n != "FEDSKEW_DATA"} | told
+    return {n: v for n, v in os.environ.items() if n != "FEDSKEW_DATA"} | told
+
+
+def sphinx(builder: str, out: Path) -> int:
+    """Run Sphinx; warnings are errors."""
     words = ["-W", "--keep-going", "-q", "-b", builder, "-c", str(ROOT / "docs"), "-d", str(BUILD / "trees")]
     command = [sys.executable, "-m", "sphinx", *words, str(SOURCE), str(out)]
-    return subprocess.run(command, env=environment).returncode
+    return subprocess.run(command, env=surroundings()).returncode
 
 
 def complaints() -> list[str]:
     """What a reader would stumble over in the pages that were built."""
-    told = []
+    links = re.findall(r"\]\(([^)]+)\)", (HTML / "llms.txt").read_text(encoding="utf-8"))
+    told = [f"llms.txt: no page {link}" for link in links if not (HTML / link).exists()]
     for page in sorted(HTML.rglob("*.html")):
         text, name = page.read_text(encoding="utf-8"), page.relative_to(HTML)
         if len(text.encode()) > LARGEST:

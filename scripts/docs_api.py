@@ -164,6 +164,7 @@ Python names, options, the command and the formats of files. These pages are mad
 :maxdepth: 1
 
 ../docs/reference/command
+json
 ../docs/reference/options
 ../docs/reference/paces
 ```

@@ -131,13 +131,15 @@ def run(pages: Sequence[Path], cache: Path, workers: int = 2) -> list[str]:
     """What fails in the pages; a page whose code and library are as when it last passed is not run again."""
     cache.mkdir(parents=True, exist_ok=True)
     stamps = {page: cache / digest(page) for page in pages}
+    for old in set(cache.iterdir()) - set(stamps.values()):
+        old.unlink()
     todo = [page for page in pages if not stamps[page].exists()]
+    told = []
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        found = dict(zip(todo, pool.map(failures, todo), strict=True))
-    for page in todo:
-        if not found[page]:
-            stamps[page].touch()
-    return [line for told in found.values() for line in told]
+        for page, wrong in zip(todo, pool.map(failures, todo), strict=True):
+            told += wrong
+            stamps[page].touch() if not wrong else None
+    return told
 
 
 if __name__ == "__main__":

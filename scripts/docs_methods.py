@@ -257,11 +257,9 @@ def page(row: dict[str, Any], found: Sequence[Found], words: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write(folder: Path, cache: Path, library: str) -> None:
-    """A page for each method with its picture, and the page that lists them."""
+def write(folder: Path, place: Path) -> None:
+    """A page for each method with its picture, and the page that lists them. ``place`` keeps numbers and pictures."""
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
-    place = cache / library
-    place.mkdir(parents=True, exist_ok=True)
     todo = [name for name in fs.methods.METHODS if not (place / f"{name}.json").exists()]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for name, made in zip(todo, pool.map(numbers, todo), strict=True):
@@ -276,6 +274,8 @@ def write(folder: Path, cache: Path, library: str) -> None:
         ).hexdigest()
         kept = place / f"{name}-{key[:16]}.png"
         if not kept.exists():
+            for old in place.glob(f"{name}-*.png"):
+                old.unlink()
             draw(name, known[name], known["fedavg"], kept)
         picture.write_bytes(kept.read_bytes())
         text = page(row, found, told(name, known[name], known["fedavg"]))

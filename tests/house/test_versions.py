@@ -81,3 +81,8 @@ def test_constraints_meet_the_requirements(file: str) -> None:
     for name, requirement in _required(*(["flower"] if "flower" in file else EXTRAS)).items():
         if name in pins:
             assert _pin(pins[name]) in requirement.specifier, f"{file} pins {name} outside of {requirement}"
+
+
+def test_the_site_is_built_with_pinned_versions() -> None:
+    missing = {canonicalize_name(Requirement(line).name) for line in EXTRAS["docs"]} - _pins("constraints.txt").keys()
+    assert missing == {"fedskew"}

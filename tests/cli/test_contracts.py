@@ -1,0 +1,98 @@
+"""What `--json` prints is what the contracts promise, and has no entry that they do not name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+import pytest
+
+from fedskew.cli.command import TITLES
+from support.command import SMALL, fedskew
+from support.scripts import script
+
+CONTRACTS = script("scripts/docs_contracts.py").CONTRACTS
+TABLE = ("--data", "csv", "--data.path")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs on a table with hospitals, one of a method with own models, and new rows without labels."""
+    folder = tmp_path_factory.mktemp("contracts")
+    lines = [f"{20 + i % 9 + 5 * (i % 2)},{'abc'[i % 3]},{('well', 'ill')[i % 2]}" for i in range(120)]
+    (folder / "rows.csv").write_text("\n".join(["age,hospital,label", *lines]))
+    (folder / "new.csv").write_text("age\n21\n33\n")
+    words = [*TABLE, folder / "rows.csv", "--data.columns", "hospital", "--partition", "natural", "--model", "logistic"]
+    more = ["--rounds", 2, "--validation", 0.2, "--keep-own", "true"]
+    assert fedskew("run", "ditto", *words, *more, "--out", folder / "runs/table") == 0
+    assert fedskew("run", "fedavg", *SMALL, "--local-test", 0.2, "--out", folder / "runs/digits") == 0
+    return folder
+
+
+def _is_as_promised(name: str, capsys: pytest.CaptureFixture[str], *words: object) -> Any:
+    capsys.readouterr()
+    assert fedskew(*words, "--json") == 0
+    printed = capsys.readouterr().out
+    found = msgspec.json.decode(printed)  # which refuses NaN and infinity
+    msgspec.json.decode(printed, type=CONTRACTS[name].kind)
+    kind = CONTRACTS[name].kind
+    entries = get_type_hints(getattr(kind, "__args__", (kind,))[-1])
+    rows = found if isinstance(found, list) else [found]
+    assert rows
+    for row in rows:
+        assert {entry for entry in row if not entry.startswith(("recall ", "rows "))} <= set(entries)
+    return found
+
+
+def test_describe(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _is_as_promised("describe", capsys, "describe", "--clients", 10)
+    more = ("--longtail", 10, "--auxiliary", 1, "--validation", 0.1, "--local-test", 0.1, "--heldout-clients", 0.2)
+    _is_as_promised("describe", capsys, "describe", "--clients", 10, "--partition", "shared", *more[2:4])
+    _is_as_promised("describe", capsys, "describe", "--clients", 10, *more)
+    (tmp_path / "counts.csv").write_text("4,0\n2,9\n")
+    _is_as_promised("describe", capsys, "describe", tmp_path / "counts.csv")
+    assert fedskew("partition", "make", "--clients", 4, "--local-test", 0.1, "--out", tmp_path / "split.npz") == 0
+    _is_as_promised("describe", capsys, "partition", "show", tmp_path / "split.npz")
+
+
+def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(_is_as_promised("methods", capsys, "methods")) > 60
+
+
+def test_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(_is_as_promised("runs", capsys, "runs", runs / "runs")) == 2
+
+
+@pytest.mark.parametrize("words", [("--partition", "labels_k"), ("--partition", "iid"), ("--from", "RUN")])
+def test_advise(words: tuple[str, ...], runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [runs / "runs/digits" if word == "RUN" else word for word in words]
+    _is_as_promised("advise", capsys, "advise", *given)
+
+
+def test_evaluate(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, rule = runs / "runs/table", ("--positive", "ill", "--threshold", "recall@specificity=0.8")
+    new = (*TABLE, runs / "new.csv")
+    _is_as_promised("evaluate", capsys, "evaluate", runs / "runs/digits", "--fitted")
+    assert _is_as_promised("evaluate", capsys, "evaluate", table, *rule)["one_against_rest"]["clients"].keys() == {
+        *"abc"
+    }
+    _is_as_promised("evaluate", capsys, "evaluate", table, "--client", "a", "--positive", "ill")
+    _is_as_promised("evaluate-new", capsys, "evaluate", table, *new)
+    assert len(_is_as_promised("evaluate-new", capsys, "evaluate", table, *rule, *new)["decided"]) == 2
+    _is_as_promised("evaluate-decompose", capsys, "evaluate", runs / "runs/digits", "--decompose")
+    _is_as_promised("evaluate-clients", capsys, "evaluate", table, "--by", "client")
+    _is_as_promised("evaluate-clients", capsys, "evaluate", table, "--clients", "all")
+
+
+def test_a_contract_refuses_what_is_otherwise() -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"expected|Expected|missing"):
+        msgspec.convert({"clients": "ten"}, CONTRACTS["describe"].kind)
+
+
+def test_every_command_that_prints_json_has_a_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {}
+    for name in (name for names in TITLES.values() for name in names):
+        assert fedskew(name, "--help") == 0
+        told[name] = "--json" in capsys.readouterr().out
+    assert {name for name, prints in told.items() if prints} == {name.partition("-")[0] for name in CONTRACTS}

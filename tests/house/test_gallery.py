@@ -1,0 +1,42 @@
+"""The examples of the gallery: each is short, has a picture in words, stands in the index, and runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.paths import ROOT
+
+PAGES = sorted(path for path in (ROOT / "examples/gallery").glob("*.md") if path.stem != "index")
+CELL = re.compile(r"^```\{code-cell\} python\n(?:---\n(?P<about>.*?)\n---\n)?(?P<code>.*?)^```$", re.M | re.S)
+SHOWN = "\nassert plt.gcf().axes, 'no picture'\n"
+
+
+def test_the_index_lists_every_example() -> None:
+    text = (ROOT / "examples/gallery/index.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^(\w+)$", text, re.M)
+    assert sorted(listed) == [page.stem for page in PAGES] and len(PAGES) == 12
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_an_example_is_short_and_says_what_its_picture_shows(page: Path) -> None:
+    cells = list(CELL.finditer(page.read_text(encoding="utf-8")))
+    assert cells and sum(len(cell["code"].splitlines()) for cell in cells) <= 40
+    assert all(re.search(r'alt: "[^"]{20,}"', cell["about"] or "") for cell in cells)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_an_example_runs(page: Path, tmp_path: Path) -> None:
+    code = "".join(cell["code"] for cell in CELL.finditer(page.read_text(encoding="utf-8")))
+    environment = {n: v for n, v in os.environ.items() if n != "FEDSKEW_DATA"}
+    environment |= {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code + SHOWN], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
