@@ -84,6 +84,23 @@ Client = entries(
 )  # fmt: skip
 
 
+Expected = entries("Expected", {"mean": Real, "low": Number, "high": Number}) | None
+EXPECTED = dict.fromkeys(("accuracy", "rare_recall", "gain"), Expected)
+Site = entries(
+    "Site",
+    {
+        "site": str, "cases": Whole, **dict.fromkeys(("failure", "rounds", "round_s"), Real), **EXPECTED,
+        "upload_bytes": Whole, "download_bytes": Whole,
+    },
+    {"lost": Expected, "rare_lost": Expected, "needs": Whole | None,
+     "curve": list[entries("Point", {"cases": Whole, "gain": Expected})]},
+)  # fmt: skip
+Rehearsed = entries("Rehearsed", {
+    "method": str, "seeds": list[Whole], "rounds": Whole, "rare": str, **EXPECTED, "wall_s": list[Real],
+    "standins": list[entries("StandIn", {"name": str, "factor": Real})], "sites": list[Site], "unknown": list[str],
+})  # fmt: skip
+
+
 class Contract(NamedTuple):
     """An output."""
 
@@ -105,6 +122,10 @@ CONTRACTS = {
     ),
     "advise": Contract(
         "fedskew advise --json", Advice, "What helped on the nearest federations. A gain is [mean, low, high, seeds].",
+    ),
+    "rehearse": Contract(
+        "fedskew rehearse COUNTS.csv --json", Rehearsed,
+        "What each site can expect; `lost`, `curve` and `needs` are of the sites of `--vary`. Bytes are of a round.",
     ),
     "evaluate": Contract(
         "fedskew evaluate RUN --json", Labelled,

@@ -13,7 +13,7 @@ DEPLOYMENTS, MESSAGES = some(20, 1000), 25_000  # of each part
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_whatever_happens_to_messages_processes_disks_and_clocks(part: int) -> None:
-    sent, seed = 0, 1000 * part
+    sent, seed = 0, DEPLOYMENTS * part
     with Line("deployments", "simulated seeds") as line:
         for report in map(simulate, range(seed, seed + DEPLOYMENTS)):
             sent += report.messages

@@ -70,6 +70,12 @@ def test_advise(words: tuple[str, ...], runs: Path, capsys: pytest.CaptureFixtur
     _is_as_promised("advise", capsys, "advise", *given)
 
 
+def test_rehearse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sites.csv").write_text("ill,well\n20,9\n9,20\n")
+    words = ("--data", "digits", "--rounds", 2, "--model", "logistic", "--seeds", 0, "--store", tmp_path / "store")
+    _is_as_promised("rehearse", capsys, "rehearse", tmp_path / "sites.csv", "--processes", 1, *words)
+
+
 def test_evaluate(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table, rule = runs / "runs/table", ("--positive", "ill", "--threshold", "recall@specificity=0.8")
     new = (*TABLE, runs / "new.csv")

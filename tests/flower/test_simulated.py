@@ -24,7 +24,7 @@ from support.world import Died
 
 
 def test_a_thousand_messages() -> None:
-    reports = [simulate(seed) for seed in range(4)] + [talk(seed, questions=10) for seed in range(4)]
+    reports = [simulate(seed) for seed in range(4)] + [talk(seed, questions=20) for seed in range(4)]
     assert not [(report.seed, report.wrong) for report in reports if report.wrong]
     assert sum(report.messages for report in reports) >= 1000
     assert sum(len(report.struck) for report in reports) >= 100

@@ -360,12 +360,12 @@ def talk(seed: int, only: Iterable[Strike] | None = None, questions: int = 60) -
                 deployment(config, Path(place), chance, -1, "", _echo) as world,
                 _heard(trial := _Trial(world, report)),
             ):
-                done = 0
-                while done < questions:
+                left = list(range(questions))
+                while left:
                     report.lives += 1
                     world.progress()
                     try:
-                        done = _asked(world, trial, done, questions)
+                        _asked(world, trial, left)
                     except (Died, FedskewError):
                         world.pass_by(30.0)
         except _Wrong as wrong:
@@ -388,12 +388,13 @@ def _echo(message: Any, context: Any, build: Any) -> Any:
     return record({**known, "value": [facts.get("question"), k]}, sent=pack({}))
 
 
-def _asked(world: World, trial: _Trial, done: int, questions: int) -> int:
-    """Ask all nodes questions from number ``done`` on; how many are answered."""
+def _asked(world: World, trial: _Trial, left: list[int]) -> None:
+    """Ask all nodes the questions that are left, one after another."""
     count, forever = world.config["clients"], world.config["flower.missing"] == "wait"
     asking = link.Link(world, {}, world.wait_s, world.wait_s / 40, forever)
     asking.meet(count, lambda _: None)
-    for number in range(done, questions):
+    while left:
+        number = left[0]
         requests = [link.Request(k, {"kind": "train", "question": number}, {}) for k in range(count)]
         answers = list(asking.ask(requests, "train", lambda _: None))
         if [answer.client for answer in answers] != list(range(count)):
@@ -407,8 +408,7 @@ def _asked(world: World, trial: _Trial, done: int, questions: int) -> int:
                 raise _Wrong(f"client {answer.client} is missing, which is waited for: {answer.wrong}")
             trial.line(answer.wrong)
         world.progress()
-        done = number + 1
-    return done
+        left.pop(0)
 
 
 def shortest(seed: int, struck: list[Strike], seconds: float = 600.0) -> list[Strike]:

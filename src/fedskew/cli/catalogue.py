@@ -61,9 +61,9 @@ def _print_methods(rows: list[dict[str, Any]]) -> None:
         own = [p["name"] for p in row["slots"]["parts"] if p["name"] != "cross_entropy"]
         own += [v["name"] for slot, v in row["slots"].items() if slot != "parts" and v["name"] != plain[slot]["name"]]
         up, down = ("; ".join(row[f]) or "–" for f in ("extra_upload", "extra_download"))
-        told = "; ".join(row["discloses"]) or "nothing"
+        disclosed = "; ".join(row["discloses"]) or "nothing"
         sent = "–" if (up, down) == ("–", "–") else f"{up} / {down}"
-        table.add_row(row["name"], "\n".join(own) or "–", row["serves"], told, sent)
+        table.add_row(row["name"], "\n".join(own) or "–", row["serves"], disclosed, sent)
     show(table)
     say("serves: what clients use, the global model, their own models, or both")
     say("P parameters, C classes, F features: numbers a client and round; `fedskew methods NAME` explains one")

@@ -23,7 +23,7 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
 )  # fmt: skip
 CATALOGUE = ("methods", "datasets", "partitions", "models", "cite")
 TITLES = {
-    "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise"),
+    "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise", "rehearse"),
     "Check the papers": ("reproduce", "ledger", "arbitrate"),
     "Train on machines of their own": ("flower",),
     "Keep and share runs": ("runs", "show", "study", "verify"),

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from fedskew.cli.base import Command
 from fedskew.cli.output import say
-from fedskew.cli.studying import print_plan, run_study, store_of, store_options
+from fedskew.cli.studying import Optioned, print_plan, run_study, store_of, store_options
 from fedskew.cli.tracking import track_options, trackers
 from fedskew.cli.values import POSITIVE, Names, Value
 from fedskew.config.words import Pair
@@ -33,8 +32,14 @@ CONTROLS = {ALONE, "local", "centralised"}
 OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--tune-beyond", "--title")
 
 
-class CompareCommand(Command):
-    """Its own options, and every option of ``run`` beside them."""
+class CompareCommand(Optioned):
+    """Its options, and how they take several values."""
+
+    about = (
+        f"{Optioned.about}Several values between commas are a setting each; those of an option that is a list itself, "
+        "such as --parts, stand between semicolons. METHOD may have options of its own in brackets: "
+        "'fedbal(weighting=uniform)'."
+    )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """``--controls`` may stand alone, or before names of controls."""
@@ -46,20 +51,6 @@ class CompareCommand(Command):
                 word = f"--controls={rest.pop(0) if named else ALONE}"
             words.append(word)
         return super().parse_args(ctx, words)
-
-    def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
-        """Set the options of the runs aside."""
-        ctx.params["options"] = [(flag[2:], value) for flag, value in flags if flag not in self.own]
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Where the options of the runs are explained."""
-        super().format_options(ctx, formatter)
-        with formatter.section("Options of the runs"):
-            formatter.write_text(
-                "Every option of `fedskew run` is accepted (`fedskew run METHOD --help` lists them). Several values "
-                "between commas are a setting each; those of an option that is a list itself, such as --parts, stand "
-                "between semicolons. METHOD may have options of its own in brackets: 'fedbal(weighting=uniform)'."
-            )
 
 
 @click.command(cls=CompareCommand, lines=EXAMPLES, missing=MISSING)

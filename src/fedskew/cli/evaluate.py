@@ -165,24 +165,24 @@ def evaluate(
         source = fed.of_client(number)
     recall_at = recorded.config.get("recall_at", PRECISION)
     scores = scores_of(trained, source or fed or _own_data(recorded, about), recall_at, fitted, on, decision)
-    told: Row | None = None
+    metrics: Row | None = None
     pictures: tuple[Path, ...] = ()
     if column is not None and scores.labels is not None:
         limit = decision.threshold if decision else None
-        told = report(scores.labels, scores.probabilities, column, limit, scores.owners, scores.clients)
+        metrics = report(scores.labels, scores.probabilities, column, limit, scores.owners, scores.clients)
         if figures is not None:
             from fedskew.plots.decisions import draw_decision
 
             p = scores.probabilities[:, column]
             pictures = draw_decision(scores.labels == column, p, figures, scores.label_names[column], limit)
-    require(figures is None or told is not None, "figures", "be drawn of rows with labels", figures)
+    require(figures is None or metrics is not None, "figures", "be drawn of rows with labels", figures)
     for note in (*scores.notes, *_decision_notes(scores, fed if experiment is None else None, on, client)):
         say(f"fedskew: note: {note}", sys.stderr)
     if out is not None:
         scores.write(out)
     if as_json:
-        found = {"decision": decision and asdict(decision), "one_against_rest": told} if deciding else {}
-        say(json.dumps({**scores.to_json(), **found}, indent=1))
+        decided = {"decision": decision and asdict(decision), "one_against_rest": metrics} if deciding else {}
+        say(json.dumps({**scores.to_json(), **decided}, indent=1))
     elif scores.labels is None:
         say(f"{scores.what}: {len(scores.numbers)} rows without labels" if out else scores.text().rstrip("\n"))
         if decision is not None:
@@ -190,10 +190,10 @@ def evaluate(
     else:
         say(_line(scores))
         show(_classes(scores))
-        if told is not None and column is not None:
+        if metrics is not None and column is not None:
             if decision is not None:
                 say(f"\n{_decided(decision)}")
-            _say_report(scores.label_names[column], decision, told)
+            _say_report(scores.label_names[column], decision, metrics)
     for picture in pictures:
         say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
     if out is not None:
@@ -228,13 +228,13 @@ def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
     if run.config.get("own_data"):
         raise RecordError(f"{named} trained over Flower, and its nodes kept theirs")
     experiment = load(run.folder)
-    found: Any = experiment.federation() if divided else experiment.data.load(experiment.path)
-    was, fingerprint = about["data"]["fingerprint"], (found.dataset if divided else found).fingerprint
+    data: Any = experiment.federation() if divided else experiment.data.load(experiment.path)
+    was, fingerprint = about["data"]["fingerprint"], (data.dataset if divided else data).fingerprint
     if was != fingerprint:
         raise RecordError(
             f"the data must be those of the run; fingerprint was {was}, is {fingerprint}; name them with --data"
         )
-    return found
+    return data
 
 
 def _by_client(run: Run, about: dict[str, Any], again: bool, as_json: bool) -> None:
@@ -266,9 +266,9 @@ def _notes(
     notes = []
     if run.serves == "own" and client is None:
         name = "final_served_accuracy"
-        told = f"; theirs have {name} {run.value(name):.4f}" if math.isfinite(run.value(name)) else ""
+        theirs = f"; theirs have {name} {run.value(name):.4f}" if math.isfinite(run.value(name)) else ""
         notes.append(
-            f"clients of {run.label} use models of their own, and this is a global model that nobody uses{told}"
+            f"clients of {run.label} use models of their own, and this is a global model that nobody uses{theirs}"
         )
     if best:
         notes.append(f"the model of round {run.summary['best']['round']}, the best by {run.summary['best']['monitor']}")
@@ -335,31 +335,31 @@ def _decision_notes(scores: Scores, fed: Federation | None, on: On, client: str 
 
 def _decided(decision: Decision) -> str:
     """The threshold, and how it was chosen."""
-    said = f"{decision.positive} is decided where p >= {decision.threshold:.6g}"
+    rule = f"{decision.positive} is decided where p >= {decision.threshold:.6g}"
     if not decision.chosen_on:
-        return said
+        return rule
     rows = f"{decision.rows} {decision.chosen_on} rows{f' of {decision.client}' * bool(decision.client)}"
-    return f"{said}, by {decision.rule} on {rows}, {decision.positives} of them positive"
+    return f"{rule}, by {decision.rule} on {rows}, {decision.positives} of them positive"
 
 
-def _say_report(positive: str, decision: Decision | None, found: Row) -> None:
+def _say_report(positive: str, decision: Decision | None, metrics: Row) -> None:
     """Print sensitivity and others of all rows, then of each client's."""
     from fedskew.records.decisions import SHARES
 
-    kinds = [kind for kind in ("argmax", "threshold") if kind in found]
+    kinds = [kind for kind in ("argmax", "threshold") if kind in metrics]
     limits = {"argmax": "most probable class", "threshold": f"p >= {decision.threshold:.4f}" if decision else ""}
     heads = dict(zip(SHARES, ("sensitivity", "specificity", "PPV", "NPV"), strict=True))
-    lines = ((head, *(_cell(found[k][share]) for k in kinds)) for share, head in {**heads, "f1": "F1"}.items())
-    of_all = f"{positive}: {found['positives']} of {found['rows']} rows"
+    lines = ((head, *(_cell(metrics[k][share]) for k in kinds)) for share, head in {**heads, "f1": "F1"}.items())
+    of_all = f"{positive}: {metrics['positives']} of {metrics['rows']} rows"
     say("")
     show(grid((of_all, *map(limits.__getitem__, kinds)), lines, plain=True))
     names = {"brier": "Brier score", "ece_positive": f"ECE of p({positive})", "auroc": "AUROC", "auprc": "AUPRC"}
-    say(", ".join(f"{told} {_cell(found[name])}" for name, told in names.items() if found[name]))
-    notes = {note: [""] for note in found["notes"]}
-    if found.get("clients"):
+    say(", ".join(f"{title} {_cell(metrics[name])}" for name, title in names.items() if metrics[name]))
+    notes = {note: [""] for note in metrics["notes"]}
+    if metrics.get("clients"):
         view = grid(("client", "positive", "AUROC", "sensi-\ntivity", "speci-\nficity", "PPV", "NPV"), (), plain=True)
         view.columns[0].min_width = 6
-        for name, client in found["clients"].items():
+        for name, client in metrics["clients"].items():
             cells = [client["auroc"], *(client[kinds[-1]][share] for share in SHARES)]
             view.add_row(name, f"{client['positives']:,} of {client['rows']:,}", *(_cell(c, "\n") for c in cells))
             for note in client["notes"]:

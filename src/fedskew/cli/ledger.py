@@ -53,13 +53,13 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
             raise RecordError(f"cannot write --{option} {place!r}: the folder does not exist")
     runs = Runs.of(folder) if folder.is_dir() else Runs(())
     rows = every(runs)
-    found = coverage(rows)
-    counts = ((n, *(str(sum(r.state == s for r in of) or "") for s in STATES), str(len(of))) for n, of in found.items())
-    table = grid(("paper", *STATES, "all"), counts)
+    papers = coverage(rows)
+    states = {paper: [str(sum(row.state == s for row in of) or "") for s in STATES] for paper, of in papers.items()}
+    table = grid(("paper", *STATES, "all"), ((paper, *states[paper], str(len(of))) for paper, of in papers.items()))
     table.columns[0].no_wrap = table.columns[-1].no_wrap = True  # the states fold in a narrow terminal
     show(table)
     for name in (TOTAL, *THIRD):
-        ours = [row for row in found[name] if row.ours is not None]
+        ours = [row for row in papers[name] if row.ours is not None]
         full = sum(row.scale == "paper" for row in ours)
         say(f"{name}: {len(ours)} with our number, {full} of them at the scale of the paper")
     mine = [row for row in rows if row.number.paper == paper and row.ours is not None]

@@ -10,14 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedskew.cli.base import Command
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show
 from fedskew.cli.values import FILE, FOLDER, POSITIVE
+from fedskew.config.words import Pair
 from fedskew.errors import FedskewError, json_file, plural, require, some
 
 if TYPE_CHECKING:
     from fedskew.studies.study import Study
     from fedskew.track import Named
+
+
+class Optioned(Command):
+    """A command with its own options, and every option of ``run`` beside them."""
+
+    about = "Every option of `fedskew run` is accepted (`fedskew run METHOD --help` lists them). "
+
+    def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
+        """Set the options of the runs aside."""
+        ctx.params["options"] = [(flag[2:], value) for flag, value in flags if flag not in self.own]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Where the options of the runs are explained."""
+        super().format_options(ctx, formatter)
+        with formatter.section("Options of the runs"):
+            formatter.write_text(self.about)
 
 
 def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -242,8 +242,8 @@ class Trained:
             DataError: They were encoded otherwise, have another shape, or a class that the model does not know.
         """
         if data.encoding != self.inputs.encoding:
-            told = f"the rows of {data.name!r} must be encoded as the model's training rows were"
-            raise DataError(f"{told}; give raw columns by name")
+            rule = f"the rows of {data.name!r} must be encoded as the model's training rows were"
+            raise DataError(f"{rule}; give raw columns by name")
         names = data.class_names
         present = [names[c] for c in torch.bincount(data.y_test, minlength=data.classes).nonzero().flatten()]
         if other := [name for name in present if name not in self.label_names]:
@@ -406,16 +406,16 @@ def load_model(
     if best and not file.is_file():
         raise RecordError(f"the run {str(folder)!r} keeps no best model: it had no monitor")
     check_file(folder, file.name)
-    found = tensors_of(file)
+    tensors = tensors_of(file)
     if client is not None:
         require(not best, "best", "stand without client: own models are those of the last round", best)
         number = client_number(content, client)
         check_file(folder, OWN)
         own = tensors_of(folder / OWN, f"{number}/")
-        found, fits = {name: own.get(name, value) for name, value in found.items()}, {}
-    check_fits(file, found, {**prepared.params, **prepared.buffers})
-    buffers = {name: found[name] for name in prepared.buffers}
-    params = {n: v for n, v in found.items() if n not in buffers}
+        tensors, fits = {name: own.get(name, value) for name, value in tensors.items()}, {}
+    check_fits(file, tensors, {**prepared.params, **prepared.buffers})
+    buffers = {name: tensors[name] for name in prepared.buffers}
+    params = {n: v for n, v in tensors.items() if n not in buffers}
     return Trained(prepared, params, buffers, inputs, precision, {} if best else fits)
 
 
@@ -428,8 +428,8 @@ def client_number(content: Mapping[str, Any], client: str | int) -> int:
     """Number of a client by its name or number, among those whose own models a run keeps. Raises ConfigError."""
     owners = owners_of(content)
     if not owners:
-        told = "the run keeps no clients' own models; a run with keep_own (--keep-own true) does"
-        raise ConfigError(f"{told}, where its method gives clients some")
+        rule = "the run keeps no clients' own models; a run with keep_own (--keep-own true) does"
+        raise ConfigError(f"{rule}, where its method gives clients some")
     named = [k for k, name in owners.items() if client == name] or [k for k in owners if str(client) == str(k)]
     if len(named) != 1:
         raise unknown("client", str(client), owners.values())
@@ -448,9 +448,9 @@ def own_rows(folder: Path, fed: Federation) -> list[Row]:
         if len(data.y_test):
             own = load_model(folder, client=k)
             x, y = own.test_rows(data)
-            found, chances = own.of_labelled(x, y), own.of_samples(x)
-            matrix = torch.tensor(found["confusion"])
-            rows.append(client_row(content["round"], k, name, matrix, found["loss"], y, chances, dealt=dealt))
+            metrics, chances = own.of_labelled(x, y), own.of_samples(x)
+            matrix = torch.tensor(metrics["confusion"])
+            rows.append(client_row(content["round"], k, name, matrix, metrics["loss"], y, chances, dealt=dealt))
     return rows
 
 
@@ -478,8 +478,8 @@ def _network(
     if model is None:
         named = content["model"]
         if named is None:
-            told = f"the run {str(folder)!r} trained a network of your own, {content['network']}"
-            raise ConfigError(f"model must be given: {told}; use fedskew.load_model(run, model=network) in Python")
+            trained = f"the run {str(folder)!r} trained a network of your own, {content['network']}"
+            raise ConfigError(f"model must be given: {trained}; use fedskew.load_model(run, model=network) in Python")
         known = MODELS.get(named["name"])
         require(known is not None, "model", f"be one of {', '.join(MODELS)}", named["name"])
         assert known is not None

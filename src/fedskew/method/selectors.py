@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew import rng
+from fedskew.fields import Within, demand
 from fedskew.method.component import Selector
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Params, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
+    from fedskew.method.value import Method
 
 
 def draw_clients(sizes: Tensor, k: int, key: Tensor, proportional: bool = False) -> Tensor:
@@ -89,3 +91,48 @@ class Random(Selector):
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """Chains of one client, ordered by id."""
         return Assignment(draw_clients(state["sizes"], k, key).unsqueeze(1))
+
+
+@dataclass(frozen=True)
+class Failing(Random):
+    """As `Random`, but client k misses a round in which it was chosen with probability ``rates[k]``.
+
+    Misses are independent draws of the client and the round. A client of rate 1 is never chosen. Where all that were
+    chosen would miss the round, the one takes part whose draw exceeds its rate the most, so that no round is empty.
+
+    Raises:
+        FieldError: A rate is not in [0, 1], all are 1, or there are not as many as clients.
+
+    Example:
+        >>> Failing(rates=(0.5, 0.0))
+        Failing(rates=(0.5, 0.0))
+    """
+
+    name = "failing"
+
+    rates: tuple[Annotated[float, Within(0, 1)], ...] = ()
+    """probability that each client misses a round, comma-separated, for example 0.1,0,0.5; unset: none does"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        demand(self, "rates", not self.rates or min(self.rates) < 1, "leave a client of a rate below 1")
+
+    def check(self, method: Method, fed: Federation, task: Task) -> None:
+        """Raise FieldError unless there is one rate a client, and one below 1 of a client with rows."""
+        fits = len(self.rates) in (0, fed.clients)
+        demand(self, "rates", fits, f"be as many as there are clients, {fed.clients}")
+        some = bool((self.init_server({}, fed, task)["sizes"] > 0).any())
+        demand(self, "rates", some, "leave a client with rows of a rate below 1")
+
+    def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
+        """The clients that may take part, as `Random` has them."""
+        sizes = super().init_server(params, fed, task)["sizes"]
+        return {"sizes": sizes * (torch.tensor(self.rates or (0.0,)) < 1)}
+
+    def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
+        """Chains of one client, of those that miss nothing."""
+        chosen = draw_clients(state["sizes"], k, key)
+        margin = rng.uniform(rng.fold(key, 1), (len(state["sizes"]),), torch.float64)
+        margin = (margin - torch.tensor(self.rates or (0.0,), dtype=torch.float64))[chosen]
+        there = chosen[margin >= 0]
+        return Assignment((there if len(there) else chosen[margin.argmax()].view(1)).unsqueeze(1))

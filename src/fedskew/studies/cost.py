@@ -35,27 +35,27 @@ def cost_of(study: Study) -> Cost:
     """
     known: dict[str, list[float]] = {}
     everything = [*study.trials(), *study.plan()]
-    for one in everything:
-        entry = one.entry(study.store)
+    for planned in everything:
+        entry = planned.entry(study.store)
         if entry and entry.state == "finished" and entry.summary.get("rounds"):
             rate = entry.summary["total_wall_s"] / entry.summary["rounds"]
-            for key in _alike(one):
+            for key in _alike(planned):
                 known.setdefault(key, []).append(rate)
     seconds, unknown, missing = 0.0, 0, study.missing(everything)
-    for one in missing:
-        made = one.cell.experiment
-        rates = next((known[key] for key in _alike(one) if key in known), None)
-        if made is not None and rates is not None:
-            seconds += statistics.median(rates) * made.rounds
+    for planned in missing:
+        experiment = planned.cell.experiment
+        rates = next((known[key] for key in _alike(planned) if key in known), None)
+        if experiment is not None and rates is not None:
+            seconds += statistics.median(rates) * experiment.rounds
         else:
             unknown += 1
     return Cost(seconds, len(missing), unknown)
 
 
-def _alike(one: Planned) -> list[str]:
+def _alike(planned: Planned) -> list[str]:
     """What tells the time of a run: runs of the same method, data and network; then of the same data and network."""
-    made = one.cell.experiment
-    if made is None:
+    experiment = planned.cell.experiment
+    if experiment is None:
         return []
-    work = f"{made.data.name} {name_of(made.model)} {made.device} {made.cohort}"
-    return [f"{one.cell.label} {one.cell.setting} {work}", f"{one.cell.label} {work}", work]
+    work = f"{experiment.data.name} {name_of(experiment.model)} {experiment.device} {experiment.cohort}"
+    return [f"{planned.cell.label} {planned.cell.setting} {work}", f"{planned.cell.label} {work}", work]

@@ -206,5 +206,5 @@ def settled(values: Floats, step: float) -> Floats:
     """
     sizes = np.sort(np.concatenate([[0.0], np.abs(values)]))
     first = sizes[np.concatenate([[True], np.diff(sizes) > step])]  # of each run of equal sizes
-    found: Floats = np.sign(values) * first[np.searchsorted(first, np.abs(values), side="right") - 1]
-    return found + 0.0  # no negative zero
+    moved: Floats = np.sign(values) * first[np.searchsorted(first, np.abs(values), side="right") - 1]
+    return moved + 0.0  # no negative zero

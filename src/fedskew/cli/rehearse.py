@@ -1,0 +1,116 @@
+"""``fedskew rehearse``: what a consortium can expect, from its class counts, before it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import click
+
+from fedskew.cli.interrupt import INTERRUPTED
+from fedskew.cli.output import say, show, table_of
+from fedskew.cli.studying import Optioned, print_plan, store_of, work_off
+from fedskew.cli.values import FILE, FOLDER, POSITIVE, Names, Value
+from fedskew.config.words import Pair
+from fedskew.errors import require
+from fedskew.fields import Above
+
+if TYPE_CHECKING:
+    from fedskew.studies.rehearsal import Rehearsal
+
+
+EXAMPLES = (
+    "fedskew rehearse sites.csv --rounds 20 --model logistic",
+    "fedskew rehearse sites.csv scaffold --data adult,fashion_mnist --deadline 60 --vary none",
+    "fedskew rehearse sites.csv --parameters 250000 --seeds 0-4 --out app",
+)
+SECONDS = Value(Annotated[float, Above(0)])
+
+
+class RehearseCommand(Optioned):
+    """Its options, and what --data takes."""
+
+    about = (
+        f"{Optioned.about}--data names stand-in datasets between commas; unset, those at hand of adult, fashion_mnist "
+        "and cifar10 for two classes, of fashion_mnist, cifar10 and mnist for up to ten, or cifar100. The partition is "
+        "that of the counts."
+    )
+
+    def flags(self) -> set[str]:
+        """Those of the runs that are not free, too."""
+        from fedskew.studies.rehearsal import SET
+
+        return {*super().flags(), "--data", *(f"--{name}" for name in SET)}
+
+
+@click.command(cls=RehearseCommand, lines=EXAMPLES, missing="a file of counts")
+@click.argument("counts", required=False, metavar="COUNTS.csv", type=FILE)
+@click.argument("method", required=False, metavar="[METHOD]", type=Names("method"))
+@click.option("--seeds", metavar="NUMBERS", default="0-2", help="seeds of every run, such as 0-4 or 0,3,7")
+@click.option("--deadline", type=SECONDS, help="seconds after which a round goes on without a site  [unset: none]")
+@click.option("--parameters", type=POSITIVE, help="parameters of your network  [unset: those of the stand-in's]")
+@click.option(
+    "--vary", metavar="SITES", help="sites that leave, and that have fewer cases, once each: names between commas, "
+    "all or none  [default: all of up to ten]",
+)  # fmt: skip
+@click.option("--store", type=FOLDER, help="folder of the runs  [default: FEDSKEW_STORE, else runs/store]")
+@click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]")
+@click.option("--dry-run", is_flag=True, help="only print which runs are missing and what they cost")
+@click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
+@click.option("--out", type=FOLDER, help="a folder for the app of `fedskew flower init`  [unset: none is written]")
+def rehearse(counts: str, method: str | None, options: list[Pair], as_json: bool, **given: Any) -> int:
+    """Show what a consortium can expect before it starts: results of each site, wall time, bytes.
+
+    COUNTS.csv has a line of names and a line for each site: a column of cases for each class and, optionally, site,
+    failure (probability that it misses a round), up and down (Mbit/s), and step_s (seconds of a local step) or speed
+    (as a multiple of this machine's). Each site's cases are drawn from stand-in datasets; runs are kept and continued.
+    """
+    from fedskew.data.consortium import read_consortium
+    from fedskew.report.rehearsed import rehearsed
+    from fedskew.studies.arguments import seeds_of
+    from fedskew.studies.rehearsal import Rehearsal
+    from fedskew.studies.study import Study
+
+    asked = {"varied": given["vary"], "deadline": given["deadline"], "parameters": given["parameters"]}
+    made = Rehearsal(read_consortium(counts), method or "fedavg", tuple(options), seeds_of(given["seeds"]), **asked)
+    store, app = store_of(given["store"]), Path(given["out"] or "")
+    require(not (app / "pyproject.toml").exists() or not given["out"], "out", "name a folder without an app", app)
+    if given["dry_run"]:
+        for spec in filter(None, made.studies):
+            print_plan(Study(spec, store), given["processes"] or 0)
+        return 0
+    work = lambda study: not study.missing() or work_off(study, given["processes"] or 0) is not None
+    done = made.done(store, work)
+    if done is None:
+        return INTERRUPTED
+    if as_json:
+        say(json.dumps(done, indent=1, default=dataclasses.asdict))
+    else:
+        for table in rehearsed(done):
+            show(table_of(table))
+        for line in done["unknown"]:
+            say(f"not known: {line}")
+    if given["out"]:
+        _write_app(made, app, sys.stderr if as_json else sys.stdout)
+    return 0
+
+
+def _write_app(made: Rehearsal, app: Path, to: TextIO) -> None:
+    """The app that `fedskew flower init` writes with the options of the rehearsal and the first stand-in."""
+    from fedskew.cli.flower import init
+    from fedskew.records.sheets import csv_text
+    from fedskew.studies.arguments import entry_of, words_of
+
+    entry, one = entry_of(made.method), made.standins[0]
+    app.mkdir(parents=True, exist_ok=True)
+    file = app.resolve() / "counts.csv"
+    file.write_text(csv_text([made.consortium.classes, *one.counts.tolist()]), encoding="utf-8")
+    of_counts = ("partition", "counts"), ("partition.path", str(file))
+    words = words_of((*entry.options, *made.common, *one.options, *of_counts))
+    with redirect_stdout(to), init.make_context("init", [str(entry.method), *words, "--out", str(app)]) as context:
+        init.invoke(context)
+        say(f"its nodes hold rows of {one.name}; for yours: fedskew flower init {entry.method} --own-data --data ...")

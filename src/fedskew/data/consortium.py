@@ -1,0 +1,148 @@
+"""What a consortium knows before it starts: the cases of each class at each site, failures, links and speeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedskew.data.counts import LARGEST
+from fedskew.data.encoding import number_of
+from fedskew.data.sources.readers import read_table
+from fedskew.errors import DataError, closest
+
+LEAST = 3  # cases of a site: one at least is kept for its test, see `fedskew.data.heldout.hold_out`
+Rule = tuple[str, Callable[[float], bool]]
+POSITIVE: Rule = ("be a positive number", lambda v: 0 < v < math.inf)
+COLUMNS: dict[str, Rule] = {  # that are no class, beside "site"
+    "failure": ("be a probability in [0, 1)", lambda v: 0 <= v < 1),
+    "up": POSITIVE, "down": POSITIVE, "step_s": POSITIVE, "speed": POSITIVE,
+}  # fmt: skip
+CASES: Rule = ("be a whole number >= 0", lambda v: 0 <= v < LARGEST and v == int(v))
+
+
+@dataclass(frozen=True, eq=False)
+class Consortium:
+    """The sites, as a file describes them.
+
+    Attributes:
+        sites: Names of the N sites.
+        classes: Names of the C classes.
+        counts: Cases of each class at each site, int64 [N, C].
+        facts: Values of the columns that are no class and are there, [N] each: ``failure``, the probability that a site
+            misses a round; ``up`` and ``down``, its link in Mbit/s; ``step_s``, seconds of a local step; ``speed``, its
+            speed as a multiple of this machine's.
+    """
+
+    sites: tuple[str, ...]
+    classes: tuple[str, ...]
+    counts: npt.NDArray[np.int64]
+    facts: dict[str, list[float]]
+
+    @property
+    def rare(self) -> int:
+        """The class with the fewest cases, the first of several."""
+        return int(self.counts.sum(0).argmin())
+
+
+def read_consortium(path: str | Path) -> Consortium:
+    r"""Read a csv file with a line of names and then a line for each site.
+
+    The columns ``site``, ``failure``, ``up``, ``down``, ``step_s`` and ``speed`` are optional, see `Consortium`. Every
+    other column is a class.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What it holds.
+
+    Raises:
+        DataError: A column is missing, a value breaks its rule, or there are fewer than two classes or sites.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from fedskew.data.consortium import read_consortium
+        >>> _ = Path("sites.csv").write_text("site,ill,well,failure\nva,40,60,0.1\nparis,5,80,0\n")
+        >>> found = read_consortium("sites.csv")
+        >>> found.sites, found.classes[found.rare], found.facts
+        (('va', 'paris'), 'ill', {'failure': [0.1, 0.0]})
+    """
+    rows = [(number, cells) for number, cells in read_table(Path(path)) if any(cells)]
+    head = [cell.lower() if cell.lower() in ("site", *COLUMNS) else cell for cell in (rows[0][1] if rows else [])]
+
+    def claim(holds: bool, rule: str, got: object, where: str = "") -> None:
+        if not holds:
+            raise DataError(f"{path}{where} must {rule}; got {got}")
+
+    numbers = head and all(math.isfinite(number_of(cell)) for cell in head)
+    claim(bool(head) and not numbers, "begin with a line of names: the classes", ",".join(head[:5]) or "nothing")
+    claim("" not in head and len(set(head)) == len(head), "name each column, each once", ",".join(head))
+    classes = [name for name in head if name not in ("site", *COLUMNS)]
+    claim(len(classes) > 1, "have a column for each of two classes at least", ", ".join(classes) or "none")
+    for one, other in (("up", "down"), ("down", "up")):
+        near = closest(other, head, listed=False)
+        claim(one not in head or other in head, f"have a column {other!r} beside {one!r}", f"{', '.join(head)}{near}")
+    claim(not {"step_s", "speed"} <= {*head}, "have one of the columns step_s and speed", "both")
+    claim(len(rows) > 2, "have a line for each of two sites at least", len(rows) - 1)
+    names, values = list[str](), list[list[float]]()
+    for number, cells in rows[1:]:
+        where = f" line {number}"
+        claim(len(cells) == len(head), f"have {len(head)} values", len(cells), where)
+        row = dict(zip(head, cells, strict=True))
+        names.append(row.get("site") or str(len(names) + 1))
+        claim(names.count(names[-1]) == 1, "name a site that no other line names", repr(names[-1]), where)
+        for name in [n for n in head if n != "site"]:
+            rule, holds = COLUMNS.get(name, CASES)
+            told = f"{where}: the {'cases of' if name in classes else 'value of'} {name!r}"
+            claim(holds(number_of(row[name])), rule, repr(row[name]), told)
+        values.append([float(row[name]) for name in head if name != "site"])
+        cases = sum(int(float(row[name])) for name in classes)
+        claim(
+            cases >= LEAST, f"have {LEAST} cases at least, to train and to test", cases, f"{where}: site {names[-1]!r}"
+        )
+    columns = dict(zip([n for n in head if n != "site"], zip(*values, strict=True), strict=True))
+    for name in classes:
+        claim(any(columns[name]), "have a case at some site", "none", f": class {name!r}")
+    counts = np.array([columns[name] for name in classes]).T.astype(np.int64)
+    return Consortium(tuple(names), tuple(classes), counts, {n: list(v) for n, v in columns.items() if n in COLUMNS})
+
+
+def scaled(counts: npt.NDArray[np.int64], have: Sequence[int]) -> tuple[npt.NDArray[np.int64], float]:
+    """Counts that a dataset can meet: those given, or all times the largest factor that its rows allow.
+
+    Cumulative sums over the sites are rounded, f (n_1c + ... + n_kc), so that every total is within a row of its exact
+    value and no class is favoured. A site that is left with fewer than `LEAST` rows gets so many of its largest class.
+
+    Args:
+        counts: Cases [N, C].
+        have: Rows of each class in the dataset, [C].
+
+    Returns:
+        (counts, factor f).
+
+    Raises:
+        DataError: A class has too few rows for the sites.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data.consortium import scaled
+        >>> scaled(np.array([[40, 10], [80, 30]]), [66, 100])
+        (array([[20,  5],
+               [40, 15]]), 0.5)
+    """
+    asked, most = counts.sum(0), np.asarray(have)
+    room = np.maximum(most - LEAST * len(counts), most // 2)  # the rest is for sites that are left with too few
+    factor = 1.0 if (asked <= most).all() else float((room / np.maximum(asked, 1)).min())
+    made = np.diff(np.rint(counts.cumsum(0) * factor), axis=0, prepend=0).astype(np.int64)
+    few, largest = np.flatnonzero(made.sum(1) < LEAST), counts.argmax(1)
+    made[few, largest[few]] = LEAST
+    if (made.sum(0) > most).any():
+        raise DataError(
+            f"a stand-in must have {LEAST} rows for each of {len(counts)} sites; got {min(have)} of a class"
+        )
+    return made, factor

@@ -1,0 +1,56 @@
+"""The tables of a rehearsal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedskew.report.tables import Table, amount, fixed, row, spread
+from fedskew.studies.rehearsal import Expected
+
+
+def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
+    """What `fedskew.studies.rehearsal.Rehearsal.done` gives: what to expect of each site, its costs, its part in it."""
+    sites, rare, seconds = done["sites"], done["rare"], done["wall_s"]
+    few = " (cases x{factor:.3g}, as it has no more rows)"
+    used = ", ".join(one["name"] + few.format(**one) * (one["factor"] < 1) for one in done["standins"])
+    seeds = f"seeds {', '.join(map(str, done['seeds']))}"
+    shown = [*sites, {"site": "all", "cases": sum(one["cases"] for one in sites), **done}]
+    yield Table(
+        "expected", f"{done['method']}, {done['rounds']} rounds: what to expect, 95 % prediction intervals",
+        ("site", "cases", "accuracy", f"recall of {rare}, the rarest", "gain over local training"),
+        tuple(row(one["site"], f"{one['cases']:,}", *(_told(one[name]) for name in ("accuracy", "rare_recall", "gain")))
+              for one in shown),
+        notes=(f"stand-ins: {used}; {seeds}",),
+    )  # fmt: skip
+    yield Table(
+        "costs", f"costs: {amount(min(seconds))} to {amount(max(seconds))} s in all",
+        ("site", "misses a round", "rounds", "s a round", "MB up", "MB down"),
+        tuple(row(one["site"], fixed(one["failure"], 2), amount(one["rounds"]), amount(one["round_s"]),
+                  *(amount(one["rounds"] * one[way] / 1e6) for way in ("upload_bytes", "download_bytes")))
+              for one in sites),
+        notes=("a round waits for its slowest site, or for the deadline where a site misses it",),
+    )  # fmt: skip
+    leaving = [one for one in sites if "lost" in one]
+    if leaving:
+        yield Table(
+            "leaving", "if a site leaves: 95 % t intervals of mean differences",
+            ("site", "accuracy that the others lose", f"recall of {rare} that they lose"),
+            tuple(row(one["site"], _told(one["lost"]), _told(one["rare_lost"])) for one in leaving),
+        )  # fmt: skip
+    varied = [one for one in sites if "curve" in one]
+    if varied:
+        yield Table(
+            "curve", "with fewer cases at a site: 95 % t intervals of its mean gain over local training",
+            ("site", "cases", "gain"),
+            tuple(row(one["site"], f"{point['cases']:,}{' (enough)' * (point['cases'] == one['needs'])}",
+                      _told(point["gain"])) for one in varied for point in one["curve"]),
+            notes=("enough: the fewest cases tried with a gain above 0; where none is marked, none of those tried",),
+        )  # fmt: skip
+
+
+def _told(value: Expected | None) -> str:
+    """As in "0.81 (0.74 to 0.88)"."""
+    if value is None:
+        return "–"
+    return fixed(value.mean, 3) + f" ({spread(value.low, value.high, 2)})" * (value.low is not None)
