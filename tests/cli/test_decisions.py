@@ -6,11 +6,13 @@ import csv
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 import fedskew as fs
 from fedskew.records.decisions import choose_threshold
@@ -51,7 +53,9 @@ def owners_of(place: Path, test: bool) -> list[str]:
     return [row["hospital"] for row, stay in zip(rows, stays, strict=True) if stay != test]
 
 
-def test_the_page_is_true(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_true(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(folder)
     assert len(PAGE.split()) <= 750
@@ -71,6 +75,11 @@ def test_the_page_is_true(folder: Path, capsys: pytest.CaptureFixture[str], monk
     rows = list(csv.DictReader((folder / "new-scores.csv").read_text().splitlines()))
     assert [(r["hospital"], r["decided"]) for r in rows] == [("north", "ill"), ("south", "well")]
     assert names["decision"]([[0.9, 0.1], [0.1, 0.9]]).tolist() == [True, False]
+    elsewhere = shutil.copytree("heart", tmp_path / "copied")
+    assert sorted(load_file(elsewhere / "final.safetensors")) == ["fc.bias", "fc.weight"]
+    monkeypatch.chdir(tmp_path)
+    patients = {"age": [71, 33], "sex": ["f", "m"], "pressure": [150, 110]}
+    assert names["decision"](fs.load_model("copied").probabilities(patients)).tolist() == [True, False]
 
 
 def test_the_threshold_is_of_validation_rows_and_serves_test_rows(

@@ -13,6 +13,8 @@ import pytest
 
 import fedskew as fs
 from fedskew import report
+from fedskew.cli.compared import shown_clients
+from fedskew.cli.output import show
 from fedskew.records.decisions import wilson
 from fedskew.report.clients import clients
 from fedskew.report.compared import compare
@@ -115,6 +117,20 @@ def test_compare_shows_clients_where_they_are_asked_for(tmp_path: Path, capsys: 
     told = " ".join(said(capsys, *words, "--by", "client").split())
     assert len(re.findall(r"\d localonly \d", told)) == 4 and "sampling, 95 %" in told and "dealt to clients" in told
     assert "What each client would use at its last evaluation" in told
+
+
+def test_a_wide_table_of_clients_loses_no_number_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    row = {"round": 1, "name": "switzerland", "rows": 40, "accuracy": 0.75, "balanced_accuracy": 0.5, "ece": 0.125}
+    row |= {"client": 0, "auroc": 0.625, "per_class_recall": [0.5, 0.9], "support": [10, 30]}
+    measured = by_client([("localonly", "all", [row]), ("localonly", "all", [row])])
+    for table in shown_clients(measured, ("ill", "well")):
+        show(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert "switzerland localonly   40    0.750 0.598 to 0.858  0.000    0.500 0.625 0.125" in lines
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.skipif("FEDSKEW_DATA" not in os.environ, reason="Heart Disease is not at hand")

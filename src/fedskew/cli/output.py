@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
-    """A table of a report as one of `rich`, but for some columns; nothing in it is cut."""
+    """A table of a report as one of `rich`, but for some columns; no number in it is cut: before, names are folded."""
     from rich.console import Group
     from rich.table import Table as View
 
@@ -79,10 +80,14 @@ def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
     view = View(box=None, pad_edge=False, collapse_padding=True, header_style="dim", title=title, caption=notes or None)
     view.title_justify = view.caption_justify = "left"
     shown = [place for place, head in enumerate(table.head) if head not in left_out]
-    for place in shown:
-        is_words, wide = place < table.words, max((len(row[place].text) for row in table.rows), default=0)
-        view.add_column(visible(table.head[place]), justify="left" if is_words else "right", overflow="fold",
-                        min_width=0 if is_words else wide)  # fmt: skip
+    cells = {place: max((len(row[place].text) for row in table.rows), default=0) for place in shown}
+    narrow = sum(max(wide, len(table.head[place])) + 1 for place, wide in cells.items()) > console().width + 1
+    for place, wide in cells.items():
+        is_words, head = place < table.words, visible(table.head[place])
+        if narrow and not is_words:
+            head = "\n".join(textwrap.wrap(head, max(wide, *map(len, head.split()))))
+        view.add_column(head, justify="left" if is_words else "right", overflow="fold",
+                        min_width=0 if is_words else wide, no_wrap=narrow and not is_words)  # fmt: skip
     for row in table.rows:
         view.add_row(*(f"{visible(row[place].text)}{' (best)' * row[place].best}" for place in shown))
     return Group("", view)

@@ -66,7 +66,7 @@ class GeneratedHead(Component):
     (V, c) = H(a): a_y is the share of class y among the client's rows, and H has two linear layers with a relu between.
     L + CE(sg(z) + V sg(h) + c, y), sg: no gradient, z the logits of the model, h its features: the term trains H alone.
     H is sent and averaged with the model. A client's own model has the weight W + V and the bias b + c, so a client
-    that never trained has one by its class counts.
+    that never trained has one by its class counts. Unproved: no public code was found.
 
     Source: Chen and Chao 2022, section 4.3, https://arxiv.org/abs/2107.00778
 

@@ -23,7 +23,8 @@ class PrecisionWeighted(SGD):
 
     v <- beta2 v + (1 - beta2) g^2 from 0, entry by entry, and v / (1 - beta2^tau) after tau steps. The aggregate is
     sum_k a_k delta_k with a_k = (v_k + eps)^-1 / sum_j (v_j + eps)^-1, whatever the weighting, which is left to the
-    BatchNorm statistics. g is the gradient before weight decay, clipping and momentum.
+    BatchNorm statistics. g is the gradient before weight decay, clipping and momentum. Unproved: no public code was
+    found.
 
     Source: Reyes et al. 2021, https://arxiv.org/abs/2107.09627
 

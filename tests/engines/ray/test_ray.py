@@ -49,6 +49,11 @@ def test_a_network_of_the_users_own_gives_the_bytes_of_sequential(net: Callable[
     equal(*both(tiny("scaffold"), tmp_path, model=net(), dtype="float32"))
 
 
+def test_own_models_with_batchnorm_are_those_of_sequential(tmp_path: Path) -> None:
+    """By which Ditto without a tie is local training here as well (`tests/methods/test_personal.py`)."""
+    equal(*both(tiny("ditto"), tmp_path, model=norm_net(), personal_every=1))
+
+
 @pytest.mark.parametrize("memory", ["device", "ram"])
 def test_the_clients_memory_is_at_home_here(memory: str, tmp_path: Path) -> None:
     equal(*both(tiny("moon"), tmp_path, memory=memory))
