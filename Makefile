@@ -2,6 +2,7 @@
 # make test    each behaviour once, in minutes: representative methods, and no attacks or examples of docstrings
 # make test-all   all tests that need no special hardware, extra or network: what CI runs
 # make test-ray   the tests of the engine ray, which needs the extra of that name; it is installed into the same environment
+# make test-hf   the tests of models of transformers and adapters of peft; the extra hf is installed into the same environment
 # make test-flower   the tests of fedskew on Flower, in an environment of their own: Flower pins versions that others need newer
 # make reference writes the pages of docs/reference that are made from the code, and their pictures
 # make docs    the site, into build/docs/html: runs the code of the pages and the gallery; warnings are errors; no network
@@ -43,7 +44,7 @@ DOCS_ARGS ?=
 DEMO := fedavg fedla fedbal fedga scaffold --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 \
 	--rounds 30 --epochs 5 --batch-size 16 --seeds 0-2 --store demo/store --out demo
 
-.PHONY: help env demo test test-all test-ray test-ray-env test-flower test-flower-env check reference docs mutants attack bench bench-peers clean
+.PHONY: help env demo test test-all test-ray test-ray-env test-hf test-flower test-flower-env check reference docs mutants attack bench bench-peers clean
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -66,6 +67,10 @@ $(VENV)/.dev: $(NEEDS) $(BIN)/python
 env: $(VENV)/.dev
 	@:
 
+$(VENV)/.hf: $(NEEDS) $(VENV)/.dev
+	@$(PIP) -e '.[dev,hf]'
+	@touch $(VENV)/.plot $(VENV)/.dev $@
+
 $(VENV)/.ray: $(NEEDS) $(VENV)/.dev
 	@$(PIP) -e '.[dev,ray]'
 	@touch $(VENV)/.plot $(VENV)/.dev $@
@@ -74,8 +79,8 @@ $(VENV)/.ray: $(NEEDS) $(VENV)/.dev
 FLOWER := .venv-flower
 $(FLOWER)/.flower: pyproject.toml constraints-flower.txt
 	@test -x $(FLOWER)/bin/python || $(MAKE) --no-print-directory VENV=$(FLOWER) CONSTRAINTS= $(FLOWER)/bin/python
-	@$(FLOWER)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-flower.txt -e '.[flower,report]' \
-		'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.100' 'pillow>=10'
+	@$(FLOWER)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-flower.txt -e '.[flower,report,hf]' \
+		'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.100'
 	@touch $@
 
 demo: $(VENV)/.plot
@@ -93,6 +98,9 @@ test-ray-env: $(VENV)/.ray
 
 test-ray: $(VENV)/.ray
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m 'ray and not slow' $(PYTEST_ARGS) tests/engines/ray tests/studies
+
+test-hf: $(VENV)/.hf
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 $(PYTEST_ARGS) tests/models/test_pretrained.py tests/methods/test_adapters.py
 
 test-flower-env: $(FLOWER)/.flower
 	@:

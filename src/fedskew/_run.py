@@ -18,7 +18,7 @@ from fedskew import engines, models, server
 from fedskew.data.inputs import Inputs
 from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
-from fedskew.engines.network import digest_of, initial_params, prepared_model
+from fedskew.engines.network import digest_of, frozen, initial_params, prepared_model
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import ConfigError, FieldError, RecordError, plural, require
@@ -218,6 +218,7 @@ def launch(
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
+    used |= frozen(prepared)
     used |= {**engine.processors.facts(), **({"on_clients": private} if private else {})}
     names = list(fed.dataset.label_names)
     facts = {**(config or _facts(fed, method, model, settings, cohort)), "label_names": names, **used}

@@ -159,7 +159,9 @@ def test_one_round_of_every_method_imports_no_compiler(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_building_any_network_imports_no_compiler(tmp_path: Path) -> None:
-    code = "from fedskew.models import MODELS, build; [build(name, (3, 32, 32), 10, 0) for name in MODELS]"
+    code = (
+        "from fedskew.models import MODELS, build; [build(name, (3, 32, 32), 10, 0) for name in MODELS if name != 'hf']"
+    )
     assert imported_after(code, tmp_path) == "[]"
 
 

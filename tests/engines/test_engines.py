@@ -21,13 +21,12 @@ from fedskew.data import from_arrays
 from fedskew.engines import LocalEngine
 from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
-from fedskew.models.architectures import MODELS
 from fedskew.records import folder as records
 from fedskew.types import Context, LocalRun, Params, View
 from support.federations import RAGGED, Owners, blobs, skewed, small_digits
 from support.methods import BY_HOOK, WHOLE, each, tiny
 from support.nets import dropout_net, norm_net, plain_module
-from support.networks import TOKENS
+from support.networks import BUILT, TOKENS
 from support.runs import gap, go, rows_of, same
 
 ENGINES = pytest.mark.parametrize("engine", ["sequential", "batched"])
@@ -219,7 +218,7 @@ LARGE = {"resnet9", "resnet18"}  # millions of parameters
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedbal"])
-@pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in LARGE else m for m in MODELS])
+@pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in LARGE else m for m in BUILT])
 def test_every_model_of_the_package(model: str, name: str) -> None:
     fed = tokens() if model in TOKENS else images((3, 32, 32))
     method = replace(fs.methods.METHODS[name](), pace=Fixed(epochs=1, lr=0.01, batch_size=4))

@@ -17,17 +17,16 @@ from fedskew.data.federation import Federation
 from fedskew.errors import ConfigError
 from fedskew.method import Method
 from fedskew.method.paces import Fixed
-from fedskew.models.architectures import MODELS
 from support.federations import blobs
 from support.methods import NAMES, changed, tiny
-from support.networks import TOKENS
+from support.networks import BUILT, TOKENS
 
 ENGINES = ("sequential", "batched")
 SHAPES = {"emnist_cnn": (1, 28, 28), "pfllib_cnn": (1, 28, 28), "logistic": (9,), "mlp": (9,), "2nn": (9,)}
 SHAPES |= dict.fromkeys(TOKENS, (6,))
 COUNTS = ((3, 2, 0), (0, 1, 4), (2, 2, 2))  # rows of each class at three clients: 16 with the test set's
 REFUSED = {("ccvr", "convnet"): "at most 4096 features; got 36992"}  # a covariance of 5 GB for each class
-PRODUCT = [c for c in itertools.product(NAMES, MODELS, ENGINES) if c[:2] not in REFUSED]
+PRODUCT = [c for c in itertools.product(NAMES, BUILT, ENGINES) if c[:2] not in REFUSED]
 
 
 @cache

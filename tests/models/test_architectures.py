@@ -30,17 +30,17 @@ from fedskew.models.networks import allocate
 from fedskew.models.prepare import prepare
 from support.command import refused
 from support.federations import skewed
-from support.networks import CIFAR, DIGITS, MNIST, NARROW, SHAPES, TOKENS
+from support.networks import BUILT, CIFAR, DIGITS, MNIST, NARROW, SHAPES, TOKENS
 from support.runs import go
 
 
 def test_table_names_its_entries():
     expected = {"logistic", "mlp", "2nn", "lenet", "convnet", "tfcnn", "seolkim_cnn", "emnist_cnn", "resnet20"}
-    assert set(MODELS) == expected | {"resnet9", "resnet18", "pfl_cnn", "pfllib_cnn", *TOKENS}
+    assert set(MODELS) == expected | {"resnet9", "resnet18", "pfl_cnn", "pfllib_cnn", "hf", *TOKENS}
     assert all(name == kind.name and dataclasses.is_dataclass(kind) for name, kind in MODELS.items())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BUILT)
 def test_every_model_builds_prepares_and_gives_logits(name):
     shape = SHAPES.get(name, DIGITS)
     module = build(NARROW.get(name, name), shape, 7, seed=3)

@@ -13,7 +13,6 @@ import yaml
 from torch import nn
 
 from fedskew.models.architectures import (
-    MODELS,
     TFCNN,
     EmnistCNN,
     PflCNN,
@@ -24,7 +23,7 @@ from fedskew.models.architectures import (
     SeolKimCNN,
     build,
 )
-from support.networks import CIFAR, DIGITS, MNIST, NARROW, SHAPES, TINY
+from support.networks import BUILT, CIFAR, DIGITS, MNIST, NARROW, SHAPES, TINY
 from support.paths import ROOT
 
 COUNTS = [
@@ -196,7 +195,7 @@ def states():
     return torch.get_rng_state().tolist(), numpy[1].tolist(), numpy[2], random.getstate()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BUILT)
 def test_building_leaves_every_global_generator_alone(name):
     before = states()
     build(NARROW.get(name, name), SHAPES.get(name, DIGITS), 10, seed=5)

@@ -665,14 +665,30 @@ def test_shared_parameters_have_one_entry_named_after_the_head():
     assert torch.allclose(g["fc.weight"], module.embed.weight.grad, atol=1e-6)
 
 
-def test_frozen_parameters_stand_among_the_buffers():
+def test_frozen_parameters_are_constants_which_clones_share():
     module = two_layers()
     module[0].requires_grad_(False)
     model = prepare(module, None, (4,), 3)
-    assert list(model.params) == ["1.weight", "1.bias"] and list(model.buffers) == ["0.weight", "0.bias"]
+    assert list(model.params) == ["1.weight", "1.bias"] and list(model.constants) == ["0.weight", "0.bias"]
+    assert not model.buffers
     x = torch.rand(2, 4)
     assert torch.equal(run(model, x)[0].logits, module(x))
-    module.load_state_dict({**model.params, **model.buffers})
+    module.load_state_dict({**model.params, **model.constants})
+    other = model.clone()
+    assert other.constants["0.weight"].data_ptr() == model.constants["0.weight"].data_ptr()
+    assert other.params["1.weight"].data_ptr() != model.params["1.weight"].data_ptr()
+    assert model.constants["0.weight"].data_ptr() != module[0].weight.data_ptr()
+
+
+def test_a_forward_must_not_change_a_frozen_parameter():
+    def forward(self, x):
+        self.scale.data.mul_(2)
+        return self.fc(x * self.scale)
+
+    module = Bypass(forward)
+    module.scale = nn.Parameter(torch.ones(4), requires_grad=False)
+    with pytest.raises(ConfigError, match="a forward that changes buffer 'scale'"):
+        prepare(module, "fc", (4,), 3)
 
 
 def test_constants_outside_the_state_dict_stay_in_the_module():
@@ -687,7 +703,7 @@ def test_constants_outside_the_state_dict_stay_in_the_module():
             return self.fc((x + self.shift) * self.scale)
 
     model = prepare(Positions(), None, (4,), 3)
-    assert list(model.buffers) == ["scale"]
+    assert list(model.constants) == ["scale"] and not model.buffers
     assert run(model.to(D), rand(2, 4))[0].logits.dtype == D
 
 

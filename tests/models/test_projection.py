@@ -18,12 +18,12 @@ from fedskew.models import MLP, MODELS, build, projected
 from fedskew.models.prepare import prepare
 from support.federations import skewed
 from support.nets import norm_net
-from support.networks import DIGITS, NARROW, SHAPES
+from support.networks import BUILT, DIGITS, NARROW, SHAPES
 
 WEIGHTS = ("weight", "bias")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BUILT)
 def test_every_network_takes_a_projection_head(name: str) -> None:
     shape = SHAPES.get(name, DIGITS)
     options: Any = NARROW.get(name, MODELS[name]())

@@ -7,16 +7,15 @@ import torch
 
 import fedskew as fs
 from fedskew.models import stacking
-from fedskew.models.architectures import MODELS
 from fedskew.models.prepare import prepare
 from fedskew.models.stacking import why_not_stacked
 from support.awkward import TRAINED, UNSTACKED, built
-from support.networks import NARROW, SHAPES
+from support.networks import BUILT, NARROW, SHAPES
 
 LARGE = {"resnet9", "resnet18"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow) if m in LARGE else m for m in MODELS])
+@pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow) if m in LARGE else m for m in BUILT])
 def test_every_network_of_the_table_can_be_stacked(name: str) -> None:
     """`why_not_stacked` knows their layers; here they are tried."""
     shape, kind = SHAPES.get(name, (1, 8, 8)), NARROW.get(name, fs.models.architecture(name, 0))

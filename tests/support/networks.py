@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fedskew.models.architectures import ResNet9
+from fedskew.models.architectures import MODELS, ResNet9
 
 CIFAR, MNIST, TINY, DIGITS = (3, 32, 32), (1, 28, 28), (3, 64, 64), (1, 8, 8)
 SHAPES = {
     "char_lstm": (8,), "char_transformer": (8,),
     "tfcnn": CIFAR, "lenet": CIFAR, "seolkim_cnn": CIFAR, "emnist_cnn": MNIST, "pfllib_cnn": MNIST, "resnet9": CIFAR,
 }  # fmt: skip
+BUILT = [name for name in MODELS if name != "hf"]  # without a folder
 TOKENS = ("char_lstm", "char_transformer")  # they read whole numbers 0..79
 NARROW = {"resnet9": ResNet9(width=8)}  # thirty million weights take seconds to draw

@@ -176,7 +176,7 @@ def _whole(array: np.ndarray, what: str) -> None:
     if len(far := np.flatnonzero(np.abs(array.astype(np.float64)) > FARTHEST)):
         raise DataError(f"{what} must hold labels 0..C-1; got {array[far[0]]} in row {far[0]}")
     if len(bad := np.flatnonzero(parted)):
-        hint = "cut a measured value into classes, or name the classes by words"
+        hint = "there is no regression: cut a measured value into classes, or name the classes by words"
         raise DataError(f"{what} must hold whole labels 0..C-1; got {array[bad[0]]} in row {bad[0]}; {hint}")
 
 

@@ -56,8 +56,8 @@ def digest_of(settings: Settings) -> str:
 def begin_from(model: Model, settings: Settings) -> None:
     """Put the values of ``settings.init_from`` into a network that is the run's own; without one, do nothing.
 
-    All parameters and buffers of the network must be in the file, in its shapes; other tensors are not read, such as
-    those that a method added. Values are rounded to the dtype of the run.
+    All parameters and buffers of the network must be in the file, in its shapes. Its constants are read where the file
+    has them. Other tensors are not read, such as those that a method added. Values are rounded to the run's dtype.
 
     Raises:
         ConfigError: there is no such file.
@@ -70,11 +70,8 @@ def begin_from(model: Model, settings: Settings) -> None:
     found = digest_of(Settings(init_from=settings.init_from))
     if held and found != held:
         raise RecordError(f"{file} must be the file that the run begins from, digest {held}; got {found}")
-    tensors, wanted = tensors_of(file), {**model.params, **model.buffers}
-    check_fits(file, tensors, wanted, "the run's")
-    for name, value in wanted.items():
-        with torch.no_grad():
-            value.copy_(tensors[name])
+    tensors = tensors_of(file)
+    for name, value in put(model, file, tensors, "the run's").items():
         if not value.isfinite().all():
             raise RecordError(f"{file} must have values that are finite in {settings.dtype}; {name!r} has others")
 
@@ -88,13 +85,27 @@ def tensors_of(file: Path, under: str = "") -> dict[str, Tensor]:
         raise RecordError(f"{file} is damaged: {error}") from None
 
 
-def check_fits(file: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], whose: str = "its") -> None:
-    """Raise RecordError unless every tensor of a network is among those of a file, in its shape."""
+def frozen(model: Model) -> dict[str, str]:
+    """The fact that records hold of a network's constants: their digest under "frozen". Empty where it has none."""
+    held = {name: value.cpu() for name, value in model.constants.items()}
+    return {"frozen": digests.of_tensors(held)} if held else {}
+
+
+def put(model: Model, file: Path, found: Mapping[str, Tensor], whose: str = "its") -> Params:
+    """Put the tensors of a file into a network that nobody else has; what was put, by name.
+
+    Raises:
+        RecordError: a parameter or a buffer of the network is not among them in its shape, or a constant has another.
+    """
+    wanted = {**model.params, **model.buffers, **{n: v for n, v in model.constants.items() if n in found}}
     for name, value in wanted.items():
         if name not in found or found[name].shape != value.shape:
             got = "nothing" if name not in found else str(tuple(found[name].shape))
             rule = f"have {name!r} of shape {tuple(value.shape)}"
             raise RecordError(f"{file} must {rule}, as {whose} network; got {got}")
+        with torch.no_grad():
+            value.copy_(found[name])
+    return wanted
 
 
 def _file(settings: Settings) -> Path:

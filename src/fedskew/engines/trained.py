@@ -23,7 +23,7 @@ from fedskew import models
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
-from fedskew.engines.network import check_fits, tensors_of
+from fedskew.engines.network import frozen, put, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, require, some, unknown
 from fedskew.functional import cross_entropy
@@ -301,6 +301,20 @@ class Trained:
         x, labels, _ = self.rows_on(fed, "train")
         return x, labels
 
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write a network of `fedskew.models.HF` as transformers loads it, or its adapters and head as peft loads them.
+
+        Args:
+            folder: Where the files are written; it is made.
+
+        Raises:
+            ConfigError: It is no such network, or it has a projection head.
+        """
+        network: Any = self.model.module
+        own = isinstance(network, models.Transformer) and isinstance(network.head, nn.Linear)
+        require(own, "model", "be an HF without a projection head", type(network).__name__)
+        network.save({**self.model.constants, **self.params, **self.buffers}, self.label_names, Path(folder))
+
     def features(self, x: Tensor) -> Tensor:
         """What enters the classifier layer for samples, [n, F]."""
         with self._evaluator(x, torch.zeros(len(x), dtype=torch.int64)) as evaluator:
@@ -358,6 +372,7 @@ def described(
         "format": FORMAT, "model": spec(model) if listed else None, "network": type(model).__name__, **own,
         **({"fit": {name: fit.to_json() for name, fit in trained.fits.items()}} if trained.fits else {}),
         "head": trained.model.head, "dtype": dtype, "precision": trained.precision, "round": round,
+        **frozen(trained.model),
         "inputs": trained.inputs.to_json(),
         "data": {"name": data.name, "fingerprint": data.fingerprint, "notes": list(data.notes)},
     }  # fmt: skip
@@ -371,7 +386,8 @@ def load_model(
 
     Args:
         run: A run folder that `fedskew run` or ``fs.run(..., out=run)`` wrote.
-        model: The network, where the run trained one of your own; its weights are not read.
+        model: The network, where the run trained one of your own. Of its weights only those are read that the run did
+            not train, and these must be the run's.
         best: The model of the best round by the run's monitor, in place of the last one.
         client: Name or number of a client, whose own model is taken; a run keeps these with ``keep_own``.
 
@@ -413,9 +429,11 @@ def load_model(
         check_file(folder, OWN)
         own = tensors_of(folder / OWN, f"{number}/")
         tensors, fits = {name: own.get(name, value) for name, value in tensors.items()}, {}
-    check_fits(file, tensors, {**prepared.params, **prepared.buffers})
+    put(prepared, file, tensors)
+    if (was := content.get("frozen")) and was != frozen(prepared).get("frozen"):
+        raise ConfigError("model must have the frozen weights that the run had; got others")
     buffers = {name: tensors[name] for name in prepared.buffers}
-    params = {n: v for n, v in tensors.items() if n not in buffers}
+    params = {n: v for n, v in tensors.items() if n not in buffers and n not in prepared.constants}
     return Trained(prepared, params, buffers, inputs, precision, {} if best else fits)
 
 
@@ -483,7 +501,8 @@ def _network(
         known = MODELS.get(named["name"])
         require(known is not None, "model", f"be one of {', '.join(MODELS)}", named["name"])
         assert known is not None
-        model = known(**{name: value for name, value in named.items() if name != "name"})
+        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in named.items() if n != "name"}
+        model = known(**values)
     return models.build(model, inputs.shape, len(inputs.label_names), 0)
 
 

@@ -11,6 +11,7 @@ import torch
 
 from fedskew.data.inputs import Inputs
 from fedskew.engines.guard import unguarded
+from fedskew.engines.network import frozen
 from fedskew.errors import ConfigError, unknown
 from fedskew.flower.wire import FORMAT
 from fedskew.method import Method, method_spec
@@ -51,7 +52,7 @@ def contract(method: Method, model: Model, inputs: Inputs, settings: Settings) -
         "fedskew": __version__,
         "format": FORMAT,
         "method": _digest(method_spec(method)),
-        "model": _digest([shapes, model.head, settings.seed_of("model"), settings.precision]),
+        "model": _digest([shapes, model.head, settings.seed_of("model"), settings.precision, frozen(model)]),
         "classes": list(inputs.label_names),
         "shape": [list(inputs.shape), inputs.images, list(inputs.mean), list(inputs.std)],
         "torch": torch.__version__.partition("+")[0],

@@ -8,4 +8,5 @@ Example:
 """
 
 from fedskew.models.architectures import *
+from fedskew.models.pretrained import *
 from fedskew.models.projection import *

@@ -44,7 +44,8 @@ from fedskew.errors import ConfigError, require, unknown
 from fedskew.fields import AtLeast, Within, demand, later
 from fedskew.models import networks
 from fedskew.models.networks import Architecture, Init, Layers, Shape, dense, image_shape, stack, width_after
-from fedskew.models.projection import insert
+from fedskew.models.pretrained import HF
+from fedskew.models.projection import insert, projected
 from fedskew.models.sequences import CharLSTM, CharTransformer
 from fedskew.types import Width
 
@@ -472,7 +473,7 @@ MODELS: dict[str, type[Architecture]] = {
     network.name: network
     for network in (
         Logistic, MLP, TwoNN, LeNet, ConvNet, TFCNN, SeolKimCNN, EmnistCNN, ResNet9, ResNet18, ResNet20, PflCNN,
-        PFLlibCNN, CharLSTM, CharTransformer,
+        PFLlibCNN, CharLSTM, CharTransformer, HF,
     )
 }  # fmt: skip
 
@@ -512,6 +513,9 @@ def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> n
     shape = tuple(shape)
     require(len(shape) >= 1 and min(shape) >= 1, "shape", "hold positive sizes", shape)
     require(classes >= 2, "classes", "be at least 2", classes)
+    own = model.made(shape, classes, seed)
+    if own is not None:
+        return projected(own, model.head, model.projection, seed)[0] if model.projection else own
     with torch.device("meta"):  # torch's own initialisation would draw from the global generator
         module = model.build(shape, classes)
         if model.projection:

@@ -38,7 +38,7 @@ class Left:
                     self.values[name, attribute] = value
                     if isinstance(value, CONTAINERS):
                         self.inner[name, attribute] = [id(v) for v in _items(value)]
-        self.constants = {name: value.clone() for name, value in module.named_buffers()}
+        self.constants = {name: value.clone() for name, value in held(module).items()}
 
     def restore(self, module: nn.Module, places: tuple[Attribute, ...]) -> None:
         """Put back what was at these places."""
@@ -48,6 +48,11 @@ class Left:
                 held.pop(attribute, None)
             else:
                 held[attribute] = value
+
+
+def held(module: nn.Module) -> dict[str, Tensor]:
+    """What no gradient changes, by name: buffers, and parameters that are not trained."""
+    return dict(module.named_buffers()) | {n: p for n, p in module.named_parameters() if not p.requires_grad}
 
 
 def _items(value: Any) -> list[Any]:

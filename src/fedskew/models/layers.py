@@ -2,7 +2,9 @@
 
 - Dropout takes its masks from the call's key. Numbers are counted over rows first: a row's mask depends on the key, on
   the row's place and on which dropout of the forward pass it is, and not on how many rows follow.
-- BatchNorm takes its statistics over the real rows, and hands back new running statistics.
+- BatchNorm takes its statistics over the real rows, and hands back new running statistics. One that is in evaluation
+  mode and whose weights are frozen is a constant of the model: it uses the statistics that it has.
+- A layer that is computed again on the way back, as transformers has them, is given the call's tensors again.
 - The input of the head (the classifier layer) is kept: these are the features.
 - Layers with other hidden randomness or state raise ConfigError.
 
@@ -14,6 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +28,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import prune
+from torch.utils.checkpoint import checkpoint
 
 from fedskew import rng
 from fedskew.errors import ConfigError, require
@@ -41,6 +46,7 @@ class Call:
     train = False
     whole = False  # no row is padded, and that was cheap to know
     draws = 0  # dropout layers met so far: the number of the draw
+    again: Any = None  # during a call: a context in which the layers have the tensors of this call, after so many draws
 
 
 class _Keyed:
@@ -93,8 +99,10 @@ class _MaskedBatchNorm(_Keyed, _BatchNorm):
     raises, x is normalised by var = 0 and the running variance stays.
     """
 
+    still = False  # the statistics are constants
+
     def forward(self, x: Tensor) -> Tensor:  # [B, C, ...]
-        if not self.call.train and self.running_mean is not None:
+        if (self.still or not self.call.train) and self.running_mean is not None:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
         mask = self.rows(x)
         # bfloat16 cannot count past 256, so statistics are taken in float32 at least
@@ -203,16 +211,32 @@ def convert(module: nn.Module, head: str) -> None:
     for name, layer in module.named_modules():
         keyed = _conversion(layer)
         if keyed is not None:
+            frozen = isinstance(layer, _BatchNorm) and layer.affine and not layer.weight.requires_grad
             layer.__class__ = keyed
-            vars(layer).update(call=call, label=name)
+            vars(layer).update(call=call, label=name, **({"still": True} if frozen and not layer.training else {}))
+        elif getattr(layer, "gradient_checkpointing", False):
+            vars(layer)["_gradient_checkpointing_func"] = _Again(call)
     tapped = module.get_submodule(head)
     vars(tapped)["fedskew_call"] = call
     tapped.register_forward_pre_hook(_tap, with_kwargs=True)
 
 
+class _Again:
+    """Calls a layer of transformers, and once more on the way back, with the parameters and the key of the call."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
+        again = partial(self.call.again, self.call.draws)
+        return checkpoint(
+            function, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), again())
+        )
+
+
 def tracks(layer: nn.Module) -> bool:
     """Whether a converted layer keeps running statistics of the rows it sees."""
-    return isinstance(layer, _MaskedBatchNorm)
+    return isinstance(layer, _MaskedBatchNorm) and not layer.still
 
 
 def drops(layer: nn.Module) -> bool:
@@ -229,9 +253,13 @@ def follows_mode(layer: nn.Module) -> bool:
     """Whether ``layer.training`` must follow the mode of the call.
 
     torch's own layers stay in training mode: what they would change is converted or refused, and the fast path that
-    attention takes in evaluation mode has no vmap rule. A user's forward may read ``self.training``.
+    attention takes in evaluation mode has no vmap rule. A user's forward may read ``self.training``. Layers of
+    transformers and peft, which keep the mode that they have, draw without a key in training mode; one that is computed
+    again does so in training mode alone.
     """
-    return not type(layer).__module__.startswith(("torch.nn.", __name__))
+    return getattr(layer, "gradient_checkpointing", False) or not type(layer).__module__.startswith(
+        ("torch.nn.", __name__, "transformers.", "peft.")
+    )
 
 
 _Test = Callable[[Any], bool]

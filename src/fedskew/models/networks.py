@@ -58,6 +58,10 @@ class Architecture(Checked):
         """
         raise NotImplementedError
 
+    def made(self, shape: Shape, classes: int, seed: int) -> nn.Module | None:
+        """The network with weights of its own. None: they are keyed, in what `build` makes."""
+        return None
+
 
 def image_shape(name: str, shape: Shape) -> tuple[int, int, int]:
     """The shape (channels, height, width). Raises ConfigError for the shape of a table."""

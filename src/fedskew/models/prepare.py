@@ -4,14 +4,19 @@ The module is copied, and layers that draw, keep state or depend on padded rows 
 (`fedskew.models.layers`).
 
 Names are the module's own: ``module.load_state_dict({**params, **buffers}, strict=False)`` puts trained values back.
-A parameter that several layers share has one entry, named after the head where the head shares it. A parameter with
-``requires_grad=False`` is a buffer: nothing trains it.
+A parameter that several layers share has one entry, named after the head where the head shares it.
+
+What nothing changes is a constant of the model: parameters with ``requires_grad=False``, and buffers that are no
+BatchNorm statistics. Constants stay in the module. They are no part of the state that is trained, sent and saved.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -37,7 +42,7 @@ class _Place(NamedTuple):
 def _places(module: nn.Module, head: str) -> tuple[list[_Place], list[_Place]]:
     """Places of what is trained, and of what is not. All places of a shared tensor have one name."""
     params: list[_Place] = []
-    buffers: list[_Place] = []
+    others: list[_Place] = []
     prefix = f"{head}." if head else ""
     own = module.get_submodule(head)._parameters.items()
     names = {id(tensor): f"{prefix}{local}" for local, tensor in own if tensor is not None}
@@ -47,8 +52,8 @@ def _places(module: nn.Module, head: str) -> tuple[list[_Place], list[_Place]]:
             for local, tensor in store.items():
                 if tensor is not None and local not in constants:
                     name = names.setdefault(id(tensor), f"{path}.{local}" if path else local)
-                    (params if tensor.requires_grad else buffers).append(_Place(store, local, name, tensor))
-    return params, buffers
+                    (params if tensor.requires_grad else others).append(_Place(store, local, name, tensor))
+    return params, others
 
 
 def _whole(mask: Tensor) -> bool:
@@ -82,12 +87,14 @@ class Model:
         layer: Any = module.get_submodule(self.head)
         self._call: Call = layer.fedskew_call
         self.features = int(layer.weight.shape[1])  # F, what enters the head
-        self._param_places, self._buffer_places = _places(module, self.head)
-        # initial values of what is trained; initial BatchNorm statistics, and whatever is not trained
+        self._param_places, others = _places(module, self.head)
+        norms = {id(layer._buffers) for layer in module.modules() if tracks(layer)}
+        self._buffer_places = [place for place in others if id(place.store) in norms]
+        # initial values of what is trained, initial BatchNorm statistics, and what nothing changes
         self.params: Params = {place.name: place.tensor.detach() for place in self._param_places}
         self.buffers: Params = {place.name: place.tensor.detach() for place in self._buffer_places}
-        norms = [layer._buffers for layer in module.modules() if tracks(layer)]
-        self._statistics = [p for p in self._buffer_places if any(p.store is store for store in norms)]
+        self.constants: Params = {p.name: p.tensor.detach() for p in others if id(p.store) not in norms}
+        self._shared = {id(p.tensor): p.tensor for p in others if id(p.store) not in norms}
         self._normalised = bool(norms)
         scaling = [layer for layer in module.modules() if "Norm" in written_as(type(layer)).__name__]
         stores = [store for layer in scaling for store in (layer._parameters, layer._buffers)]
@@ -98,6 +105,8 @@ class Model:
         self._stored = [(values, name, values.get(name, MISSING)) for values, name in held]
         self._training = True
         module.train()
+        for layer in self._followers:  # `train` of a module may leave some out
+            layer.training = True
 
     def forward(
         self, params: Params, buffers: Params, x: Tensor, mask: Tensor, *, train: bool, key: Tensor
@@ -106,7 +115,7 @@ class Model:
 
         Args:
             params: what is trained.
-            buffers: what is not, BatchNorm statistics among it.
+            buffers: BatchNorm statistics.
             x: rows [B, ...].
             mask: [B], 0 for padded rows, 1 for real ones.
             train: False makes dropout the identity and BatchNorm use its running statistics.
@@ -119,22 +128,6 @@ class Model:
         Raises:
             RuntimeError: another thread is in a pass of this copy.
         """
-        return self._pass((params, buffers), x, mask, train, key, self._statistics)
-
-    def trial(self, x: Tensor, mask: Tensor, key: Tensor) -> tuple[Output, Params]:
-        """A training pass with the initial values that reads back all buffers, not only statistics."""
-        return self._pass((self.params, self.buffers), x, mask, True, key, self._buffer_places)
-
-    @property
-    def learnt(self) -> frozenset[str]:
-        """Names of the buffers that are BatchNorm statistics."""
-        return frozenset(place.name for place in self._statistics)
-
-    def _pass(
-        self, values: tuple[Params, Params], x: Tensor, mask: Tensor, train: bool, key: Tensor, tracked: list[_Place]
-    ) -> tuple[Output, Params]:
-        """A pass that reads back the buffers at the places ``tracked``."""
-        params, buffers = values
         call = self._call
         if call.active:
             raise RuntimeError("a Model serves one thread at a time; give each thread its own Model.clone()")
@@ -147,8 +140,8 @@ class Model:
                 with torch.autocast(x.device.type, self.narrow, cache_enabled=False):
                     logits = self.module(x)
             features = call.features
-            if train and tracked:
-                buffers = buffers | {name: store[local] for store, local, name, _ in tracked}
+            if train and self._buffer_places:
+                buffers = buffers | {name: store[local] for store, local, name, _ in self._buffer_places}
         finally:
             self._leave()
         if self.narrow is not None:
@@ -174,6 +167,20 @@ class Model:
         for store, local, name, _ in self._buffer_places:
             store[local] = buffers[name]
 
+        call.again = partial(self._again, params, buffers, mask, train, key)
+
+    @contextmanager
+    def _again(
+        self, params: Params, buffers: Params, mask: Tensor, train: bool, key: Tensor, draws: int
+    ) -> Iterator[None]:
+        """The tensors of a call that has ended, for what is computed again on the way back."""
+        self._enter(params, buffers, mask, train, key)
+        self._call.draws = draws
+        try:
+            yield
+        finally:
+            self._leave()
+
     def _leave(self) -> None:
         """Put the module's own tensors back."""
         for store, local, _, tensor in self._param_places:
@@ -186,17 +193,17 @@ class Model:
             else:
                 values[name] = value
         call = self._call
-        call.mask = call.key = call.features = None
+        call.mask = call.key = call.features = call.again = None
         call.active = False
 
     def clone(self, *, unpadded: bool | None = None) -> Model:
-        """An independent copy, for use from another thread.
+        """A copy for use from another thread. Constants are shared: nothing changes them.
 
         Args:
             unpadded: whether rows are never padded in calls of the copy; None takes this model's value.
         """
         unpadded = self.unpadded if unpadded is None else unpadded
-        return replace(self, module=copy.deepcopy(self.module), unpadded=unpadded)
+        return replace(self, module=copy.deepcopy(self.module, dict(self._shared)), unpadded=unpadded)
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Model:
         """A copy whose floating-point values have this dtype, on this device; None keeps what there is."""

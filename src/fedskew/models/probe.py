@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.errors import ConfigError, require
-from fedskew.models.effects import Attribute, Left, stored
+from fedskew.models.effects import Attribute, Left, held, stored
 from fedskew.models.layers import PURE
 from fedskew.models.where import Passage, first_line, layer, watched
 from fedskew.types import Output, Params
@@ -47,7 +47,7 @@ def probe(model: Model) -> tuple[Attribute, ...]:
     """
     device, module = next(iter(model.params.values())).device, model.module
     devices = [device] if device.type == "cuda" else []
-    saved = {name: value.clone() for name, value in {**model.params, **model.buffers}.items()}
+    saved = {name: value.clone() for name, value in model.params.items()}
     left, fresh = Left(module), model.clone()
     with torch.random.fork_rng(devices):
         before = _states(devices)
@@ -69,10 +69,10 @@ def probe(model: Model) -> tuple[Attribute, ...]:
 
 
 def _pass(model: Model, x: Tensor) -> Pass:
-    """A training pass that reads back all buffers, to see every one that changes."""
+    """A training pass with the initial values."""
     key = rng.key(0, "probe").to(x.device)
     ones = next(iter(model.params.values())).new_ones(len(x))
-    return model.trial(x, ones, key)
+    return model.forward(model.params, model.buffers, x, ones, train=True, key=key)
 
 
 def _on_rows(model: Model, rule: str, run: Callable[[Tensor, Passage], T], hint: str = "") -> T:
@@ -111,16 +111,12 @@ def _check_output(model: Model, out: Output) -> None:
 
 
 def _check_state(model: Model, runs: tuple[Pass, Pass], saved: Params, constants: dict[str, Any]) -> None:
-    (one, buffers), (two, _) = runs
+    (one, _), (two, _) = runs
     for name, value in saved.items():
-        now = model.params.get(name, model.buffers.get(name))
-        assert now is not None
-        replaced = name in buffers and buffers[name] is not model.buffers[name]
-        if name not in model.learnt and (replaced or not torch.equal(now, value)):
-            kind = "parameter" if name in model.params else "buffer"
-            raise ConfigError(f"model must {PURE}; got a forward that changes {kind} {name!r}")
-    for name, value in model.module.named_buffers():
-        if name not in saved and name in constants and not torch.equal(value, constants[name]):
+        if not torch.equal(model.params[name], value):
+            raise ConfigError(f"model must {PURE}; got a forward that changes parameter {name!r}")
+    for name, value in held(model.module).items():
+        if name not in model.buffers and name in constants and not torch.equal(value, constants[name]):
             raise ConfigError(f"model must {PURE}; got a forward that changes buffer {name!r}")
     same = torch.allclose(one.logits, two.logits, rtol=1e-3, atol=1e-5, equal_nan=True)
     require(same, "model", PURE, "two different outputs for the same input and key")

@@ -33,6 +33,13 @@ class _Table(nn.Embedding):
 class Tokens(_Table):
     """Numbers of tokens as vectors: [B, ...] -> [B, T, E]. A number beyond the vocabulary counts as its last token."""
 
+    least = 0  # the smallest number that may stand in a row
+
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+        return self.num_embeddings
+
     def forward(self, x: Tensor) -> Tensor:
         """Look up."""
         return F.embedding(x.flatten(1).long().clamp(0, self.num_embeddings - 1), self.weight)
@@ -207,16 +214,17 @@ def require_tokens(module: nn.Module, *parts: Tensor) -> None:
         module: The network.
         parts: Samples as they are stored, [n, ...] each.
     """
-    sizes = [layer.num_embeddings for layer in module.modules() if isinstance(layer, Tokens)]
-    if not sizes:
+    readers: list[Any] = [layer for layer in module.modules() if hasattr(layer, "vocabulary")]
+    if not readers:
         return
+    most, least = min(layer.vocabulary for layer in readers), min(layer.least for layer in readers)
     hint = "the options of the network have its vocabulary"
     for x in parts:
         if x.dtype == torch.uint8:
             raise ConfigError("model must have tokens to read; got uint8 images; choose a network for images")
         for at in range(0, len(x), ROWS):
             some = x[at : at + ROWS]
-            odd = (some < 0) | (some >= min(sizes)) | (some != some.floor() if some.is_floating_point() else False)
+            odd = (some < least) | (some >= most) | (some != some.floor() if some.is_floating_point() else False)
             if bool(odd.any()):
                 got = float(some[odd][0])
-                require(False, "model", f"have tokens to read, whole numbers 0..{min(sizes) - 1}", got, hint)
+                require(False, "model", f"have tokens to read, whole numbers {least}..{most - 1}", got, hint)
