@@ -47,7 +47,7 @@ COMMANDS = (
     "export",
     "fedskew-env/bin/pip",
 )
-LIMIT = 240  # seconds of one command block
+LIMIT = 600  # seconds of one command block
 
 
 class Block(NamedTuple):
@@ -97,9 +97,11 @@ def failures(page: Path) -> list[str]:
 
 def _failure(block: Block, names: dict[str, Any]) -> str:
     if block.language == "bash":
-        done = subprocess.run(
-            ["bash", "-eu", "-c", block.code], capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
-        )
+        command = ["bash", "-eu", "-c", block.code]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            return f"not done after {LIMIT} s"
         return f"exit code {done.returncode}: {done.stderr.strip()[-600:]}" if done.returncode else ""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):

@@ -79,7 +79,7 @@ def thumbnail(notebook: Any, target: Path) -> None:
 def card(page: Path) -> str:
     """Title, thumbnail and first sentence of a notebook."""
     text = page.read_text(encoding="utf-8")
-    title, first = re.findall(r"^# (.+)\n\n(.+?[.?:])(?: |$)", text, re.M)[0]
+    title, first = re.findall(r"^# (.+)\n\n(.+?[.?])(?: (?=[A-Z])|$)", text, re.M)[0]
     (alt, *_) = re.findall(r'alt: "(.+)"', text)
     return CARD.format(title=title, picture=f"thumbnails/{page.stem}.png", alt=alt, name=page.stem, text=first)
 

@@ -6,6 +6,7 @@ scripts/simulate.py replays a seed.
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +106,33 @@ def test_a_run_that_ends_between_two_checkpoints_finds_the_memory_of_its_last_ro
         return [(row["round"], row["loss"], row["local_loss"]) for row in result.rounds]
 
     assert rounds(tmp_path / "ended", True) == rounds(tmp_path / "whole", False)
+
+
+def test_a_message_that_is_late_by_a_session_removes_no_memory_of_the_next(tmp_path: Path) -> None:
+    """A node that had answered the hello of that session alone took it for a new one."""
+    config = {**config_of(0)[0], "rounds": 2, "flower.out": str(tmp_path / "machines" / "server" / "run")}
+    late: list[Any] = []
+    with deployment(config, tmp_path / "machines", Chance(0, {}, []), -1, "") as world:
+        push = world.push_messages
+
+        def pushed(messages: Any) -> Any:
+            sent = list(messages)
+            if not late and sent[0].metadata.message_type == "train":
+                late.extend(sent)
+                raise Died
+            return push(sent)
+
+        world.push_messages = pushed  # type: ignore[method-assign]
+        with pytest.raises(Died):
+            serve.serve(world, world.config)
+        world.reboot(random.Random(0))
+        serve.serve(world, world.config)
+        node = next(node for node in world.nodes if node.number == late[0].metadata.dst_node_id)
+        own = {"client": node.client, "allow": "all", "state": str(node.machine.folder)}
+        before = {path.name for path in node.machine.folder.rglob("memory-*")}
+        answer = world.answer(late[0], flower_standin.context(own, world.config), node.build)
+        assert "was answered before: it is late" in opened(answer).facts["error"]
+        assert before and before == {path.name for path in node.machine.folder.rglob("memory-*")}
 
 
 @pytest.mark.flower

@@ -107,10 +107,11 @@ class NodeMemory:
                 with suppress(OSError):
                     path.unlink()
 
-    def newer(self, session: str, turn: int) -> bool:
-        """Whether a message was not answered before; it is noted.
+    def newer(self, session: str, turn: int = -1) -> bool:
+        """Whether a message was not answered before; it is noted. A hello has no turn, and begins a session alone.
 
-        Messages of a server's session count upwards. Once a session has begun, those before it are over.
+        Messages of a server's session count upwards. Once a session has begun, those before it are over: what is late
+        removes no memory of a later one.
         """
         path = self.folder / "seen.json"
         known, last, over = "", -1, []

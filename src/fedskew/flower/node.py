@@ -195,6 +195,7 @@ class Node:
 
     def _hello(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """Who this node is, and of its rows what it permits."""
+        self.memory.newer(session(facts))
         wrong, fatal = disagreement(self.contract, table(facts, "contract"))
         counts = torch.bincount(self.rows.y, minlength=len(self.rows.inputs.label_names))
         permits = self.options.permits

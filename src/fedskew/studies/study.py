@@ -234,7 +234,7 @@ class Study:
                 yield one, one.entry(self.store)
 
     def table(self) -> list[Row]:
-        """One row a run: method, setting, seed, address, state, and every number of its summary."""
+        """One row a run: label of the method, setting, seed, address, state, and every number of its summary."""
         rows = []
         for one, entry in self.entries():
             row: Row = {"label": one.cell.label, "setting": one.cell.setting, "seed": one.cell.seed}
