@@ -82,7 +82,9 @@ def test_what_a_method_puts_into_the_model_comes_after(tmp_path: Path) -> None:
     held = load_file(tmp_path / "a" / "final.safetensors")
     _, first = begun(tmp_path / "a", m.fedrod(), model="mlp")
     assert torch.equal(first.before["personal_head.weight"], held["fc.weight"])
-    _, first = begun(tmp_path / "a", m.fedetf(), model="mlp")
+    with pytest.raises(RecordError, match=r"must have 'fc\.out\.weight'"):  # the projection is a layer of its own
+        begun(tmp_path / "a", m.fedetf(), model="mlp")
+    _, first = begun(tmp_path / "a", m.fedetf(projection=0), model="mlp")
     assert torch.equal(first.before["hidden1.weight"], held["hidden1.weight"])
     rows = first.before["fc.weight"]
     assert torch.allclose(rows @ rows.T, 10 / 9 * torch.eye(10).double() - 1 / 9, atol=1e-6)
