@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedskew import engines, models, server
 from fedskew.data.inputs import Inputs
+from fedskew.engines.features import head_alone
 from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
 from fedskew.engines.network import digest_of, frozen, initial_params, prepared_model
@@ -209,7 +210,8 @@ def launch(
     reason = "started from outside"
     if made is None:
         augmented = bool(fed.dataset.augment)
-        made, reason = engines.choose(settings.engine, settings.device, prepared, method, augmented)
+        trains = head_alone(prepared, augmented) or prepared
+        made, reason = engines.choose(settings.engine, settings.device, trains, method, augmented)
     engine = made(prepared, fed, task, settings)
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))

@@ -51,6 +51,7 @@ RULES = {  # what a refusal says: at most fifteen, each declared in notes/decisi
     "not take a client twice in a round beside": "draws with replacement where a client must count once",
     "not hold parameters still beside": "frozen parameters beside a model of the client's own",
     "hold gradient_balancer beside prior_analyser": "a prior analyser without a controller to tell",
+    "go with a network that has adapters": "averages of adapters for a network without",
     "features before the classifier, for": "an initial head of more classes than features",
 }
 
@@ -168,6 +169,7 @@ def test_every_rule_refuses_what_it_names() -> None:
         "not take a client twice in a round beside": lambda: m.scaffold().with_(selector=fs.selectors.Clustered()),
         "not hold parameters still beside": lambda: m.ditto().with_(parts=(fs.parts.Frozen(),)),
         "hold gradient_balancer beside prior_analyser": lambda: m.fedavg().with_(parts=(fs.parts.PriorAnalyser(),)),
+        "go with a network that has adapters": lambda: m.fedavg().with_(parts=(fs.parts.AverageProducts(),)),
         "features before the classifier, for": lambda: m.fedetf(projection=4),
     }
     for rule, build in cases.items():

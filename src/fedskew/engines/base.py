@@ -19,6 +19,7 @@ from fedskew.client import KEPT
 from fedskew.data.store import Store
 from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
+from fedskew.engines.features import features_of, head_alone
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
 from fedskew.engines.memory import ClientMemory
@@ -63,14 +64,23 @@ class LocalEngine:
             settings: the seed, on which every draw depends beside the round and the client; the device; and the worker
                 threads on a CPU, where 0 takes every core.
         """
-        self.model = model.clone(unpadded=True) if self.unpadded and not model.unpadded else model
+        self.network, self.model = model, model  # the latter trains: the head alone, where all else is a constant
         check_limit(settings, task.classes)
         self.task, self.fed = task, fed
         self.runtime = Runtime.of(self.model, settings.device, settings.threads, self.channels_last)
+        stores = _stores(fed, self.runtime)
+        if alone := head_alone(model, bool(fed.dataset.augment)):
+            stores = features_of(self.runtime, stores, task.classes, settings.precision)
+            self.runtime.workers.close()
+            self.model = alone
+        if self.unpadded and not self.model.unpadded:
+            self.model = self.model.clone(unpadded=True)
+        if self.model is not model:
+            self.runtime = Runtime.of(self.model, settings.device, settings.threads, self.channels_last)
         self.workers, self.device, self.dtype = self.runtime.workers, self.runtime.device, self.runtime.dtype
         # results in the order of the items, from all threads where the engine is parallel
         self.train_map: Map = self.runtime.map if self.parallel else map
-        self.store, test = _stores(fed, self.runtime)
+        self.store, test = stores
         self.test = Evaluator(self.runtime, test, task.classes, keep=True)
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
         self.clients = Clients(self.runtime, self.store, task, self.rows_of(fed))

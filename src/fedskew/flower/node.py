@@ -145,7 +145,7 @@ class Node:
     @cached_property
     def contract(self) -> dict[str, Any]:
         """This node's side of the handshake."""
-        return contract(self.work.method, self.engine.model, self.rows.inputs, self.work.settings)
+        return contract(self.work.method, self.engine.network, self.rows.inputs, self.work.settings)
 
     @cached_property
     def method(self) -> Method:
@@ -294,7 +294,7 @@ class Node:
         check_model({**given.params, **given.buffers}, {**engine.initial["params"], **engine.initial["buffers"]})
         ((_, own),) = engine.own_models(self.method, given)
         params, buffers = ({n: own.get(n, v) for n, v in kind.items()} for kind in (given.params, given.buffers))
-        trained = Trained(engine.model, params, buffers, self.rows.inputs, work.settings.precision)
+        trained = Trained(engine.network, params, buffers, self.rows.inputs, work.settings.precision)
         data, number = engine.fed.dataset, given.round - 1
         about = described(trained, work.model, data, number, work.settings.dtype, work.method.projection)
         told = {"client": self.client, "method": work.method.name}

@@ -1,5 +1,7 @@
 """Parts: what a client optimises and remembers, with the server half of the same ingredient."""
 
+from fedskew.method.adapters import AlternateAdapters as AlternateAdapters
+from fedskew.method.adapters import AverageProducts as AverageProducts
 from fedskew.method.heads import CosineSoftmax as CosineSoftmax
 from fedskew.method.heads import InitialHead as InitialHead
 from fedskew.method.keeping import Frozen as Frozen

@@ -79,7 +79,7 @@ class Ray(Sequential):
         super().birth(method, params, buffers, where)
         # the rows are divided; what did it may be known here alone, and workers do not evaluate
         fed = replace(self.fed, partitioner=Iid(), unseen=None)
-        held = Kit(self.model, fed, self.task, self.settings, self.memory.template)
+        held = Kit(self.network, fed, self.task, self.settings, self.memory.template)
         kit = _packed("the model and the data", held, mapped=True)
         self.sizes.kit = size(kit)
         self.pool = Pool(self.count, self.gpus, ray.put(kit), lambda hello: self.processors.meet(hello.processor))
