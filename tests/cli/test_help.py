@@ -137,6 +137,8 @@ def test_the_examples_work_in_the_order_in_which_they_are_read(tmp_path: Path, m
             continue  # it comes with the extra
         if words[1:3] == ["flower", "own"]:
             continue  # a node that took part in a run made its folder
+        if words[1] == "rehearse":
+            continue  # minutes, of a file of your own; tests/cli/test_rehearse.py runs it
         assert words[0] == "fedskew" and fedskew(*words[1:]) == 0, line
 
 

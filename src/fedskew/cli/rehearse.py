@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "fedskew rehearse sites.csv --rounds 20 --model logistic",
-    "fedskew rehearse sites.csv scaffold --data adult,fashion_mnist --deadline 60 --vary none",
+    "fedskew rehearse sites.csv scaffold --data adult --deadline 60 --vary none",
     "fedskew rehearse sites.csv --parameters 250000 --seeds 0-4 --out app",
 )
 SECONDS = Value(Annotated[float, Above(0)])

@@ -184,7 +184,8 @@ class Method:
     @property
     def projection(self) -> Width:
         """The projection head that the components want in front of the classifier: the widest, then linear; 0: none."""
-        return max([c.projects for c in self.components], key=lambda width: 0.5 if width == "linear" else width)
+        widths = [c.projects for c in self.components]
+        return max(width for width in [0, *widths] if width != "linear") or ("linear" if "linear" in widths else 0)
 
     @property
     def stacks(self) -> bool:
