@@ -71,6 +71,10 @@ class FieldError(ConfigError):
         return f"{parameter} must {self.rule}; got {self.got!r}" + (f"; {self.hint}" if self.hint else "")
 
 
+class UnknownOption(ConfigError):
+    """An option that a composition does not have."""
+
+
 class DataError(FedskewError):
     """Data is missing, damaged, or cannot be split as asked."""
 

@@ -64,3 +64,12 @@ def test_a_message_is_answered_once_in_a_servers_session(tmp_path: Path) -> None
     kept = NodeMemory(tmp_path / "client-0", TEMPLATE)
     assert [kept.newer("a", turn) for turn in (1, 3, 2, 3, 4)] == [True, True, False, False, True]
     assert kept.newer("b", 1)
+
+
+@pytest.mark.parametrize("content", [b"[1", b"{}", b'["a"]', b'["a", "b", []]'])
+def test_a_damaged_note_is_one_line(tmp_path: Path, content: bytes) -> None:
+    kept = NodeMemory(tmp_path / "client-0", TEMPLATE)
+    for name, read in (("seen.json", kept.newer), ("fitted.json", kept.fit_exchanges)):
+        (kept.folder / name).write_bytes(content)
+        with pytest.raises(RecordError, match=f"{name} is damaged"):
+            read("a")

@@ -315,6 +315,25 @@ def test_a_run_of_the_command_is_that_of_a_study(made: Study, tmp_path: Path) ->
 # Tuning
 
 
+def test_a_method_without_the_tuned_field_trains_as_it_is(tmp_path: Path) -> None:
+    """FedAvg has no mu: it is the baseline all the same, and only FedProx is tuned."""
+    spec = spec_from(["fedavg", "fedprox"], SMALL, tuning=tuning_of("parts.proximal.mu=log:0.001..1", 2))
+    study = Study(spec, tmp_path)
+    assert [t.cell.label for t in study.trials()] == ["fedprox"] * 2
+    for trial in study.trials():
+        work(Job(trial.address, trial.job, str(tmp_path)))
+    fedavg, fedprox = study.plan()
+    assert study.chosen["fedavg", "all"] == () and study.chosen["fedprox", "all"]
+    assert fedavg.address == Study(spec_from(["fedavg"], SMALL), tmp_path).plan()[0].address
+    assert fedprox.address
+
+
+def test_a_tuned_option_that_no_method_has_is_refused_before_any_run(tmp_path: Path) -> None:
+    spec = spec_from(["fedavg", "fedprox"], SMALL, tuning=tuning_of("lr=log:0.01..0.3,muu=log:0.001..1", 2))
+    with pytest.raises(ConfigError, match="unknown option '--muu'"):
+        Study(spec, tmp_path).trials()
+
+
 def test_the_best_trial_of_each_method_is_compared(tmp_path: Path) -> None:
     spec = spec_from(["fedavg", "fedrs"], SMALL, seeds=(0, 1), tuning=tuning_of("lr=log:0.0001..0.5", 3))
     study = Study(spec, tmp_path)
@@ -395,12 +414,12 @@ def test_nothing_is_compared_before_the_trials_are_done(tmp_path: Path) -> None:
     assert again.missing() == [] and [row["state"] for row in again.table()] == ["finished"]
 
 
-def test_a_method_that_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
-    study = Study(spec_from(["seolkim", "fedavg"], SMALL, tuning=tuning_of("pace.beta=int:2..4", 2)), tmp_path)
-    for trial in study.missing(study.trials()):
-        work(Job(trial.address, trial.job, str(tmp_path)))
-    assert done(study) == ["finished"]
-    assert [row["state"] for row in study.table()] == ["finished", "refused"]
+def test_a_method_of_which_no_trial_finishes_is_refused(tmp_path: Path) -> None:
+    study = Study(spec_from(["fedavg"], SMALL, tuning=tuning_of("batch-size=int:-4..-2", 2)), tmp_path)
+    assert not study.missing(study.trials())
+    (row,) = study.table()
+    assert row["state"] == "refused"
+    assert row["reason"].startswith("no tuning trial finished: ") and "batch" in row["reason"]
 
 
 def test_differences_are_told_where_fedavg_lacks_an_option(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def old_sessions(patch: pytest.MonkeyPatch) -> None:
     def newer(self: NodeMemory, session: str, turn: int) -> bool:
         path = self.folder / "seen.json"
         if path.exists():
-            known, last, _ = memory.from_json(path.read_bytes())
+            known, last, _ = memory.json.loads(path.read_bytes())
             files.write_atomic(path, memory.json.dumps([known, last, []]).encode())
         return plain(self, session, turn)
 

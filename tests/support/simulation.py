@@ -106,25 +106,35 @@ def simulate(seed: int, only: Iterable[Strike] | None = None) -> Report:
     chance = Chance(seed, rates, only)
     with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
         config["flower.out"] = str(Path(place) / "server" / "run")
-        try:
-            with deployment(config, Path(place), chance, liar, power) as world, pytest.MonkeyPatch.context() as patch:
-                trial = _Trial(world, report)
-                trial.watch(patch)
-                with _heard(trial):
-                    trial.run()
+        with (
+            _judged(report),
+            deployment(config, Path(place), chance, liar, power) as world,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            trial = _Trial(world, report)
+            trial.watch(patch)
+            with _heard(trial):
+                trial.run()
             trial.compare()
-        except _Over:
-            pass
-        except _Wrong as wrong:
-            report.wrong = str(wrong)
-        except (Stuck, Hung, MemoryError) as error:
-            report.wrong = f"{type(error).__name__}: {error}"
-        except Exception as error:
-            report.wrong = f"a traceback reaches the user: {type(error).__name__}: {str(error)[:300]}"
         report.struck, report.messages, report.virtual = chance.struck, world.messages, world.now
         report.wrong = report.wrong.replace(f"{place}/", "")
     report.seconds = time.process_time() - began
     return report
+
+
+@contextmanager
+def _judged(report: Report) -> Iterator[None]:
+    """Note in a report what goes wrong inside."""
+    try:
+        yield
+    except _Over:
+        pass
+    except _Wrong as wrong:
+        report.wrong = str(wrong)
+    except (Stuck, Hung, MemoryError) as error:
+        report.wrong = f"{type(error).__name__}: {error}"
+    except Exception as error:
+        report.wrong = f"a traceback reaches the user: {type(error).__name__}: {str(error)[:300]}"
 
 
 @contextmanager
@@ -355,25 +365,19 @@ def talk(seed: int, only: Iterable[Strike] | None = None, questions: int = 60) -
     report, began = Report(seed, config=config), time.process_time()
     chance = Chance(seed, rates, only)
     with TemporaryDirectory() as place:
-        try:
-            with (
-                deployment(config, Path(place), chance, -1, "", _echo) as world,
-                _heard(trial := _Trial(world, report)),
-            ):
-                left = list(range(questions))
-                while left:
-                    report.lives += 1
-                    world.progress()
-                    try:
-                        _asked(world, trial, left)
-                    except (Died, FedskewError):
-                        world.pass_by(30.0)
-        except _Wrong as wrong:
-            report.wrong = str(wrong)
-        except (Stuck, Hung, MemoryError) as error:
-            report.wrong = f"{type(error).__name__}: {error}"
-        except Exception as error:
-            report.wrong = f"a traceback reaches the user: {type(error).__name__}: {str(error)[:300]}"
+        with (
+            _judged(report),
+            deployment(config, Path(place), chance, -1, "", _echo) as world,
+            _heard(trial := _Trial(world, report)),
+        ):
+            left = list(range(questions))
+            while left:
+                report.lives += 1
+                world.progress()
+                try:
+                    _asked(world, trial, left)
+                except (Died, FedskewError):
+                    world.pass_by(30.0)
         report.struck, report.messages, report.virtual = chance.struck, world.messages, world.now
     report.seconds = time.process_time() - began
     return report
@@ -411,17 +415,22 @@ def _asked(world: World, trial: _Trial, left: list[int]) -> None:
         left.pop(0)
 
 
+def kind_of(wrong: str) -> str:
+    """What went wrong, without its details; "" where nothing did."""
+    return re.sub(r"\d+", "", re.split(r"[:;](?= )", wrong)[0])
+
+
 def shortest(seed: int, struck: list[Strike], seconds: float = 600.0) -> list[Strike]:
-    """A schedule of which no fault can be left out, if the run is still to fail (delta debugging).
+    """A schedule of which no fault can be left out, if the run is still to fail in the same way (delta debugging).
 
     After so many seconds of the processor it is the shortest so far.
     """
-    parts, end = 2, time.process_time() + seconds
+    parts, end, kind = 2, time.process_time() + seconds, kind_of(simulate(seed, struck).wrong)
     while struck and time.process_time() < end:
         size = max(len(struck) // parts, 1)
         for begin in range(0, len(struck), size):
             fewer = struck[:begin] + struck[begin + size :]
-            if simulate(seed, fewer).wrong:
+            if kind_of(simulate(seed, fewer).wrong) == kind:
                 struck, parts = fewer, max(parts - 1, 2)
                 break
         else:

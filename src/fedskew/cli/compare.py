@@ -35,11 +35,13 @@ OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-
 class CompareCommand(Optioned):
     """Its options, and how they take several values."""
 
-    about = (
-        f"{Optioned.about}Several values between commas are a setting each; those of an option that is a list itself, "
-        "such as --parts, stand between semicolons. METHOD may have options of its own in brackets: "
-        "'fedbal(weighting=uniform)'."
-    )
+    def about(self) -> str:
+        """That an option may have several values, and a method its own options."""
+        return (
+            f"{super().about()} Several values between commas are a setting each; those of an option that is a list "
+            "itself, such as --parts, stand between semicolons. METHOD may have options of its own in brackets: "
+            "'fedbal(weighting=uniform)'."
+        )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """``--controls`` may stand alone, or before names of controls."""

@@ -34,11 +34,15 @@ SECONDS = Value(Annotated[float, Above(0)])
 class RehearseCommand(Optioned):
     """Its options, and what --data takes."""
 
-    about = (
-        f"{Optioned.about}--data names stand-in datasets between commas; unset, those at hand of adult, fashion_mnist "
-        "and cifar10 for two classes, of fashion_mnist, cifar10 and mnist for up to ten, or cifar100. The partition is "
-        "that of the counts."
-    )
+    def about(self) -> str:
+        """That --data names the stand-ins."""
+        from fedskew.studies.rehearsal import PANELS
+
+        panels = "; ".join(f"up to {most} classes {', '.join(names)}" for most, names in PANELS.items())
+        return (
+            f"{super().about()} --data names stand-in datasets between commas; unset, those at hand of: {panels}. The "
+            "partition is that of the counts."
+        )
 
     def flags(self) -> set[str]:
         """Those of the runs that are not free, too."""

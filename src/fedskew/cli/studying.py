@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class Optioned(Command):
     """A command with its own options, and every option of ``run`` beside them."""
 
-    about = "Every option of `fedskew run` is accepted (`fedskew run METHOD --help` lists them). "
+    def about(self) -> str:
+        """What is said of the options of ``run``."""
+        return "Every option of `fedskew run` is accepted (`fedskew run METHOD --help` lists them)."
 
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Set the options of the runs aside."""
@@ -35,7 +37,7 @@ class Optioned(Command):
         """Where the options of the runs are explained."""
         super().format_options(ctx, formatter)
         with formatter.section("Options of the runs"):
-            formatter.write_text(self.about)
+            formatter.write_text(self.about())
 
 
 def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -19,7 +19,7 @@ from fedskew.config import presets
 from fedskew.config.experiment import Experiment, load
 from fedskew.config.tables import TABLES, make, method_named
 from fedskew.config.words import ALIASES, SHORT, USUAL, Pair, check_once, parse, scan, split
-from fedskew.errors import ConfigError, FedskewError, FieldError
+from fedskew.errors import ConfigError, FedskewError, FieldError, UnknownOption
 from fedskew.fields import documented, hints_of, kind_of
 from fedskew.method import SLOTS, Method, renamed
 from fedskew.methods import METHODS
@@ -338,16 +338,16 @@ def wanted(flag: str, words: Sequence[str]) -> str:
 
 
 def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = ()) -> typing.NoReturn:
-    """Raise ConfigError for a flag that this composition lacks, with what was probably meant."""
+    """Raise UnknownOption for a flag that this composition lacks, with what was probably meant."""
     slot, _, name = ALIASES.get(flag, flag)[2:].partition(".")
     if flag in ALIASES and slot in SLOTS:
-        raise ConfigError(f"{flag} has no meaning here: {slot} is set by an ingredient without {name!r}; see --help")
+        raise UnknownOption(f"{flag} has no meaning here: {slot} is set by an ingredient without {name!r}; see --help")
     flag, own = ALIASES.get(flag, flag), [f for f in options if f.startswith(f"--{slot}.")]
     known = [*options, *ALIASES, *others, *(f"--{s}" for s in (*SLOTTED, "parts") if not name or s != slot)]
     otherwise = "; see `fedskew run METHOD --help`"
     if name and slot in SLOTTED:
         otherwise = f": the {slot} of this run takes {', '.join(own) or 'no options'}"
-    raise ConfigError(f"unknown option {flag!r}" + (_meant(flag, known, options) or otherwise))
+    raise UnknownOption(f"unknown option {flag!r}" + (_meant(flag, known, options) or otherwise))
 
 
 def _meant(flag: str, known: list[str], options: Iterable[str]) -> str:

@@ -62,6 +62,22 @@ class Member(NamedTuple):
     used: Used
 
 
+def paces_of(plan: PacePlan) -> list[Pace]:
+    """The pace of each client, of tensors [K]."""
+    total = torch.zeros_like(plan.batch) if plan.total is None else plan.total
+    return list(zip(*(column.tolist() for column in (*plan[:4], total)), strict=True))
+
+
+def length_of(drawn: int, pace: Pace) -> int:
+    """Local steps of a client that draws so many rows an epoch: what `fedskew.method.samplers.batched` gives."""
+    batch, epochs, most, _, total = pace
+    all_rows = max(drawn, 1)
+    size = min(batch, all_rows) if batch > WIDE else batch or all_rows
+    each = -(-drawn // size)
+    steps = epochs * (min(each, most) if most else each)
+    return min(steps, total) if total > 0 else steps
+
+
 @dataclass(frozen=True)
 class Planner:
     """Plans rounds of a run. Draws depend on the run's seed, the round and the client alone."""
@@ -81,8 +97,7 @@ class Planner:
         used, pace = self._pace(method, offered, assignment, broadcast.round)
         shared = broadcast.common.get(method.sampler.name, {})
         members = assignment.chains.shape[1]
-        total = torch.zeros_like(pace.batch) if pace.total is None else pace.total
-        paces: list[Pace] = list(zip(*(column.tolist() for column in (*pace[:4], total)), strict=True))
+        paces = paces_of(pace)
         totals, draws = used.sum(1).tolist(), used.numpy()
         groups: list[list[Plan]] = []
         for g, chain in enumerate(assignment.chains.tolist()):

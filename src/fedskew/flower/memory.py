@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.errors import RecordError, from_json
+from fedskew.errors import RecordError
 from fedskew.records import digests
 from fedskew.records.files import load_tree, save_tree, write_atomic
 from fedskew.records.folder import Record
 from fedskew.records.summary import summarise
+from fedskew.records.typed import content_of
 from fedskew.tree import Params, Tree
 
 Memory = dict[str, Tree]
@@ -114,9 +115,7 @@ class NodeMemory:
         removes no memory of a later one.
         """
         path = self.folder / "seen.json"
-        known, last, over = "", -1, []
-        with suppress(FileNotFoundError):
-            known, last, over = from_json(path.read_bytes())
+        known, last, over = _noted(path, tuple[str, int, list[str]]) or ("", -1, [])
         if session in over or (session == known and turn <= last):
             return False
         if session != known:
@@ -126,15 +125,19 @@ class NodeMemory:
 
     def fit_exchanges(self, session: str) -> int:
         """Exchanges of fits in a server's session, this one among them; it is noted."""
-        path, known, asked = self.folder / "fitted.json", "", 0
-        with suppress(FileNotFoundError):
-            known, asked = from_json(path.read_bytes())
+        path = self.folder / "fitted.json"
+        known, asked = _noted(path, tuple[str, int]) or ("", 0)
         asked = asked + 1 if known == session else 1
         write_atomic(path, json.dumps([session, asked]).encode())
         return asked
 
     def _path(self, receipt: str) -> Path:
         return self.folder / FILE.format(os.path.basename(receipt))
+
+
+def _noted(path: Path, kind: Any) -> Any:
+    """What a node has noted of the messages it answered, or None. Raises RecordError where it is damaged."""
+    return content_of(path, kind) if path.exists() else None
 
 
 def take_out(folder: Path, out: Path) -> str:

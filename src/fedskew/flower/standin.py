@@ -21,7 +21,7 @@ from fedskew.data.partitioners import Partition
 from fedskew.engines.clients import Source
 from fedskew.engines.guard import unguarded
 from fedskew.engines.outcomes import Outcome
-from fedskew.engines.planning import Jobs, Member, Pace, Plan, Planner
+from fedskew.engines.planning import Jobs, Member, Pace, Plan, Planner, length_of
 from fedskew.engines.sequential import Sequential
 from fedskew.errors import ConfigError, one_line
 from fedskew.flower.contract import PERMITS
@@ -29,7 +29,7 @@ from fedskew.flower.facts import MOST_ROWS, count, quoted, short
 from fedskew.flower.wire import Layout, layout_of, travelling
 from fedskew.method import Component, Method
 from fedskew.method.component import Sampler
-from fedskew.method.samplers import WIDE, ClassBalanced, Shuffle
+from fedskew.method.samplers import ClassBalanced, Shuffle
 from fedskew.methods.fedvc import VirtualClient
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -182,7 +182,7 @@ class Counting(Planner):
             rows = [np.arange(len(labels))] * (at.client + 1)
             return super().plan(method, Source(rows, labels, source.counts), at, pace, shared, round)
         drawn = known(sampler, owned.numpy(), np.minimum(at.offered.numpy(), at.used.rows))
-        steps, none = steps_of(drawn, pace), np.int64(-1)
+        steps, none = length_of(drawn, pace), np.int64(-1)
         batches = np.broadcast_to(none, (steps, method.local.batches, 1))  # no memory, whatever the steps
         return Plan(
             at.client, np.empty(0, np.int64), batches, np.broadcast_to(none, steps), pace[1], pace[3], at.used.total,
@@ -196,16 +196,6 @@ class Keyless(Jobs):
     def keys(self, plans: list[Plan], round: int, m: int) -> list[Tensor]:
         """None."""
         return [torch.empty(0, 0, dtype=torch.int64)] * len(plans)
-
-
-def steps_of(drawn: int, pace: Pace) -> int:
-    """Local steps of a client that draws so many rows an epoch: what `fedskew.method.samplers.batched` would give."""
-    batch, epochs, most, _, total = pace
-    all_rows = max(drawn, 1)
-    size = min(batch, all_rows) if batch > WIDE else batch or all_rows
-    each = -(-drawn // size)
-    steps = epochs * (min(each, most) if most else each)
-    return min(steps, total) if total > 0 else steps
 
 
 DRAWN: dict[type[Sampler], Callable[[Any, Array, Array], int]] = {  # rows of an epoch: (sampler, owned, wanted) [C]

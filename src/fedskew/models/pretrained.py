@@ -165,26 +165,35 @@ class HF(Architecture):
             and the deviation.
 
         Raises:
-            ConfigError: the package is missing.
+            ConfigError: the package is missing, the folder has no tokenizer or image processor, or there are no values.
 
         Example:
             >>> HF(path="my-bert").rows(["a text", "another"])  # doctest: +SKIP
         """
-        library, values = _library("transformers"), list(values)
+        values = list(values)
+        require(bool(values), "values", "hold a text or an image at least", "none")
         if not isinstance(values[0], str):
-            made = library.AutoImageProcessor.from_pretrained(self.path)(
+            made = self._brought("AutoImageProcessor")(
                 images=values, do_rescale=False, do_normalize=False, return_tensors="np"
             )["pixel_values"]
             return np.asarray(made).round().astype(np.uint8)
-        tokens = library.AutoTokenizer.from_pretrained(self.path)(values, truncation=True, max_length=length)
+        tokens = self._brought("AutoTokenizer")(values, truncation=True, max_length=length)
         found = np.full((len(values), max(map(len, tokens["input_ids"]))), PADDING, np.int64)
         for row, ids in zip(found, tokens["input_ids"], strict=True):
             row[: len(ids)] = ids
         return found
 
+    def _brought(self, kind: str) -> Any:
+        """The tokenizer or the image processor that comes with the model."""
+        try:
+            return getattr(_library("transformers"), kind).from_pretrained(self.path)
+        except (OSError, ValueError) as error:
+            rule = f"HF.path must name a model with a {kind.removeprefix('Auto')}"
+            raise ConfigError(f"{rule}; got {first_line(error)}") from None
+
     def pixels(self) -> dict[str, Sequence[float]]:
         """Mean and deviation of each channel that the model was trained with, as `fedskew.from_arrays` takes them."""
-        found = _library("transformers").AutoImageProcessor.from_pretrained(self.path)
+        found = self._brought("AutoImageProcessor")
         return {"mean": found.image_mean, "std": found.image_std} if found.do_normalize else {}
 
 

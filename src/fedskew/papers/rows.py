@@ -36,8 +36,7 @@ class Row:
         scale: "paper" or "small".
         study: The protocol that gives it.
         how: Engine, device and precision of our runs.
-        hours: Hours that the runs took, each on one thread or on the card that ``how`` names; of a number that was not
-            run, what all seeds of the paper would take on one thread, by measured steps.
+        hours: Hours that the runs took, each on one thread or on the card that ``how`` names.
         each: Ours of every seed.
         fitted: The same under fitted biases and a temperature, of the seeds that have it.
         swing: Median over the seeds of how far the last evaluation is from the mean of the last ten rounds.

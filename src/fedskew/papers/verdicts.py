@@ -2,9 +2,9 @@
 
 The texts of a claim name quantities, which are read from runs, from the ledger or from the printed numbers.
 
-A quantity is "KIND a | b | c"; each kind is a function below. An asterisk stands for all settings of a study, or for
-all of its other methods. A study is a protocol, or one of those that ship with the package. Fewer than five seeds give
-no number.
+A quantity is "KIND a | b | c"; each kind is a function below. An asterisk stands for all settings of a study; after the
+beginning of a name, for the settings that begin so; in the place of a method, for all other methods. A study is a
+protocol, or one of those that ship with the package. Fewer than five seeds give no number.
 
 A condition is a quantity with "> NUMBER", "< NUMBER" or "= printed". "count CONDITION" stands for how often it is met.
 """
@@ -294,10 +294,17 @@ def _places(study: str, setting: str, *methods: str) -> Iterator[tuple[str, ...]
     spec = _spec(study)
     known, settings = [m.name for m in spec.methods], [name for name, _ in spec.axes()]
     check_names("method", [name for name in methods if name != ALL], known)
-    check_names("setting", [setting] if setting != ALL else [], settings)
-    for at in settings if setting == ALL else (setting,):
+    begin = setting.removesuffix(ALL)
+    among = [name for name in settings if name == setting or (setting.endswith(ALL) and name.startswith(begin))]
+    check_names("setting", [] if among else [setting], settings)
+    for at in among:
         for last in [n for n in known if n not in methods] if methods[-1] == ALL else (methods[-1],):
             yield at, *methods[:-1], last
+
+
+def _stood_for(name: str, asked: str) -> str:
+    """What an asterisk stands for in a name."""
+    return name.removeprefix(asked.removesuffix(ALL)) if asked.endswith(ALL) else ""
 
 
 # Kinds: what is named by its first word
@@ -311,7 +318,7 @@ def gain(
         pairs = evidence.pairs(study, at, one, against, metric)
         each = tuple(100 * (a - b) for a, b in pairs.values())
         told = evidence.state(study, at, one, against, metric)
-        name = ", ".join(told for told, asked in ((at, setting), (against, other)) if asked == ALL)
+        name = ", ".join(filter(None, (_stood_for(at, setting), _stood_for(against, other))))
         yield Quantity(name, _shown(each, "{:+.1f}"), each, told, study)
 
 

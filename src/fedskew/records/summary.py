@@ -41,6 +41,7 @@ HOW = {
     "mean50": "the mean over the last 50 rounds",
     "final": "at the last evaluation",
     "best": "the best round, chosen on the test rows",
+    "total": "the sum over all rounds",
 }  # of what numbers of a summary begin with
 WHOSE = {
     "": "",
@@ -71,7 +72,7 @@ def in_words(key: str) -> str:
         >>> in_words("mean10_served_accuracy")
         'accuracy of what each client would use (own model where the method has one), the mean over the last 10 rounds'
         >>> in_words("total_upload_bytes")
-        'total upload bytes'
+        'upload bytes, the sum over all rounds'
     """
     span, _, name = key.partition("_")
     return f"{metric_words(name)}, {HOW[span]}" if span in HOW else key.replace("_", " ")

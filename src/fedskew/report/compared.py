@@ -25,7 +25,7 @@ SPAN = "mean10"  # a single round swings under label skew
 MOST = 1e18  # bytes or seconds of a round
 UNNAMED = "unnamed"
 ALL = "all"  # of a comparison without settings, as a study calls it
-PREFIXES = ("final_", "best_", "mean10_", "mean50_")
+PREFIXES = ("final_", "best_", "mean10_", "mean50_", "total_")
 
 
 @dataclass(frozen=True)

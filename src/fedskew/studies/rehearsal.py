@@ -19,6 +19,7 @@ import torch
 from fedskew.config.words import Pair
 from fedskew.data.consortium import LEAST, Consortium, scaled
 from fedskew.data.partitioners import Counts
+from fedskew.engines.planning import length_of, paces_of
 from fedskew.errors import ConfigError, DataError, require, unknown
 from fedskew.fields import MOST
 from fedskew.records.clients import last_clients, read_clients
@@ -212,18 +213,15 @@ class Rehearsal:
         done = replace(made, rounds=2, cohort=size, served="none", threads=1).run()
         row = done.rounds[-1]
         kept = torch.from_numpy(np.maximum(np.rint((1 - TEST) * of.counts.sum(1)), 1)).long()
-        plan = made.method.pace.of(kept, 1, 1)
-        steps = torch.ceil(kept / plan.batch.clamp(min=1))
-        steps = plan.epochs * torch.where(plan.steps > 0, torch.minimum(steps, plan.steps.to(steps.dtype)), steps)
-        if plan.total is not None:
-            steps = torch.where(plan.total > 0, torch.minimum(steps, plan.total.to(steps.dtype)), steps)
+        paces = paces_of(made.method.pace.of(kept, 1, 1))
+        steps = [length_of(rows, pace) for rows, pace in zip(kept.tolist(), paces, strict=True)]
         here = row["train_s"] / row["steps"]
         ratio = (self.parameters or 0) / sum(t.numel() for t in done.params.values()) or 1.0
         up, down = (round(ratio * row[f"{way}_bytes"] / size) for way in ("upload", "download"))
         step = facts.get("step_s") or [here / speed for speed in facts.get("speed", [1.0] * size)]
         links = zip(*(facts.get(way, [math.inf] * size) for way in ("up", "down")), strict=True)
         link = [8e-6 * (up / a + down / b) for a, b in links]
-        each = zip(steps.tolist(), step, link, strict=True)
+        each = zip(steps, step, link, strict=True)
         return [{"round_s": n * s + wire, "upload_bytes": up, "download_bytes": down} for n, s, wire in each]
 
     @cached_property

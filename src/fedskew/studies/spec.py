@@ -13,7 +13,7 @@ from typing import Any
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_of
 from fedskew.config.words import Pair, flags_of
-from fedskew.errors import ConfigError, FedskewError, require, text_of, unknown
+from fedskew.errors import ConfigError, FedskewError, UnknownOption, require, text_of, unknown
 from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
@@ -190,6 +190,34 @@ class Spec:
                     raise  # a mistake of the study, not of a setting
                 refused[entry.name] = str(error)
         return made, refused
+
+    @cached_property
+    def tunable(self) -> dict[tuple[str, str], Mapping[str, str]]:
+        """By method and setting, the options of the search that the method has, with their names there.
+
+        Raises:
+            UnknownOption: no method has one of them.
+        """
+        found: dict[tuple[str, str], Mapping[str, str]] = {}
+        lacking: dict[str, UnknownOption] = {}
+        space = self.tuning.space if self.tuning else ()
+        for setting, options in self.axes():
+            for entry in self.methods:
+                names = found[entry.name, setting] = dict[str, str]()
+                for axis in space:
+                    name = self.tuning.own.get(entry.name, {}).get(axis.option, axis.option) if self.tuning else ""
+                    try:
+                        made_of(entry, options, [(name, axis.at(0.5))])
+                    except UnknownOption as error:
+                        lacking.setdefault(axis.option, error)
+                        continue
+                    except FedskewError:
+                        pass  # its trials say why
+                    names[axis.option] = name
+        for axis in space:
+            if not any(axis.option in names for names in found.values()):
+                raise lacking[axis.option]
+        return found
 
     def auxiliary(self, options: Sequence[Pair]) -> int | None:
         """Rows of a class at the server: as many for all methods as any of them wants, so that all divide one set."""

@@ -88,7 +88,10 @@ class Study:
     # Planning
 
     def trials(self) -> list[Planned]:
-        """The runs of the tuning; none where nothing is tuned. They divide the rows as the compared runs do."""
+        """The runs of the tuning; none where nothing is tuned. They divide the rows as the compared runs do.
+
+        A method without any of the tuned options has none, and keeps its options.
+        """
         tuning, found = self.spec.tuning, list[Planned]()
         if tuning is None or (self._trials and not tuning.beyond):
             return self._trials
@@ -97,9 +100,10 @@ class Study:
             given = (*without([self.spec.trial[0]], options), *options, ("seed", str(seed)))
             wanted = self.spec.auxiliary(options)
             for entry in self.spec.methods:
-                points, scores = list(tuning.points()), dict[Options, float]()
+                names = self.spec.tunable[entry.name, setting]
+                points, scores = list(tuning.points()) if names else [], dict[Options, float]()
                 for number, point in enumerate(points):  # grows while the best is at an edge
-                    chosen = tuning.options_for(entry.name, point)
+                    chosen = tuple((names[option], value) for option, value in point if option in names)
                     cell = Cell(entry.name, setting, seed, None, trial=number)
                     try:
                         made = _unfitted(alike(made_of(entry, given, chosen), wanted))
@@ -126,7 +130,8 @@ class Study:
             key = planned.cell.label, planned.cell.setting
             if score is not None and score > best.get(key, (float("-inf"), ()))[0]:
                 best[key] = score, planned.options
-        self.chosen = {key: options for key, (_, options) in best.items()}
+        untuned: dict[tuple[str, str], Options] = {key: () for key, names in self.spec.tunable.items() if not names}
+        self.chosen = untuned | {key: options for key, (_, options) in best.items()}
         return True
 
     def _score(self, trial: Planned) -> float | None:
@@ -151,7 +156,9 @@ class Study:
             return _located(cell)
         chosen = self.chosen.get((cell.label, cell.setting))
         if chosen is None:
-            return Planned(replace(cell, experiment=None, refused="no tuning trial finished"), "")
+            trials = (t.cell for t in self._trials if (t.cell.label, t.cell.setting) == (cell.label, cell.setting))
+            why = next((f": {trial.refused}" for trial in trials if trial.refused), "")
+            return Planned(replace(cell, experiment=None, refused=f"no tuning trial finished{why}"), "")
         entry = next(m for m in self.spec.methods if m.name == cell.label)
         options = dict(self.spec.axes())[cell.setting]
         made = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)

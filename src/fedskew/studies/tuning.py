@@ -88,11 +88,6 @@ class Tuning:
             return None
         return ((axis.option, f"{best * step if best == max(values) else best / step:.4g}"),)
 
-    def options_for(self, label: str, options: tuple[Pair, ...]) -> tuple[Pair, ...]:
-        """A trial's options under the names that a method has for them."""
-        names = self.own.get(label, {})
-        return tuple((names.get(option, option), value) for option, value in options)
-
 
 def tuning_of(
     space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] | None = None, beyond: Any = 0
