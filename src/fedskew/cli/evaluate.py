@@ -150,13 +150,7 @@ def evaluate(
     require(client is None or on == "test", "on", "be test for a client's own model", on)
     number = None if client is None else client_number(about, client)
     if chosen or (experiment is None and (client is not None or deciding or on != "test")):
-        try:
-            fed = _own_data(recorded, about, divided=True)
-        except FedskewError as error:
-            if not chosen:
-                raise
-            rule = "be a number where the run's own rows, on which a rule is chosen, cannot be read"
-            raise ConfigError(f"threshold must {rule}; got {threshold!r}: {error}") from None
+        fed = _federation(recorded, about, threshold if chosen else None)
     if threshold is not None:
         decision = trained.decide(fed, threshold, positive, threshold_on=threshold_on, fitted=fitted, client=number)
     if experiment is not None:
@@ -183,21 +177,40 @@ def evaluate(
     if as_json:
         decided = {"decision": decision and asdict(decision), "one_against_rest": metrics} if deciding else {}
         say(json.dumps({**scores.to_json(), **decided}, indent=1))
-    elif scores.labels is None:
-        say(f"{scores.what}: {len(scores.numbers)} rows without labels" if out else scores.text().rstrip("\n"))
-        if decision is not None:
-            say(_decided(decision), sys.stdout if out else sys.stderr)
     else:
-        say(_line(scores))
-        show(_classes(scores))
+        _say_scores(scores, out is not None)
         if metrics is not None and column is not None:
-            if decision is not None:
-                say(f"\n{_decided(decision)}")
             _say_report(scores.label_names[column], decision, metrics)
     for picture in pictures:
         say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
     if out is not None:
         say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
+
+
+def _federation(run: Run, about: dict[str, Any], rule: str | None) -> Federation:
+    """The run's own federation; a ``rule`` is chosen on its rows. Raises RecordError, with a rule ConfigError."""
+    try:
+        fed: Federation = _own_data(run, about, divided=True)
+        return fed
+    except FedskewError as error:
+        if rule is None:
+            raise
+        where = "be a number where the run's own rows, on which a rule is chosen, cannot be read"
+        raise ConfigError(f"threshold must {where}; got {rule!r}: {error}") from None
+
+
+def _say_scores(scores: Scores, written: bool) -> None:
+    """Print the metrics of rows with labels, and without them the probabilities unless they are written."""
+    decided = None if scores.decision is None else _decided(scores.decision)
+    if scores.labels is None:
+        say(f"{scores.what}: {len(scores.numbers)} rows without labels" if written else scores.text().rstrip("\n"))
+        if decided is not None:
+            say(decided, sys.stdout if written else sys.stderr)
+        return
+    say(_line(scores))
+    show(_classes(scores))
+    if decided is not None:
+        say(f"\n{decided}")
 
 
 def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool) -> None:
