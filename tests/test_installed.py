@@ -1,4 +1,7 @@
-"""The wheel in clean environments: each line of the container, and uv. They install from the network."""
+"""The wheel in clean environments: each line of the container, uv, the first page and the gallery.
+
+They install from the network.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from support.gallery import PAGES, script_of
 from support.paths import ROOT
 
 PACKAGING = ROOT / "packaging"
+COMMAND = re.compile("(fedskew|ls|head) ")
 pytestmark = pytest.mark.network
 
 
@@ -58,6 +63,23 @@ def test_each_line_of_the_container_runs_in_a_clean_environment(tmp_path: Path, 
         run(moved, tmp_path, **arguments, PATH=path)
     (entry,) = [line.split("[")[1].strip('"]') for line in lines if line.startswith("ENTRYPOINT")]
     assert "Usage: fedskew" in run(f"{tmp_path}/opt/fedskew/bin/{entry} --help", tmp_path)
+
+
+def test_the_first_page_and_the_gallery_run_from_the_wheel(tmp_path: Path, wheel: Path) -> None:
+    """The commands and the Python of the page, and every example, in an environment with pip and the wheel alone."""
+    run(f"{sys._base_executable} -m venv env", tmp_path)  # type: ignore[attr-defined]
+    index = os.environ.get("FEDSKEW_TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
+    run(f"env/bin/pip install -q --extra-index-url {index} -c {ROOT}/constraints.txt '{wheel}[report]'", tmp_path)
+    place = {"PATH": f"{tmp_path / 'env/bin'}:{os.environ['PATH']}", "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    page = ROOT / "docs/guide/first-run.md"
+    for block in re.findall(r"^```\n(.*?)^```$", page.read_text(encoding="utf-8").split("## Train")[1], re.M | re.S):
+        for line in filter(COMMAND.match, block.splitlines()):
+            run(line, tmp_path, **place)
+    run(f"python -m doctest {page}", tmp_path, **place)
+    for example in PAGES:
+        (tmp_path / f"{example.stem}.py").write_text(script_of(example), encoding="utf-8")
+        run(f"python {example.stem}.py", tmp_path, **place)
+    assert str(tmp_path) in run("python -c 'import fedskew; print(fedskew.__file__)'", tmp_path, **place)
 
 
 def test_uv_installs_the_wheel(tmp_path: Path, wheel: Path) -> None:

@@ -29,6 +29,10 @@ UNION = (typing.Union, types.UnionType)
 LATER = "later"  # mark of a field that records leave out while it has its default
 
 
+SEPARATED = "comma-separated"
+Names = Annotated[str, SEPARATED]  # names in one word, "age,sex": one value of an option
+
+
 @dataclass(frozen=True)
 class Limit:
     """A rule for the numbers of a field: ``Annotated[float, AtLeast(0)]``.

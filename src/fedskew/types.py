@@ -144,20 +144,44 @@ class Progress(NamedTuple):
 
 
 class Context(NamedTuple):
-    """Everything a client may read in one round."""
+    """Everything a client may read in one round.
+
+    Attributes:
+        task: Facts that stay the same during a run.
+        params: The global model w^t; of private parameters, this client's own.
+        buffers: Its BatchNorm statistics; of private ones, this client's own.
+        shared: Broadcasts by component: what is common to all, and this client's own share.
+        memory: What each component kept on this client.
+        owned: Training rows of each class that this client holds, int64 [C].
+        used: Rows of each class that it trains on in an epoch of this round, int64 [C]: ``owned``, unless the sampler
+            or the selector takes others.
+        lr: Learning rate, ().
+    """
 
     task: Task
-    params: Params  # w^t; of private parameters, this client's own
-    buffers: Params  # its BatchNorm statistics; of private ones, this client's own
-    shared: dict[str, Tree]  # broadcasts by component: what is common to all, and this client's own share
-    memory: dict[str, Tree]  # what each component kept on this client
-    owned: Tensor  # [C] histogram of the rows it has
-    used: Tensor  # [C] histogram of the rows it trains on this round
-    lr: Tensor  # ()
+    params: Params
+    buffers: Params
+    shared: dict[str, Tree]
+    memory: dict[str, Tree]
+    owned: Tensor
+    used: Tensor
+    lr: Tensor
 
 
 class View(NamedTuple):
-    """What a loss term or a gradient correction sees at one local step."""
+    """What a loss term or a gradient correction sees at one local step.
+
+    Attributes:
+        forward: The model as a function.
+        params: The local model's parameters at this step.
+        buffers: Its BatchNorm statistics.
+        out: Its logits [B, C] and features [B, F] of the mini-batch.
+        batch: The mini-batch: ``x`` [B, ...], ``y`` int64 [B], ``mask`` [B].
+        ctx: What holds for the whole round, such as the client's class counts ``ctx.owned``.
+        memory: What each component keeps on this client, as it stands at this step.
+        key: Random key of the step, int64 ().
+        progress: Where the local run stands.
+    """
 
     forward: Forward
     params: Params
@@ -165,8 +189,8 @@ class View(NamedTuple):
     out: Output
     batch: Batch
     ctx: Context
-    memory: dict[str, Tree]  # as it stands at this step
-    key: Tensor  # ()
+    memory: dict[str, Tree]
+    key: Tensor
     progress: Progress
 
     def teacher(self, params: Params | None = None, buffers: Params | None = None) -> Output:

@@ -116,3 +116,15 @@ def test_the_title_names_data_convention_and_clients(fed: Any) -> None:
     assert (
         describe.counted(fed).title == f"digits, long tail 10, {fed.partitioner.name} (alpha 0.05), 30 clients, seed 0"
     )
+
+
+def test_clients_with_names_have_their_rows_and_the_share_of_each_class() -> None:
+    rng = np.random.default_rng(0)
+    place = np.repeat(["north", "south"], 20)
+    y = np.where(place == "north", "ill", np.where(np.arange(40) % 4 > 0, "ill", "well"))
+    data = fs.from_arrays(rng.random((40, 3)), y, rng.random((4, 3)), np.array(["ill", "well"] * 2),
+                          columns={"client": place})  # fmt: skip
+    lines = [line.split() for line in told(federate(data, fs.partitioners.Natural())).splitlines()]
+    assert ["client", "rows", "ill", "well"] in lines
+    assert ["north", "20", "100.0%", "0.0%"] in lines and ["south", "20", "75.0%", "25.0%"] in lines
+    assert "clients by name" not in told(federate(data, Dirichlet(alpha=1.0), clients=2))

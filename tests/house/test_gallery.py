@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.gallery import PAGES, cells_of, script_of
 from support.paths import ROOT
-
-PAGES = sorted(path for path in (ROOT / "examples/gallery").glob("*.md") if path.stem != "index")
-CELL = re.compile(r"^```\{code-cell\} python\n(?:---\n(?P<about>.*?)\n---\n)?(?P<code>.*?)^```$", re.M | re.S)
-SHOWN = "\nassert plt.gcf().axes, 'no picture'\n"
 
 
 def test_the_index_lists_every_example() -> None:
@@ -25,7 +22,7 @@ def test_the_index_lists_every_example() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_an_example_is_short_and_says_what_its_picture_shows(page: Path) -> None:
-    cells = list(CELL.finditer(page.read_text(encoding="utf-8")))
+    cells = cells_of(page)
     assert cells and sum(len(cell["code"].splitlines()) for cell in cells) <= 40
     assert all(re.search(r'alt: "[^"]{20,}"', cell["about"] or "") for cell in cells)
 
@@ -33,10 +30,8 @@ def test_an_example_is_short_and_says_what_its_picture_shows(page: Path) -> None
 @pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_an_example_runs(page: Path, tmp_path: Path) -> None:
-    code = "".join(cell["code"] for cell in CELL.finditer(page.read_text(encoding="utf-8")))
     environment = {n: v for n, v in os.environ.items() if n != "FEDSKEW_DATA"}
     environment |= {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code + SHOWN], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
-    )
+    command = [sys.executable, "-c", script_of(page)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

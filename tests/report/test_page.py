@@ -41,6 +41,13 @@ def small() -> str:
     return report.build(study(3, 2, 3), title="Three methods")
 
 
+def test_the_smallest_p_knows_how_many_comparisons_there_are() -> None:
+    """Six seeds reach the 5 % level for one method, and not for three."""
+    assert "smallest p" not in sections(report.build(study(2, 1, 6), title="One"))["cautions"]
+    told = sections(report.build(study(4, 1, 6), title="Three"))["cautions"]
+    assert "its smallest p, corrected by Holm for 3 comparisons, is 0.09375. 7 seeds can." in told
+
+
 def test_a_page_has_every_section_of_a_comparison(small: str) -> None:
     found = sections(small)
     wanted = (
@@ -49,7 +56,8 @@ def test_a_page_has_every_section_of_a_comparison(small: str) -> None:
     assert list(found) == wanted.split()
     assert "No method differs significantly from method0" in found["verdict"]
     assert "no difference is called significant here" in found["cautions"]
-    assert "With 3 seeds a rank test cannot reach the 5 % level: its smallest p is 0.25." in found["cautions"]
+    told = "its smallest p, corrected by Holm for 2 comparisons, is 0.5. 7 seeds can."
+    assert f"With 3 seeds a rank test cannot reach the 5 % level: {told}" in found["cautions"]
     assert "partition.alpha" in found["how"] and "fedskew run --from" in found["again"]
 
 

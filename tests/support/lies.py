@@ -60,8 +60,9 @@ def altered(value: Any, draw: random.Random) -> Any:
 
 
 def alteration(draw: random.Random) -> Any:
-    """What is done to each message of a kind: its facts, its list of leaves, the number of its bytes, or a value."""
-    how, seed = draw.choice(("facts", "facts", "leaves", "leaf", "twice", "bytes", "nan")), draw.random()
+    """What is done to each message of a kind: its facts, its list of leaves, one leaf, the number of bytes, a value."""
+    how = draw.choice(("facts", "facts", "leaves", "leaf", "turned", "named", "twice", "bytes", "nan"))
+    seed = draw.random()
 
     def alter(facts: dict[str, Any], packed: Packed) -> tuple[dict[str, Any], Packed]:
         mine = random.Random(seed)
@@ -75,6 +76,14 @@ def alteration(draw: random.Random) -> Any:
             path = [*mine.choice(leaves)[0], *["more"] * mine.randrange(3)]
             leaves.append([path, "float32", shape, [mine.choice([0, 1, 7]) for _ in shape], 0])
             packed = Packed(json.dumps(leaves), packed.data + bytes(4 * mine.randrange(3)))
+        elif how == "turned" and (tensors := [leaf for leaf in leaves if len(leaf) > 2]):
+            leaf = max(tensors, key=lambda leaf: len(leaf[2]))  # its axes in another order, in the bytes that it had
+            leaf[2:4] = leaf[2][::-1], leaf[3][::-1]
+            packed = packed._replace(leaves=json.dumps(leaves))
+        elif how == "named" and leaves:
+            leaf = mine.choice(leaves)
+            leaf[0] = [*leaf[0][:-1], f"{leaf[0][-1]}_"]
+            packed = packed._replace(leaves=json.dumps(leaves))
         elif how == "twice":
             packed = Packed(json.dumps(leaves + leaves), packed.data * mine.choice([1, 2]))
         elif how == "nan":

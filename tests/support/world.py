@@ -35,6 +35,7 @@ NODES = 1000  # ids of nodes begin here, so that none is a client's number
 LISTED_S = 60.0  # for which Flower lists a node that was killed
 DAY = 86_400.0
 WRITES = 12  # of a node in one answer, about
+KEPT, BACK = 0.3, 0.4  # how often a backup of a node is made with a message, and a node that died is put on one of them
 
 
 Answer = Callable[[Any, Any, Any], Any]
@@ -139,7 +140,7 @@ class Node:
     listed: float = -1.0  # until when Flower lists it, where it is not up
     build: Any = None  # of one life: fedskew keeps a node by it
     sent: list[Any] = field(default_factory=list)  # contents that it has sent
-    backup: dict[str, bytes] = field(default_factory=dict)
+    backups: list[dict[str, bytes]] = field(default_factory=list)
     taken: dict[str, bytes] | None = None  # what it had, while it runs on a backup
 
 
@@ -282,9 +283,9 @@ class World:
             node.listed = -1.0
             self._fresh += 1
             node.number = NODES + 100 * self._fresh + node.client
-        if draw.random() < 0.2 and node.taken is None:
+        if draw.random() < BACK and node.taken is None and node.backups:
             node.taken = _content(node.machine.folder)
-            node.machine.restore(node.backup)
+            node.machine.restore(draw.choice(node.backups))
         self._later(away, partial(self._up, node))
 
     def _deliver(self, node: Node, number: int, message: Any) -> None:
@@ -295,8 +296,8 @@ class World:
         left = count(draw.randrange(WRITES), -1)
         if kind:
             self.touched.add(node.client)
-        if draw.random() < 0.2:
-            node.backup = _content(node.machine.folder)
+        if draw.random() < KEPT:
+            node.backups.append(_content(node.machine.folder))
         node.machine.next = lambda: _FATES.get(kind, "") if next(left) == 0 else ""
         own = {"client": node.client, "allow": "all", "state": str(node.machine.folder)}
         if kind == "before":

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedskew.cli.output import say, table_of
+from fedskew.cli.output import LEFT_OUT, say, table_of
 from fedskew.errors import visible
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 ALIKE = 0.01  # difference of two methods' work that is none
-LEFT_OUT = ("95 % interval", "p (Holm)")  # columns that a terminal has no room for
 NAMED, WORST = 10, 20  # clients that are shown unasked; that are shown at most
 
 

@@ -132,6 +132,7 @@ def evaluate(
     about = read_description(Path(run))
     trained, recorded = load_model(run, best=best, client=client), read_run(run)
     if clients or by:
+        _alone("--clients all" if clients else "--by client", "run", "client", "clients", "by", "as_json")
         _by_client(recorded, about, clients is not None, as_json)
         return
     for note in _notes(recorded, about, experiment, best, client):
@@ -150,13 +151,7 @@ def evaluate(
     require(client is None or on == "test", "on", "be test for a client's own model", on)
     number = None if client is None else client_number(about, client)
     if chosen or (experiment is None and (client is not None or deciding or on != "test")):
-        try:
-            fed = _own_data(recorded, about, divided=True)
-        except FedskewError as error:
-            if not chosen:
-                raise
-            rule = "be a number where the run's own rows, on which a rule is chosen, cannot be read"
-            raise ConfigError(f"threshold must {rule}; got {threshold!r}: {error}") from None
+        fed = _federation(recorded, about, threshold if chosen else None)
     if threshold is not None:
         decision = trained.decide(fed, threshold, positive, threshold_on=threshold_on, fitted=fitted, client=number)
     if experiment is not None:
@@ -176,28 +171,65 @@ def evaluate(
             p = scores.probabilities[:, column]
             pictures = draw_decision(scores.labels == column, p, figures, scores.label_names[column], limit)
     require(figures is None or metrics is not None, "figures", "be drawn of rows with labels", figures)
-    for note in (*scores.notes, *_decision_notes(scores, fed if experiment is None else None, on, client)):
+    for note in (
+        *scores.notes,
+        *_of_others(scores, about, client),
+        *_decision_notes(scores, fed if experiment is None else None, on, client),
+    ):
         say(f"fedskew: note: {note}", sys.stderr)
     if out is not None:
         scores.write(out)
     if as_json:
         decided = {"decision": decision and asdict(decision), "one_against_rest": metrics} if deciding else {}
         say(json.dumps({**scores.to_json(), **decided}, indent=1))
-    elif scores.labels is None:
-        say(f"{scores.what}: {len(scores.numbers)} rows without labels" if out else scores.text().rstrip("\n"))
-        if decision is not None:
-            say(_decided(decision), sys.stdout if out else sys.stderr)
     else:
-        say(_line(scores))
-        show(_classes(scores))
+        _say_scores(scores, out is not None)
         if metrics is not None and column is not None:
-            if decision is not None:
-                say(f"\n{_decided(decision)}")
             _say_report(scores.label_names[column], decision, metrics)
     for picture in pictures:
         say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
     if out is not None:
         say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
+
+
+def _alone(flag: str, *beside: str) -> None:
+    """Raise ConfigError for options of the command that a flag does not use."""
+    context = click.get_current_context()
+    given = {p.opts[0]: p.name for p in context.command.params if p.name and _was_given(context, p.name)}
+    typed = [name for name, _ in context.meta[TYPED] if name not in given]
+    if other := [*typed, *(option for option, name in given.items() if name not in beside)]:
+        raise ConfigError(f"{flag} must be used without {other[0]}: it shows what the run measured at its clients")
+
+
+def _was_given(context: click.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _federation(run: Run, about: dict[str, Any], rule: str | None) -> Federation:
+    """The run's own federation; a ``rule`` is chosen on its rows. Raises RecordError, with a rule ConfigError."""
+    try:
+        fed: Federation = _own_data(run, about, divided=True)
+        return fed
+    except FedskewError as error:
+        if rule is None:
+            raise
+        where = "be a number where the run's own rows, on which a rule is chosen, cannot be read"
+        raise ConfigError(f"threshold must {where}; got {rule!r}: {error}") from None
+
+
+def _say_scores(scores: Scores, written: bool) -> None:
+    """Print the metrics of rows with labels, and without them the probabilities unless they are written."""
+    decided = None if scores.decision is None else _decided(scores.decision)
+    if scores.labels is None:
+        say(f"{scores.what}: {len(scores.numbers)} rows without labels" if written else scores.text().rstrip("\n"))
+        if decided is not None:
+            say(decided, sys.stdout if written else sys.stderr)
+        return
+    say(_line(scores))
+    show(_classes(scores))
+    if decided is not None:
+        say(f"\n{decided}")
 
 
 def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool) -> None:
@@ -264,12 +296,12 @@ def _notes(
     from fedskew.data.sources.rows import same_file
 
     notes = []
-    if run.serves == "own" and client is None:
+    if run.serves != "global" and client is None:
         name = "final_served_accuracy"
         theirs = f"; theirs have {name} {run.value(name):.4f}" if math.isfinite(run.value(name)) else ""
-        notes.append(
-            f"clients of {run.label} use models of their own, and this is a global model that nobody uses{theirs}"
-        )
+        use = "use" if run.serves == "own" else "may use"
+        whose = "a global model that nobody uses" if run.serves == "own" else "the global model"
+        notes.append(f"clients of {run.label} {use} models of their own, and this is {whose}{theirs}; see --client")
     if best:
         notes.append(f"the model of round {run.summary['best']['round']}, the best by {run.summary['best']['monitor']}")
     elif reason := run.summary["stopped"]:
@@ -309,6 +341,20 @@ def _classes(scores: Scores) -> Table:
 
 def _rate(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
+
+
+def _of_others(scores: Scores, about: dict[str, Any], client: str | None) -> Iterator[str]:
+    """That rows of other clients are scored by a client's own model."""
+    from fedskew.engines.trained import client_number, owners_of
+
+    if client is None:
+        return
+    owners = owners_of(about)
+    own = owners[client_number(about, client)]
+    for names in scores.beside.values():
+        others = sum(name != own for name in names)
+        if others and set(names) & set(owners.values()):  # the column has clients' names
+            yield f"{others} of {len(names)} rows are not of {own}, whose own model scores them"
 
 
 # Decisions

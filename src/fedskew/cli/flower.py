@@ -89,6 +89,10 @@ def init(
     asking = needs(experiment.method) | ({"columns": "--encoding nodes"} if encoding == "nodes" else {})
     for permit, part in asking.items():
         say(f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it")
+    if own_data and not config["flower.test"]:
+        words = " ".join([*asking, "metrics"])
+        own_rows = f'MORE="local-test=0.2" ALLOW="{words}" sh node.sh K keeps a fifth of its rows for them'
+        say(f"a node must have test rows: {own_rows}, or flower.test names a file at the server")
 
 
 @flower.command("keys", cls=Command, lines=(EXAMPLES[1],))

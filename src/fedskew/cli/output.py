@@ -71,6 +71,9 @@ def console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
+LEFT_OUT = ("95 % interval", "p (Holm)")  # columns of results that a terminal has no room for
+
+
 def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
     """A table of a report as one of `rich`, but for some columns; no number in it is cut: before, names are folded."""
     from rich.console import Group

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedskew.cli import output
 from fedskew.cli.base import Command
 from fedskew.cli.listing import age, cell, columns
 from fedskew.cli.output import SPELLINGS, say
@@ -20,6 +21,7 @@ from fedskew.errors import FedskewError, RecordError, plural, some, unknown
 
 if TYPE_CHECKING:
     from fedskew.config.recorded import Run
+    from fedskew.report.compared import Compared
 
 
 EXAMPLES = ("fedskew show runs/fedavg", "fedskew show runs/fedavg --metric macro_f1,worst_class_recall")
@@ -49,8 +51,11 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     if not folder.is_dir():
         raise RecordError(f"there is no run at {run!r}: no such folder")
     if (folder / "study.json").is_file():
-        for line in _study(folder, metric):
-            say(line)
+        for part in _study(folder, metric):
+            if isinstance(part, str):
+                say(part)
+            else:
+                output.show(part)
         return
     recorded = read_run(folder)
     about = listed(folder)
@@ -63,25 +68,45 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
         say(line)
 
 
-def _study(folder: Path, metric: str | None) -> Iterator[str]:
-    """The table of a study, methods by settings, and the command that repeats it."""
+def _study(folder: Path, metric: str | None) -> Iterator[Any]:
+    """The table of a study, methods by settings, what its tuning chose, and the command that repeats it."""
+    from fedskew.report import listings, sentences
     from fedskew.report.compared import compare
-    from fedskew.report.overall import compact
     from fedskew.report.studied import of_study
 
     entries, asked = of_study(folder)
-    table = compact(compare(entries, metric or asked.get("metric"), asked.get("baseline")))
-    yield from _wrapped(f"{asked.get('title') or folder}: {table.caption}; {plural(len(entries), 'run')}")
+    title = str(asked.get("title") or folder)
+    if any(entry.run.last for entry in entries):
+        compared = compare(entries, metric or asked.get("metric"), asked.get("baseline"))
+        if len(compared.settings) == 1:
+            yield from _wrapped(f"{title}: {plural(len(entries), 'run')}")
+            yield output.table_of(listings.results(compared, compared.settings[0], brief=True), output.LEFT_OUT)
+            for caution in sentences.cautions(compared):
+                yield from _wrapped(caution)
+        else:
+            yield from _by_setting(compared, title, len(entries))
+    for trial in asked["trials"]:
+        if trial.chosen:
+            where = f", {trial.setting}" * bool(trial.setting)
+            yield f"tuned: {trial.method}{where}: {', '.join(f'{k} {v}' for k, v in trial.options.items())}"
+    for note in asked["notes"]:
+        yield from _wrapped(f"note: {note}")
+    if asked.get("command"):
+        yield from _wrapped(f"again: {asked['command']}")
+
+
+def _by_setting(compared: Compared, title: str, runs: int) -> Iterator[str]:
+    """Means of methods by settings, as narrow as they are."""
+    from fedskew.report.overall import compact
+
+    table = compact(compared)
+    yield from _wrapped(f"{title}: {table.caption}; {plural(runs, 'run')}")
     cells = [[f"{cell.text}{' (best)' * cell.best}" for cell in row] for row in table.rows]
     lines = columns(table.head, cells)
     if max(map(len, lines)) > WIDTH:  # a line for each setting and method
         each = [(s, row[0], row[i]) for i, s in enumerate(table.head[1:], 1) for row in cells]
         lines = columns(["setting", "method", "mean"], each)
     yield from lines
-    for note in asked["notes"]:
-        yield from _wrapped(f"note: {note}")
-    if asked.get("command"):
-        yield from _wrapped(f"again: {asked['command']}")
 
 
 def _wrapped(line: str) -> list[str]:

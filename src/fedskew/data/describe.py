@@ -5,7 +5,7 @@ A source is a federation, a partition file, a file of counts (csv, npy, npz), or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from fedskew.data.sources.readers import read_npz
 from fedskew.errors import DataError, plural
 
 SHOWN = 20  # most classes to list; of more, the ten largest and the ten smallest
+FEW_CLASSES = 5  # whose shares stand beside each other
 BAR = 24  # characters of the largest class
 
 Source = Any  # Federation | str | Path | Tensor | ndarray [N, C]
@@ -143,6 +144,7 @@ def describe_table(source: Source, most: int = 500) -> RenderableType:
         _section("clients", _clients(facts)),
         _section("label skew", _skew(facts)),
         _classes(facts),
+        *_by_name(found, getattr(source, "client_names", ())),
     )
 
 
@@ -249,6 +251,19 @@ def _classes(d: dict[str, Any]) -> Table:
         cells = (f"{c} {name}".rstrip(), f"{d['class_owners'][c]:,.0f}", f"{rows[c]:,.0f}", bar)
         view.add_row(*map(Text, cells))
     return view
+
+
+def _by_name(found: Counted, names: Sequence[str]) -> Iterator[Table]:
+    """Rows of clients that have names, and the share of each class, where a terminal has room for them."""
+    if not 0 < len(names) <= SHOWN or found.counts.shape[1] > FEW_CLASSES:
+        return
+    view = Table(title="\nclients by name", title_justify="left", box=None, pad_edge=False, header_style="dim")
+    view.add_column("client", no_wrap=True, overflow="ellipsis", max_width=24)
+    for head in ("rows", *found.class_names):
+        view.add_column(head, justify="right")
+    for name, rows in zip(names, found.counts.tolist(), strict=True):
+        view.add_row(*map(Text, (name, _plain(sum(rows)), *(f"{n / max(sum(rows), 1):.1%}" for n in rows))))
+    yield view
 
 
 def _plain(value: float) -> str:

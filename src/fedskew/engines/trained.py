@@ -217,7 +217,9 @@ class Trained:
     def column_of(self, positive: str | None) -> int:
         """Number of the class of this name; None is "1" of the classes "0" and "1". Raises ConfigError."""
         name = "1" if positive is None and self.label_names == ("0", "1") else positive
-        require(name in self.label_names, "positive", f"name the class to find, {some(self.label_names)}", positive)
+        require(
+            name in self.label_names, "positive", f"name the class to find, one of {some(self.label_names)}", positive
+        )
         return self.label_names.index(str(name))
 
     def rows_on(self, fed: Federation, on: On) -> tuple[Tensor, Tensor, np.ndarray]:

@@ -42,8 +42,9 @@ def config_of(experiment: Experiment, *, own_data: bool, clients: int, out: str)
     if not own_data:
         usual |= {"data": experiment.data.name, "partition": experiment.partition.name}
     pace = experiment.method.pace
-    usual |= {"epochs": pace.epochs, "lr": pace.lr}
+    usual |= {"epochs": pace.epochs, "lr": pace.lr, "eval-every": experiment.eval_every}
     usual |= {"batch-size": size} if (size := getattr(pace, "batch_size", None)) is not None else {}
+    usual |= {"keep-own": experiment.keep_own}  # Flower's --run-config takes no key that is not here
     return {**usual, "flower.out": out, "flower.own-data": own_data, "flower.missing": "wait",
             "flower.bad": "stop", "flower.wait-s": 600.0, "flower.poll-s": 0.2, "flower.test": ""}  # fmt: skip
 

@@ -84,7 +84,7 @@ class Component(Checked):
 
     @classmethod
     def check_class(cls) -> None:
-        """Raise ConfigError where the decorator is missing, or a function's name is nearly that of a hook."""
+        """Raise ConfigError where the decorator is missing, or a public function is no hook."""
         own: type = cls
         written = vars(own).get("__annotations__", {})
         if lost := [n for n, hint in written.items() if n not in hints_of(own) and "ClassVar" not in str(hint)]:
@@ -94,10 +94,11 @@ class Component(Checked):
         for kind in [k for k in cls.__mro__ if issubclass(k, Component) and not k.__module__.startswith("fedskew.")]:
             known = {name for base in kind.__mro__[1:] for name in vars(base)}
             new = [n for n, v in vars(kind).items() if n[0] != "_" and n not in known and isinstance(v, FUNCTIONS)]
-            for name in new:
-                if near := difflib.get_close_matches(name, hooks, n=1, cutoff=0.75):
-                    hint = f"did you mean {near[0]!r}? Let a helper's name begin with an underscore"
-                    raise ConfigError(f"a method of {kind.__name__} must be a hook; got {name!r}; {hint}")
+            if new:  # it would never be called
+                near = difflib.get_close_matches(new[0], hooks, n=1, cutoff=0.75)
+                hint = f"did you mean {near[0]!r}? Let" if near else "let"
+                rule = f"a method of {kind.__name__} must be a hook; got {new[0]!r}; {hint}"
+                raise ConfigError(f"{rule} a helper's name begin with an underscore")
 
     @property
     def reads_rounds(self) -> bool:

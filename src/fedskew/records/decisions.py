@@ -154,7 +154,10 @@ def parsed_rule(rule: str | float) -> tuple[str, tuple[float, ...]]:
     word, equals, rest = re.sub(f"{NUMBER}%", lambda share: f"{float(share[1]) / 100:g}", str(rule)).partition("=")
     near = difflib.get_close_matches(word, [*KINDS], n=1)
     meant = "".join([*(near or [word]), equals, rest])
-    hint = f"; did you mean {meant!r}?" if any(re.fullmatch(pattern, meant) for pattern in KINDS.values()) else ""
+    if any(re.fullmatch(pattern, meant) for pattern in KINDS.values()):
+        hint = f"; did you mean {meant!r}?" if meant != str(rule) else "; shares are from 0 to 1, and a cost is above 0"
+    else:
+        hint = "".join(f"; did you mean {kind}={rest}?" for kind in KINDS if equals and kind.partition("@")[2] == word)
     raise ConfigError(f"threshold must be a rule, such as {RULES}; got {rule!r}{hint}")
 
 

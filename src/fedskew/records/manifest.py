@@ -49,7 +49,8 @@ class Manifest:
         file = folder / FILE
         if not file.exists():
             begun = (folder / ROUNDS).exists()
-            remedy = DAMAGED if begun else "the run ended before its first round: start it again in this folder"
+            early = "the run ended before its first round: start it again in this folder; or only a part was copied"
+            remedy = DAMAGED if begun else early
             raise RecordError(f"{file} is missing; {remedy}")
         try:
             content = object_of(file, Content)

@@ -246,7 +246,7 @@ def _tuning(trials: Sequence[Trial]) -> Section:
     if not trials:
         return Section("tuning", "Tuning")
     counts = set(Counter((t.method, t.setting) for t in trials).values())
-    budget = f"Every method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TEXTS["trials"]
+    budget = f"Each tuned method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TEXTS["trials"]
     text = (f"{budget} Scores are from validation rows.",)
     return Section("tuning", "Tuning", text, (listings.tuned(trials),))
 

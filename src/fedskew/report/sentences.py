@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count
 
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
@@ -13,7 +14,7 @@ from fedskew.report.figures import SCORED, listed, words
 from fedskew.report.fitted import fitted_words, twice
 from fedskew.report.tables import fixed, spread
 from fedskew.studies.differences import Difference, smallest_p
-from fedskew.studies.scores import FEW
+from fedskew.studies.scores import ALPHA
 
 SPELT = 8  # most settings that have a sentence of their own
 LISTED = 8  # most runs that a caution names
@@ -137,8 +138,8 @@ def cautions(found: Compared) -> list[str]:
         told.append("Some comparisons have only one seed, so they have no interval and no test.")
     if len(found.methods) == 1 and least < 2:
         told.append("With one seed, the spread over seeds is unknown.")
-    if len(found.methods) > 1 and 2 <= max(pairs, default=0) <= FEW:
-        told.append(_few(found, max(pairs)))
+    if len(found.methods) > 1 and (unseen := _unseen(found)):
+        told.append(unseen)
     told += [*_served(found), *_evaluations(found)]
     if found.key.startswith("best_"):
         told.append("The best round is chosen on the test rows: its value is not a fair estimate.")
@@ -183,16 +184,18 @@ def _evaluations(found: Compared) -> list[str]:
     return [f"The means are over {told}."] if len(by) > 1 else []
 
 
-def _few(found: Compared, pairs: int) -> str:
-    """What so few seeds cannot show."""
-    p = smallest_p(pairs)
-    widths = sorted(
-        (d.high - d.low) / 2
-        for m in found.methods
-        for s in found.settings
-        if (d := found.difference(m, s)) and d.low is not None and d.high is not None
-    )
-    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its smallest p is {p:.4g}."
+def _unseen(found: Compared) -> str:
+    """What so few seeds cannot show; "" where some comparison can reach the 5 % level."""
+    gaps = [d for m in found.methods for s in found.settings if (d := found.difference(m, s)) and d.pairs > 1]
+    p, pairs, among = min(((min(d.comparisons * smallest_p(d.pairs), 1.0), d.pairs, d.comparisons) for d in gaps),
+                          default=(0.0, 0, 0))  # fmt: skip
+    if p <= ALPHA:
+        return ""
+    widths = sorted((d.high - d.low) / 2 for d in gaps if d.low is not None and d.high is not None)
+    enough = next(n for n in count(pairs) if among * smallest_p(n) <= ALPHA)
+    corrected = f", corrected by Holm for {among} comparisons," if among > 1 else ""
+    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its smallest p{corrected} is {p:.4g}."
+    told += f" {enough} seeds can."
     if widths:
         told += (
             " So no difference is called significant here: look at the intervals. They take differences between seeds "

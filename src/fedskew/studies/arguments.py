@@ -16,6 +16,7 @@ from fedskew.config.words import ALIASES, Pair, flags_of
 from fedskew.data.arrays import Dataset
 from fedskew.data.partitioners.base import Partitioner
 from fedskew.errors import ConfigError, require
+from fedskew.fields import SEPARATED
 from fedskew.method import Method
 from fedskew.models import Architecture
 
@@ -118,7 +119,8 @@ def shard_of(text: str) -> tuple[int, int]:
 def combinations(method: str | Method, options: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
     """Every combination of options of which some have several values.
 
-    Values stand between commas; those of an option that is a list itself, such as parts, between semicolons.
+    Values stand between commas; those of an option that is a list itself, such as parts or data.exclude, between
+    semicolons.
 
     Args:
         method: a METHOD of the table, whose options these are.
@@ -140,7 +142,7 @@ def combinations(method: str | Method, options: Sequence[Pair]) -> Iterator[tupl
         several: list[Sequence[Any]] = []
         for option, value in options:
             found = known.get(f"--{option}")
-            listed = found is not None and "tuple" in str(found.type)
+            listed = found is not None and ("tuple" in str(found.type) or SEPARATED in str(found.type))
             values = [chosen[option]] if option in chosen else _several(value, listed)
             if "" in values or len(set(values)) < len(values):
                 raise ConfigError(f"--{option} must name each value once; got {as_word(value)!r}")

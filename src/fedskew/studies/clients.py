@@ -135,9 +135,10 @@ def few_rows(found: Iterable[ByClient], label_names: Sequence[str]) -> list[str]
     for one in found:
         if one.auroc is None and one.client not in notes:
             few = [(n, c) for c, n in enumerate(one.support) if n < FEW]
-            n, c = few[0] if few else (one.rows, -1)
+            n, c = few[0] if few else (0, -1)
             what = f" of {label_names[c]}" if 0 <= c < len(label_names) else ""
-            notes[one.client] = f"{one.client}: {n} test row{'s' * (n != 1)}{what}, so no AUROC and no AUPRC is shown"
+            why = f"{n} test row{'s' * (n != 1)}{what}" if few else "a Flower node sends no probabilities"
+            notes[one.client] = f"{one.client}: {why}, so no AUROC and no AUPRC is shown"
     return list(notes.values())
 
 

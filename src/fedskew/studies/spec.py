@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.config.experiment import Experiment
-from fedskew.config.flags import experiment_of
+from fedskew.config.flags import Options, experiment_of
 from fedskew.config.words import Pair, flags_of
-from fedskew.errors import ConfigError, FedskewError, UnknownOption, require, text_of, unknown
+from fedskew.errors import ConfigError, FedskewError, UnknownOption, closest, require, text_of, unknown
 from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
@@ -102,7 +102,9 @@ class Spec:
             raise ConfigError("tune must stand without local_test where clients' own models are compared: it chooses "
                               "by rows that clients hold out for it")  # fmt: skip
         if self.metric not in summary_names():  # before runs are made, not after
-            raise unknown("metric", self.metric, summary_names())
+            spans = {name.partition("_")[0] for name in summary_names()}
+            whole = self.metric if self.metric.partition("_")[0] in spans else f"mean10_{self.metric}"
+            raise ConfigError(f"unknown metric {self.metric!r}{closest(whole, summary_names())}")
 
     @cached_property
     def serves(self) -> dict[str, str]:
@@ -199,24 +201,26 @@ class Spec:
             UnknownOption: no method has one of them.
         """
         found: dict[tuple[str, str], Mapping[str, str]] = {}
-        lacking: dict[str, UnknownOption] = {}
-        space = self.tuning.space if self.tuning else ()
-        for setting, options in self.axes():
+        space, known = self.tuning.space if self.tuning else (), set[str]()
+        for setting, options in self.axes() if space else ():
             for entry in self.methods:
                 names = found[entry.name, setting] = dict[str, str]()
+                own = self.tuning.own.get(entry.name, {}) if self.tuning else {}
                 for axis in space:
-                    name = self.tuning.own.get(entry.name, {}).get(axis.option, axis.option) if self.tuning else ""
+                    name = own.get(axis.option, axis.option)
                     try:
+                        known |= {flag[2:] for flag in Options(made_of(entry, options))}
                         made_of(entry, options, [(name, axis.at(0.5))])
-                    except UnknownOption as error:
-                        lacking.setdefault(axis.option, error)
+                    except UnknownOption:
                         continue
                     except FedskewError:
                         pass  # its trials say why
                     names[axis.option] = name
         for axis in space:
             if not any(axis.option in names for names in found.values()):
-                raise lacking[axis.option]
+                raise UnknownOption(
+                    f"unknown option {axis.option!r} to tune{closest(axis.option, known, listed=False)}"
+                )
         return found
 
     def auxiliary(self, options: Sequence[Pair]) -> int | None:

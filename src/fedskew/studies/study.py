@@ -443,4 +443,7 @@ def study(
         facts["tuning"] = tuning_of(tune, tune_trials, beyond=tune_beyond)
     given = options_of_table({**(options or {}), **more}, "options")
     require(not isinstance(methods, str | Method), "methods", "be a list of names or methods", methods)
-    return Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)
+    made = Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)
+    next(made.spec.cells(), None)  # mistakes are told now
+    made.spec.tunable  # noqa: B018
+    return made

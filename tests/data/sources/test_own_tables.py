@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ def test_auto_finds_the_columns_of_words_and_new_rows_are_filled_alike(tmp_path:
     file = file_of(tmp_path, "csv", rows())
     data = load("csv", str(file), categories="auto", missing="fill")
     assert data.encoding is not None
+    (note,) = [note for note in data.notes if "filled" in note]
+    assert re.fullmatch(rf"cells without a value in {len(data.x)} training rows are filled: age \d+, sex \d+.*", note)
     assert [column.values for column in data.encoding.columns] == [(), ("f", "m", ""), ("high", "low", "mid", "")]
     table = {"age": ["", "40"], "sex": ["x", "f"], "grade": ["low", ""]}
     notes: list[str] = []

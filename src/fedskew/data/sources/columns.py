@@ -20,7 +20,7 @@ from fedskew.data.encoding import Column, Encoding, is_absent, lacks_column, num
 from fedskew.data.encoding import categories as one_hot
 from fedskew.data.sources.files import insist_on_names, listed
 from fedskew.errors import DataError, FieldError, closest, plural, some
-from fedskew.fields import demand, later
+from fedskew.fields import Names, demand, later
 
 LABELS = ("label", "labels", "y", "target", "class")
 IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unnamed: ?\d+)?$)|[a-z](?:Id|ID)$")
@@ -64,7 +64,7 @@ def owner_columns(options: Any, names: Sequence[str], place: str = "the file") -
 class TableOptions(ClassOptions):
     """Options of every table of a user's own."""
 
-    types: str = later(default="")
+    types: Names = later(default="")
     """columns of features with their type, comma-separated, as in age=number,ward=category: number, category (one-hot),
     ordinal (the place in the sorted values) or drop; before what categories finds"""
     split_by: str | None = later()
@@ -251,6 +251,10 @@ class Roles:
                 made.append(Column(name, known, unseen=("",) if filled and "" not in heard else ()))
             else:
                 made.append(self._number(table, name, train, notes))
+        blanks = {name: sum(map(is_absent, table.columns[name][train].astype(str).tolist())) for name in features}
+        if filled and any(blanks.values()):
+            told = ", ".join(f"{name} {n}" for name, n in blanks.items() if n)
+            notes.append(f"cells without a value in {int(train.sum())} training rows are filled: {told}")
         return Encoding(tuple(made), label=label), notes
 
     def _number(self, table: Table, name: str, train: np.ndarray, notes: list[str]) -> Column:
