@@ -88,7 +88,7 @@ class CompareCommand(Optioned):
     help="a table of each client, the worst first  [default: for up to ten clients that have names]",
 )  # fmt: skip
 @click.option(
-    "--tune", metavar="SPACE", help="search space, such as lr=log:0.01..0.3; a method without the option trains as it is"
+    "--tune", metavar="SPACE", help="search space, such as lr=log:0.01..0.3, for the methods that have these options"
 )  # fmt: skip
 @click.option("--tune-trials", type=POSITIVE, help="trials of each method and setting  [default: 8]")
 @click.option(

@@ -131,9 +131,7 @@ def evaluate(
     require(clients in (None, "all"), "clients", "be all", clients, f"--client {clients} is one client's own model")
     for flag, name in (("--clients all", clients), ("--by client", by)):
         if name:
-            _alone(
-                flag, f"it is of {'own models on' if clients else 'what the run measured of'} clients' own test rows"
-            )
+            _alone(flag, "it shows every client on its own test rows")
     about = read_description(Path(run))
     trained, recorded = load_model(run, best=best, client=client), read_run(run)
     if clients or by:
