@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -44,3 +45,20 @@ def test_a_public_function_that_is_no_hook_is_refused() -> None:
     """It would never be called, and FedAvg would be reported under the method's name."""
     made = type("Mine", (fs.Component,), {"compute_loss": lambda self: None})
     refused(made, "got 'compute_loss'; let a helper's name begin with an underscore")
+
+
+def gap(a: float, b: float) -> float:
+    return a - b
+
+
+def test_a_field_may_hold_a_function_and_a_helper_may_be_a_property() -> None:
+    @dataclass(frozen=True)
+    class Mine(fs.Component):
+        name = "mine_with_a_distance"
+        distance: Any = gap
+
+        @property
+        def twice(self) -> float:
+            return 2.0
+
+    assert fs.Method("m", parts=(Mine(),)).parts[-1].name == "mine_with_a_distance"

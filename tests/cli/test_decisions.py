@@ -220,12 +220,15 @@ MISTAKES = {
     ),
     "no class": (["heart", "--threshold", "0.3"], "--positive must name the class to find, one of ill, well; got None"),
     "no such rule": (["heart", *RULE[:3], "recall=0.9"], "--threshold must be a rule, such as recall@specificity=0.9"),
-    "half a rule": (["heart", *RULE[:3], "recall=0.9"], "; did you mean specificity@recall=0.9?"),
+    "half a rule": (["heart", *RULE[:3], "recall=0.9"], "; did you mean 'specificity@recall=0.9'?"),
     "a share above 1": (
         ["heart", *RULE[:3], "recall@specificity=90"],
         "got 'recall@specificity=90'; shares are from 0 to 1",
     ),
     "an option that is not used": (["heart", "--by", "client", *RULE], "--by client must be used without --"),
+    "two tables": (["heart", "--clients", "all", "--by", "client"], "--clients all must be used without --by"),
+    "a model that it is not of": (["heart", "--by", "client", "--best"], "--by client must be used without --best"),
+    "no rule at all": (["heart", *RULE[:3], "=0.3"], "or a number in [0, 1]; got '=0.3'"),
     "new rows for all clients": (
         ["heart", "--clients", "all", "--data", "csv", "--data.path", "new.csv"],
         "--clients all must be used without --data",

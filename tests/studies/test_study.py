@@ -15,6 +15,7 @@ from fedskew.config.experiment import load
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
 from fedskew.methods import METHODS
+from fedskew.report.studied import of_study
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.archives import lend, write
 from fedskew.studies.cost import Cost, cost_of
@@ -326,12 +327,24 @@ def test_a_method_without_the_tuned_field_trains_as_it_is(tmp_path: Path) -> Non
     assert study.chosen["fedavg", "all"] == () and study.chosen["fedprox", "all"]
     assert fedavg.address == Study(spec_from(["fedavg"], SMALL), tmp_path).plan()[0].address
     assert fedprox.address
+    place = study.save(tmp_path / "out")
+    assert "not tuned: fedavg, which has none of these options" in of_study(place)[1]["notes"]
 
 
 def test_a_tuned_option_that_no_method_has_is_refused_before_any_run(tmp_path: Path) -> None:
     spec = spec_from(["fedavg", "fedprox"], SMALL, tuning=tuning_of("lr=log:0.01..0.3,muu=log:0.001..1", 2))
     with pytest.raises(ConfigError, match="unknown option 'muu' to tune"):
         Study(spec, tmp_path).trials()
+
+
+def test_other_mistakes_of_a_tuned_study_come_first_and_a_wrong_rename_is_one(tmp_path: Path) -> None:
+    wrong = Study(spec_from(["fedavg"], [*SMALL, ("nonsense", "3")], tuning=tuning_of("lr=log:0.01..0.3", 2)), tmp_path)
+    with pytest.raises(ConfigError, match="unknown option '--nonsense'"):
+        wrong.trials()
+    own = {"fedprox": {"lr": "pace.lrr"}}
+    renamed = spec_from(["fedavg", "fedprox"], SMALL, tuning=tuning_of("lr=log:0.01..0.3", 2, own))
+    with pytest.raises(ConfigError, match=r"unknown option '--pace\.lrr'"):
+        Study(renamed, tmp_path).trials()
 
 
 def test_the_best_trial_of_each_method_is_compared(tmp_path: Path) -> None:

@@ -87,6 +87,17 @@ def test_a_quantity_that_is_none_is_one_line(quantity: str, told: str) -> None:
         evidence().outcomes(f"gain {PLACE} | FedGA | FedAvg")
 
 
+def test_a_gain_across_settings_has_a_value_for_each_and_wants_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    quantity = "across fedla-labels47 | model mlp, * | fedla | uniform"
+    runs = {at: {0: (0.5, 0.4), 1: (0.5, 0.2)} for at, _ in read_spec(shipped("fedla-labels47")).axes()}
+    monkeypatch.setattr(Evidence, "pairs", lambda self, study, at, *names: runs[at])
+    (found,) = Evidence((), Runs(())).find(quantity)
+    assert found.values == pytest.approx([20.0] * 20) and found.seeds == 0
+    assert found.text.endswith(", above 0 in 20 of 20 settings")
+    runs["model mlp, partition.unique_c 6, partition.noniid_s 0.7"] = {}
+    assert Evidence((), Runs(())).find(quantity)[0].text == ""
+
+
 def test_the_word_follows_from_the_conditions() -> None:
     of = lambda *met: word_of([Outcome(one, 5) for one in met])
     assert (of(True, True), of(True, None), of(True, False)) == ("holds", "holds in part", "does not hold here")

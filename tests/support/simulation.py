@@ -106,15 +106,12 @@ def simulate(seed: int, only: Iterable[Strike] | None = None) -> Report:
     chance = Chance(seed, rates, only)
     with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
         config["flower.out"] = str(Path(place) / "server" / "run")
-        with (
-            _judged(report),
-            deployment(config, Path(place), chance, liar, power) as world,
-            pytest.MonkeyPatch.context() as patch,
-        ):
-            trial = _Trial(world, report)
-            trial.watch(patch)
-            with _heard(trial):
-                trial.run()
+        with _judged(report):
+            with deployment(config, Path(place), chance, liar, power) as world, pytest.MonkeyPatch.context() as patch:
+                trial = _Trial(world, report)
+                trial.watch(patch)
+                with _heard(trial):
+                    trial.run()
             trial.compare()
         report.struck, report.messages, report.virtual = chance.struck, world.messages, world.now
         report.wrong = report.wrong.replace(f"{place}/", "")

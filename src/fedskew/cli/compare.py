@@ -87,7 +87,9 @@ class CompareCommand(Optioned):
     "--by", type=Value(Literal["client"]),
     help="a table of each client, the worst first  [default: for up to ten clients that have names]",
 )  # fmt: skip
-@click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
+@click.option(
+    "--tune", metavar="SPACE", help="search space, such as lr=log:0.01..0.3, for the methods that have these options"
+)  # fmt: skip
 @click.option("--tune-trials", type=POSITIVE, help="trials of each method and setting  [default: 8]")
 @click.option(
     "--tune-beyond", type=POSITIVE,

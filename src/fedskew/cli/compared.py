@@ -128,13 +128,11 @@ def _work_notes(study: Study) -> Iterator[str]:
 
 def _tuned_notes(study: Study) -> Iterator[str]:
     """What the tuning chose."""
+    yield from study.untuned()
     for (label, setting), options in study.chosen.items():
         where = "" if setting == "all" else f", {setting}"
-        if not options:
-            yield f"not tuned: {label}{where}, which has none of these options"
-            continue
-        chosen = ", ".join(f"{option} {value}" for option, value in options)
-        yield f"tuned: {label}{where}: {chosen} (by {study.spec.trial[1]} on rows that are not those of the test)"
+        if chosen := ", ".join(f"{option} {value}" for option, value in options):
+            yield f"tuned: {label}{where}: {chosen} (by {study.spec.trial[1]} on rows that are not those of the test)"
 
 
 def duration(seconds: float) -> str:

@@ -129,18 +129,18 @@ def evaluate(
     if out is not None:
         require(not Path(out).exists(), "out", "be a new file", out)
     require(clients in (None, "all"), "clients", "be all", clients, f"--client {clients} is one client's own model")
+    for flag, name in (("--clients all", clients), ("--by client", by)):
+        if name:
+            _alone(flag, "it shows every client on its own test rows")
     about = read_description(Path(run))
     trained, recorded = load_model(run, best=best, client=client), read_run(run)
     if clients or by:
-        _alone("--clients all" if clients else "--by client", "run", "client", "clients", "by", "as_json")
         _by_client(recorded, about, clients is not None, as_json)
         return
     for note in _notes(recorded, about, experiment, best, client):
         say(f"fedskew: note: {note}", sys.stderr)
     if decompose:
-        typed = [flag for flag, _ in click.get_current_context().meta[TYPED]]
-        if other := ", ".join([*typed, *["--fitted"] * fitted][:1]):
-            raise ConfigError(f"--decompose must be used without {other}: it takes the rows and fits of the run")
+        _alone("--decompose", "it takes the rows and fits of the run", "--best")
         _decomposed(recorded, about, trained, as_json)
         return
     require(experiment is None or on == "test", "on", "be used without --data, which names the rows", on)
@@ -192,17 +192,18 @@ def evaluate(
         say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
 
 
-def _alone(flag: str, *beside: str) -> None:
-    """Raise ConfigError for options of the command that a flag does not use."""
+def _alone(flag: str, why: str, *beside: str) -> None:
+    """Raise ConfigError for options that a flag does not use."""
     context = click.get_current_context()
-    given = {p.opts[0]: p.name for p in context.command.params if p.name and _was_given(context, p.name)}
-    typed = [name for name, _ in context.meta[TYPED] if name not in given]
-    if other := [*typed, *(option for option, name in given.items() if name not in beside)]:
-        raise ConfigError(f"{flag} must be used without {other[0]}: it shows what the run measured at its clients")
+    given = [p.opts[0] for p in context.command.params if isinstance(p, click.Option) and _was_given(context, p)]
+    typed = [name for name, _ in context.meta[TYPED]]
+    used = (flag.partition(" ")[0], "--json", *beside)
+    if other := [name for name in dict.fromkeys([*typed, *given]) if name not in used]:
+        raise ConfigError(f"{flag} must be used without {other[0]}: {why}")
 
 
-def _was_given(context: click.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
+def _was_given(context: click.Context, option: click.Option) -> bool:
+    source = context.get_parameter_source(option.name or "")
     return source is not None and source.name == "COMMANDLINE"
 
 
@@ -301,7 +302,8 @@ def _notes(
         theirs = f"; theirs have {name} {run.value(name):.4f}" if math.isfinite(run.value(name)) else ""
         use = "use" if run.serves == "own" else "may use"
         whose = "a global model that nobody uses" if run.serves == "own" else "the global model"
-        notes.append(f"clients of {run.label} {use} models of their own, and this is {whose}{theirs}; see --client")
+        see = "--client scores one" if "own" in about else "--keep-own true keeps them"
+        notes.append(f"clients of {run.label} {use} models of their own, and this is {whose}{theirs}; {see}")
     if best:
         notes.append(f"the model of round {run.summary['best']['round']}, the best by {run.summary['best']['monitor']}")
     elif reason := run.summary["stopped"]:
@@ -353,7 +355,7 @@ def _of_others(scores: Scores, about: dict[str, Any], client: str | None) -> Ite
     own = owners[client_number(about, client)]
     for names in scores.beside.values():
         others = sum(name != own for name in names)
-        if others and set(names) & set(owners.values()):  # the column has clients' names
+        if others and set(names) & ({*owners.values()} - {*map(str, owners)}):  # the column has clients' names
             yield f"{others} of {len(names)} rows are not of {own}, whose own model scores them"
 
 

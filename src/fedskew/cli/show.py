@@ -85,10 +85,12 @@ def _study(folder: Path, metric: str | None) -> Iterator[Any]:
                 yield from _wrapped(caution)
         else:
             yield from _by_setting(compared, title, len(entries))
-    for trial in asked["trials"]:
-        if trial.chosen:
-            where = f", {trial.setting}" * bool(trial.setting)
-            yield f"tuned: {trial.method}{where}: {', '.join(f'{k} {v}' for k, v in trial.options.items())}"
+    else:
+        yield from _wrapped(f"{title}: no finished run")
+    chosen = {(t.method, t.setting): t.options for t in asked["trials"] if t.chosen}
+    for (method, setting), options in chosen.items():
+        told = ", ".join(f"{option} {value}" for option, value in options.items())
+        yield from _wrapped(f"tuned: {method}{f', {setting}' * bool(setting)}: {told}")
     for note in asked["notes"]:
         yield from _wrapped(f"note: {note}")
     if asked.get("command"):

@@ -93,11 +93,14 @@ class Component(Checked):
         hooks = {name for base in HOOKED if issubclass(cls, base) for name in vars(base) if name[0] != "_"}
         for kind in [k for k in cls.__mro__ if issubclass(k, Component) and not k.__module__.startswith("fedskew.")]:
             known = {name for base in kind.__mro__[1:] for name in vars(base)}
-            new = [n for n, v in vars(kind).items() if n[0] != "_" and n not in known and isinstance(v, FUNCTIONS)]
-            if new:  # it would never be called
-                near = difflib.get_close_matches(new[0], hooks, n=1, cutoff=0.75)
+            known |= set(vars(kind).get("__annotations__", {}))  # a field may hold a function
+            new = {n: v for n, v in vars(kind).items() if n[0] != "_" and n not in known and isinstance(v, FUNCTIONS)}
+            for name, function in new.items():  # it would never be called
+                near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.75)
+                if isinstance(function, property) and not near:
+                    continue
                 hint = f"did you mean {near[0]!r}? Let" if near else "let"
-                rule = f"a method of {kind.__name__} must be a hook; got {new[0]!r}; {hint}"
+                rule = f"a method of {kind.__name__} must be a hook; got {name!r}; {hint}"
                 raise ConfigError(f"{rule} a helper's name begin with an underscore")
 
     @property

@@ -28,6 +28,7 @@ from fedskew.types import Params
 
 __all__ = ["HF", "Transformer"]
 
+WITH = {"AutoTokenizer": "tokenizer", "AutoImageProcessor": "image processor"}
 PADDING = -1  # in the place of a token that is none
 LORA = "lora_"  # in the names of the parameters of adapters
 
@@ -187,9 +188,9 @@ class HF(Architecture):
         """The tokenizer or the image processor that comes with the model."""
         try:
             return getattr(_library("transformers"), kind).from_pretrained(self.path)
-        except (OSError, ValueError) as error:
-            rule = f"HF.path must name a model with a {kind.removeprefix('Auto')}"
-            raise ConfigError(f"{rule}; got {first_line(error)}") from None
+        except (OSError, ValueError, ImportError) as error:
+            rule = f"HF.path must be a model that comes with its {WITH[kind]}; got {self.path!r}"
+            raise ConfigError(f"{rule}: {first_line(error)}") from None
 
     def pixels(self) -> dict[str, Sequence[float]]:
         """Mean and deviation of each channel that the model was trained with, as `fedskew.from_arrays` takes them."""

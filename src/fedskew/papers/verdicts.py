@@ -322,6 +322,16 @@ def gain(
         yield Quantity(name, _shown(each, "{:+.1f}"), each, told, study)
 
 
+def across(
+    evidence: Evidence, study: str, setting: str, one: str, other: str, metric: str = METRIC
+) -> Iterator[Quantity]:
+    """The same with a value for each setting, the mean over its seeds: an interval over settings, all of them run."""
+    gains = [evidence.pairs(study, at, one, against, metric) for at, _, against in _places(study, setting, one, other)]
+    each = tuple(100 * sum(a - b for a, b in g.values()) / len(g) for g in gains) if all(gains) else ()
+    above = f", above 0 in {sum(x > 0 for x in each)} of {len(each)} settings"
+    yield Quantity(setting, f"{shown}{above}" if (shown := _shown(each, "{:+.1f}")) else "", each)
+
+
 def growth(evidence: Evidence, study: str, start: str, end: str, one: str, other: str) -> Iterator[Quantity]:
     """By how many points a gain is larger under one setting than under another, paired by seed."""
     for place in (start, end):
@@ -414,7 +424,8 @@ def number(_: Evidence, ids: str) -> Iterator[Quantity]:
 
 
 KINDS: dict[str, Callable[..., Iterator[Quantity]]] = {
-    **{kind.__name__: kind for kind in (gain, growth, ratio, sooner, level, rows, logs, first)}, "printed": number,
+    **{kind.__name__: kind for kind in (gain, across, growth, ratio, sooner, level, rows, logs, first)},
+    "printed": number,
 }  # fmt: skip
 
 

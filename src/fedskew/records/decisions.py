@@ -155,9 +155,12 @@ def parsed_rule(rule: str | float) -> tuple[str, tuple[float, ...]]:
     near = difflib.get_close_matches(word, [*KINDS], n=1)
     meant = "".join([*(near or [word]), equals, rest])
     if any(re.fullmatch(pattern, meant) for pattern in KINDS.values()):
-        hint = f"; did you mean {meant!r}?" if meant != str(rule) else "; shares are from 0 to 1, and a cost is above 0"
+        shares = "; shares are from 0 to 1, and one cost is above 0"
+        hint = f"; did you mean {meant!r}?" if meant != str(rule) else shares
     else:
-        hint = "".join(f"; did you mean {kind}={rest}?" for kind in KINDS if equals and kind.partition("@")[2] == word)
+        whole = [f"{kind}={rest}" for kind in KINDS if kind.endswith(f"@{word}")]
+        fits = any(re.fullmatch(KINDS[meant.partition("=")[0]], meant) for meant in whole) and float(rest) <= 1
+        hint = f"; did you mean {whole[0]!r}?" if fits else ""
     raise ConfigError(f"threshold must be a rule, such as {RULES}; got {rule!r}{hint}")
 
 

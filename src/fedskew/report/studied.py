@@ -31,7 +31,11 @@ def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
     entries, lost = of_rows(content["runs"], store)
     trials = [_trial(trial) for trial in content.get("trials", ())]
     asked = {name: content[name] for name in ("title", "metric", "baseline", "command") if content.get(name)}
-    return entries, {**asked, "notes": [*filter(None, [content.get("notes")]), *lost], "trials": trials}
+    return entries, {
+        **asked,
+        "notes": [*filter(None, [content.get("notes")]), *content.get("untuned", ()), *lost],
+        "trials": trials,
+    }
 
 
 def of_rows(rows: Iterable[Mapping[str, Any]], store: Store) -> tuple[list[Entry], list[str]]:

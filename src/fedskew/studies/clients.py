@@ -130,14 +130,14 @@ def in_cells(one: ByClient, label_names: Sequence[str]) -> dict[str, str]:
 
 
 def few_rows(found: Iterable[ByClient], label_names: Sequence[str]) -> list[str]:
-    """A sentence for each client without AUROC and AUPRC, as in "va: 2 rows of no disease: no AUROC, no AUPRC"."""
+    """A sentence for each client without AUROC and AUPRC, as in "va: 2 test rows of ill, so no AUROC ..."."""
     notes = {}
     for one in found:
         if one.auroc is None and one.client not in notes:
             few = [(n, c) for c, n in enumerate(one.support) if n < FEW]
             n, c = few[0] if few else (0, -1)
             what = f" of {label_names[c]}" if 0 <= c < len(label_names) else ""
-            why = f"{n} test row{'s' * (n != 1)}{what}" if few else "a Flower node sends no probabilities"
+            why = f"{n} test row{'s' * (n != 1)}{what}" if few else "its probabilities are not known"
             notes[one.client] = f"{one.client}: {why}, so no AUROC and no AUPRC is shown"
     return list(notes.values())
 

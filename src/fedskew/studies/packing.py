@@ -44,7 +44,7 @@ STATED = dict.fromkeys(("label", "setting", "state", "reason"), str)
 Planned = entries("Planned", {"address": str}, {**STATED, "seed": Whole})
 Trial = entries("Trial", {"label": str, "setting": str, "options": dict[str, str], "score": Number}, {"chosen": bool})
 TEXTS = dict.fromkeys(("title", "notes", "metric", "baseline", "command"), str)
-Study = entries("Study", {"store": str, "runs": list[Planned]}, {"trials": list[Trial], **TEXTS})  # type: ignore[valid-type]
+Study = entries("Study", {"store": str, "runs": list[Planned]}, {"trials": list[Trial], "untuned": list[str], **TEXTS})  # type: ignore[valid-type]
 
 
 def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | None]:

@@ -19,7 +19,6 @@ __all__ = ["Floats", "Scores", "more_is_better", "present", "quantum_of", "settl
 
 Floats = NDArray[np.float64]
 LEVEL, ALPHA = 0.95, 0.05  # of every interval and of every test
-FEW = 5  # seeds: with so few, a rank test shows nothing
 RELATIVE = 2.0**-40  # of the largest score: what is closer is rounding, and counts as equal
 
 

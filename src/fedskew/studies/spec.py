@@ -202,25 +202,30 @@ class Spec:
         """
         found: dict[tuple[str, str], Mapping[str, str]] = {}
         space, known = self.tuning.space if self.tuning else (), set[str]()
+        next(self.cells(), None)  # other mistakes of the study come first
         for setting, options in self.axes() if space else ():
             for entry in self.methods:
                 names = found[entry.name, setting] = dict[str, str]()
                 own = self.tuning.own.get(entry.name, {}) if self.tuning else {}
+                try:
+                    known |= {flag[2:] for flag in Options(made_of(entry, options))}
+                except FedskewError:
+                    continue  # its runs are refused, and say why
                 for axis in space:
                     name = own.get(axis.option, axis.option)
                     try:
-                        known |= {flag[2:] for flag in Options(made_of(entry, options))}
                         made_of(entry, options, [(name, axis.at(0.5))])
                     except UnknownOption:
+                        if axis.option in own:
+                            raise
                         continue
                     except FedskewError:
                         pass  # its trials say why
                     names[axis.option] = name
         for axis in space:
             if not any(axis.option in names for names in found.values()):
-                raise UnknownOption(
-                    f"unknown option {axis.option!r} to tune{closest(axis.option, known, listed=False)}"
-                )
+                near = closest(axis.option, known, listed=False)
+                raise UnknownOption(f"unknown option {axis.option!r} to tune{near}")
         return found
 
     def auxiliary(self, options: Sequence[Pair]) -> int | None:

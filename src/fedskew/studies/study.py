@@ -150,6 +150,11 @@ class Study:
             self._plan = made
         return self._plan
 
+    def untuned(self) -> list[str]:
+        """A sentence for each method that has none of the tuned options, once the trials are done."""
+        labels = [f"{m}{f', {at}' * (at != 'all')}" for (m, at), options in self.chosen.items() if not options]
+        return [f"not tuned: {label}, which has none of these options" for label in labels]
+
     def _tuned(self, cell: Cell) -> Planned:
         """A compared run with the options that its trials chose."""
         if self.spec.tuning is None or cell.experiment is None:
@@ -339,6 +344,7 @@ class Study:
             "store": os.path.relpath(self.store.folder, place),
             "differences": [dict(zip(("label", "option", "value"), d, strict=True)) for d in self.differences()],
             "trials": _tried(self),
+            "untuned": self.untuned(),
             "runs": [{name: row[name] for name in FIELDS} for row in rows],
         }
         write_atomic(place / "study.json", json.dumps(content, indent=1).encode())

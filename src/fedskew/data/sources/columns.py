@@ -251,11 +251,16 @@ class Roles:
                 made.append(Column(name, known, unseen=("",) if filled and "" not in heard else ()))
             else:
                 made.append(self._number(table, name, train, notes))
-        blanks = {name: sum(map(is_absent, table.columns[name][train].astype(str).tolist())) for name in features}
-        if filled and any(blanks.values()):
-            told = ", ".join(f"{name} {n}" for name, n in blanks.items() if n)
+        blanks = {column.name: self._blanks(table, column, train) for column in made} if filled else {}
+        if told := ", ".join(f"{name} {n}" for name, n in blanks.items() if n):
             notes.append(f"cells without a value in {int(train.sum())} training rows are filled: {told}")
         return Encoding(tuple(made), label=label), notes
+
+    @staticmethod
+    def _blanks(table: Table, column: Column, train: np.ndarray) -> int:
+        """Training rows whose cell is filled: of numbers also those with a word such as NA."""
+        cells = table.columns[column.name][train].astype(str).tolist()
+        return sum(not cell if column.values else is_absent(cell) for cell in cells)
 
     def _number(self, table: Table, name: str, train: np.ndarray, notes: list[str]) -> Column:
         """A column of numbers; notes say that it has none, or looks like an identifier."""

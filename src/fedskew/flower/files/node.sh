@@ -11,15 +11,15 @@ config="client=$client allow='${ALLOW:-{allow}}' state='${STATE:-$PWD/state}'"
 config="$config${DATA:+ data='$DATA'}${MORE:+ $MORE}"
 export FLWR_HOME="$PWD/.flwr/node-$client" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
 export FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}" FLWR_DISABLE_UPDATE_CHECK="${FLWR_DISABLE_UPDATE_CHECK:-1}"
-rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
-for path in keys keys/* state .flwr superlink.db*; do
-  [ ! -e "$path" ] || chmod go= "$path"  # what another umask has made
-done
 port=$((${NODE_PORT:-9094} + client))
 if python -c "import socket, sys; sys.exit(socket.socket().connect_ex(('127.0.0.1', $port)))"; then
   echo "node.sh: node $client runs already, or another program uses port $port; set another one by NODE_PORT=9194" >&2
   exit 2
 fi
+rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
+for path in keys keys/* state .flwr superlink.db*; do
+  [ ! -e "$path" ] || chmod go= "$path"  # what another umask has made
+done
 # A superlink keeps the place of a node that was killed for a minute, and refuses the node until then: it tries again.
 last=$(($(date +%s) + ${AGAIN:-90}))
 while :; do

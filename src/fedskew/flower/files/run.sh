@@ -14,8 +14,8 @@ case $(flwr list deployment --run-id "${run:-0}" --format json 2>&1) in
 *finished:completed*) exit 0 ;;
 esac
 if [ -z "$run" ]; then
-  echo "run.sh: nothing was started; each key of --run-config must stand in pyproject.toml, under" \
-    "[tool.flwr.app.config]: add it there" >&2
+  echo "run.sh: nothing was started; the last lines say why. A key of --run-config must stand in pyproject.toml, under" \
+    "[tool.flwr.app.config]" >&2
   exit 1
 fi
 echo "run.sh: the run was not finished; its last lines say why, and sh run.sh begins it or goes on with it" >&2
