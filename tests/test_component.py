@@ -38,13 +38,13 @@ def test_a_component_needs_a_name_and_its_decorator() -> None:
 )
 def test_a_misspelt_hook_is_told_where_the_class_is_first_used(base: type, name: str, meant: str) -> None:
     refused(lambda: type("Mine", (base,), {name: lambda self: None})(), f"got {name!r}; did you mean {meant!r}?")
-    type("Mine", (base,), {f"_{name}": lambda self: None, meant: lambda self: None})()
+    type("Mine", (base,), {f"_{name}": lambda self: None, "helper": lambda self: None, meant: lambda self: None})()
 
 
-def test_a_public_function_that_is_no_hook_is_refused() -> None:
-    """It would never be called, and FedAvg would be reported under the method's name."""
+def test_a_part_of_which_no_function_is_a_hook_is_refused() -> None:
+    """None would be called, and FedAvg would be reported under the method's name."""
     made = type("Mine", (fs.Component,), {"compute_loss": lambda self: None})
-    refused(made, "got 'compute_loss'; let a helper's name begin with an underscore")
+    refused(made, "got 'compute_loss'; none of them is; let a helper's name begin with an underscore")
 
 
 def gap(a: float, b: float) -> float:

@@ -84,24 +84,25 @@ class Component(Checked):
 
     @classmethod
     def check_class(cls) -> None:
-        """Raise ConfigError where the decorator is missing, or a public function is no hook."""
+        """Raise ConfigError where the decorator is missing, a function is nearly a hook, or none of them is one."""
         own: type = cls
         written = vars(own).get("__annotations__", {})
         if lost := [n for n, hint in written.items() if n not in hints_of(own) and "ClassVar" not in str(hint)]:
             rule = f"must stand below @dataclass(frozen=True); {lost[0]!r} is not a field"
             raise ConfigError(f"the class {cls.__name__} {rule}")
         hooks = {name for base in HOOKED if issubclass(cls, base) for name in vars(base) if name[0] != "_"}
-        for kind in [k for k in cls.__mro__ if issubclass(k, Component) and not k.__module__.startswith("fedskew.")]:
+        users = [k for k in cls.__mro__ if issubclass(k, Component) and not k.__module__.startswith("fedskew.")]
+        idle = not any(name in hooks for kind in users for name in vars(kind))
+        for kind in users:
             known = {name for base in kind.__mro__[1:] for name in vars(base)}
             known |= set(vars(kind).get("__annotations__", {}))  # a field may hold a function
             new = {n: v for n, v in vars(kind).items() if n[0] != "_" and n not in known and isinstance(v, FUNCTIONS)}
-            for name, function in new.items():  # it would never be called
+            for name, function in new.items():
                 near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.75)
-                if isinstance(function, property) and not near:
-                    continue
-                hint = f"did you mean {near[0]!r}? Let" if near else "let"
-                rule = f"a method of {kind.__name__} must be a hook; got {name!r}; {hint}"
-                raise ConfigError(f"{rule} a helper's name begin with an underscore")
+                if near or (idle and not isinstance(function, property)):  # it would never be called
+                    hint = f"did you mean {near[0]!r}? Let" if near else "none of them is; let"
+                    rule = f"a method of {kind.__name__} must be a hook; got {name!r}; {hint}"
+                    raise ConfigError(f"{rule} a helper's name begin with an underscore")
 
     @property
     def reads_rounds(self) -> bool:
