@@ -30,7 +30,7 @@ LATER = "later"  # mark of a field that records leave out while it has its defau
 
 
 SEPARATED = "comma-separated"
-Names = Annotated[str, SEPARATED]  # names in one word, "age,sex": one value of an option
+Listed = Annotated[str, SEPARATED]  # names in one word, "age,sex": one value of an option
 
 
 @dataclass(frozen=True)

@@ -450,6 +450,5 @@ def study(
     given = options_of_table({**(options or {}), **more}, "options")
     require(not isinstance(methods, str | Method), "methods", "be a list of names or methods", methods)
     made = Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)
-    next(made.spec.cells(), None)  # mistakes are told now
-    made.spec.tunable  # noqa: B018
+    _ = made.spec.tunable  # mistakes are told now
     return made

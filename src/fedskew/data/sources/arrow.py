@@ -17,7 +17,7 @@ from fedskew.data.sources.files import client_files, given_file, listed, reading
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.values import insist_on_values, lacking, words_of
 from fedskew.errors import DataError, FieldError, some
-from fedskew.fields import Names, later
+from fedskew.fields import Listed, later
 
 X_COLUMNS = ("img", "image", "x", "features", "input")
 Y_COLUMNS = ("label", "labels", "fine_label", "y", "target", "class")
@@ -38,10 +38,10 @@ class ArrowOptions(ImageOptions, TableOptions):
 
     standardise: bool | None = later()
     """standardise number columns; unset: only if x_column names no columns"""
-    categories: Names = later(default="")
+    categories: Listed = later(default="")
     """feature columns with categories, comma-separated, encoded one-hot by the values of the training file; auto: every
     column of words"""
-    exclude: Names = later(default="")
+    exclude: Listed = later(default="")
     """columns left out of the features, comma-separated, such as an identifier"""
     named_labels: bool = later(default=False)
     """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
@@ -49,7 +49,7 @@ class ArrowOptions(ImageOptions, TableOptions):
     """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
     category for categories, which also takes values that no training row has; it says nothing where no training row is
     blank"""
-    ordinal: Names = later(default="")
+    ordinal: Listed = later(default="")
     """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
     grade=low<mid<high"""
 
@@ -71,12 +71,12 @@ class Parquet(ArrowOptions):
 
     name: ClassVar[str] = "parquet"
 
-    x_column: Names | None = None
+    x_column: Listed | None = None
     """column of images or lists, or several number columns, comma-separated; unset: img, image, x, features or input,
     else all except labels and clients"""
     y_column: str | None = None
     """column of labels, numbers 0..C-1 or strings; unset: label, labels, fine_label, y, target or class"""
-    columns: Names | None = None
+    columns: Listed | None = None
     """columns with the client of each row, comma-separated, for natural clients; unset: client, if present"""
 
     def load(self, path: str | None = None) -> Dataset:
@@ -126,7 +126,7 @@ class Hub(ArrowOptions):
     """id on the hub, for example ylecun/mnist; a path names a local folder in the hub's layout instead"""
     config: str | None = None
     """configuration of the dataset, if it has several"""
-    x_column: Names | None = None
+    x_column: Listed | None = None
     """column of images or lists, or several number columns, comma-separated; unset: img, image, x, features or input,
     else all except labels and clients"""
     y_column: str | None = None
@@ -135,7 +135,7 @@ class Hub(ArrowOptions):
     """split to train on"""
     test_split: str | None = None
     """split to test on; unset: the split test, else a stratified 20 % of the training split"""
-    columns: Names | None = later()
+    columns: Listed | None = later()
     """columns with the client of each row, comma-separated, for natural clients; unset: client, if present"""
 
     def load(self, path: str | None = None) -> Dataset:

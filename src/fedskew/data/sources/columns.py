@@ -20,7 +20,7 @@ from fedskew.data.encoding import Column, Encoding, is_absent, lacks_column, num
 from fedskew.data.encoding import categories as one_hot
 from fedskew.data.sources.files import insist_on_names, listed
 from fedskew.errors import DataError, FieldError, closest, plural, some
-from fedskew.fields import Names, demand, later
+from fedskew.fields import Listed, demand, later
 
 LABELS = ("label", "labels", "y", "target", "class")
 IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unnamed: ?\d+)?$)|[a-z](?:Id|ID)$")
@@ -64,7 +64,7 @@ def owner_columns(options: Any, names: Sequence[str], place: str = "the file") -
 class TableOptions(ClassOptions):
     """Options of every table of a user's own."""
 
-    types: Names = later(default="")
+    types: Listed = later(default="")
     """columns of features with their type, comma-separated, as in age=number,ward=category: number, category (one-hot),
     ordinal (the place in the sorted values) or drop; before what categories finds"""
     split_by: str | None = later()
@@ -100,7 +100,7 @@ class Table(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns."""
+        """Listed of the columns."""
         return list(self.columns)
 
     def where(self, name: str) -> str:

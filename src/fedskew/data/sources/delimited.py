@@ -15,7 +15,7 @@ from fedskew.data.sources.files import client_files, given_file
 from fedskew.data.sources.readers import read_table
 from fedskew.data.values import words_of
 from fedskew.errors import ConfigError, DataError, FieldError, closest
-from fedskew.fields import Names, demand, later
+from fedskew.fields import Listed, demand, later
 
 TAB = "\t"
 SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
@@ -35,18 +35,18 @@ class Csv(TableOptions):
 
     name: ClassVar[str] = "csv"
 
-    x_column: Names | None = None
+    x_column: Listed | None = None
     """columns of features, comma-separated; unset: all except labels and clients"""
     y_column: str | None = None
     """column of labels, numbers 0..C-1 or strings; unset: label, labels, y, target or class"""
-    columns: Names | None = None
+    columns: Listed | None = None
     """columns with the client of each row, comma-separated, for natural clients; unset: client, if present"""
     standardise: bool = True
     """standardise the features"""
-    categories: Names = ""
+    categories: Listed = ""
     """feature columns with categories, comma-separated, encoded one-hot by the values of the training file; auto: every
     column of words"""
-    exclude: Names = ""
+    exclude: Listed = ""
     """columns left out of the features, comma-separated, such as an identifier"""
     named_labels: bool = False
     """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
@@ -56,7 +56,7 @@ class Csv(TableOptions):
     """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
     category for categories, which also takes values that no training row has; it says nothing where no training row is
     blank"""
-    ordinal: Names = later(default="")
+    ordinal: Listed = later(default="")
     """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
     grade=low<mid<high"""
 

@@ -22,7 +22,7 @@ from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, reading
 from fedskew.data.values import words_of
 from fedskew.errors import DataError, text_of
-from fedskew.fields import Names, demand
+from fedskew.fields import Listed, demand
 
 PACKAGE = "pip install 'fedskew[keel]'"
 FOLDER = ("data", "classification")  # of the tables, in the package
@@ -63,7 +63,7 @@ class Keel(ClassOptions):
 
     table: str = "kr-vs-k"
     """name of a table in the package, such as nursery; ignored if a path names a file"""
-    exclude: Names = ""
+    exclude: Listed = ""
     """attributes left out of the features, comma-separated"""
 
     def load(self, path: str | None = None) -> Dataset:
@@ -151,7 +151,7 @@ class Fars(Keel):
 
     table: str = "fars"
     """name of the table in the package"""
-    exclude: Names = REVEALING
+    exclude: Listed = REVEALING
     """attributes left out of the features, comma-separated; the default leaves out those that reveal the class"""
     verify: bool = True
     """check that the file has the published number of rows of each class"""

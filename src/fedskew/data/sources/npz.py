@@ -15,7 +15,7 @@ from fedskew.data.sources.columns import owner_columns
 from fedskew.data.sources.files import client_files, given_file, reading
 from fedskew.data.sources.images import ImageOptions
 from fedskew.errors import DataError, regular
-from fedskew.fields import Names, later
+from fedskew.fields import Listed, later
 
 WHOLE, PARTED = ("x", "y"), ("x_train", "y_train", "x_test", "y_test")
 MEDMNIST = {
@@ -38,7 +38,7 @@ class Npz(ImageOptions):
 
     name: ClassVar[str] = "npz"
 
-    columns: Names | None = None
+    columns: Listed | None = None
     """arrays with one value per training row, comma-separated, for natural clients; unset: client, if present"""
     val: Literal["leave_out", "train"] = later(default="leave_out")
     """MedMNIST's validation rows: left out, or added to the training rows"""

@@ -19,7 +19,7 @@ from fedskew.data.sources.files import absent, altered, insist_on_names, listed,
 from fedskew.data.sources.readers import read_table
 from fedskew.data.values import words_of
 from fedskew.errors import DataError
-from fedskew.fields import Names, demand
+from fedskew.fields import Listed, demand
 
 ADULT_COLUMNS = (
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race",
@@ -48,7 +48,7 @@ class Adult(ClassOptions):
     name: ClassVar[str] = "adult"
     reference: ClassVar[str] = "becker1996"
 
-    exclude: Names = ""
+    exclude: Listed = ""
     """attributes left out of the features, comma-separated, for example the one whose values are the clients"""
     verify: bool = True
     """check that the files have the published number of rows"""
