@@ -73,7 +73,7 @@ def alteration(draw: random.Random) -> Any:
             packed = packed._replace(leaves=json.dumps(altered(leaves, mine)))
         elif how == "leaf":
             shape = [mine.choice([0, 1, 3, 1 << 20, 1 << 37]) for _ in range(mine.randrange(4))]
-            path = [*mine.choice(leaves)[0], *["more"] * mine.randrange(3)]
+            path = [*(mine.choice(leaves)[0] if leaves else []), *["more"] * mine.randrange(3)]
             leaves.append([path, "float32", shape, [mine.choice([0, 1, 7]) for _ in shape], 0])
             packed = Packed(json.dumps(leaves), packed.data + bytes(4 * mine.randrange(3)))
         elif how == "turned" and (tensors := [leaf for leaf in leaves if len(leaf) > 2]):
@@ -82,7 +82,7 @@ def alteration(draw: random.Random) -> Any:
             packed = packed._replace(leaves=json.dumps(leaves))
         elif how == "named" and leaves:
             leaf = mine.choice(leaves)
-            leaf[0] = [*leaf[0][:-1], f"{leaf[0][-1]}_"]
+            leaf[0] = [*leaf[0][:-1], "".join(leaf[0][-1:]) + "_"]  # the path of a tree without branches is empty
             packed = packed._replace(leaves=json.dumps(leaves))
         elif how == "twice":
             packed = Packed(json.dumps(leaves + leaves), packed.data * mine.choice([1, 2]))
