@@ -23,7 +23,14 @@ from results import ROOT, rows_of
 from fedskew.studies.differences import differences
 from fedskew.studies.scores import Scores
 
-SYSTEMS = {"fedbal": "FedBal", "fedga": "FedGA", "seolkim": "Seol-Kim", "fedla": "FedLA", "fedgr": "FedGR"}
+SYSTEMS = {
+    "feddyn": "FedDyn",
+    "fedbal": "FedBal",
+    "fedga": "FedGA",
+    "seolkim": "Seol-Kim",
+    "fedla": "FedLA",
+    "fedgr": "FedGR",
+}
 METRICS = {"raw": "mean10_accuracy", "fitted": "mean10_fitted_accuracy"}
 RED, BLUE, GREY = "#d1495b", "#1b6ca8", "#8a8f98"
 COLOURS = {"raw": RED, "fitted": BLUE}
@@ -34,7 +41,7 @@ def gains() -> Any:
     """A column a federation and a row a system: the mean gain of five seeds and its 95 % t interval."""
     rows = rows_of("five-systems", ROOT / "results/studies")
     places = list(dict.fromkeys(row["setting"] for row in rows))
-    figure, axes = plt.subplots(1, len(places), figsize=(12, 3.4), sharey=True, sharex=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(places), figsize=(12, 3.7), sharey=True, sharex=True, layout="constrained")
     for column, (ax, place) in enumerate(zip(axes, places, strict=True)):
         for kind, metric in METRICS.items():
             here = Scores.of((r["label"], place, r["seed"], r[metric]) for r in rows if r["setting"] == place)
