@@ -59,7 +59,7 @@ DATASETS = (
     ),
 )  # fmt: skip
 METHODS = (
-    "fedavg", "scaffold", "feddyn", "fedadagrad", "fedntd", "fedlc", "fedga", "fedgr", "fedla", "ccvr",
+    "fedavg", "scaffold", "feddyn", "fedadagrad", "fedntd", "fedlc", "fedga", "fedgr", "fedla", "ccvr", "fedbal",
 )  # fmt: skip
 
 
@@ -80,9 +80,6 @@ epochs = 2
 batch-size = 64
 lr = 0.05
 fit-logits = "tail"
-
-[method.fedbal]  # with the default eps of version 1
-"parts.local_balancer.eps" = 1e-12
 
 [method.control]
 method = "fedavg"

@@ -2,9 +2,9 @@
 
 python scripts/pictures.py           writes docs/pictures/gains.png, skew.png and printed.png
 
-gains: each system less FedAvg on six federations, raw and fitted (results/studies/five-systems.jsonl). skew: gains over
-the label skew of natural and made clients (results/studies/natural.jsonl, and the skew of notes/natural.md). printed:
-our gains over the printed ones (results/ledger.csv).
+gains: each system less FedAvg on six federations, raw and fitted (results/studies/five-systems.jsonl). skew: the same
+over the label skew of natural and made clients (results/studies/natural.jsonl, and the skew of notes/natural.md).
+printed: our gains over the printed ones (results/ledger.csv).
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from results import ROOT, rows_of
 from fedskew.studies.differences import differences
 from fedskew.studies.scores import Scores
 
-SYSTEMS = {"fedbal": "FedBal", "fedga": "FedGA", "seolkim": "Seol-Kim", "fedla": "FedLA", "fedgr": "FedGR"}
+SYSTEMS = {
+    "feddyn": "FedDyn",
+    "fedbal": "FedBal",
+    "fedga": "FedGA",
+    "seolkim": "Seol-Kim",
+    "fedla": "FedLA",
+    "fedgr": "FedGR",
+}
 METRICS = {"raw": "mean10_accuracy", "fitted": "mean10_fitted_accuracy"}
 RED, BLUE, GREY = "#d1495b", "#1b6ca8", "#8a8f98"
 COLOURS = {"raw": RED, "fitted": BLUE}
@@ -34,7 +41,7 @@ def gains() -> Any:
     """A column a federation and a row a system: the mean gain of five seeds and its 95 % t interval."""
     rows = rows_of("five-systems", ROOT / "results/studies")
     places = list(dict.fromkeys(row["setting"] for row in rows))
-    figure, axes = plt.subplots(1, len(places), figsize=(12, 3.4), sharey=True, sharex=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(places), figsize=(12, 3.7), sharey=True, sharex=True, layout="constrained")
     for column, (ax, place) in enumerate(zip(axes, places, strict=True)):
         for kind, metric in METRICS.items():
             here = Scores.of((r["label"], place, r["seed"], r[metric]) for r in rows if r["setting"] == place)
@@ -45,6 +52,8 @@ def gains() -> Any:
                 if centre < FLOOR:
                     _below(ax, centre, at, COLOURS[kind])
                     continue
+                if low < FLOOR:
+                    ax.plot(FLOOR, at, marker="<", ms=4, color=COLOURS[kind], clip_on=False)
                 label = kind if row == column == 0 else None
                 ax.errorbar(centre, at, xerr=[[centre - low], [high - centre]], fmt="o", ms=4, color=COLOURS[kind],
                             capsize=2, label=label)  # fmt: skip
@@ -58,7 +67,8 @@ def gains() -> Any:
     axes[0].set_yticks(range(len(SYSTEMS)), SYSTEMS.values())
     axes[0].invert_yaxis()
     figure.supxlabel(
-        "accuracy in points: raw over raw FedAvg, fitted over fitted FedAvg (mean of five seeds, 95 % interval)",
+        "accuracy in points: raw over raw FedAvg, fitted over fitted FedAvg (mean of five seeds, 95 % interval; "
+        f"arrows: below {FLOOR})",
         fontsize=9,
     )
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=9)
@@ -72,77 +82,90 @@ def _below(ax: Any, centre: float, at: float, colour: str) -> None:
 
 
 def skew() -> Any:
-    """A panel a method: its gain over FedAvg by the divergence of the clients' labels, natural clients filled."""
+    """A column a method, raw above fitted: its gain over FedAvg by the divergence of the clients' labels."""
     names = {"fedga": "FedGA", "fedla": "FedLA", "fedbal": "FedBal", "feddyn": "FedDyn"}
     divergence = {}
     for line in PAGE.read_text(encoding="utf-8").split("<!-- skew -->")[1].split("<!-- end -->")[0].splitlines()[3:]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         divergence[cells[0].split(" (alpha")[0]] = float(cells[2])
-    scores: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    scores: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
     for method, setting, seed, summary in runs(ARCHIVE):
-        scores[method, setting][seed] = 100 * summary["mean10_accuracy"]
-    figure, axes = plt.subplots(1, len(names), figsize=(12, 3.2), sharex=True, sharey=True, layout="constrained")
-    for ax, (method, name) in zip(axes, names.items(), strict=True):
-        for kind, colour in sorted(zip(KINDS, (BLUE, GREY, GREY, RED), strict=True), key=lambda pair: pair[1] != GREY):
-            for setting in (s for s in divergence if s.endswith(f", {kind}")):
-                mine, base = scores[method, setting], scores["fedavg", setting]
-                each = [mine[seed] - base[seed] for seed in mine if seed in base]
-                middle = statistics.fmean(each)
-                ends = [[max(0, middle - min(each))], [max(0, max(each) - middle)]]
-                label = {
-                    "natural": "natural clients",
-                    KINDS[1]: "made, as skewed as the natural ones",
-                    KINDS[3]: KINDS[3],
-                }
-                shown = label.get(kind) if setting.startswith("Adult") and method == "fedga" else None
-                if middle < FLOOR:
-                    ax.annotate(f"{middle:.0f}" * (colour != GREY), color=colour, ha="center", fontsize=7,
-                                xy=(divergence[setting], FLOOR), xytext=(divergence[setting], FLOOR + 2.5),
-                                arrowprops={"arrowstyle": "->", "color": colour})  # fmt: skip
-                    continue
-                ax.errorbar(
-                    divergence[setting], middle, yerr=ends, fmt="o", ms=5, color=colour, linewidth=1, label=shown
-                )
-        ax.axhline(0, color="black", linewidth=0.8)
-        ax.set(xscale="log", title=name, ylim=(FLOOR, 14))
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(linewidth=0.3)
-    axes[0].set_ylabel("points over FedAvg")
+        for kind, metric in METRICS.items():
+            scores[kind, method, setting][seed] = 100 * summary[metric]
+    matched = {"fmt": "o", "ms": 7, "mfc": "none", "color": GREY, "label": "Dirichlet, as skewed as natural clients"}
+    marks = {
+        KINDS[1]: matched, KINDS[2]: matched,
+        KINDS[0]: {"fmt": "o", "ms": 4, "color": BLUE, "label": "natural clients"},
+        KINDS[3]: {"fmt": "D", "ms": 4, "color": RED, "label": "Dirichlet 0.1"},
+    }  # fmt: skip
+    figure, axes = plt.subplots(2, len(names), figsize=(12, 5.4), sharex=True, sharey=True, layout="constrained")
+    for row, kind in zip(axes, METRICS, strict=True):
+        for ax, method in zip(row, names, strict=True):
+            for group, mark in marks.items():
+                for setting in (s for s in divergence if s.endswith(f", {group}")):
+                    mine, base = scores[kind, method, setting], scores[kind, "fedavg", setting]
+                    each = [mine[seed] - base[seed] for seed in mine if seed in base]
+                    middle, x = statistics.fmean(each), divergence[setting]
+                    if middle < FLOOR:
+                        ax.plot(x, FLOOR, marker="v", ms=5, color=mark["color"], clip_on=False)
+                        continue
+                    ends = [[max(0, middle - min(each))], [max(0, max(each) - middle)]]
+                    ax.errorbar(x, middle, yerr=ends, linewidth=1, **mark)
+            ax.axhline(0, color="black", linewidth=0.8)
+            ax.set(xscale="log", ylim=(FLOOR, 14))
+            ax.spines[["top", "right"]].set_visible(False)
+            ax.grid(linewidth=0.3)
+        row[0].set_ylabel(f"points over FedAvg, {kind}")
+    for ax, name in zip(axes[0], names.values(), strict=True):
+        ax.set_title(name)
     figure.supxlabel(
-        "mean Jensen-Shannon divergence of a client's labels to all rows, nats (three seeds: mean, least, greatest)",
+        "mean Jensen-Shannon divergence of a client's labels to all rows, nats (accuracy, three seeds: mean, least, "
+        f"greatest; a triangle lies below {FLOOR})",
         fontsize=9,
     )
-    figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    entries = dict(zip(*reversed(axes[0][0].get_legend_handles_labels()), strict=True))
+    figure.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, frameon=False, fontsize=9)
     return figure
 
 
 def printed() -> Any:
     """A point for each printed gain in accuracy that has five seeds here, with the 90 % interval of the difference."""
-    figure, ax = plt.subplots(figsize=(5.6, 5.2), layout="constrained")
     with (ROOT / "results/ledger.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["gain"] and row["gain_printed"]]
     rows = [
         row for row in rows if "accuracy" in row["metric"] and row["state"] in ("agrees", "differs", "not resolved")
     ]
-    for paper, colour in (("FedGA", BLUE), ("Seol-Kim", RED), ("FedGR", GREY), ("FedBal", GREY)):
-        mine = [row for row in rows if row["paper"] == paper]
-        if not mine:
-            continue
-        x, y = ([float(row[key]) for row in mine] for key in ("gain_printed", "gain"))
-        low, high = (
-            [float(row[key]) + float(row["gain_printed"]) for row in mine] for key in ("apart_low", "apart_high")
-        )
-        ends = [[a - b for a, b in zip(y, low, strict=True)], [b - a for a, b in zip(y, high, strict=True)]]
-        ax.errorbar(x, y, yerr=ends, fmt="o", ms=5, color=colour, linewidth=1, label=f"{paper}: {len(mine)} gains")
-    ends = (min(float(r["gain_printed"]) for r in rows) - 1, max(float(r["gain_printed"]) for r in rows) + 1)
-    ax.plot(ends, ends, color="black", linewidth=0.8)
-    ax.fill_between(
-        ends, [e - 1 for e in ends], [e + 1 for e in ends], color=GREY, alpha=0.2, linewidth=0, label="within a point"
-    )
-    ax.axhline(0, color="black", linewidth=0.4)
-    ax.set(xlabel="printed gain over the reference, points", ylabel="ours, points (90 % interval)")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=9, loc="upper left")
+    groups: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for row in rows:
+        other = row["paper"] == "FedGA" != row["method"]
+        name = ("FedRL" if row["method"] == "FedRL" else "other methods") + " in FedGA's table"
+        groups[name if other else f"{row['paper']}, {row['dataset']}"].append(row)
+    colours = {
+        "FedGA, MNIST": BLUE,
+        "FedGA, CIFAR-10": "#7fb3d5",
+        "Seol-Kim, MNIST": RED,
+        "FedRL in FedGA's table": "#b0892f",
+    }
+    whole = (min(float(r["gain_printed"]) for r in rows) - 1, max(float(r["gain_printed"]) for r in rows) + 1)
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.8), layout="constrained")
+    for ax in axes:
+        for label, mine in sorted(groups.items(), key=lambda group: group[0] in colours):
+            x, y = ([float(row[key]) for row in mine] for key in ("gain_printed", "gain"))
+            low, high = (
+                [float(row[key]) + float(row["gain_printed"]) for row in mine] for key in ("apart_low", "apart_high")
+            )
+            ends = [[a - b for a, b in zip(y, low, strict=True)], [b - a for a, b in zip(y, high, strict=True)]]
+            colour = colours.get(label, GREY)
+            ax.errorbar(x, y, yerr=ends, fmt="o", ms=5, color=colour, linewidth=1, label=f"{label}: {len(mine)}")
+        ax.plot(whole, whole, color="black", linewidth=0.8, label="ours = printed")
+        band = ([e - 1 for e in whole], [e + 1 for e in whole])
+        ax.fill_between(whole, *band, color=GREY, alpha=0.2, linewidth=0, label="within a point")
+        ax.axhline(0, color="black", linewidth=0.4)
+        ax.set(xlabel="printed gain over the reference, points")
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set(ylabel="our gain, points (90 % interval)", title="all")
+    axes[1].set(xlim=(-0.5, 5.2), ylim=(-3.5, 5.2), title="printed gains below 5 points")
+    axes[0].legend(frameon=False, fontsize=9, loc="upper left")
     return figure
 
 

@@ -72,7 +72,11 @@ class FieldError(ConfigError):
 
 
 class UnknownOption(ConfigError):
-    """An option that a composition does not have."""
+    """An option that a composition does not have; ``flag`` is the option, where it is known nowhere else."""
+
+    def __init__(self, message: str, flag: str = "") -> None:
+        super().__init__(message)
+        self.flag = flag
 
 
 class DataError(FedskewError):

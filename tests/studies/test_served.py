@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fedskew as fs
+from fedskew.cli.compared import _edge
 from fedskew.methods import METHODS
 from fedskew.records.summary import collapses
 from fedskew.report.compared import compare
@@ -124,8 +125,15 @@ def test_own_models_are_tuned_on_rows_that_clients_hold_out(tmp_path: Path, caps
     study = fs.study(["localonly", "fedavg"], tune="lr=log:0.01..0.3", tune_trials=2, clients=4, store=tmp_path / "s")
     assert all(one.cell.experiment and one.cell.experiment.local_test == 0.1 for one in study.trials())
     assert fedskew("compare", "localonly", "fedavg", *words, "--store", tmp_path / "s") == 0
-    assert "tuned: localonly: lr 0." in " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().out.split())
+    assert "tuned: localonly: lr 0." in told and "of 2 values" in told
     assert fedskew("compare", "localonly", *words, "--local-test", 0.2, "--store", tmp_path / "s") == 2
+
+
+def test_a_tuned_value_at_the_edge_of_those_tried_says_so() -> None:
+    assert _edge("0.1", [0.01, 0.1, 1.0]) == ""
+    assert _edge("1", [0.01, 0.1, 1.0]) == ", the largest of 3 values"
+    assert _edge("0.01", [0.01, 0.1, 1.0]) == ", the smallest of 3 values"
 
 
 @pytest.mark.slow

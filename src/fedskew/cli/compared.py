@@ -131,8 +131,17 @@ def _tuned_notes(study: Study) -> Iterator[str]:
     yield from study.untuned()
     for (label, setting), options in study.chosen.items():
         where = "" if setting == "all" else f", {setting}"
-        if chosen := ", ".join(f"{option} {value}" for option, value in options):
+        tried = [dict(p.options) for p in study.trials() if (p.cell.label, p.cell.setting) == (label, setting)]
+        ends = {option: _edge(value, [float(each[option]) for each in tried]) for option, value in options}
+        if chosen := ", ".join(f"{option} {value}{ends[option]}" for option, value in options):
             yield f"tuned: {label}{where}: {chosen} (by {study.spec.trial[1]} on rows that are not those of the test)"
+
+
+def _edge(value: str, tried: list[float]) -> str:
+    """That a value is the smallest or the largest of those that were tried: a better one may lie beyond."""
+    if min(tried) < float(value) < max(tried):
+        return ""
+    return f", the {'smallest' if float(value) == min(tried) else 'largest'} of {len(tried)} values"
 
 
 def duration(seconds: float) -> str:

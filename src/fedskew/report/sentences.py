@@ -172,11 +172,12 @@ def _served(found: Compared) -> list[str]:
 
 
 def _evaluations(found: Compared) -> list[str]:
-    """How many evaluations the means are of, where methods differ."""
+    """How many evaluations the means are of, where methods differ; archives that keep fewer rounds do not say."""
     reach = {"mean10": 10, "mean50": 50}.get(found.key.partition("_")[0], 0)
     by: dict[int, list[str]] = {}
     for method in found.methods if reach else ():
         runs = [e.run.rows for e in found.entries if e.method == method and e.run.rows]
+        runs = [rows for rows in runs if len(rows) == rows[-1]["round"]]
         counts = [sum(r["round"] > rows[-1]["round"] - reach and found.metric in r for r in rows) for rows in runs]
         if counts and min(counts):
             by.setdefault(min(counts), []).append(method)

@@ -187,8 +187,8 @@ class Spec:
             try:
                 made[entry.name] = made_of(entry, (*options, ("seed", self.seeds[0])))
             except FedskewError as error:
-                own = (f"unknown option '--{option}'" in str(error) for option, _ in entry.options)
-                if as_word(entry.method) not in METHODS or (strict and (number == 0 or any(own))):
+                own = isinstance(error, UnknownOption) and error.flag in {f"--{option}" for option, _ in entry.options}
+                if as_word(entry.method) not in METHODS or (strict and (number == 0 or own)):
                     raise  # a mistake of the study, not of a setting
                 refused[entry.name] = str(error)
         return made, refused
