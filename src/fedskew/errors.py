@@ -72,11 +72,11 @@ class FieldError(ConfigError):
 
 
 class UnknownOption(ConfigError):
-    """An option that a composition does not have; ``flag`` is the option, where it is known nowhere else."""
+    """An option that a composition does not have; ``option`` is its name, where it is known nowhere else."""
 
-    def __init__(self, message: str, flag: str = "") -> None:
+    def __init__(self, message: str, option: str = "") -> None:
         super().__init__(message)
-        self.flag = flag
+        self.option = option
 
 
 class DataError(FedskewError):

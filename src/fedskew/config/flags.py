@@ -347,7 +347,7 @@ def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = 
     otherwise = "; see `fedskew run METHOD --help`"
     if name and slot in SLOTTED:
         otherwise = f": the {slot} of this run takes {', '.join(own) or 'no options'}"
-    raise UnknownOption(f"unknown option {flag!r}" + (_meant(flag, known, options) or otherwise), flag)
+    raise UnknownOption(f"unknown option {flag!r}" + (_meant(flag, known, options) or otherwise), flag[2:])
 
 
 def _meant(flag: str, known: list[str], options: Iterable[str]) -> str:

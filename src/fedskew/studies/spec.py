@@ -187,7 +187,7 @@ class Spec:
             try:
                 made[entry.name] = made_of(entry, (*options, ("seed", self.seeds[0])))
             except FedskewError as error:
-                own = isinstance(error, UnknownOption) and error.flag in {f"--{option}" for option, _ in entry.options}
+                own = isinstance(error, UnknownOption) and error.option in dict(entry.options)
                 if as_word(entry.method) not in METHODS or (strict and (number == 0 or own)):
                     raise  # a mistake of the study, not of a setting
                 refused[entry.name] = str(error)
