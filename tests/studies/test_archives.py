@@ -12,7 +12,7 @@ import pytest
 from fedskew.cli.studying import print_plan
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import Run, read_run
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, RecordError
 from fedskew.papers.runs import Runs
 from fedskew.slots import INGREDIENTS
 from fedskew.studies.address import address, dataset_of
@@ -75,6 +75,18 @@ def test_a_run_without_fits_stands_until_the_study_that_asks_for_them_ran_it_aga
     for entries in ([first, second], [second, first]):  # what answers a paper's protocol
         assert Runs(entries).get(planned.cell.experiment) == second and "mean10_fitted_accuracy" in second.summary
     assert lend(later := Study(spec, tmp_path / "later"), tmp_path / "b.jsonl") == 1 and later.missing() == []
+
+
+def test_only_lines_that_are_asked_for_are_read(tmp_path: Path) -> None:
+    file, wanted = tmp_path / "a.jsonl", "0" * 16
+    failed = '{"address":"%s","state":"failed","reason":"%s"}'
+    file.write_text("\n".join([failed % ("1" * 16, "x"), '{"address":"2222222222222222",no', failed % (wanted, "y")]))
+    assert [run.address for run in read_archive(file, {wanted})] == [wanted]
+    with pytest.raises(RecordError, match="line 2 is not"):
+        list(read_archive(file))
+    file.write_text("no run\n")
+    with pytest.raises(RecordError, match="line 1 is not"):
+        list(read_archive(file, {wanted}))
 
 
 def test_a_run_that_no_finished_run_is_like_has_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,10 +66,11 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
         return 0
     if not path.exists():
         raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
-    known = {run.address: run for run in read_archives(path)}
     count, stage = 0, study.trials
     while True:  # the best trial decides whether there are more trials, and what the compared runs are
         missing = study.missing(stage())
+        wanted = {address for one in missing for address in (one.address, one.before)}
+        known = {run.address: run for run in read_archives(path, wanted)} if missing else {}
         addresses = (next((a for a in (one.address, one.before) if a in known), None) for one in missing)
         runs = [known[address] for address in sorted({a for a in addresses if a})]
         if keep:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -33,6 +33,7 @@ KEPT = (  # entries of a round that an archive holds
     "round", "accuracy", "macro_f1", "balanced_accuracy", "loss", "train_loss", "worst_class_recall", "upload_bytes",
     "download_bytes", "samples", "steps", "wall_s", "val_accuracy", "rounds",
 )  # fmt: skip
+BEGINS = re.compile(r'\{"address":"([0-9a-f]{16})",')  # a line of an archive, as `archive_line` writes it
 POINTS = 100  # rounds of a run that an archive holds, at most
 WAIT_S = 120.0  # for the turn of another process
 Line = entries("Line", {"address": str, "config": Row, "summary": Row, "rows": list[Row], "env": Row})  # of an archive
@@ -205,14 +206,22 @@ def env_of(folder: Path) -> Row:
         return {}
 
 
-def read_archives(path: Path) -> Iterator[Run]:
-    """The runs of every archive in a folder, or of one archive. Raises RecordError for a line that is none."""
+def read_archives(path: Path, wanted: Container[str] | None = None) -> Iterator[Run]:
+    """The runs of every archive in a folder, or of one archive, as `read_archive` gives them."""
     for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
-        yield from read_archive(file)
+        yield from read_archive(file, wanted)
 
 
-def read_archive(file: Path) -> Iterator[Run]:
-    """The runs of an archive that are over, failed ones too. Raises RecordError for a line that is none."""
+def read_archive(file: Path, wanted: Container[str] | None = None) -> Iterator[Run]:
+    """The runs of an archive that are over, failed ones too.
+
+    Args:
+        file: The archive.
+        wanted: Addresses; lines that begin with another one are not read. None: all lines are.
+
+    Raises:
+        RecordError: The file cannot be read, or a line is no run.
+    """
     try:
         lines = text_of(file).split("\n")
     except UnicodeDecodeError as error:
@@ -222,6 +231,8 @@ def read_archive(file: Path) -> Iterator[Run]:
     for number, line in enumerate(lines, 1):
         if not line and number == len(lines):
             return
+        if wanted is not None and (begins := BEGINS.match(line)) and begins[1] not in wanted:
+            continue
         try:
             run = read_line(line)
         except RecordError as error:
