@@ -16,9 +16,12 @@ from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
 from fedskew.methods import METHODS
 from fedskew.report.studied import of_study
+from fedskew.studies import store as store_module
+from fedskew.studies import work as work_module
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.archives import lend, write
 from fedskew.studies.cost import Cost, cost_of
+from fedskew.studies.runs import own_files
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, archive_line, thinned
 from fedskew.studies.study import Study, shard_of
@@ -250,6 +253,40 @@ def test_a_run_that_another_process_has_is_left_to_it(tmp_path: Path) -> None:
     job = Job(planned.address, planned.job, str(tmp_path))
     assert work(job).state == "busy"
     hold.release()
+    assert work(job).state == "finished"
+
+
+def test_a_run_that_is_deleted_under_a_reader_is_there_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study(spec_from(["fedavg"], SMALL), tmp_path)
+    (planned,) = study.missing()
+    work(Job(planned.address, planned.job, str(tmp_path)))
+    folder, read = study.store.run_folder(planned.address), store_module.read_run
+
+    def deleting(place: Path) -> Any:
+        for name in own_files(folder):
+            (folder / name).unlink(missing_ok=True)
+            if name == "summary.json":
+                return read(place)
+        return None
+
+    monkeypatch.setattr(store_module, "read_run", deleting)
+    assert study.store.finished(planned.address) is None
+
+
+def test_a_run_that_is_deleted_before_its_resume_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study(spec_from(["fedavg"], SMALL), tmp_path)
+    (planned,) = study.missing()
+    job = Job(planned.address, planned.job, str(tmp_path))
+    folder, over = study.store.run_folder(planned.address), work_module._over
+    folder.mkdir(parents=True)
+    (folder / "rounds.jsonl").touch()
+
+    def deleting(*words: Any) -> bool:
+        (folder / "rounds.jsonl").unlink()
+        return over(*words)
+
+    monkeypatch.setattr(work_module, "_over", deleting)
+    assert work(job).state == "busy", "it is tried again"
     assert work(job).state == "finished"
 
 

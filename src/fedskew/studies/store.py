@@ -161,7 +161,15 @@ class Store:
     def finished(self, address: str) -> Run | None:
         """A run that came to its end, whatever is noted of it. Raises RecordError for a damaged one."""
         folder = self.run_folder(address)
-        return replace(read_run(folder), env=env_of(folder)) if ended(folder) else self.archived.get(address)
+        for last in (False, True):
+            if not ended(folder):
+                break
+            try:
+                return replace(read_run(folder), env=env_of(folder))
+            except RecordError:  # another process may be deleting it; then its summary is gone at the next look
+                if last:
+                    raise
+        return self.archived.get(address)
 
     @cached_property
     def archived(self) -> dict[str, Run]:

@@ -131,8 +131,8 @@ def _work(job: Job) -> Outcome:
         return ended("busy", error)
     except UnwritableError as error:
         return ended("unsaved", error)
-    except RecordError as error:  # another process began the run since we looked
-        return ended("busy" if not resume and (folder / "rounds.jsonl").exists() else "broken", error)
+    except RecordError as error:  # another process began or deleted the run since we looked
+        return ended("busy" if resume != (folder / "rounds.jsonl").exists() else "broken", error)
     except (ConfigError, DataError, TrainingError) as error:
         found = ended("failed" if isinstance(error, TrainingError) else "refused", error)
         store.refuse(job.address, found.state, found.reason)
