@@ -72,7 +72,7 @@ class FieldError(ConfigError):
 
 
 class UnknownOption(ConfigError):
-    """An option that a composition does not have; ``option`` is its name, where it is known nowhere else."""
+    """An option that a composition does not have; ``option`` is its name, if no ingredient has it."""
 
     def __init__(self, message: str, option: str = "") -> None:
         super().__init__(message)

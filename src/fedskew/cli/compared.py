@@ -129,9 +129,10 @@ def _work_notes(study: Study) -> Iterator[str]:
 def _tuned_notes(study: Study) -> Iterator[str]:
     """What the tuning chose."""
     yield from study.untuned()
+    trials = study.trials()
     for (label, setting), options in study.chosen.items():
         where = "" if setting == "all" else f", {setting}"
-        tried = [dict(p.options) for p in study.trials() if (p.cell.label, p.cell.setting) == (label, setting)]
+        tried = [dict(p.options) for p in trials if (p.cell.label, p.cell.setting) == (label, setting)]
         ends = {option: _edge(value, [float(each[option]) for each in tried]) for option, value in options}
         if chosen := ", ".join(f"{option} {value}{ends[option]}" for option, value in options):
             yield f"tuned: {label}{where}: {chosen} (by {study.spec.trial[1]} on rows that are not those of the test)"
