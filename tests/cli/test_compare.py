@@ -62,8 +62,6 @@ def test_the_folder_of_a_study_is_taken_where_runs_are(capsys: pytest.CaptureFix
     assert (tmp_path / "a.png").is_file()
     (table,) = [i for i, line in enumerate(lines) if line.startswith("setting")]
     assert len([line for line in lines[table:] if line.startswith("partition.alpha ")]) == 18
-    assert fedskew("advise", "--clients", 5, "--partition.alpha", 0.1, "--cohort", 2, "--evidence", "study") == 0
-    assert "1 method beside fedavg" in capsys.readouterr().out
     assert fedskew("report", "study", "--tables", "tables") == 0
     best = (tmp_path / "tables" / "compact-1.tex").read_text()
     assert best.count("textbf") == 2 and r"$\pm$" in best and (tmp_path / "tables" / "compact-1.csv").is_file()
