@@ -136,7 +136,7 @@ def test_mistakes_are_one_line(
     assert "did you mean 'fedga-table1-mnist'" in mistake(capsys, "reproduce", "fedga-table1-mnis")
     assert "unknown scale 'big'" in mistake(capsys, "reproduce", "fedga-table1-mnist", "--scale", "big")
     assert "seeds must" in mistake(capsys, "reproduce", "fedga-table1-mnist", "--seeds", "x", "--scale", "smoke")
-    assert "there is none at 'none'" in mistake(capsys, "ledger", "--archives", "none")
+    assert "archives must be a folder; got 'none'" in mistake(capsys, "ledger", "--archives", "none")
     assert fedskew("ledger") == 0
     said = capsys.readouterr()
     assert "results/papers does not exist" in said.err and "all five: 18 with our number" in said.out

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from importlib import import_module
 from typing import Any
 
@@ -22,6 +23,11 @@ ASKED = "_FEDSKEW_COMPLETE"  # in the environment: set by the script of `fedskew
 HEAVY = "fedskew.config.flags"  # imports all that makes an experiment, torch too
 SETTINGS = {"help_option_names": [*HELP], "max_content_width": 120, "show_default": True}
 Section = tuple[str, list[tuple[str, str]]]  # (title, [(option, what it is)])
+
+
+def decorated(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Several options for a command's function, in this order."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
 class Page(click.Command):

@@ -123,7 +123,7 @@ def _work_notes(study: Study) -> Iterator[str]:
         each = [f"{label} ×{ratio:.2f}{f' ({computed[label]})' * bool(computed[label])}"
                 for label, ratio in works.items()]  # fmt: skip
         what = f"local steps of all clients together, as a multiple of those of {study.plain}"
-        yield f"work a round, {what}: {', '.join(each)}; --equal-work gives all methods as many epochs"
+        yield f"work a round, {what}: {', '.join(each)}; --epochs gives all methods as many"
 
 
 def _tuned_notes(study: Study) -> Iterator[str]:

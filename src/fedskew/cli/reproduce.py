@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli.base import Command
+from fedskew.cli.base import Command, decorated
 from fedskew.cli.output import grid, say, show
 from fedskew.cli.studying import print_plan, run_study, store_of, store_options
 from fedskew.cli.values import Names
@@ -32,7 +31,7 @@ EXAMPLES = (
 
 def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options for a command that runs a table or a part of it, at a scale unless another is named."""
-    options = (
+    return decorated(
         click.option("--scale", metavar="NAME", default=scale, help=help),
         click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]"),
         click.option(
@@ -47,7 +46,6 @@ def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callab
         click.option("--retry", is_flag=True, help="repeat runs that were refused or failed"),
         store_options("results/papers"),
     )  # fmt: skip
-    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
 @click.command(cls=Command, lines=EXAMPLES)
