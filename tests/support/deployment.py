@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -66,12 +67,14 @@ def altered(folder: Path) -> dict[str, str]:
 
 
 def _ports(count: int) -> list[int]:
-    """Ports in a row that nobody listens to."""
+    """Ports in a row that nobody listens to, below those that Linux gives to connections.
+
+    A node that begins again must find its port free: a connection of another node may not have taken it meanwhile.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
     for _ in range(100):
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            begin: int = first.getsockname()[1]
-        if begin + count < 60000 and not any(_answers(port) for port in range(begin, begin + count)):
+        begin = random.SystemRandom().randrange(10_000, lowest - count)
+        if not any(_answers(port) for port in range(begin, begin + count)):
             return list(range(begin, begin + count))
     raise AssertionError("no free ports")
 
@@ -79,6 +82,13 @@ def _ports(count: int) -> list[int]:
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
 
 
 class Deployment:
@@ -155,6 +165,10 @@ class Deployment:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         process.wait(timeout=300)
+        end = time.monotonic() + 60
+        while not all(map(_ended, children)):
+            assert time.monotonic() < end, f"{name}: some of {children} are alive 60 s after SIGKILL"
+            time.sleep(0.01)
         self.noted()
 
     def end(self, name: str) -> None:
