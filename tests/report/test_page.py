@@ -16,12 +16,12 @@ import pytest
 
 from fedskew import report
 from fedskew.errors import ConfigError, RecordError
+from fedskew.plots.drawing import Chart, Heat, Line, inline
+from fedskew.plots.panels import DASHES, look_of
 from fedskew.report import Entry, Trial
 from fedskew.report.compared import compare
-from fedskew.report.drawing import DASHES, inline, look
 from fedskew.report.figures import curves
 from fedskew.report.page import _asset
-from fedskew.report.pictures import Chart, Heat, Line
 from support.reports import made_run, parsed, study, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
@@ -207,7 +207,8 @@ def test_the_page_names_no_address_and_forbids_every_request(small: str) -> None
 
 
 def test_methods_look_different() -> None:
-    looks = [(one["color"], DASHES.index(one["linestyle"]), one["marker"]) for one in map(look, range(21))]
+    styles = [look_of(i, 1) for i in range(21)]
+    looks = [(one["color"], DASHES.index(one["linestyle"]), one["marker"]) for one in styles]
     assert len(set(looks)) == 21
     assert all(a[1] != b[1] and a[2] != b[2] for a, b in pairwise(looks)), "neighbours share no dashes"
 

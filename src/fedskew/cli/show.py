@@ -134,7 +134,7 @@ def _curves(run: Run, metric: str | None) -> Iterator[str]:
         if name not in known:
             raise unknown("metric of this run", name, known)
     for name in names:
-        rounds, values, _ = run.series(name)
+        rounds, values, *_ = run.series(name)
         if rounds:
             span = f"{min(values):.4g} to {max(values):.4g}"
             yield f"\n{name} by round, {rounds[0]} to {rounds[-1]}: {span}"

@@ -28,7 +28,6 @@ Counts = torch.Tensor | npt.NDArray[Any]
 
 # Okabe and Ito's palette without its yellow (too light for a line on white): told apart with every colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", "-.", ":")  # the next seven groups are dashed, and so on
 STYLE = {
     "font.size": 10, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "grid.color": "0.9", "axes.axisbelow": True, "legend.frameon": False, "svg.hashsalt": "fedskew",

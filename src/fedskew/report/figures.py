@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, plural
 from fedskew.plots import canvas
-from fedskew.plots.groups import federation_of, recall_of
-from fedskew.report.compared import Compared, curve_of
-from fedskew.report.pictures import Chart, Heat, Line
+from fedskew.plots.curves import chart_of, curve_of, names_of, recalls_of
+from fedskew.plots.drawing import Chart, Heat
+from fedskew.plots.groups import federation_of
+from fedskew.report.compared import Compared
 from fedskew.report.tables import fixed, under
 
 Floats = npt.NDArray[np.float64]
@@ -26,7 +26,6 @@ COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
 CLASSES = 40  # most classes whose confusion matrix is drawn
 WRITTEN = 12  # classes up to which the shares of a confusion matrix are written into it
 TOLD = 12  # most methods that a description lists
-UPLOADED = "MB uploaded by all clients"
 WRONG = 0.005  # a smaller share of a class is not named among its mistakes
 
 
@@ -48,36 +47,21 @@ def words(metric: str) -> str:
     return told.replace("val ", "validation ", 1) if told.startswith("val ") else told
 
 
-def names_of(runs: Iterable[Run], classes: int) -> tuple[str, ...]:
-    """The recorded names of the classes; their numbers where none are recorded."""
-    for run in runs:
-        found = run.config.get("label_names") or ()
-        if len(found) == classes:
-            return tuple(str(name) for name in found)
-    return tuple(map(str, range(classes)))
-
-
 def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -> list[Chart]:
     """The metric over rounds, megabytes and seconds."""
     shown = [(m, curve) for m in methods if (curve := curve_of(found.runs(m, setting), found.metric, points))]
     if not shown:
         return []
-    name, charts = words(found.metric), []
+    name = words(found.metric)
     told = listed(f"Lines of {name}: ", [f"{m} ends at {c.mean[-1]:.3f} in round {c.rounds[-1]:.0f}" for m, c in shown])
     most = max((curve for _, curve in shown), key=lambda c: c.evaluated)
     if most.evaluated > len(most.rounds):
         told += f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn."
-    for unit, across in (("rounds", "round"), ("megabytes", UPLOADED), ("seconds", "seconds")):
-        lines = tuple(Line(m, found.place(m), getattr(c, unit), c.mean, c.low, c.high) for m, c in shown)
-        far = unit != "rounds" and _ratio([float(line.x[-1]) for line in lines]) > 20
-        title = f"{name.capitalize()} over {unit}{under(setting)}"
-        charts.append(Chart(f"curves-{unit}", title, across, name, lines, told, True, far))
-    return charts
-
-
-def _ratio(values: Sequence[float]) -> float:
-    seen = [v for v in values if v > 0]
-    return max(seen) / min(seen) if seen else 1.0
+    lines = [(m, found.place(m), curve) for m, curve in shown]
+    return [
+        chart_of(lines, unit, f"{name.capitalize()} over {unit}{under(setting)}", name, told)
+        for unit in ("rounds", "megabytes", "seconds")
+    ]
 
 
 def listed(head: str, told: Sequence[str], most: int = TOLD, end: str = ".") -> str:
@@ -87,20 +71,8 @@ def listed(head: str, told: Sequence[str], most: int = TOLD, end: str = ".") -> 
 
 
 def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | None:
-    """The final recall of each class, [methods, C]: means over the seeds; NaN without test rows."""
-    rows = {
-        m: [recall_of(run.last) for run in found.runs(m, setting) if run.last.get("per_class_recall")] for m in methods
-    }
-    shown = {m: r for m, r in rows.items() if r}
-    lengths = {len(row) for r in shown.values() for row in r}
-    if len(lengths) != 1:
-        return None
-    cells = np.array([np.mean(r, axis=0) for r in shown.values()])
-    names = names_of((run for m in shown for run in found.runs(m, setting)), lengths.pop())
-    worst = [f"{m}: {names[int(np.nanargmin(row))]} with {np.nanmin(row):.2f}"
-             for m, row in zip(shown, cells, strict=True) if not np.isnan(row).all()]  # fmt: skip
-    told = f"Worst class of each method: {'; '.join(worst[:TOLD])}."
-    return Heat("recall", f"Final recall of each class{under(setting)}", cells, tuple(shown), names, "class", "", told)
+    """The final recall of each class, [methods, C]."""
+    return recalls_of({m: found.runs(m, setting) for m in methods}, f"Final recall of each class{under(setting)}")
 
 
 def confusion(found: Compared, method: str, setting: str) -> Heat | None:

@@ -11,13 +11,12 @@ import numpy as np
 
 from fedskew.config.recorded import Run
 from fedskew.method.component import SLOTS
+from fedskew.plots.drawing import Heat, levels
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
-from fedskew.report.drawing import levels
 from fedskew.report.entries import Trial, ended_early, value_of
 from fedskew.report.figures import words
 from fedskew.report.fitted import twice
-from fedskew.report.pictures import Heat
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled, under
 from fedskew.studies.differences import Difference

@@ -13,16 +13,15 @@ from typing import Any
 from fedskew import __version__
 from fedskew.errors import ConfigError, plural
 from fedskew.plots import canvas
+from fedskew.plots.drawing import Heat, inline
 from fedskew.report import figures, listings, sentences
 from fedskew.report.clients import clients
 from fedskew.report.compared import Compared, compare
-from fedskew.report.drawing import inline
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.fitted import fitted_alone, twice
 from fedskew.report.overall import overall
 from fedskew.report.parts import TEXTS, Figure, Section
-from fedskew.report.pictures import Heat
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
 from fedskew.report.tables import Table, clean

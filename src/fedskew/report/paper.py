@@ -9,15 +9,14 @@ from typing import Any
 
 from fedskew.errors import RecordError, plural, require
 from fedskew.plots import canvas
+from fedskew.plots.drawing import Picture, figure_of
 from fedskew.records.files import write_atomic
 from fedskew.report.compared import compare
-from fedskew.report.drawing import figure_of
 from fedskew.report.entries import Entry
 from fedskew.report.figures import Detail, federation, recalls
 from fedskew.report.overall import compact
 from fedskew.report.page import build, sections
 from fedskew.report.parts import Figure
-from fedskew.report.pictures import Picture
 from fedskew.report.tables import Table, to_csv, to_latex
 
 WHOLE = Detail(points=400, settings=10**6, methods=10**6, heats=10**6, matrices=10**6)  # a paper leaves nothing out
