@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedskew.errors import ConfigError, DataError, RecordError, require, visible
-from fedskew.records.files import write_atomic
+from fedskew.errors import ConfigError, DataError, require, visible
+from fedskew.records.files import write_atomic, writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,10 +94,8 @@ def save(drawn: Figure, out: str | Path) -> Path:
     """
     path = target(out)
     content = content_of(drawn, path.suffix.lower())
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
     write_atomic(path, content)
     return path
 
