@@ -6,7 +6,6 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
 from importlib import import_module
 from typing import Any
 
@@ -27,7 +26,13 @@ Section = tuple[str, list[tuple[str, str]]]  # (title, [(option, what it is)])
 
 def decorated(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Several options for a command's function, in this order."""
-    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+    def apply(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return apply
 
 
 class Page(click.Command):

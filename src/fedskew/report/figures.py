@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,9 +77,8 @@ def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | Non
 
 def confusion(found: Compared, method: str, setting: str) -> Heat | None:
     """Shares of each true class, [C, C], of the last evaluation: the rows of all seeds together."""
-    counts = [
-        m for run in found.runs(method, setting) if (m := _matrix(run.summary.get("final_confusion"))) is not None
-    ]
+    listed_ = [run.summary.get("final_confusion") or [] for run in found.runs(method, setting)]
+    counts = [np.array(m, dtype=np.float64) for m in listed_ if m and all(len(row) == len(m) for row in m)]
     if not counts or len({m.shape for m in counts}) != 1 or len(counts[0]) > CLASSES:
         return None
     whole = np.sum(counts, axis=0)
@@ -89,16 +88,6 @@ def confusion(found: Compared, method: str, setting: str) -> Heat | None:
     names = names_of(found.runs(method, setting), len(whole))
     told, title, numbers = mixed_up(shares, names), f"{method}{under(setting)}", len(names) <= WRITTEN
     return Heat("confusion", title, shares, names, names, "predicted", "true class", told, numbers)
-
-
-def _matrix(value: Any) -> Floats | None:
-    """A recorded confusion matrix; None where it is none."""
-    try:
-        found = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        return None
-    square = found.ndim == 2 and found.shape[0] == found.shape[1] > 0
-    return found if square and bool((np.isfinite(found) & (found >= 0)).all()) else None
 
 
 def mixed_up(shares: Floats, names: Sequence[str], most: int = 5) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fedskew.config.recorded import Run
-from fedskew.method.component import SLOTS
 from fedskew.plots.drawing import Heat, levels
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
@@ -25,7 +24,6 @@ from fedskew.studies.store import env_of
 LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
 LEAVES = 12  # values of a list that are written out
-TRAINED = "Training and aggregation that differ between methods"
 UNSAID = ("folder", "method.name")  # they stand in other columns
 SPANS = ("final", "mean10", "mean50")
 FURTHER = ("final", "macro_f1", "g_mean", "worst_class_recall")
@@ -117,12 +115,6 @@ def recalls(heat: Heat, setting: str) -> Table:
     return Table("recall", titled(setting, "final recall"), ("class", *heat.rows), tuple(rows), 1, records, heat=True)
 
 
-def mistakes(told: Sequence[tuple[str, str]]) -> Table:
-    """The most frequent mistakes of each confusion matrix in words, from its title and its description."""
-    rows = tuple(row(title, words_) for title, words_ in told)
-    return Table("mistakes", "Most frequent mistakes", ("method", "mistakes"), rows, 2)
-
-
 def ranks(found: Compared) -> Table:
     """Average ranks, and the settings in which a method is best."""
     seen = found.ranks
@@ -172,29 +164,16 @@ def options(found: Compared) -> list[Table]:
         for owner, value in zip(owners[level], values, strict=True):
             if value is not None:
                 by[level].setdefault(owner, {})[path] = value
-    training, further = (
-        {m: {path: v for path, v in told.items() if _is_training(path) is wanted} for m, told in by["method"].items()}
-        for wanted in (True, False)
-    )
-    parts = (
-        ("method", TRAINED, training), ("method", "Further options that differ between methods", further),
-        ("setting", "Options that differ between settings", by["setting"]),
-        ("run", "Options that differ between single runs", by["run"]),
-    )  # fmt: skip
-    shared = tuple(row(path, value) for path, value in by[""].get("", {}).items())
+    shared = tuple(row(path, value) for path, value in by.pop("").get("", {}).items())
     return [
         Table("shared", "Options that all runs share", ("option", "value"), shared, 2),
-        *(_differing(*part) for part in parts if any(part[2].values())),
+        *(_differing(level, told) for level, told in by.items() if any(told.values())),
     ]
 
 
-def _is_training(path: str) -> bool:
-    """Whether an option is of the training that a comparison should hold equal, or names what fills a slot."""
-    return path in SLOTS or path.startswith(("pace.", "server.", "local."))
-
-
-def _differing(level: str, caption: str, by: dict[str, dict[str, str]]) -> Table:
+def _differing(level: str, by: dict[str, dict[str, str]]) -> Table:
     """Options of each owner: a column for each, or a line for each option where there are many owners."""
+    caption = f"Options that differ between {level}s"
     if len(by) > BESIDE:
         rows = tuple(row(owner or "–", path, value) for owner, told in by.items() for path, value in told.items())
         return Table(f"options-{level}", caption, (level, "option", "value"), rows, 3)

@@ -228,9 +228,8 @@ def _confusion(found: Compared, detail: Detail, shown: Sequence[str]) -> Section
     heats = [heat for m, s in pairs if (heat := figures.confusion(found, m, s))]
     if not heats:
         return Section("confusion", "Confusion matrices")
-    mistakes = listings.mistakes([(heat.title, heat.told) for heat in heats])
     text = (INTRODUCED["confusion"], *_left_out(found, detail, shown))
-    return Section("confusion", "Confusion matrices", text, (Figure(tuple(heats)),), folded=(mistakes,))
+    return Section("confusion", "Confusion matrices", text, (Figure(tuple(heats)),))
 
 
 def _tuning(trials: Sequence[Trial]) -> Section:
