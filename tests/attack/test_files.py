@@ -194,7 +194,6 @@ def own_files(folder: Path) -> dict[str, tuple[bytes, Callable[[], Any]]]:
     (folder / "own.csv").write_text(f"age,dose,label,client\n{rows}\n")
     (folder / "counts.csv").write_text("cat,dog\n5,0\n1,4\n")
     np.save(folder / "counts.npy", np.array([[5, 0], [1, 4]]))
-    np.savez(folder / "counts.npz", counts=np.array([[5, 0], [1, 4]]))
     found: dict[str, tuple[bytes, Callable[[], Any]]] = {}
     for file in sorted(folder.iterdir()):
         kind, path = ("csv" if file.suffix == ".csv" else "npz"), str(file)

@@ -62,7 +62,7 @@ def readers(place: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         file = place / name
         path = file if file.parent == place else place / "folder"
         yield name, lambda kind=kind, path=path: load(kind, str(path))
-    for name in ("counts.csv", "counts.npy", "counts.npz"):
+    for name in ("counts.csv", "counts.npy"):
         yield name, lambda name=name: read_counts(place / name)
     yield "split.npz", lambda: load_partition(place / "split.npz")
     yield "config.json", lambda: configured(place / "config.json")

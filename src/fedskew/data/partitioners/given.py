@@ -74,7 +74,7 @@ class Natural(Partitioner):
 class Counts(Partitioner):
     """A matrix of yours: client k gets ``matrix[k][c]`` random rows of class c, columns in the order of the labels.
 
-    Give numbers or a file (csv, npy, npz). Column sums must not exceed the rows of the classes.
+    Give numbers or a file (csv, npy). Column sums must not exceed the rows of the classes.
 
     Raises:
         ConfigError: There is no matrix, both a path and a matrix, or a column asks for more rows than its class has.
@@ -92,7 +92,7 @@ class Counts(Partitioner):
     users: ClassVar[str] = "whoever knows the histograms of a real federation; flwr-datasets (distribution)"
     limits: ClassVar[str] = "the histograms are exactly those given"
     path: str = ""
-    """file of the matrix: csv with or without a header, npy, or npz with one array"""
+    """file of the matrix: csv with or without a header, or npy"""
     matrix: tuple[tuple[int, ...], ...] | None = None
     """the matrix itself, [N][C]"""
 
@@ -113,7 +113,7 @@ class Counts(Partitioner):
         """The matrix, [N, C]. Raises ConfigError if there is none, DataError if the file holds none."""
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.int64)
-        demand(self, "path", bool(self.path), "name a csv, npy or npz file of counts [N, C]")
+        demand(self, "path", bool(self.path), "name a csv or npy file of counts [N, C]")
         return counts_matrix(read_counts(self.path).counts, f"{self.path}")
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
