@@ -138,7 +138,7 @@ because draws use exp and log, whose last bit depends on the machine: a row on t
 move. The file does not change.
 
 The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
-Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` and `feature` read a column
+Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` reads a column
 that the example makes up, and `counts` has a matrix that the example makes up.
 """
 
