@@ -13,7 +13,7 @@ from fedskew.method import LocalStep, Pace, Sampler, Selector, ServerOptimizer, 
 from fedskew.method.component import Component
 from fedskew.method.weightings import Wrapping
 
-SLOTS = {  # of what derives from a class
+SLOTS: dict[type, str] = {  # of what derives from a class
     Component: "parts",
     Sampler: "sampler",
     Selector: "selector",
