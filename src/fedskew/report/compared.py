@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, some, unknown
-from fedskew.report.entries import Entry, value_of
+from fedskew.report.entries import Entry
 from fedskew.studies.differences import Difference, differences
 from fedskew.studies.intervals import Summary, summaries
 from fedskew.studies.ranks import Ranks, average_ranks
@@ -63,7 +63,7 @@ class Compared:
         out = np.full((len(self.methods), len(self.seeds)), np.nan)
         for m, method in enumerate(self.methods):
             found = self.cells.get((method, setting), {})
-            out[m] = [value_of(found[s], key or self.key) if s in found else math.nan for s in self.seeds]
+            out[m] = [found[s].value(key or self.key) if s in found else math.nan for s in self.seeds]
         return out
 
     def has(self, setting: str, key: str) -> bool:

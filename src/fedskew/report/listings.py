@@ -13,7 +13,7 @@ from fedskew.config.recorded import Run
 from fedskew.plots.drawing import Heat, levels
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
-from fedskew.report.entries import Trial, ended_early, value_of
+from fedskew.report.entries import Trial, ended_early
 from fedskew.report.figures import words
 from fedskew.report.fitted import twice
 from fedskew.report.sentences import measured, p_value
@@ -137,7 +137,7 @@ def costs(found: Compared, setting: str) -> Table:
     rows, records, found = [], [], twice(found)
     for method in found.present(setting):
         runs_ = found.runs(method, setting)
-        means = [float(np.mean([value_of(run, key) for run in runs_])) / unit for key, _, unit in SPENT]
+        means = [float(np.mean([run.value(key) for run in runs_])) / unit for key, _, unit in SPENT]
         value = found.mean(method, setting)
         told = [amount(v, unit != 1 or name == "seconds") for v, (_, name, unit) in zip(means, SPENT, strict=True)]
         rows.append(row(method, fixed(value), *told))
@@ -213,7 +213,7 @@ def runs(found: Compared) -> Table:
     """Every run: its value, rounds, engine, environment and folder."""
     rows, records = [], []
     for i, (method, setting, seed, run) in enumerate(found.entries, 1):
-        value, rounds = value_of(run, found.key), run.summary.get("rounds", 0)
+        value, rounds = run.value(found.key), run.summary.get("rounds", 0)
         engine = str(run.config.get("engine_used") or run.config.get("engine") or "–")
         device = str(run.config.get("device") or "–")
         end, place = ended_early(run), _environment(run)
