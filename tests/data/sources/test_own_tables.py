@@ -236,7 +236,7 @@ def test_folders_of_another_form_are_one_line(tmp_path: Path, monkeypatch: pytes
     for folder, said in (
         ("a", "'dog/2/3.png' lies 2 folders deep, 'cat/1.png' 1"),
         ("b", "9.png' is 7x7, "),
-        ("b", "set Images.size to scale them"),
+        ("b", "must have images of one size"),
         ("c", "must have folders of two classes at least; got 'cat'"),
         ("d", "must hold images as class/image or client/class/image; got none that end in .png"),
     ):

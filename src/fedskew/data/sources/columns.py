@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -69,6 +69,14 @@ class TableOptions(ClassOptions):
     split_by: str | None = later()
     """column, such as patient, none of whose values lies on both sides of a split: training and test rows, validation,
     local test"""
+
+    missing: Literal["refuse", "fill"] = later(default="refuse")
+    """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
+    category for categories, which also takes values that no training row has; it says nothing where no training row is
+    blank"""
+    ordinal: Listed = later(default="")
+    """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
+    grade=low<mid<high"""
 
     @property
     def typed(self) -> dict[str, str]:
