@@ -181,9 +181,7 @@ class Federation:
 
     def _named(self, columns: Mapping[str, Tensor]) -> np.ndarray | None:
         """The natural client of each row of ``columns``, -1 for none; None where no column there says it."""
-        inner = getattr(self.partitioner, "base", self.partitioner)
-        known = {name: codes.numpy() for name, codes in self.dataset.columns.items()}
-        name = inner.resolved(known) if isinstance(inner, Natural) and known else ""
+        name = _natural_column(self.partitioner, self.dataset)
         if name not in columns:
             return None
         numbers = {client: k for k, client in enumerate(self.client_names)}
@@ -348,12 +346,18 @@ def _of_file(partitioner: File, dataset: Dataset, seed: int, asked: Mapping[str,
     return _tested(made, local_test) if local_test and test is None else made
 
 
+def _natural_column(partitioner: Any, dataset: Dataset) -> str:
+    """The column whose values are the clients; "" where none is."""
+    inner = getattr(partitioner, "base", partitioner)
+    columns = {name: codes.numpy() for name, codes in dataset.columns.items()}
+    return inner.resolved(columns) if isinstance(inner, Natural) and columns else ""
+
+
 def _client_names(partitioner: Any, dataset: Dataset, left: np.ndarray) -> tuple[str, ...]:
     """Values of the column behind natural clients, in their order; empty for other clients."""
-    inner = getattr(partitioner, "base", partitioner)
-    if not isinstance(inner, Natural):
+    column = _natural_column(partitioner, dataset)
+    if not column:
         return ()
-    column = inner.resolved({name: codes.numpy() for name, codes in dataset.columns.items()})
     return _values(np.unique(dataset.columns[column].numpy()[left]), dataset.column_names.get(column, ()))
 
 

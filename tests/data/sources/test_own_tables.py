@@ -132,8 +132,16 @@ def test_a_folder_with_one_file_a_client(kind: str, tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
-    "another column": ({"a": "u,label\n1,x\n2,y", "b": "v,label\n1,x"}, {}, "b.csv must have the column 'u', as a.csv"),
-    "one more column": ({"a": "u,label\n1,x", "b": "u,w,label\n1,2,x"}, {}, "must have no column 'w', as a.csv has no"),
+    "another column": (
+        {"a": "u,label\n1,x\n2,y", "b": "v,label\n1,x"},
+        {},
+        "b.csv must have the columns of a.csv; one of both lacks 'u'",
+    ),
+    "one more column": (
+        {"a": "u,label\n1,x", "b": "u,w,label\n1,2,x"},
+        {},
+        "must have the columns of a.csv; one of both lacks 'w'",
+    ),
     "a word in one": (
         {"a": "u,label\n1,x\n2,y", "b": "u,label\n1,x\nold,y"},
         {},

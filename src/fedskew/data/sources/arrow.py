@@ -102,11 +102,7 @@ class Parquet(ArrowOptions):
         if train := parquet.parquet_files(place, "train"):
             test = parquet.parquet_files(place, "test")
             return place, [train, test] if test else [train], False
-        groups = client_files(place, ".parquet")
-        if not groups:
-            told = "a parquet file, or a folder with train-*.parquet or one parquet file a client"
-            raise DataError(f"path must name {told}; got '{place}'")
-        return place, [tuple(group) for group in groups], True
+        return place, [tuple(group) for group in client_files(place, ".parquet", "train-*.parquet")], True
 
 
 @dataclass(frozen=True)

@@ -127,11 +127,8 @@ def merged(place: Path, tables: Sequence[Table]) -> Table:
     """
     first = tables[0]
     for table in tables[1:]:
-        odd = next((n for n in [*first.names, *table.names] if (n in first.columns) != (n in table.columns)), None)
-        if odd in first.columns:
-            raise DataError(f"{table.file} must have the column {odd!r}, as {first.file.name} has")
-        if odd is not None:
-            raise DataError(f"{table.file} must have no column {odd!r}, as {first.file.name} has none")
+        if odd := {*first.names} ^ {*table.names}:
+            raise DataError(f"{table.file} must have the columns of {first.file.name}; one of both lacks {min(odd)!r}")
     columns = {name: np.concatenate([t.columns[name] for t in tables]) for name in first.names}
     if "client" not in columns:
         columns["client"] = np.repeat(np.array([t.file.stem for t in tables]), [len(t.rows) for t in tables])

@@ -90,10 +90,7 @@ class Csv(TableOptions):
         if (place / "train.csv").is_file():
             files = [f for f in (place / "train.csv", place / "test.csv") if f.is_file()]
             return place, [self.read_rows(file) for file in files]
-        groups = client_files(place, ".csv")
-        if not groups:
-            told = "a csv file, or a folder with train.csv or one csv file a client"
-            raise DataError(f"path must name {told}; got '{place}'")
+        groups = client_files(place, ".csv", "train.csv")
         return place, [merged(place, [self.read_rows(file) for file in group]) for group in groups]
 
     def read_rows(self, file: Path) -> Table:
