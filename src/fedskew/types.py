@@ -7,38 +7,22 @@ local - global: the server adds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from fedskew.tree import Params, Tree
 
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+else:  # components are given one, and do not know the room `data`
+    Federation = Any
+
 __all__ = [
-    "Answers",
-    "Assignment",
-    "Batch",
-    "Carry",
-    "Cohort",
-    "Context",
-    "Differentiate",
-    "Forward",
-    "Gradient",
-    "LocalRun",
-    "Output",
-    "PacePlan",
-    "Params",
-    "Progress",
-    "Query",
-    "Raw",
-    "Report",
-    "Results",
-    "Rule",
-    "Task",
-    "View",
-    "Weights",
-    "What",
-    "Width",
+    "Answers", "Assignment", "Batch", "Carry", "Cohort", "Context", "Differentiate", "Federation", "Forward",
+    "Gradient", "LocalRun", "Output", "PacePlan", "Params", "Progress", "Query", "Raw", "Report", "Results", "Rule",
+    "Task", "Tree", "View", "Weights", "What", "Width",
 ]  # fmt: skip
 
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.engines.planning import Place
 from fedskew.errors import TrainingError
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Report, Results, Weights
+from fedskew.types import Cohort, Params, Report, Results, Tree, Weights
 
 # Whether local runs stayed finite
 

@@ -21,8 +21,7 @@ from fedskew.engines.runtime import Runtime
 from fedskew.method import Method
 from fedskew.method.samplers import WIDE
 from fedskew.server import Broadcast
-from fedskew.tree import Tree
-from fedskew.types import Assignment, Cohort, PacePlan, Params, Report, Task
+from fedskew.types import Assignment, Cohort, PacePlan, Params, Report, Task, Tree
 
 Array = np.ndarray[Any, Any]
 Pace = tuple[int, int, int, float, int]  # batch size, epochs, steps an epoch, learning rate, steps in all

@@ -17,8 +17,7 @@ from fedskew.engines.planning import Jobs, Place, Planner
 from fedskew.errors import FieldError, require
 from fedskew.method import Component, Method
 from fedskew.server import Broadcast
-from fedskew.tree import Tree
-from fedskew.types import Answers, Assignment, Batch, Context, Params, Progress, Query, View
+from fedskew.types import Answers, Assignment, Batch, Context, Params, Progress, Query, Tree, View
 
 LocalRuns = Callable[[Method, list[Place]], Iterator[Outcome]]  # the engine's own, for "delta" questions
 

@@ -50,8 +50,7 @@ from fedskew.models.precision import arithmetic
 from fedskew.records.summary import TAIL
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
-from fedskew.tree import Tree
-from fedskew.types import Params, Task
+from fedskew.types import Params, Task, Tree
 
 LOG = logging.getLogger("flwr")
 TRACE = 10_000  # characters of the details of a mistake

@@ -34,8 +34,7 @@ from fedskew.methods.fedvc import VirtualClient
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
-from fedskew.tree import Tree
-from fedskew.types import Assignment, Params, Query, Task
+from fedskew.types import Assignment, Params, Query, Task, Tree
 
 # What a node tells
 

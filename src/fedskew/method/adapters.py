@@ -15,8 +15,7 @@ from torch import Tensor
 
 from fedskew.errors import require
 from fedskew.method.component import Component
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Progress, Task
+from fedskew.types import Cohort, Params, Progress, Task, Tree
 
 A, B = ".lora_A.", ".lora_B."  # in the names of peft
 

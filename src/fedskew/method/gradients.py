@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.tree import Tree
-from fedskew.types import View
+from fedskew.types import Tree, View
 
 
 def head_gradient(view: View) -> Tree:

@@ -14,11 +14,9 @@ from fedskew import rng
 from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, Within, later
 from fedskew.method.component import Component
-from fedskew.tree import Tree
-from fedskew.types import COSINE_SCALE, Batch, Output, Params, Task, View, Width
+from fedskew.types import COSINE_SCALE, Batch, Federation, Output, Params, Task, Tree, View, Width
 
 if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
     from fedskew.method.value import Method
 
 

@@ -14,8 +14,7 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Above, AtLeast, Within
 from fedskew.method.component import LocalStep, does_no_more
-from fedskew.tree import Tree
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Raw
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Raw, Tree
 
 
 def clip_by_norm(grads: Params, limit: float) -> Params:

@@ -12,8 +12,7 @@ from fedskew import tree
 from fedskew.fields import Within, later
 from fedskew.method import Gradient, Method
 from fedskew.method.steps import SGD, decayed
-from fedskew.tree import Tree
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task, Tree
 
 
 @dataclass(frozen=True)

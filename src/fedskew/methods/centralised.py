@@ -11,8 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import Within
 from fedskew.method import Component
-from fedskew.tree import Tree
-from fedskew.types import Params, Task, View
+from fedskew.types import Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,11 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import AtLeast
 from fedskew.method import Method, Weighting
-from fedskew.tree import Tree
-from fedskew.types import Answers, Cohort, Params, Query, Task, View, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View, Weights
 
 
 @dataclass(frozen=True)

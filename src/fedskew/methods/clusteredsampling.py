@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,11 +13,7 @@ from fedskew import rng, tree
 from fedskew.method import Method, Selector
 from fedskew.method.selectors import ward_merges
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Assignment, Cohort, Params, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Assignment, Cohort, Federation, Params, Task, Tree
 
 
 @dataclass(frozen=True)

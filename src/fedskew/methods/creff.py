@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -12,11 +12,7 @@ from fedskew import rng
 from fedskew.fields import AtLeast
 from fedskew.functional import creff as F
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Answers, Cohort, Params, Query, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View
 
 
 @dataclass(frozen=True)

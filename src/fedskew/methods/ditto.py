@@ -11,8 +11,7 @@ from fedskew import tree
 from fedskew.fields import AtLeast
 from fedskew.method import Gradient, Method
 from fedskew.method.steps import SGD, decayed
-from fedskew.tree import Tree
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task, Tree
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -12,11 +12,7 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Gradient, Method
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Context, Federation, LocalRun, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

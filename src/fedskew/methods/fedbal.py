@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -12,11 +12,7 @@ from fedskew import functional as F
 from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method, Weighting
 from fedskew.method.weightings import Size, convex
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Task, View, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Task, Tree, View, Weights
 
 
 @dataclass(frozen=True)

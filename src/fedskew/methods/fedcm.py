@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from torch import Tensor
 
@@ -11,11 +11,7 @@ from fedskew import tree
 from fedskew.fields import Within
 from fedskew.method import Component, Method
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

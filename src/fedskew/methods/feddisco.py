@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 
@@ -11,11 +11,7 @@ from fedskew import functional as F
 from fedskew.fields import AtLeast, demand
 from fedskew.method import Method
 from fedskew.method.weightings import Wrapping, convex
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Task, Tree, Weights
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -15,11 +15,7 @@ from fedskew.method import Gradient, Method
 from fedskew.method.heads import CosineSoftmax, InitialHead
 from fedskew.method.keeping import Frozen, in_group, in_projection
 from fedskew.methods.fedbabu import FineTune
-from fedskew.tree import Tree
-from fedskew.types import COSINE_SCALE, Batch, Context, Output, Params, Task, Width
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import COSINE_SCALE, Batch, Context, Federation, Output, Params, Task, Tree, Width
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -11,10 +11,7 @@ from fedskew import functional as F
 from fedskew.fields import demand
 from fedskew.method import Component, Method
 from fedskew.method.weightings import Uniform
-from fedskew.types import Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Federation, Task, View
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import AtLeast
 from fedskew.method import Component, Gradient, Method
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
+from fedskew.types import Cohort, Context, LocalRun, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

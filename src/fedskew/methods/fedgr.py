@@ -10,8 +10,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, View
+from fedskew.types import Cohort, Params, Tree, View
 
 
 @dataclass(frozen=True)

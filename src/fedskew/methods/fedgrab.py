@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -15,11 +15,7 @@ from fedskew.fields import Within
 from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.steps import SGD
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

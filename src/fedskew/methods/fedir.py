@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Federation, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

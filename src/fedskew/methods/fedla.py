@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fedskew import functional as F
 from fedskew.method import Method, Weighting
 from fedskew.method.weightings import convex
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Weights
+from fedskew.types import Cohort, Tree, Weights
 
 
 @dataclass(frozen=True)

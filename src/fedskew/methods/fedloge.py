@@ -15,8 +15,7 @@ from fedskew.fields import Above
 from fedskew.method import Component, Gradient, Method
 from fedskew.method.heads import InitialHead
 from fedskew.method.keeping import Frozen
-from fedskew.tree import Tree
-from fedskew.types import Context, Params, Task, View
+from fedskew.types import Context, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from fedskew import functional as F
 from fedskew import tree
@@ -11,11 +11,7 @@ from fedskew.fields import Within, demand
 from fedskew.method import Method, ServerOptimizer, Weighting
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Size, Wrapping
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Params, Task, Tree, Weights
 
 
 @dataclass(frozen=True)

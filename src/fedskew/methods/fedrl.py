@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,11 +15,7 @@ from fedskew.method.gradients import head_gradient, minus_head_gradient
 from fedskew.method.paces import Fixed
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Answers, Cohort, Params, Query, Task, View, What
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View, What
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -14,11 +14,7 @@ from fedskew.method import Method
 from fedskew.method.steps import SGD, SharpnessAware
 from fedskew.method.weightings import Uniform
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
-from fedskew.tree import Tree
-from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Raw, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Carry, Cohort, Context, Differentiate, Federation, LocalRun, Params, Raw, Task, Tree
 
 
 @dataclass(frozen=True)

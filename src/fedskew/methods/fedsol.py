@@ -14,8 +14,7 @@ from fedskew import tree
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Method
 from fedskew.method.steps import SGD
-from fedskew.tree import Tree
-from fedskew.types import Carry, Context, Differentiate, Params, Raw, View
+from fedskew.types import Carry, Context, Differentiate, Params, Raw, Tree, View
 
 
 @dataclass(frozen=True)

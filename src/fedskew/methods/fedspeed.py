@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from fedskew import tree
 from fedskew.errors import FieldError, unknown
@@ -12,11 +12,7 @@ from fedskew.method import Method, ServerOptimizer
 from fedskew.method.steps import SharpnessAware
 from fedskew.method.weightings import Uniform
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
-from fedskew.tree import Tree
-from fedskew.types import Cohort, LocalRun, Params, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, LocalRun, Params, Task, Tree
 
 
 @dataclass(frozen=True)

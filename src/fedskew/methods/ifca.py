@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -13,11 +13,7 @@ from fedskew import rng
 from fedskew.fields import AtLeast
 from fedskew.method import Component, Gradient, Method
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Batch, Cohort, Context, LocalRun, Output, Params, Query, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Batch, Cohort, Context, Federation, LocalRun, Output, Params, Query, Task, Tree, View
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import LocalRun, Params, Task, View
+from fedskew.types import LocalRun, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

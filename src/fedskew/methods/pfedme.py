@@ -14,8 +14,7 @@ from fedskew.method import Gradient, LocalStep, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.servers import Plain
 from fedskew.method.steps import decayed
-from fedskew.tree import Tree
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task, Tree
 
 
 @dataclass(frozen=True)

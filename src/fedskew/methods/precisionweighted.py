@@ -13,8 +13,7 @@ from fedskew.fields import Above, Within
 from fedskew.method import Method
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Rule
+from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Rule, Tree
 
 
 @dataclass(frozen=True)

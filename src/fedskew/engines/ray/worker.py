@@ -24,8 +24,7 @@ from fedskew.method import Method
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.settings import Settings
-from fedskew.tree import Tree
-from fedskew.types import Report, Task
+from fedskew.types import Report, Task, Tree
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
