@@ -8,7 +8,7 @@ results), `Queries` and `Evaluator`. A subclass says how local runs are mapped o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.client import KEPT
+from fedskew.data.federation import Federation
 from fedskew.data.store import Store
 from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
@@ -35,10 +36,6 @@ from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
 from fedskew.types import Answers, Assignment, Cohort, Params, Query, Report, Results, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
 
 Array = np.ndarray[Any, Any]
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,15 +11,12 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.client import KEPT
+from fedskew.data.federation import Federation
 from fedskew.data.store import Store
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.runtime import Runtime
 from fedskew.server import Broadcast
 from fedskew.types import Batch, Context, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
 
 Array = np.ndarray[Any, Any]
 

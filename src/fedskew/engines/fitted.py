@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedskew import server
+from fedskew.engines.base import LocalEngine
 from fedskew.engines.fitting import measured
 from fedskew.method import Method
 from fedskew.records.metrics import from_confusion
@@ -16,10 +16,6 @@ from fedskew.records.summary import FITTED, METRICS
 from fedskew.records.typed import Row
 from fedskew.server import State
 from fedskew.types import Params
-
-if TYPE_CHECKING:
-    from fedskew.engines.base import LocalEngine
-
 
 PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of what each client would use
 

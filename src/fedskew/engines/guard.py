@@ -16,22 +16,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
+from fedskew.data.federation import Federation
 from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.engines.promises import PROMISES, STATE
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
 from fedskew.method.component import SLOTS, Component, hooks_of, overrides
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
 
 # What a hook is given, and whether somebody wrote into it
 

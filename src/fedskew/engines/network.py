@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from fedskew import models, rng
+from fedskew.data.federation import Federation
 from fedskew.errors import RecordError, regular
 from fedskew.fields import demand
 from fedskew.method import Method
@@ -26,10 +26,6 @@ from fedskew.records import digests
 from fedskew.records.manifest import check_file
 from fedskew.settings import Settings
 from fedskew.types import Params, Task, Width
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
 
 FINAL = "final.safetensors"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew import client as rounds
+from fedskew.data.federation import Federation
 from fedskew.engines.clients import Clients, Source
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.memory import ClientMemory
@@ -18,10 +19,6 @@ from fedskew.method import Method
 from fedskew.records.metrics import confusion_of
 from fedskew.server import Broadcast
 from fedskew.types import Batch, Output, Params
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
 
 Array = np.ndarray[Any, Any]
 Term = Callable[[Params, Output, Batch], Tensor]

@@ -13,13 +13,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedskew import models
+from fedskew.data.arrays import Dataset
+from fedskew.data.federation import Federation, On
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
@@ -38,11 +40,6 @@ from fedskew.records.metrics import confusion_of, from_confusion, from_probabili
 from fedskew.records.probabilities import PRECISION
 from fedskew.records.typed import Row, entries, object_of
 from fedskew.types import Params, Width
-
-if TYPE_CHECKING:
-    from fedskew.data.arrays import Dataset
-    from fedskew.data.federation import Federation, On
-
 
 FILE, OWN = "model.json", "own.safetensors"
 FORMAT = 1  # of that file; reading another raises RecordError

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fedskew import server, tree
+from fedskew.engines.base import LocalEngine
+from fedskew.engines.clients import Clients
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.personal import Tested, personal_model, pooled, shares_of, tested
 from fedskew.errors import TrainingError
-from fedskew.types import Answers, Assignment, Query
-
-if TYPE_CHECKING:
-    from fedskew.engines.base import LocalEngine
-    from fedskew.engines.clients import Clients
-    from fedskew.method import Component, Method
-    from fedskew.server import Broadcast, State
-    from fedskew.types import Params
-
+from fedskew.method import Component, Method
+from fedskew.server import Broadcast, State
+from fedskew.types import Answers, Assignment, Params, Query
 
 Listed = Callable[[Iterator[Tested]], Iterator[Tested]]
 GROUP = 64  # held-out clients whose memories are held at a time

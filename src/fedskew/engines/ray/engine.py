@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from fedskew import tree
 from fedskew.client import Shared
+from fedskew.data.federation import Federation
 from fedskew.data.partitioners import Iid
 from fedskew.engines.guard import unguarded
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
@@ -25,9 +26,6 @@ from fedskew.method import Method
 from fedskew.models.prepare import Model
 from fedskew.settings import Settings
 from fedskew.types import Params, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
 
 
 @dataclass

@@ -6,12 +6,13 @@ import os
 import platform
 import traceback
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from fedskew import tree
 from fedskew.client import Job, Own, Shared
+from fedskew.data.federation import Federation
 from fedskew.engines.base import chain
 from fedskew.engines.guard import guarded
 from fedskew.engines.outcomes import Outcome, Settle
@@ -25,10 +26,6 @@ from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.settings import Settings
 from fedskew.types import Report, Task, Tree
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
 
 METHODS = 8  # that a worker keeps
 
