@@ -374,11 +374,12 @@ class Cohort(NamedTuple):
     round: int  # one-based
     chains: Tensor  # [K, M], -1 is padding
     uploads: dict[str, Tree]  # leaves [K, ...]; {} before training
-    trained: Params | None = None  # [K, ...] deltas as they came from the clients
-    deltas: Params | None = None  # [K, ...] the same, after every `combine` so far
-    weights: Weights | None = None
-    delta: Params | None = None  # sum_k p_k delta_k, what the server optimizer was given; from `absorb` on
-    after: Params | None = None
+    # None until they are known; a hook that reads one runs later
+    trained: Params = None  # type: ignore[assignment]  # [K, ...] deltas as they came from the clients
+    deltas: Params = None  # type: ignore[assignment]  # [K, ...] the same, after every `combine` so far
+    weights: Weights = None  # type: ignore[assignment]
+    delta: Params = None  # type: ignore[assignment]  # sum_k p_k delta_k, as the server optimizer got it; for `absorb`
+    after: Params = None  # type: ignore[assignment]
 
 
 class Results(NamedTuple):

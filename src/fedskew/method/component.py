@@ -189,7 +189,6 @@ class Component(Checked):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas [K, ...] after a step across clients, before they are averaged."""
-        assert cohort.deltas is not None
         return cohort.deltas
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:

@@ -55,7 +55,6 @@ class WeightedSum(ServerOptimizer):
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """x + lr (delta - (1 - P) x) with P the sum of the weights; the state stays."""
-        assert cohort.weights is not None
         lost = 1 - float(cohort.weights.update.sum())
         return tree.add(params, tree.add(delta, params, -lost), self.lr), state
 

@@ -87,12 +87,10 @@ class ClusteredByUpdate(Selector):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas as they are: filling this hook shows each of them to the server."""
-        assert cohort.deltas is not None
         return cohort.deltas
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The participants' new updates."""
-        assert cohort.trained is not None
         news = cohort.trained
         kept = {n: d.index_copy(0, cohort.ids.to(d.device), news[n].to(d)) for n, d in state["updates"].items()}
         return {**state, "updates": kept}, None

@@ -85,12 +85,10 @@ class AttentiveMessages(Component):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas as they are: filling this hook shows each of them to the server."""
-        assert cohort.deltas is not None
         return cohort.deltas
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The participants' new models."""
-        assert cohort.trained is not None
         own = {n: cohort.before[n] + d for n, d in cohort.trained.items()}
         models = {n: w.index_copy(0, cohort.ids.to(w.device), own[n].to(w)) for n, w in state["models"].items()}
         return {"models": models, "seen": state["seen"].index_fill(0, cohort.ids.to(state["seen"].device), 1.0)}, None

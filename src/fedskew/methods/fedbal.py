@@ -103,7 +103,6 @@ class AggregationBalancer(Weighting):
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """The softmax of the clipped similarities, for updates and buffers."""
-        assert cohort.deltas is not None
         head = [n for n in (cohort.task.weight, cohort.task.bias) if n in cohort.before]
         names = {"head": head, "features": [n for n in cohort.before if n not in head], "all": list(cohort.before)}[
             self.scope

@@ -54,7 +54,6 @@ class ClientMomentum(Component):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """-delta over the mean reach of a local run, in units of the rate."""
-        assert cohort.delta is not None and cohort.weights is not None
         reach = cohort.reports.steps.double() * cohort.reports.lr.double()
         mean = float((cohort.weights.average.to(reach) * reach).sum())
         return {"momentum": tree.scale(cohort.delta, -1 / max(mean, 1e-30))}, None

@@ -55,7 +55,6 @@ class Extrapolated(ServerOptimizer):
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """One step at the rate of this round."""
-        assert cohort.weights is not None
         eps = self.eps * self.decay ** (cohort.round - 1) * (len(cohort.ids) if self.scaled else 1)
         squares = cohort.uploads[self.name]["square"].double()
         mean = float((cohort.weights.update.to(squares) * squares).sum())

@@ -73,7 +73,6 @@ class Gravitation(Component):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """Deltas with corrected classifier rows."""
-        assert cohort.deltas is not None and cohort.weights is not None
         name, owned = cohort.task.weight, cohort.used > 0
         before = cohort.before[name]
         owned = owned.to(before.device)

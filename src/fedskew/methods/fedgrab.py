@@ -123,7 +123,6 @@ class PriorAnalyser(Component):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The tail by the sum of the shares that the global classifiers told so far."""
-        assert cohort.after is not None
         shares = state["shares"] + F.fedgrab_prior(cohort.after[cohort.task.weight])
         return {"shares": shares, "tail": F.fedgrab_tail(shares / cohort.round, self.most)}, None
 

@@ -90,7 +90,6 @@ class GlobalSharpnessAware(SGD):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The server's step."""
-        assert cohort.after is not None
         return {} if self.stateful else {"moved": tree.sub(cohort.after, cohort.before)}, None
 
 

@@ -100,7 +100,6 @@ class RatioLoss(Component):
         after = {n: state[n] for n in ("weights", "rows", "head") if n in state}
         after |= {"weights": self._weights(changes)} if self.serves == "next" else {}
         if self.monitor:
-            assert cohort.after is not None
             update, total = cohort.after[name] - cohort.before[name], cohort.reports.samples.sum()
             scale = state["rows"] * len(cohort.ids)
             after["estimated"] = F.ratio_monitor(changes, update, total, scale, self.threshold, self.by)

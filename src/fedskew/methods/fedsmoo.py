@@ -83,7 +83,6 @@ class DynamicSharpnessAware(SharpnessAware):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """s = rho u / ||u||_2."""
-        assert cohort.weights is not None
         mean = tree.aggregate(cohort.uploads[self.name]["mu"], cohort.weights.average)
         return {"s": F.sam_ascent(mean, self.rho)}, None
 

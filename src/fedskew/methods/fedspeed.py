@@ -69,7 +69,6 @@ class CorrectedMean(ServerOptimizer):
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """x + lr (delta + sum_k p_k sum_k)."""
-        assert cohort.weights is not None
         mean = tree.aggregate(cohort.uploads[UploadedRegulariser.name]["sum"], cohort.weights.update)
         return tree.add(params, tree.add(delta, mean), self.lr), state
 

@@ -83,12 +83,10 @@ class ClusterIdentity(Component):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas as they are: filling this hook shows each of them to the server."""
-        assert cohort.deltas is not None
         return cohort.deltas
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The mean of each cluster's participants."""
-        assert cohort.trained is not None and cohort.weights is not None
         chosen = cohort.uploads[self.name]["cluster"]
         member = (chosen == torch.arange(self.clusters, device=chosen.device).unsqueeze(1)).double()  # [clusters, K]
         share = member * cohort.weights.average.to(member)

@@ -77,7 +77,6 @@ class PrecisionWeighted(SGD):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """a_k delta_k / p_k, whose average under the weights p is sum_k a_k delta_k."""
-        assert cohort.deltas is not None and cohort.weights is not None
         p, variance = cohort.weights.update, cohort.uploads[self.name]["variance"]
         share = torch.where(p > 0, 1 / p.clamp(min=1e-300), torch.zeros_like(p))
 
