@@ -8,9 +8,9 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import AtLeast
-from fedskew.functional import creff as F
 from fedskew.method import Component, Method
 from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View
 
