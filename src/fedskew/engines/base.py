@@ -172,23 +172,15 @@ class LocalEngine:
         Raises:
             TrainingError: something that a client trained is not finite.
         """
-        waiting = dict(self.memory.pending)
-
-        def trained() -> Results:
-            plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
-            cohort = self.planner.cohort(method, plans, broadcast)
-            if weigh is not None:
-                cohort = cohort._replace(weights=weigh(cohort))
-            given = self.runtime.laid_out(broadcast)
-            reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
-            row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
-            run = self._singles if max(map(len, plans)) == 1 else self._chains
-            return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
-
-        def forget() -> None:
-            self.memory.pending = dict(waiting)
-
-        return self.watcher.settled(trained, forget)
+        plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
+        cohort = self.planner.cohort(method, plans, broadcast)
+        if weigh is not None:
+            cohort = cohort._replace(weights=weigh(cohort))
+        given = self.runtime.laid_out(broadcast)
+        reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
+        row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
+        run = self._singles if max(map(len, plans)) == 1 else self._chains
+        return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
 
     def _singles(
         self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle

@@ -63,14 +63,9 @@ class Watch(NamedTuple):
 
 
 class Watcher:
-    """Makes the watches of an engine.
-
-    The sum of a tensor is the cheapest number that is not finite where the tensor is not. It may overflow, so a round
-    that looks faulty is trained again with ``exact``, and only that says so.
-    """
+    """Makes the watches of an engine. The sum of x - x is 0 where a tensor x is finite, else NaN."""
 
     def __init__(self) -> None:
-        self.exact = False
         self._endless: set[str] = set()  # memories that begin with an infinity, as "nothing seen yet" may be written
 
     def birth(self, template: Tree) -> None:
@@ -90,30 +85,8 @@ class Watcher:
         for path, leaf in tree.flatten(dict(zip(KINDS, after, strict=True))):
             if leaf is not None and leaf.is_floating_point() and (name := _spelled(path)) not in self._endless:
                 names.append(name)
-                sums.append(_sum(leaf - leaf if self.exact else leaf, len(places)))  # exactly: 0, or NaN
+                sums.append(_sum(leaf - leaf, len(places)))
         return Watch(places, losses, names, sums)
-
-    def settled(self, train: Callable[[], Results], forget: Callable[[], None]) -> Results:
-        """The results of a round, trained a second time where sums are not finite and may only have overflowed.
-
-        Args:
-            train: trains the round.
-            forget: undoes what the first time left behind.
-
-        Raises:
-            TrainingError: something is not finite.
-        """
-        try:
-            return train()
-        except TrainingError as error:
-            if not any(fault.tensor.partition(" ")[0] in KINDS for fault in error.faults):
-                raise
-        forget()
-        self.exact = True
-        try:
-            return train()
-        finally:
-            self.exact = False
 
 
 def _spelled(path: tuple[str, ...]) -> str:

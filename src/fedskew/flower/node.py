@@ -133,7 +133,6 @@ class Node:
         engine = Threaded(model, fed, task, settings)
         params = initial_params(work.method, model.params, task, settings.seed_of("model"))
         engine.birth(work.method, params, model.buffers, "ram")
-        engine.watcher.exact = True
         return engine
 
     @cached_property

@@ -112,7 +112,7 @@ class Ray(Sequential):
         plain = _packed(f"the method {method.name!r}", unguarded(method))
         # a probe's parameters are no deltas; where the server sees every delta there is no sum
         summed = getattr(getattr(settle, "__self__", None), "weights", None) is not None
-        turn = _packed("what the clients are sent", Turn(plain, shared, settle, self.watcher.exact, summed))
+        turn = _packed("what the clients are sent", Turn(plain, shared, settle, summed))
         given, number = [ray.put(turn)], self.sizes.turns
         self.sizes.turns, self.sizes.turn = number + 1, self.sizes.turn + size(turn)
 

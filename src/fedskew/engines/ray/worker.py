@@ -46,7 +46,6 @@ class Turn(NamedTuple):
     method: Message
     shared: Shared
     settle: Settle  # what is done with an outcome where it was trained
-    exact: bool  # how `Watcher` looks at what was trained
     summed: bool  # an outcome's parameters are a weighted delta, of which sums may be made
 
 
@@ -163,7 +162,7 @@ class Worker:
             self.given = None  # two rounds need not fit
             self.given, self.turn = unpack(ray.get(given[0])), turn
         assert self.given is not None
-        message, shared, settle, engine.watcher.exact, summed = self.given
+        message, shared, settle, summed = self.given
         if engine.guard.round != (number := int(shared.round)):
             engine.guard.begin(number)
         method = self._method(message)
