@@ -12,7 +12,7 @@ from fedskew import rng
 from fedskew.errors import ConfigError, require
 from fedskew.models.effects import Attribute, Left, held, stored
 from fedskew.models.layers import PURE
-from fedskew.models.where import Passage, first_line, layer, watched
+from fedskew.models.where import first_line, layer, watched
 from fedskew.types import Output, Params
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ def probe(model: Model) -> tuple[Attribute, ...]:
     left, fresh = Left(module), model.clone()
     with torch.random.fork_rng(devices):
         before = _states(devices)
-        x, one = _on_rows(
-            model, f"accept rows of shape {model.shape}", lambda x, passage: _unchanged(model, x, passage)
-        )
+        x, one = _on_rows(model, f"accept rows of shape {model.shape}", lambda x: _unchanged(model, x))
         once = Left(module)
         two = _pass(model, x)
         drawn = not all(map(torch.equal, before, _states(devices)))
@@ -75,30 +73,27 @@ def _pass(model: Model, x: Tensor) -> Pass:
     return model.forward(model.params, model.buffers, x, ones, train=True, key=key)
 
 
-def _on_rows(model: Model, rule: str, run: Callable[[Tensor, Passage], T], hint: str = "") -> T:
+def _on_rows(model: Model, rule: str, run: Callable[[Tensor], T], hint: str = "") -> T:
     """What a run gives over the first rows that it takes. Raises ConfigError, which names the layer, for none."""
-    failed: tuple[Exception, Passage] | None = None
+    failed: tuple[Exception, str] | None = None
     for x in probe_rows(model, 2):
-        with watched(model.module, kept=True) as passage:
+        with watched(model.module) as inside:
             try:
-                return run(x, passage)
+                return run(x)
             except ConfigError:
                 raise
             except Exception as error:  # a user's forward may raise anything
-                failed = failed or (error, passage)
+                failed = failed or (error, inside[-1])
     assert failed is not None
-    told = f"model must {rule}; got {first_line(failed[0])}, at {layer(model.module, failed[1].last)}"
+    told = f"model must {rule}; got {first_line(failed[0])}, at {layer(model.module, failed[1])}"
     raise ConfigError(told + hint) from failed[0]
 
 
-def _unchanged(model: Model, x: Tensor, passage: Passage) -> tuple[Tensor, Pass]:
-    """The rows, and a pass over them. Raises ConfigError for a layer that changes them."""
-    given, changed = x.clone(), list[str]()
-    passage.at_end = lambda name: None if torch.equal(x, given) else changed.append(name)
+def _unchanged(model: Model, x: Tensor) -> tuple[Tensor, Pass]:
+    """The rows, and a pass over them. Raises ConfigError for a network that changes them."""
+    given = x.clone()
     out = _pass(model, x)
-    if not torch.equal(x, given):
-        where = layer(model.module, changed[0] if changed else "")
-        raise ConfigError(f"model must leave its input as it is; got {where}, which changes it in place; {INPLACE}")
+    require(torch.equal(x, given), "model", "leave its input as it is", "a layer that changes it in place", INPLACE)
     return given, out
 
 
@@ -132,17 +127,6 @@ def _check_memory(model: Model, fresh: Model, x: Tensor, places: tuple[Attribute
         raise ConfigError(f"model must {PURE}; got a forward that reads {held} which an earlier call has stored")
 
 
-def _no_gradient(passage: Passage, leaves: list[Tensor]) -> str:
-    """The first layer through whose output no gradient can be taken."""
-    for name, _, outputs in passage.ended:
-        try:
-            some = [out.sum() for out in outputs if out.requires_grad]
-            torch.autograd.grad(some, leaves, retain_graph=True, allow_unused=True)
-        except RuntimeError:
-            return name
-    return ""
-
-
 def require_runs(model: Model) -> None:
     """Raise ConfigError, which names the layer, where a model does not run as it is about to be trained.
 
@@ -150,20 +134,14 @@ def require_runs(model: Model) -> None:
     """
     first = next(iter(model.params.values()))
 
-    def trained(x: Tensor, passage: Passage) -> None:
+    def trained(x: Tensor) -> None:
         mask, key = first.new_ones(2), rng.key(0, "probe").to(x.device)
         leaves = {name: p.detach().clone().requires_grad_() for name, p in model.params.items()}
         with torch.no_grad():
             model.forward(model.params, model.buffers, x, mask, train=False, key=key)
-        passage.ended.clear()
         with torch.enable_grad():
             out, _ = model.forward(leaves, model.buffers, x, mask, train=True, key=key)
-            total = out.logits.square().sum()
-            try:
-                torch.autograd.grad(total, list(leaves.values()), retain_graph=True, allow_unused=True)
-            except RuntimeError:
-                passage.inside = [_no_gradient(passage, list(leaves.values()))]
-                raise
+            torch.autograd.grad(out.logits.square().sum(), list(leaves.values()), allow_unused=True)
 
     hint = "casts must follow the dtype of the parameters, and no operation in place may touch what a gradient needs"
     _on_rows(model, f"train in {str(first.dtype).removeprefix('torch.')}", trained, f"; {hint}")
