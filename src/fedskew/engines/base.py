@@ -256,13 +256,11 @@ class LocalEngine:
         """
         return pooled(self.tested(method, broadcast, fitted=fitted), self.task.classes)
 
-    def tested(
-        self, method: Method, broadcast: Broadcast, *, fitted: bool = False, probabilities: bool = False
-    ) -> Iterator[Tested]:
+    def tested(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> Iterator[Tested]:
         """What each client would use on its own test rows: its own model where the method has one, else the global."""
         shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
         test, model = self.test_of(self.fed), self._models(method, broadcast)
-        yield from tested(self.clients, test, model, shares, fitted_on=fitted_on, probabilities=probabilities)
+        yield from tested(self.clients, test, model, shares, fitted_on)
 
     def _models(self, method: Method, broadcast: Broadcast) -> Callable[[int], tuple[Params, Params]]:
         """(parameters, buffers) of what a client would use, in the layout of the runtime."""

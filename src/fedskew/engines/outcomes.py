@@ -97,21 +97,6 @@ def _sum(leaf: Tensor, k: int) -> Tensor:
     return leaf.sum() if k == 1 else leaf.reshape(k, -1).sum(1)
 
 
-def extremes(found: Tree) -> tuple[list[str], list[Tensor]]:
-    """(names, least and greatest value ()) of the floating-point leaves of a tree.
-
-    Args:
-        found: {"parameter": tree, "buffer": tree, ...}.
-    """
-    names: list[str] = []
-    bounds: list[Tensor] = []
-    for path, leaf in tree.flatten(found):
-        if leaf is not None and leaf.is_floating_point() and leaf.numel():
-            names.append(_spelled(path))
-            bounds += torch.aminmax(leaf)
-    return names, bounds
-
-
 def check(groups: Iterable[Sequence[Watch]], clients: Sequence[int] = ()) -> None:
     """Look at the local runs of a round.
 
@@ -143,18 +128,6 @@ def _all_finite(leaves: list[Tensor]) -> bool:
     except RuntimeError:  # on two devices
         return all(bool(torch.isfinite(leaf).all()) for leaf in leaves)
     return bool(torch.isfinite(whole).all())
-
-
-def fetched(numbers: Sequence[Tensor]) -> Tensor:
-    """Numbers (), on the host, float64 [n]; a device is asked once."""
-    try:
-        return torch.stack(list(numbers)).cpu().double()
-    except RuntimeError:  # of two dtypes, or on two devices
-        found = torch.empty(len(numbers), dtype=torch.float64)
-        for device in {number.device for number in numbers}:
-            at = [i for i, number in enumerate(numbers) if number.device == device]
-            found[at] = torch.stack([numbers[i].double() for i in at]).cpu()
-        return found
 
 
 def _faults(watch: Watch) -> Iterable[Fault]:

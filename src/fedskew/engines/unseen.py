@@ -57,7 +57,7 @@ def newcomers(
             return personal_model(clients, method, given, memory, k) if own else (given.params, given.buffers)
 
         shares = shares_of(clients.own, fed, left.tolist())
-        each = tested(clients, engine.test_of(fed), model, shares, probabilities=listed is not None)
+        each = tested(clients, engine.test_of(fed), model, shares)
         found, loss = pooled(listed(each) if listed else each, engine.task.classes)
         matrix, total, rows = matrix + found, total + loss * int(found.sum()), rows + int(found.sum())
     return matrix, total / max(rows, 1)
