@@ -24,7 +24,7 @@ from fedskew.engines.guard import guarded
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.outcomes import Fault, check
-from fedskew.engines.planning import Member, Place, Used
+from fedskew.engines.planning import Member, Place
 from fedskew.engines.sequential import Threaded
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, visible
@@ -238,7 +238,7 @@ class Node:
         source, member = engine.clients.own, count(facts, "member", most=1 << 31)
         offered, used = used_of(own, source.counts[k])
         pace = pace_of(facts, int(torch.maximum(offered, used).sum()))
-        at = Member(k, member, offered, Used(used, used.numpy(), int(used.sum())))
+        at = Member(k, member, offered, used)
         said = shared.common.get(method.sampler.name, {})
         plan = engine.planner.plan(method, source, at, pace, said, int(shared.round))
         memory = self._memory(facts, own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import traceback
 from dataclasses import replace
@@ -26,8 +25,6 @@ from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.settings import Settings
 from fedskew.types import Report, Task, Tree
-
-METHODS = 8  # that a worker keeps
 
 
 class Kit(NamedTuple):
@@ -60,8 +57,6 @@ class Sent(NamedTuple):
 class Hello(NamedTuple):
     """Who a worker is."""
 
-    pid: int
-    node: str
     versions: tuple[str, ...]
     processor: str
 
@@ -143,7 +138,6 @@ class Worker:
             return Failure(None, f"{type(error).__name__}: {said}", noted, traceback.format_exc())
 
     def _begin(self, kit: Kit) -> Hello:
-        import ray
 
         torch.set_num_threads(1)
         # Ray shows a worker its own GPUs alone, counted from 0
@@ -152,7 +146,7 @@ class Worker:
         self.precision = settings.precision
         self.engine = Threaded(kit.model.to(device=device), kit.fed, kit.task, settings)
         self.engine.watcher.birth(kit.template)
-        return Hello(os.getpid(), ray.get_runtime_context().get_node_id(), versions(), processor(device))
+        return Hello(versions(), processor(device))
 
     def _train(self, turn: int, given: list[Any], at: int, chained: bool, members: list[Sent]) -> Outcome:
         engine = self.engine
@@ -182,7 +176,5 @@ class Worker:
         """The method with watched hooks: one object as long as it is the same, so that traced steps are found."""
         key = (message[0], *(buffer.tobytes() for buffer in message[1]))
         if key not in self.methods:
-            if len(self.methods) >= METHODS:
-                self.methods.clear()
             self.methods[key] = guarded(unpack(message), self.engine.guard)
         return self.methods[key]
