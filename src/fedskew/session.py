@@ -18,10 +18,9 @@ from torch import Tensor
 from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
-from fedskew.engines.fitted import PERSONAL, fitted_last, fitted_row
+from fedskew.engines.measures import PERSONAL, fitted_last, fitted_row, newcomers
 from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.engines.personal import Tested, pooled
-from fedskew.engines.unseen import newcomers
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics

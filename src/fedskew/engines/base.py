@@ -18,12 +18,11 @@ from fedskew import tree
 from fedskew.client import KEPT
 from fedskew.data.federation import Federation
 from fedskew.data.store import Store
-from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
+from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.features import features_of, head_alone
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
-from fedskew.engines.memory import ClientMemory
+from fedskew.engines.network import features_of, head_alone
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, Watch, Watcher, as_it_is, chained, check
 from fedskew.engines.personal import Tested, personal_model, pooled, shares_of, tested
 from fedskew.engines.planning import Jobs, Place, Plan, Planner

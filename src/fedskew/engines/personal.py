@@ -11,9 +11,8 @@ from torch import Tensor
 
 from fedskew import client as rounds
 from fedskew.data.federation import Federation
-from fedskew.engines.clients import Clients, Source
+from fedskew.engines.clients import ClientMemory, Clients, Source
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.memory import ClientMemory
 from fedskew.functional import cross_entropy, fit_logits, fitted_logits
 from fedskew.method import Method
 from fedskew.records.metrics import confusion_of

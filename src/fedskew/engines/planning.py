@@ -15,8 +15,7 @@ from torch import Tensor
 
 from fedskew import rng, tree
 from fedskew.client import KEPT, Job, Own, Shared
-from fedskew.engines.clients import Source
-from fedskew.engines.memory import ClientMemory
+from fedskew.engines.clients import ClientMemory, Source
 from fedskew.engines.runtime import Runtime
 from fedskew.method import Method
 from fedskew.method.samplers import WIDE

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from fedskew import rng, tree
-from fedskew.engines.clients import Clients, Source
+from fedskew.engines.clients import ClientMemory, Clients, Source
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.memory import ClientMemory
 from fedskew.engines.outcomes import Outcome, in_order
 from fedskew.engines.planning import Jobs, Place, Planner
 from fedskew.errors import FieldError, require

@@ -19,9 +19,9 @@ from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
+from fedskew.engines.clients import ClientMemory
 from fedskew.engines.fitting import ClientLogits, triangle_of
 from fedskew.engines.guard import guarded
-from fedskew.engines.memory import ClientMemory
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.outcomes import Fault, check
 from fedskew.engines.planning import Member, Place

@@ -12,8 +12,8 @@ from fedskew import functional as F
 from fedskew.errors import FieldError, unknown
 from fedskew.fields import Above, AtLeast, Within
 from fedskew.method import Gradient, Method
-from fedskew.method.heads import CosineSoftmax, InitialHead
 from fedskew.method.keeping import Frozen, in_group, in_projection
+from fedskew.method.parts import CosineSoftmax, InitialHead
 from fedskew.methods.fedbabu import FineTune
 from fedskew.types import COSINE_SCALE, Batch, Context, Federation, Output, Params, Task, Tree, Width
 

@@ -13,8 +13,8 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import Above
 from fedskew.method import Component, Gradient, Method
-from fedskew.method.heads import InitialHead
 from fedskew.method.keeping import Frozen
+from fedskew.method.parts import InitialHead
 from fedskew.types import Context, Params, Task, Tree, View
 
 

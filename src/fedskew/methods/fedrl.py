@@ -11,11 +11,22 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.errors import require
 from fedskew.method import Component, Method
-from fedskew.method.gradients import head_gradient, minus_head_gradient
 from fedskew.method.paces import Fixed
+from fedskew.method.parts import mean_gradient
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform
 from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View, What
+
+
+def head_gradient(view: View) -> Tree:
+    """The gradient of the mean cross-entropy by the classifier's weight, in evaluation mode, under its name."""
+    name = view.ctx.task.weight
+    return mean_gradient(view, {name: view.params[name]})
+
+
+def minus_head_gradient(view: View) -> Tree:
+    """Minus `head_gradient`: the direction in which a step of training would change the weight."""
+    return {name: -gradient for name, gradient in head_gradient(view).items()}
 
 
 @dataclass(frozen=True)
