@@ -1,7 +1,5 @@
 """Losses that balance the gradients of a client's classes: FedGA and Fed-GraB. B rows, C classes."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -7,8 +7,6 @@ under ``torch.vmap`` and ``torch.func.grad`` and stay finite for zero counts, si
 loss that ignores missing classes never ignores a row's own label, so padded rows (label 0) stay finite too.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import torch

@@ -3,8 +3,6 @@
 B rows, C classes, F features.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -3,8 +3,6 @@
 B rows, C classes, F features, K clients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -4,8 +4,6 @@ These functions run on the host, not under vmap. N clients, Q candidates, K chos
 computed in float64; numbers of rows are exact integers.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Server optimizers on dicts of tensors: they add the aggregated delta (local - global), scaled by moments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Steps of clients and the states behind them, on dicts of tensors: Per-FedAvg, pFedMe, SCAFFOLD, FedDyn, FedSAM."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal
 

@@ -3,8 +3,6 @@
 K participants, N clients, C classes, D entries of a flattened classifier.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

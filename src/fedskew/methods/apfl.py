@@ -1,7 +1,5 @@
 """APFL: a personal model mixed with the shared one (Deng et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Astraea: augmentation of rare classes, and mediators that train clients in sequence (Duan et al. 2019)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """BalanceFL: a local update that behaves as if the client's data were uniform over the classes (Shuai et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

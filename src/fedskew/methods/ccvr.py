@@ -1,7 +1,5 @@
 """CCVR: the classifier is calibrated on virtual features of the classes' Gaussians (Luo et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

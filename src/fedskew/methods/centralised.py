@@ -1,7 +1,5 @@
 """Losses of centralised imbalanced learning, as parts: the class-balanced loss and LDAM."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

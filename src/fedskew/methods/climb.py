@@ -1,7 +1,5 @@
 """CLIMB: constrained learning, f_k <= mean f + eps for every client k (Shen et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 

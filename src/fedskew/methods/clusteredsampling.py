@@ -1,7 +1,5 @@
 """Clustered sampling: every draw has its own distribution over the clients (Fraboni et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """CReFF: the classifier is re-trained at the server on synthetic features (Shang et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

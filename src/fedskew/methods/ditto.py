@@ -1,7 +1,5 @@
 """Ditto: personal models tied to the global one (Li et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

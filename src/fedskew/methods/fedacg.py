@@ -1,7 +1,5 @@
 """FedACG: the server sends a model that its momentum has moved ahead already (Kim et al. 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

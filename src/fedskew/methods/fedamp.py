@@ -1,7 +1,5 @@
 """FedAMP: every client has a model of its own, pulled towards those that are like it (Huang et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """FedBal: a balanced local loss and weights from the change of the classifier (anonymous submission, 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

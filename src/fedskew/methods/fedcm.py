@@ -1,7 +1,5 @@
 """FedCM: every local step follows the last round's mean update as well (Xu et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """FedCurv: a client stays near the others' models where their Fisher information is large (Shoham et al. 2019)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

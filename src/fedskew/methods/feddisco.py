@@ -1,7 +1,5 @@
 """FedDisco: weights from the size of a client and the discrepancy of its labels (Ye et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """FedDyn: a dynamic regulariser at the clients and a correction at the server (Acar et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """FedETF: a classifier fixed as a simplex equiangular tight frame (Li et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """FedExP: the server's rate follows from how far the clients' updates disagree (Jhunjhunwala et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """FedGA: targets that align the gradients of classes with unequal counts (Xiao et al. 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

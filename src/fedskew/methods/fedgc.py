@@ -1,7 +1,5 @@
 """FedGC: private classifier heads, pushed apart at the server (Niu and Deng 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

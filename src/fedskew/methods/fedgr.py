@@ -1,7 +1,5 @@
 """FedGR: the unbalanced softmax and the gravitation regulariser (Guo et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

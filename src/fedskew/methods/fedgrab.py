@@ -1,7 +1,5 @@
 """Fed-GraB: binary losses whose positive and negative gradients a controller balances (Xiao et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

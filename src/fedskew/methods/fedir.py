@@ -1,7 +1,5 @@
 """FedIR: rows weighted by how rare their class is at the client (Hsu et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

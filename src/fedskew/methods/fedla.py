@@ -1,7 +1,5 @@
 """FedLA: label-aware aggregation (Khalil et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fedskew import functional as F

@@ -1,7 +1,5 @@
 """FedLC: logits calibrated by the client's class counts (Zhang et al. 2022); and logit adjustment."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

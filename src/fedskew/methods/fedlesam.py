@@ -1,7 +1,5 @@
 """FedLESAM: sharpness-aware steps along the way that the global model came (Fan et al. 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal

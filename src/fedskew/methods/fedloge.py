@@ -1,7 +1,5 @@
 """FedLoGe: a fixed sparse frame trains the features, and trained heads lend their rows' lengths (Xiao et al. 2024)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """FedMLB: hybrid paths through the local network's first blocks and the global one's last (Kim et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """FedNH: fixed prototypes on the unit sphere for a classifier, which the server smooths (Dai et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """FedNova: updates normalised by the reach of each client's local steps (Wang et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """FedPALS: weights that bring the participants' labels near to those of a target (Listo Zec et al. 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """FedRep: the head trains first, then the shared representation (Collins et al. 2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """FedRL: the ratio loss, with class weights from rows that the server holds (Wang et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

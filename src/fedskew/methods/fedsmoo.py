@@ -1,7 +1,5 @@
 """FedSMOO: clients agree on one perturbation, and on one model by FedDyn (Sun et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

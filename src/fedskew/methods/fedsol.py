@@ -1,7 +1,5 @@
 """FedSOL: the gradient is taken where the divergence from the global model is larger (Lee et al. 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """FedSpeed: a proximal term whose bias each client corrects, and sharpness-aware steps (Sun et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """FedVC: virtual clients of one size, sampled in proportion to the real ones (Hsu et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

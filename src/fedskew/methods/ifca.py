@@ -1,7 +1,5 @@
 """IFCA: several models, each client trains the one with the least loss on its rows (Ghosh et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

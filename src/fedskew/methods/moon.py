@@ -1,7 +1,5 @@
 """MOON: a contrastive term between the global and the client's previous model (Li et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

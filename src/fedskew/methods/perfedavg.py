@@ -1,7 +1,5 @@
 """Per-FedAvg: a global model from which one step personalises (Fallah et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """pFedMe: personal models by Moreau envelopes (T. Dinh et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Power-of-choice: clients with a large loss are preferred (Cho et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Precision-weighted averaging: each parameter by the inverse variance of its gradient (Reyes et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """SCAFFOLD: control variates correct the drift of the clients (Karimireddy et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Seol and Kim 2023: decaying oversampling, selection by KL divergence with quotas, dynamic batch size and rate."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
