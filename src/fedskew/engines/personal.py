@@ -45,11 +45,7 @@ def shares_of(own: Source, fed: Federation, ids: Iterable[int] | None = None) ->
 
 
 def tested(
-    clients: Clients,
-    test: Evaluator,
-    models: Models,
-    shares: Mapping[int, Array],
-    fitted_on: Evaluator | None = None,
+    clients: Clients, test: Evaluator, models: Models, shares: Mapping[int, Array], fitted_on: Evaluator | None = None
 ) -> Iterator[Tested]:
     """Each client's model on its own test rows, in the order of ``shares``.
 

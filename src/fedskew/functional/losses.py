@@ -296,11 +296,7 @@ def fedgr_gamma(counts: Tensor, gamma: Gamma = "max1", missing: Literal["mask", 
 
 
 def unbalanced_softmax_loss(
-    logits: Tensor,
-    labels: Tensor,
-    counts: Tensor,
-    gamma: Gamma = "max1",
-    missing: Literal["mask", "code"] = "mask",
+    logits: Tensor, labels: Tensor, counts: Tensor, gamma: Gamma = "max1", missing: Literal["mask", "code"] = "mask"
 ) -> Tensor:
     """Loss of FedGR's unbalanced softmax.
 
@@ -671,12 +667,7 @@ def covariance_root(features: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 
 def balancefl_terms(
-    logits: Tensor,
-    augmented: Tensor,
-    teacher: Tensor,
-    labels: Tensor,
-    positive: Tensor,
-    temperature: float = 2.0,
+    logits: Tensor, augmented: Tensor, teacher: Tensor, labels: Tensor, positive: Tensor, temperature: float = 2.0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The three terms of BalanceFL's local loss.
 

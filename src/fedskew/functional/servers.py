@@ -17,12 +17,7 @@ Corrections = tuple[Tensor | float, Tensor | float, Tensor | float]  # (divisor 
 
 
 def momentum_update(
-    params: Params,
-    delta: Params,
-    moment: Params,
-    lr: Tensor | float,
-    beta: Tensor | float,
-    nesterov: bool = False,
+    params: Params, delta: Params, moment: Params, lr: Tensor | float, beta: Tensor | float, nesterov: bool = False
 ) -> tuple[Params, Params]:
     """Server momentum (FedAvgM).
 

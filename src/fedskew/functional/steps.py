@@ -434,10 +434,7 @@ def feddyn_update(
 
 
 def sam_ascent(
-    direction: Params,
-    rho: Tensor | float,
-    params: Params | None = None,
-    norm: Literal["all", "tensors"] = "all",
+    direction: Params, rho: Tensor | float, params: Params | None = None, norm: Literal["all", "tensors"] = "all"
 ) -> Params:
     """The perturbation of sharpness-aware minimisation: a step of length rho along a direction.
 

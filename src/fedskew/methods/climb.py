@@ -125,8 +125,4 @@ def climb(dual_lr: float = 2.0, eps: float = 0.01) -> Method:
         >>> climb(eps=0.02).weighting.dual_lr
         2.0
     """
-    return Method(
-        "climb",
-        weighting=Dual(dual_lr, eps),
-        reference="shen2022",
-    )
+    return Method("climb", weighting=Dual(dual_lr, eps), reference="shen2022")

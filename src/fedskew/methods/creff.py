@@ -128,8 +128,4 @@ def creff() -> Method:
         >>> creff().with_("federated_features", head_lr=0.1).parts[1].head_lr
         0.1
     """
-    return Method(
-        "creff",
-        parts=(FederatedFeatures(),),
-        reference="shang2022",
-    )
+    return Method("creff", parts=(FederatedFeatures(),), reference="shang2022")

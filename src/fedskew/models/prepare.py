@@ -237,12 +237,7 @@ class Model:
 
 
 def prepare(
-    module: nn.Module,
-    head: str | None,
-    shape: tuple[int, ...],
-    classes: int,
-    *,
-    narrow: torch.dtype | None = None,
+    module: nn.Module, head: str | None, shape: tuple[int, ...], classes: int, *, narrow: torch.dtype | None = None
 ) -> Model:
     """The module as a pure function. The module itself is not changed.
 
