@@ -151,11 +151,6 @@ class Stepper:
                 losses.append(loss)
         return carry, losses
 
-    @property
-    def traced(self) -> int:
-        """Number of shapes that run as programs."""
-        return sum(made is not None for made in self.programs.values())
-
 
 class Steppers:
     """One `Stepper` for each method, made when it is first asked for.

@@ -43,11 +43,6 @@ class Mixed(SGD):
     learns: Literal["round", "step"] = later(default="round")
     """when it does: at the first mini-batch of a round, or at every one"""
 
-    @property
-    def stateful(self) -> bool:
-        """True: v stays on the client."""
-        return True
-
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"own": v, the initial model, "alpha": ()}, and {"statistics": its buffers} where the network has some."""
         alpha = next(iter(params.values())).new_tensor(self.alpha)

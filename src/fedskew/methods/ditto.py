@@ -37,11 +37,6 @@ class Tethered(SGD):
     personal_lr: Annotated[float, AtLeast(0)] = 0.0
     """learning rate of v; 0 takes that of the pace"""
 
-    @property
-    def stateful(self) -> bool:
-        """True: v stays on the client."""
-        return True
-
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"own": v, the initial model}, and {"statistics": its buffers} where the network has some."""
         return {"own": params, **({"statistics": buffers} if buffers else {})}

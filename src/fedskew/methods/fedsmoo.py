@@ -37,11 +37,6 @@ class DynamicSharpnessAware(SharpnessAware):
     downloads = "P"
     reference = "sun2023smoo"
 
-    @property
-    def stateful(self) -> bool:
-        """True: mu_k stays on the client."""
-        return True
-
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"mu": mu_k = 0}."""
         return {"mu": tree.zeros_like(params)}

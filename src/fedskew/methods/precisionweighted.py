@@ -42,11 +42,6 @@ class PrecisionWeighted(SGD):
     eps: Annotated[float, Above(0)] = 1e-8
     """eps, which bounds the precision of a parameter without gradients; a large one gives the uniform mean"""
 
-    @property
-    def stateful(self) -> bool:
-        """True: the second moment is uploaded."""
-        return True
-
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The parameters, and v = 0 with 1 - beta2^0 = 0 beside it."""
         params, memory = super().start(params, ctx)
