@@ -7,38 +7,22 @@ local - global: the server adds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from fedskew.tree import Params, Tree
 
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+else:  # components are given one, and do not know the room `data`
+    Federation = Any
+
 __all__ = [
-    "Answers",
-    "Assignment",
-    "Batch",
-    "Carry",
-    "Cohort",
-    "Context",
-    "Differentiate",
-    "Forward",
-    "Gradient",
-    "LocalRun",
-    "Output",
-    "PacePlan",
-    "Params",
-    "Progress",
-    "Query",
-    "Raw",
-    "Report",
-    "Results",
-    "Rule",
-    "Task",
-    "View",
-    "Weights",
-    "What",
-    "Width",
+    "Answers", "Assignment", "Batch", "Carry", "Cohort", "Context", "Differentiate", "Federation", "Forward",
+    "Gradient", "LocalRun", "Output", "PacePlan", "Params", "Progress", "Query", "Raw", "Report", "Results", "Rule",
+    "Task", "Tree", "View", "Weights", "What", "Width",
 ]  # fmt: skip
 
 
@@ -390,11 +374,12 @@ class Cohort(NamedTuple):
     round: int  # one-based
     chains: Tensor  # [K, M], -1 is padding
     uploads: dict[str, Tree]  # leaves [K, ...]; {} before training
-    trained: Params | None = None  # [K, ...] deltas as they came from the clients
-    deltas: Params | None = None  # [K, ...] the same, after every `combine` so far
-    weights: Weights | None = None
-    delta: Params | None = None  # sum_k p_k delta_k, what the server optimizer was given; from `absorb` on
-    after: Params | None = None
+    # None until they are known; a hook that reads one runs later
+    trained: Params = None  # type: ignore[assignment]  # [K, ...] deltas as they came from the clients
+    deltas: Params = None  # type: ignore[assignment]  # [K, ...] the same, after every `combine` so far
+    weights: Weights = None  # type: ignore[assignment]
+    delta: Params = None  # type: ignore[assignment]  # sum_k p_k delta_k, as the server optimizer got it; for `absorb`
+    after: Params = None  # type: ignore[assignment]
 
 
 class Results(NamedTuple):
