@@ -11,7 +11,7 @@ from fedskew.cli.base import Command
 from fedskew.cli.output import grid, say, show
 from fedskew.cli.reproduce import beside
 from fedskew.cli.values import FILE, FOLDER
-from fedskew.errors import RecordError, unknown
+from fedskew.errors import require, unknown
 
 EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA", "fedskew ledger --out ledger.csv --page papers.md")
 
@@ -44,13 +44,9 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
     folder = Path(archives or HERE)
-    if archives and not folder.is_dir():
-        raise RecordError(f"--archives must be a folder; there is none at {archives!r}")
+    require(not archives or folder.is_dir(), "archives", "be a folder", archives)
     if not folder.is_dir():
         say(f"fedskew: note: no runs are read: {folder} does not exist; --archives names another folder", sys.stderr)
-    for option, place in (("out", out), ("page", page)):
-        if place is not None and not Path(place).absolute().parent.is_dir():
-            raise RecordError(f"cannot write --{option} {place!r}: the folder does not exist")
     runs = Runs.of(folder) if folder.is_dir() else Runs(())
     rows = every(runs)
     papers = coverage(rows)
@@ -71,8 +67,5 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     if page is not None:
         made |= pages(rows, runs, Path(page))
     for file, text in made.items():
-        try:
-            write_atomic(file, text.encode())
-        except OSError as error:
-            raise RecordError(f"cannot write {str(file)!r}: {error.strerror}") from None
+        write_atomic(file, text.encode())
         say(f"written: {file}")
