@@ -21,11 +21,6 @@ from fedskew.records.metrics import confusion_of, from_confusion, from_probabili
 from fedskew.records.typed import Row
 from fedskew.settings import Settings
 
-__all__ = [
-    "LIMIT", "OBJECTIVES", "Ask", "ClientLogits", "Fit", "Fitting", "Sums", "check_limit", "fit", "fits_by", "fits_of",
-    "measured", "triangle_of", "whole_of",
-]  # fmt: skip
-
 Ask = Callable[[Tensor, Tensor], Sums]  # (point [C + 1], weight of each class [C]) -> sums over all clients
 Objective = Literal["prior", "balanced"]
 LIMIT = 256  # classes: 268 kB for each client and exchange; a model of more is not fitted

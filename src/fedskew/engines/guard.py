@@ -128,22 +128,13 @@ def _model(out: Any, params: Params, free: Params, close: bool) -> str:
     return alike("parameter", out, {**params, **some_of}, close)
 
 
-def _scale(params: Params) -> Params:
-    """What `serve` may add."""
-    return {COSINE_SCALE: next(iter(params.values())).new_zeros(())}
-
-
 def init_params(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(params, task, key) -> further parameters."""
-    if not isinstance(out, dict) or not all(map(_is_parameter, out.items())):
+    named = isinstance(out, dict) and all(isinstance(name, str) for name in out)
+    if not named or not all(isinstance(v, Tensor) and v.is_floating_point() for v in out.values()):
         return f"give a dict of floating-point tensors by name, not {_told(out)}"
     taken = [name for name in out if name in args[0]]
     return f"give names of its own; the model has {taken[0]!r}" if taken else ""
-
-
-def _is_parameter(item: tuple[Any, Any]) -> bool:
-    name, value = item
-    return isinstance(name, str) and isinstance(value, Tensor) and value.is_floating_point()
 
 
 def init_model(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
@@ -255,7 +246,9 @@ PROMISES: dict[str, Promise] = {
     "step": step,
     # (params, ctx, gradient) -> params; (params, state, task) -> params
     "personalize": lambda part, args, out, close: _model(out, args[0], args[1].buffers, close),
-    "serve": lambda part, args, out, close: _model(out, args[0], _scale(args[0]), close),
+    "serve": lambda part, args, out, close: _model(
+        out, args[0], {COSINE_SCALE: next(iter(args[0].values())).new_zeros(())}, close
+    ),
     "init_params": init_params, "init_model": init_model, "private": some, "frozen": some, "moves": moves,
     # the server half
     "init_client": state, "init_server": state, "ask": ask, "weigh": weigh, "record": record,

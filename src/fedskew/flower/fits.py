@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedskew.engines.fitting import Fit, Sums, fits_by, whole_of
+from fedskew.engines.fitting import Fit, fits_by, whole_of
 from fedskew.errors import one_line
 from fedskew.flower.exchange import LARGEST, Exchange, Measuring
 from fedskew.flower.facts import quoted, receipt
@@ -21,6 +21,7 @@ from fedskew.flower.link import Request
 from fedskew.flower.memory import NONE
 from fedskew.flower.requests import MOST_FITTED
 from fedskew.flower.wire import Envelope, Layout, Packed, pack
+from fedskew.functional.fitting import Sums
 
 LOG = logging.getLogger("flwr")
 ROUNDING = 1e-6  # of the size of what is compared
