@@ -141,7 +141,7 @@ def check(value: Any) -> None:
         if hint is Any or (dataclasses.is_dataclass(hint) and isinstance(got, typing.cast(type, hint))):
             continue
         if not fits(got, hint):
-            raise FieldError(kind.__name__, f.name, _misfit(got, hint), got, _nearest(got, hint))
+            raise FieldError(kind.__name__, f.name, _misfit(got, hint), got, nearest(got, hint))
         if broken := breach(hint, got):
             raise FieldError(kind.__name__, f.name, broken[0], got, broken[1])
 
@@ -220,20 +220,35 @@ def deciding(kind: Any, *what: str, resolved: bool = True) -> tuple[str, ...]:
 
 def plain_types(kind: Any) -> dict[str, Any]:
     """The types that JSON has for the fields of a dataclass: a Literal is a word. Other fields are left out."""
-    found = {name: _plain_type(hint) for name, hint in hints_of(kind).items()}
-    return {name: plain for name, plain in found.items() if plain is not None}
+    found = {}
+    for name, hint in hints_of(kind).items():
+        every = [str if typing.get_origin(one) is Literal else one for one in plain_kinds(hint)]
+        plain, *others = (one for one in every if one is not types.NoneType)
+        if plain in (int, float, bool, str) and not others:
+            found[name] = plain | None if types.NoneType in every else plain
+    return found
 
 
-def _plain_type(hint: Any) -> Any:
-    """int, float, bool, str, or one of them or None; None for another type."""
-    if typing.get_origin(hint) is Annotated:
-        return _plain_type(hint.__origin__)
-    if typing.get_origin(hint) is typing.Literal:
-        return str
-    if typing.get_origin(hint) in UNION:
-        inner = [_plain_type(one) for one in typing.get_args(hint) if one is not type(None)]
-        return inner[0] | None if len(inner) == 1 and inner[0] else None
-    return hint if hint in (int, float, bool, str) else None
+def plain_kinds(kind: Any) -> list[Any]:
+    """The types of a field without their limits; NoneType is one of those of an optional field.
+
+    Example:
+        >>> plain_kinds(float | None)
+        [<class 'float'>, <class 'NoneType'>]
+    """
+    kinds = [kind]
+    for i, one in enumerate(kinds):
+        while typing.get_origin(one) in (Annotated, *UNION):
+            inner = [one.__origin__] if typing.get_origin(one) is Annotated else typing.get_args(one)
+            kinds[i : i + 1] = inner
+            one = kinds[i]
+    return kinds
+
+
+def choices_of(kind: Any) -> list[str]:
+    """The words that a field takes, where its type lists them."""
+    listed = [typing.get_args(k) for k in plain_kinds(kind) if typing.get_origin(k) is typing.Literal]
+    return ["true", "false"] if bool in plain_kinds(kind) else [str(word) for words in listed for word in words]
 
 
 def resumed(kind: Any, *how: str) -> tuple[str, ...]:
@@ -326,18 +341,10 @@ def _misfit(value: Any, hint: Any) -> str:
     return f"be {kind}"
 
 
-def _nearest(value: object, hint: Any) -> str:
-    """The suggestion for a word that is nearly one of a Literal's choices."""
-    words = [str(one) for one in _alternatives(hint) if isinstance(one, str)]
-    near = difflib.get_close_matches(value, words, n=1) if isinstance(value, str) else []
+def nearest(value: object, hint: Any) -> str:
+    """The suggestion for a word that is nearly one of those that a field takes."""
+    near = difflib.get_close_matches(value, choices_of(hint), n=1) if isinstance(value, str) else []
     return f"did you mean {near[0]!r}?" if near else ""
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    if typing.get_origin(hint) is typing.Literal:
-        return typing.get_args(hint)
-    united = typing.get_origin(hint) in UNION
-    return tuple(a for one in typing.get_args(hint) for a in _alternatives(one)) if united else ()
 
 
 def kind_of(hint: Any) -> str:

@@ -12,35 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from fedskew.tree import Params, Tree
-
-__all__ = [
-    "Answers",
-    "Assignment",
-    "Batch",
-    "Carry",
-    "Cohort",
-    "Context",
-    "Differentiate",
-    "Forward",
-    "Gradient",
-    "LocalRun",
-    "Output",
-    "PacePlan",
-    "Params",
-    "Progress",
-    "Query",
-    "Raw",
-    "Report",
-    "Results",
-    "Rule",
-    "Task",
-    "View",
-    "Weights",
-    "What",
-    "Width",
-]  # fmt: skip
-
+from fedskew.tree import Params as Params
+from fedskew.tree import Tree
 
 # A parameter () that `Component.serve` may add: the network's logits are then it times f' W / ||f||, without a bias.
 COSINE_SCALE = "cosine_scale"

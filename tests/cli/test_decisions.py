@@ -219,7 +219,7 @@ MISTAKES = {
         "--positive must name the class to find, one of ill, well; got 'sick'",
     ),
     "no class": (["heart", "--threshold", "0.3"], "--positive must name the class to find, one of ill, well; got None"),
-    "no such rule": (["heart", *RULE[:3], "recall=0.9"], "--threshold must be a rule, such as recall@specificity=0.9"),
+    "no such rule": (["heart", *RULE[:3], "recall=0.9"], "--threshold must be recall@specificity=0.9, "),
     "half a rule": (["heart", *RULE[:3], "recall=0.9"], "; did you mean 'specificity@recall=0.9'?"),
     "a share above 1": (
         ["heart", *RULE[:3], "recall@specificity=90"],

@@ -320,8 +320,6 @@ def test_a_configuration_file_says_what_is_diagnosed(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--diagnose", "drfit"], "unknown diagnostic 'drfit'; did you mean 'drift'?"),
-        (["--diagnose", "tsne"], "unknown diagnostic 'tsne'; did you mean 'features'?"),
-        (["--diagnose", "weights"], "--figure weights"),
         (["--diagnose", "drift,drift"], "--diagnose must name a diagnostic once; got ('drift', 'drift')"),
         (["--diagnose", "drift", "--diagnose.every", "0"], "--diagnose.every must be at least 1; got 0"),
         (["--diagnose", "drift", "--diagnose.clients", "a"], "--diagnose.clients must be a whole number; got 'a'"),

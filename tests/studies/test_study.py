@@ -225,12 +225,6 @@ def test_cost_is_told_from_runs_that_are_done(made: Study) -> None:
     assert cost_of(fresh) == Cost(0.0, 1, 1)
 
 
-def test_what_a_methods_default_changes_is_listed(tmp_path: Path) -> None:
-    found = Study(spec_from(["fedavg", "fedrl", "fedla"], SMALL), tmp_path).differences()
-    assert ("fedla", "weighting.name", "label_aware") in found
-    assert ("fedrl", "pace.lr", "0.001") in found and not [f for f in found if f[0] == "fedavg"]
-
-
 def test_a_run_that_cannot_be_is_noted_and_not_tried_again(tmp_path: Path) -> None:
     study = Study(spec_from(["fedavg(lr=1e30)", "fedavg", "fedavg(cohort=500)"], SMALL), tmp_path)
     assert done(study) == ["failed", "finished", "refused"]
@@ -470,11 +464,6 @@ def test_a_method_of_which_no_trial_finishes_is_refused(tmp_path: Path) -> None:
     (row,) = study.table()
     assert row["state"] == "refused"
     assert row["reason"].startswith("no tuning trial finished: ") and "batch" in row["reason"]
-
-
-def test_differences_are_told_where_fedavg_lacks_an_option(tmp_path: Path) -> None:
-    study = Study(spec_from(["seolkim"], [*SMALL, ("pace.beta", "5")]), tmp_path)
-    assert study.differences() == [] and study.save(tmp_path / "out").is_file()
 
 
 # Small things

@@ -11,7 +11,8 @@ import numpy as np
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import NAMED, Option, options_of, outline, table_names
-from fedskew.config.words import ALIASES, choices_of, plain_kinds
+from fedskew.config.words import ALIASES
+from fedskew.fields import choices_of, plain_kinds
 from fedskew.methods import METHODS
 
 __all__ = ["HUGE", "WORDS", "Grammar", "mutated"]

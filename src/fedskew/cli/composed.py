@@ -11,9 +11,9 @@ import click
 from fedskew.cli.base import TYPED, WORDS, Command, Section, prepare
 from fedskew.cli.names import SLOTS, names
 from fedskew.cli.values import Names, Value, metavar_of
-from fedskew.config.words import Pair, choices_of, scan
+from fedskew.config.words import Pair, scan
 from fedskew.errors import ConfigError
-from fedskew.fields import limits_of
+from fedskew.fields import choices_of, limits_of
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment

@@ -14,7 +14,6 @@ from functools import reduce
 
 from fedskew.config.recorded import Run
 from fedskew.errors import plural
-from fedskew.papers.page import header, line
 from fedskew.papers.printed import Printed
 from fedskew.papers.rows import values_in
 from fedskew.papers.rules import at_level
@@ -263,6 +262,17 @@ def page(table: Protocol, scale: str, cases: Sequence[Case]) -> str:
             place = f"`{command}`: {n.metric}" if not trial.readings else ""
             lines.append(line(place, trial.name, trial.span, trial.seeds, trial.verdict))
     return "\n".join(lines) + "\n"
+
+
+def header(*cells: str) -> Iterator[str]:
+    """The first two lines of a table in Markdown."""
+    yield line(*cells)
+    yield line(*("---" for _ in cells))
+
+
+def line(*cells: object) -> str:
+    """A line of a table in Markdown."""
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 RULE = """

@@ -15,7 +15,6 @@ from fedskew.papers.rules import FEWEST, Gain, Seeds, gain_of, level_of
 from fedskew.papers.runs import Cells, Runs, cells, fitted_of, swing, values_of
 from fedskew.papers.tables import Protocol, names, protocol
 from fedskew.papers.worked import worked
-from fedskew.records.sheets import csv_text
 from fedskew.studies.intervals import t_interval
 
 STATES = ("agrees", "differs", "not resolved", "level only", "no verdict", "not run", "input", "no data")
@@ -193,37 +192,6 @@ def how(entries: Iterable[Run]) -> str:
         kinds = dict.fromkeys(config.get(name, "float32") for name in ("dtype", "precision"))
         told.add(f"{engine}{where}" + "".join(f", {kind}" for kind in kinds if kind != "float32"))
     return "; ".join(sorted(told))
-
-
-# The file
-
-COLUMNS = (
-    "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
-    "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
-    "planned", "scale", "state", "study", "how", "core_hours", "command", "note",
-)  # fmt: skip
-
-
-def text_of(rows: Iterable[Row]) -> str:
-    """The ledger as CSV. Gains are in points; of rounds and rows they are ratios, and so is what is between them."""
-    return csv_text([COLUMNS, *(_line(row) for row in rows)])
-
-
-def _line(row: Row) -> list[object]:
-    n, gain = row.number, row.gain
-    told = [""] * 6
-    if gain is not None:
-        told = [gain.reference, *map(_shown, (gain.printed, gain.ours, gain.low, gain.high, gain.fitted))]
-    hours = "" if row.hours is None else f"{row.hours:.3g}"
-    return [
-        *(getattr(n, name) for name in COLUMNS[:8]), *map(_shown, (n.mean, n.spread, row.ours, row.low, row.high)),
-        row.level, *told, _shown(row.swing), row.seeds or "", row.planned or "", row.scale, row.state, row.study,
-        row.how, hours, row.command, n.note,
-    ]  # fmt: skip
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
 
 
 def coverage(rows: Iterable[Row]) -> dict[str, list[Row]]:

@@ -23,7 +23,6 @@ from fedskew.types import Cohort, Params, Weights
 
 FEATURE_ROWS = 1000  # test rows whose features are written: as many as a t-SNE picture can show
 SOME = 3  # clients to look at where none are named
-ALWAYS = ("clients", "curves", "heatmap", "samples", "selection", "weights")  # figures that every run records
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,7 @@ class Diagnostics(Checked):
         """Check the names, clients and frequency."""
         super().__post_init__()
         for name in self.names:
-            if name in ALWAYS:
-                figure = {"clients": "selection", "samples": "selection"}.get(name, name)
-                hint = f"every run records what `fedskew plot RUN --figure {figure}` draws"
-                demand(self, "names", False, f"not hold {name}", hint)
             if name not in DIAGNOSTICS:
-                if name in ("tsne", "t-sne"):
-                    raise ConfigError(f"unknown diagnostic {name!r}; did you mean 'features'?")
                 raise unknown("diagnostic", name, DIAGNOSTICS)
         twice = [n for i, n in enumerate(self.names) if n in self.names[:i]]
         demand(self, "names", not twice, "name a diagnostic once")

@@ -43,13 +43,8 @@ from fedskew.tree import Tree
 FORMAT = manifest.FORMAT  # of a run folder
 READABLE = (1, 2)  # 1 has no digests: it is read, and not resumed
 START, CHECKPOINT = ("config.json", "env.json"), Path("checkpoint") / "state.safetensors"
-END = (
-    "final.safetensors",
-    "best.safetensors",
-    "own.safetensors",
-    "model.json",
-    "summary.json",
-)  # what a run that goes on writes again
+# what a run that goes on writes again
+END = ("final.safetensors", "best.safetensors", "own.safetensors", "model.json", "summary.json")
 # what two equal runs may differ in
 TIMES = ("wall_s", "select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")
 

@@ -20,20 +20,10 @@ CHANCE = 1.1  # times 1 / C, the balanced accuracy of one and the same answer
 PATIENCE = 10  # evaluations in a row: a run may begin at chance
 
 
-PREFIXES = (
-    "",
-    "part_",
-    "val_",
-    "local_",
-    "personal_",
-    "served_",
-    "heldout_",
-    "heldout_personal_",
-    "heldout_served_",
-    FITTED,
-    f"{FITTED}personal_",
-    f"{FITTED}served_",
-)  # of the rows that a metric is of
+PREFIXES = (  # of the rows that a metric is of
+    "", "part_", "val_", "local_", "personal_", "served_", "heldout_", "heldout_personal_", "heldout_served_", FITTED,
+    f"{FITTED}personal_", f"{FITTED}served_",
+)  # fmt: skip
 
 
 HOW = {
@@ -62,20 +52,6 @@ def summary_names() -> tuple[str, ...]:
     rounds = [f"{span}_{prefix}{name}" for prefix in PREFIXES for name in METRICS for span in spans]
     scores = *SCORES, *(f"{FITTED}{name}" for name in RANKED)
     return *rounds, *(f"final_{name}" for name in scores), *(f"total_{name}" for name in TOTALS)
-
-
-def in_words(key: str) -> str:
-    """What a number of a summary is.
-
-    Example:
-        >>> from fedskew.records.summary import in_words
-        >>> in_words("mean10_served_accuracy")
-        'accuracy of what each client would use (own model where the method has one), the mean over the last 10 rounds'
-        >>> in_words("total_upload_bytes")
-        'upload bytes, the sum over all rounds'
-    """
-    span, _, name = key.partition("_")
-    return f"{metric_words(name)}, {HOW[span]}" if span in HOW else key.replace("_", " ")
 
 
 def metric_words(name: str) -> str:

@@ -14,14 +14,13 @@ from typing import Any
 from fedskew.config.experiment import Experiment
 from fedskew.config.own import sources
 from fedskew.config.recorded import Run
-from fedskew.config.variants import flat
 from fedskew.errors import ConfigError, FedskewError, require, unknown
-from fedskew.method import Method, method_spec
+from fedskew.method import Method
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
-from fedskew.studies.arguments import Entry, as_word, options_of_table, seeds_of, shard_of
+from fedskew.studies.arguments import as_word, options_of_table, seeds_of, shard_of
 from fedskew.studies.cluster import spread
 from fedskew.studies.fitted import fitted_rows
 from fedskew.studies.pool import schedule
@@ -310,24 +309,6 @@ class Study:
             raise ConfigError("a data frame needs pandas: pip install 'fedskew[study]'") from None
         return pandas.DataFrame(self.table() if by == "run" else self.rounds())
 
-    def differences(self) -> list[tuple[str, str, str]]:
-        """(method, option, value) of what differs from the common settings because a method says so.
-
-        Common is what plain FedAvg has under the study's options or, where it refuses them, the first method. What the
-        method is made of, its parts, is not named.
-        """
-        found, common = [], dict[str, Any]()
-        options = self.spec.axes()[0][1]
-        for entry in (Entry("fedavg"), *self.spec.methods):
-            try:
-                own = flat(method_spec(made_of(entry, options).method))
-            except FedskewError:
-                continue
-            common = common or own
-            told = [k for k in dict.fromkeys([*own, *common]) if k != "name" and not k.startswith("parts")]
-            found += [(entry.name, k, str(own[k])) for k in told if k in own and own[k] != common.get(k)]
-        return found
-
     def save(self, folder: str | Path, command: str = "") -> Path:
         """Write ``study.json``, the runs by address, and ``runs.csv``, one line a run without its times.
 
@@ -342,7 +323,6 @@ class Study:
             "baseline": self.spec.reference,
             "command": command,
             "store": os.path.relpath(self.store.folder, place),
-            "differences": [dict(zip(("label", "option", "value"), d, strict=True)) for d in self.differences()],
             "trials": _tried(self),
             "untuned": self.untuned(),
             "runs": [{name: row[name] for name in FIELDS} for row in rows],

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from papers_verdicts import VERDICTS, Evidence, claims, verdict_of
+
+from fedskew.papers.arbiter import header, line
 from fedskew.papers.rows import STATES, TOTAL, Row, coverage
 from fedskew.papers.rules import FEWEST
 from fedskew.papers.runs import Runs
 from fedskew.papers.tables import names, protocol
-from fedskew.papers.verdicts import VERDICTS, Evidence, claims, verdict_of
 from fedskew.studies.spec import table_from
 
 TEXTS = table_from(Path(__file__).with_suffix(".toml"))
@@ -138,14 +140,3 @@ def _missing(rows: Sequence[Row]) -> Iterator[str]:
     for (paper, table, dataset, study), count in places.items():
         command = f"`fedskew reproduce {study} --scale paper`" if study in names() else ""
         yield line(paper, table, dataset, count, command)
-
-
-def header(*cells: str) -> Iterator[str]:
-    """The first two lines of a table in Markdown."""
-    yield line(*cells)
-    yield line(*("---" for _ in cells))
-
-
-def line(*cells: object) -> str:
-    """A line of a table in Markdown."""
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
