@@ -188,10 +188,9 @@ def test_no_number_of_ours_takes_a_word_or_nan(slot: str, name: str, field: str)
 
 def _beyond(limit: Limit) -> list[float]:
     """Numbers just outside a limit."""
-    if isinstance(limit, Within):
-        low = limit.low - 1 if limit.ends[0] == "[" else limit.low
-        return [low, limit.high + 1 if limit.ends[1] == "]" else limit.high]
-    return [limit.least - 1] if isinstance(limit, AtLeast) else [limit.bound] if isinstance(limit, Above) else []
+    low = limit.low - 1 if limit.ends[0] == "[" else limit.low
+    high = limit.high + 1 if limit.ends[1] == "]" else limit.high
+    return [end for end in (low, high) if math.isfinite(end)]
 
 
 LIMITED = [(slot, name, field) for slot, name, field in NUMBERS if limits_of(hints_of(TABLES[slot][name])[field])]

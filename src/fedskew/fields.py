@@ -11,7 +11,6 @@ import dataclasses
 import difflib
 import functools
 import itertools
-import math
 import numbers
 import types
 import typing
@@ -35,69 +34,21 @@ Listed = Annotated[str, SEPARATED]  # names in one word, "age,sex": one value of
 
 @dataclass(frozen=True)
 class Limit:
-    """A rule for the numbers of a field: ``Annotated[float, AtLeast(0)]``.
+    """An interval for the numbers of a field: ``Annotated[float, AtLeast(0)]``. The functions below make them.
 
-    ``hint`` is a suggestion for the error, for example ``AtLeast(1, hint="for example 10")``.
+    Attributes:
+        low: Lower end.
+        high: Upper end.
+        ends: Its brackets: "[)" includes low and excludes high.
+        rule: The rule in words, after "must": "be at least 0".
+        hint: A suggestion for the error, for example "for example 10".
     """
-
-    hint: str = dataclasses.field(default="", kw_only=True)
-
-    @property
-    def rule(self) -> str:
-        """The rule in words, after "must"."""
-        raise NotImplementedError
-
-    def holds(self, value: float) -> bool:
-        """Whether a number keeps the rule."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class AtLeast(Limit):
-    """least <= value. Infinity is allowed only where ``infinite`` says so."""
-
-    least: float
-    infinite: bool = False
-
-    @property
-    def rule(self) -> str:
-        """As in "be at least 1"."""
-        return f"be at least {self.least}"
-
-    def holds(self, value: float) -> bool:
-        """least <= value."""
-        return self.least <= value and (self.infinite or value < math.inf)
-
-
-@dataclass(frozen=True)
-class Above(Limit):
-    """bound < value. Infinity is allowed only where ``infinite`` says so."""
-
-    bound: float
-    infinite: bool = False
-
-    @property
-    def rule(self) -> str:
-        """As in "be positive"."""
-        return f"be above {self.bound}" if self.bound else "be positive"
-
-    def holds(self, value: float) -> bool:
-        """bound < value."""
-        return self.bound < value and (self.infinite or value < math.inf)
-
-
-@dataclass(frozen=True)
-class Within(Limit):
-    """An interval from low to high. ``ends`` are its brackets: "[)" includes low and excludes high."""
 
     low: float
     high: float
-    ends: str = "[]"
-
-    @property
-    def rule(self) -> str:
-        """As in "be in [0, 1)"."""
-        return f"be in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
+    ends: str
+    rule: str
+    hint: str = ""
 
     def holds(self, value: float) -> bool:
         """Whether the value is in the interval."""
@@ -105,20 +56,24 @@ class Within(Limit):
         return above and (value <= self.high if self.ends[1] == "]" else value < self.high)
 
 
-@dataclass(frozen=True)
-class AtMost(Limit):
+def AtLeast(least: float, infinite: bool = False, *, hint: str = "") -> Limit:
+    """least <= value. Infinity is allowed only where ``infinite`` says so."""
+    return Limit(least, INFINITY, "[]" if infinite else "[)", f"be at least {least}", hint)
+
+
+def Above(bound: float, infinite: bool = False, *, hint: str = "") -> Limit:
+    """bound < value. Infinity is allowed only where ``infinite`` says so."""
+    return Limit(bound, INFINITY, "(]" if infinite else "()", f"be above {bound}" if bound else "be positive", hint)
+
+
+def Within(low: float, high: float, ends: str = "[]", *, hint: str = "") -> Limit:
+    """An interval from low to high. ``ends`` are its brackets: "[)" includes low and excludes high."""
+    return Limit(low, high, ends, f"be in {ends[0]}{low}, {high}{ends[1]}", hint)
+
+
+def AtMost(most: float = MOST, *, hint: str = "") -> Limit:
     """value <= most. A whole number with limits of which none bounds it from above has this one, too."""
-
-    most: float = MOST
-
-    @property
-    def rule(self) -> str:
-        """As in "be at most 1000000"."""
-        return f"be at most {self.most}"
-
-    def holds(self, value: float) -> bool:
-        """value <= most."""
-        return value <= self.most
+    return Limit(-INFINITY, most, "[]", f"be at most {most}", hint)
 
 
 def check(value: Any) -> None:
@@ -270,12 +225,11 @@ def breach(hint: Any, value: Any) -> tuple[str, str] | None:
     parts = [value]
     if origin is Annotated:
         limits = [mark for mark in hint.__metadata__ if isinstance(mark, Limit)]
-        if limits and inner[0] is int and not {AtMost, Within} & {*map(type, limits)}:
+        if limits and inner[0] is int and all(limit.high == INFINITY for limit in limits):
             limits.append(AtMost())
         for limit in limits:
             if not limit.holds(value):
-                finite = value == INFINITY and not isinstance(limit, Within)
-                return ("be finite", "") if finite else (limit.rule, limit.hint)
+                return ("be finite", "") if value == INFINITY == limit.high else (limit.rule, limit.hint)
         inner = () if isinstance(inner[0], type) else inner[:1]
     elif origin is tuple:
         parts, inner = list(value), inner[:1]

@@ -78,14 +78,11 @@ class Diagnostics(Checked):
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @classmethod
-    def from_json(cls, content: object) -> Diagnostics:
+    def from_json(cls, content: Any) -> Diagnostics:
         """The diagnostics of `to_json`. Raises ConfigError for other content."""
-        require(isinstance(content, Mapping), "diagnose", 'be {"names": [...], "clients": [...], "every": 1}', content)
-        assert isinstance(content, Mapping)
-        for key in content:
-            if key not in (known := ("names", "clients", "every")):
-                raise unknown("entry of diagnose", key, known)
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
+        known = isinstance(content, Mapping) and content.keys() <= {"names", "clients", "every"}
+        require(known, "diagnose", 'be {"names": [...], "clients": [...], "every": 1}', content)
+        values: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(content).items()}
         try:
             return cls(**values)
         except FieldError as error:

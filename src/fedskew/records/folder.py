@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib import metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +245,7 @@ def check_config(folder: Path) -> None:
 
 def _config(folder: Path) -> Row:
     file = folder / "config.json"
-    config = object_of(file, Row)
+    config: Row = object_of(file, Row)
     check_format(config, file)
     return config
 
@@ -325,14 +325,8 @@ def finished(folder: str | Path, number: int, patience: int | None = None) -> bo
 
 def environment() -> dict[str, Any]:
     """Versions of the packages, and the hardware."""
-    versions = {}
-    for name in ("fedskew", "torch", "numpy", "safetensors"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
     return {
-        "versions": versions,
+        "versions": {name: import_module(name).__version__ for name in ("fedskew", "torch", "numpy", "safetensors")},
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "processor": platform.processor() or platform.machine(),

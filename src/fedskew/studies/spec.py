@@ -321,10 +321,8 @@ def table_from(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(text_of(file))
     except OSError as error:
         raise ConfigError(f"cannot read the study {str(file)!r}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested too deep
         raise ConfigError(f"{str(file)!r} is not a study: {error}") from None
-    except RecursionError:
-        raise ConfigError(f"{str(file)!r} is not a study: it is nested too deep") from None
 
 
 def spec_of(content: Mapping[str, Any]) -> Spec:
