@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from papers_page import command_of, hours_of, how_of, swing_of
 from papers_page import pages as both
 
 from fedskew.papers.rows import Row, ledger
@@ -204,11 +205,11 @@ def _line(row: Row) -> list[object]:
     told = [""] * 6
     if gain is not None:
         told = [gain.reference, *map(_shown, (gain.printed, gain.ours, gain.low, gain.high, gain.fitted))]
-    hours = "" if row.hours is None else f"{row.hours:.3g}"
+    hours = "" if (took := hours_of(row)) is None else f"{took:.3g}"
     return [
         *(getattr(n, name) for name in LEDGER[:8]), *map(_shown, (n.mean, n.spread, row.ours, row.low, row.high)),
-        row.level, *told, _shown(row.swing), row.seeds or "", row.planned or "", row.scale, row.state, row.study,
-        row.how, hours, row.command, n.note,
+        row.level, *told, _shown(swing_of(row)), row.seeds or "", row.planned or "", row.scale, row.state, row.study,
+        how_of(row), hours, command_of(row), n.note,
     ]  # fmt: skip
 
 

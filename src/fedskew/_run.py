@@ -22,7 +22,7 @@ from fedskew.engines.guard import guarded, tensors_of
 from fedskew.engines.network import digest_of, frozen, initial_params, prepared_model
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
-from fedskew.errors import ConfigError, FieldError, RecordError, plural, require
+from fedskew.errors import ConfigError, FieldError, RecordError, require
 from fedskew.fields import LATER, deciding, demand, resumed
 from fedskew.method import Method, check_method, former, method_spec, spec
 from fedskew.models import Architecture
@@ -244,15 +244,6 @@ def launch(
 def own_bytes(fed: Federation, prepared: Model) -> int:
     """Bytes of the clients' own models at most: what they share with the global model is not written."""
     return int((fed.sizes > 0).sum()) * sum(t.nbytes for t in (*prepared.params.values(), *prepared.buffers.values()))
-
-
-def own_words(fed: Federation, method: Method, model: Architecture, settings: Settings) -> str:
-    """What ``keep_own`` will write, before it is trained."""
-    if not method.personal:
-        return f"Settings.keep_own: {method.name} gives clients no own models; they use the global one"
-    network = models.architecture(model, method.projection)
-    size = own_bytes(fed, prepared_model(fed, network, None, settings, method.projection))
-    return f"Settings.keep_own: own models of {plural(fed.clients, 'client')}, at most {size / 1e6:.2g} MB"
 
 
 def _signature() -> inspect.Signature:

@@ -340,5 +340,5 @@ def test_a_run_from_python_tells_mistakes_before_it_trains(tmp_path: Path) -> No
         go(skewed(), tiny("fedavg"), diagnose=Diagnostics(("per_class",), clients=(9,)))
     with pytest.raises(ConfigError, match=r"Diagnostics\.names must name features only with a run folder"):
         go(skewed(), tiny("fedavg"), diagnose="features")
-    with pytest.raises(ConfigError, match="diagnose must be .*nmes"):
+    with pytest.raises(ConfigError, match=r"diagnose must be .*nmes"):
         Diagnostics.from_json({"nmes": []})

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from fedskew._run import Result, own_words, run
+from fedskew._run import Result, run
 from fedskew.config.own import name_of, sources
 from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
@@ -97,8 +97,6 @@ class Experiment(Division, Settings):
         fed = federation or self.federation()
         for note in self.notes(fed) if on_note else ():
             on_note(note)  # type: ignore[misc]
-        if on_note and self.keep_own:
-            on_note(own_words(fed, self.method, self.model, self.settings))
         found = fed.dataset.fingerprint
         if self.fingerprint not in ("", found):
             raise RecordError(

@@ -15,8 +15,8 @@ from fedskew.config.experiment import Experiment, repeatable
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, FedskewError, require
 from fedskew.papers.printed import Printed
-from fedskew.papers.tables import SPANS, Protocol, Reading, respanned
-from fedskew.records.summary import FITTED, TAIL
+from fedskew.papers.tables import Protocol
+from fedskew.records.summary import FITTED
 from fedskew.studies.address import asked
 from fedskew.studies.fitted import fitted_name
 from fedskew.studies.spec import Cell
@@ -134,19 +134,6 @@ def fitted_of(rule: str) -> str | None:
         return f"{fitted_name(name)}{star}{factor}"
     except ConfigError:
         return None
-
-
-def swing(rule: str, entry: Run) -> float | None:
-    """How far the last evaluation of a run is from the mean of its last ten rounds, as the rule's metric counts.
-
-    None where the rule is of no metric, or where those rounds have one evaluation.
-    """
-    name = rule.partition(" ")[0]
-    span = name.partition("_")[0]
-    if span not in SPANS.values() or entry.config.get("eval_every", 1) * 2 > TAIL:
-        return None
-    ends = [measured(respanned(rule, Reading("metric", which)), entry) for which in ("last", "mean10")]
-    return None if ends[0] is None or ends[1] is None else abs(ends[0] - ends[1])
 
 
 def measured(rule: str, entry: Run, base: Run | None = None) -> float | None:

@@ -102,7 +102,7 @@ class Study:
                 names = self.spec.tunable[entry.name, setting]
                 points, scores = list(tuning.points()) if names else [], dict[Options, float]()
                 for number, point in enumerate(points):  # grows while the best is at an edge
-                    chosen = tuple((names[option], value) for option, value in point if option in names)
+                    chosen = tuple(pair for pair in point if pair[0] in names)
                     cell = Cell(entry.name, setting, seed, None, trial=number)
                     try:
                         made = _unfitted(alike(made_of(entry, given, chosen), wanted))

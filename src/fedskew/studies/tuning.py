@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fedskew import rng
@@ -47,8 +47,6 @@ class Tuning:
     space: tuple[Range, ...]
     trials: int = 8
     metric: str = "mean10_val_accuracy"
-    own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """by method: the name that an option of the space has there, such as {"lr": "local.inner_lr"}"""
     beyond: int = 0
     """most trials outside of the range, one at a time while the best value is the smallest or the largest"""
 
@@ -89,15 +87,12 @@ class Tuning:
         return ((axis.option, f"{best * step if best == max(values) else best / step:.4g}"),)
 
 
-def tuning_of(
-    space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] | None = None, beyond: Any = 0
-) -> Tuning:
+def tuning_of(space: Any, trials: Any = 8, beyond: Any = 0) -> Tuning:
     """A search space from words.
 
     Args:
         space: "lr=log:0.01..0.3,momentum=0..0.9", or a mapping of the same.
         trials: runs of each method and setting.
-        own: by method, other names of these options.
         beyond: most trials outside of the range while the best value is at its edge; for one log range.
 
     Raises:
@@ -128,4 +123,4 @@ def tuning_of(
     require(whole, "tune_beyond", f"be a whole number from 0 to {MOST_TRIALS}", beyond)
     one = not beyond or (len(ranges) == 1 and ranges[0].scale == "log")
     require(one, "tune_beyond", "be used with one log range, such as lr=log:0.01..0.3", beyond)
-    return Tuning(tuple(ranges), trials, own={k: dict(v) for k, v in (own or {}).items() if v}, beyond=beyond)
+    return Tuning(tuple(ranges), trials, beyond=beyond)
