@@ -285,14 +285,10 @@ def fits(value: object, hint: Any) -> bool:
 def _misfit(value: Any, hint: Any) -> str:
     """The rule that a value of another type breaks, after "must"."""
     kind = kind_of(hint)
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if kind == "a number" and number and abs(value) > LARGEST:
-        return "be a number that float32 holds"
-    if kind == "a number" and number and isinstance(value, numbers.Integral):
-        return "be a number that has a decimal point or an exponent where it is this large"
-    if kind == "a whole number" and isinstance(value, numbers.Integral) and number:
-        return "be a whole number that int64 holds"
-    return f"be {kind}"
+    numbers_ = {"a number": (numbers.Real, "float32"), "a whole number": (numbers.Integral, "int64")}
+    right, holder = numbers_.get(kind, ((), ""))
+    beyond = isinstance(value, right) and not isinstance(value, bool) and value == value
+    return f"be {kind} that {holder} holds" if beyond else f"be {kind}"
 
 
 def nearest(value: object, hint: Any) -> str:

@@ -174,7 +174,7 @@ class Record:
 
     def keep_clients(self, rows: list[Row]) -> None:
         """Replace clients.jsonl, which the manifest vouches for from then on. Raises RecordError."""
-        content = clients.text_of_clients(rows)
+        content = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
         if clients.FILE in self._manifest.files:
             self._manifest.replace(clients.FILE, content)
         else:  # no kill leaves a file missing that the manifest lists
@@ -319,7 +319,7 @@ def finished(folder: str | Path, number: int, patience: int | None = None) -> bo
     if summary is None or summary["stopped"]:
         return False
     rows, config = _rows(path, vouched), _config(path)
-    watch = watched(rows, config["monitor"], config.get("min_delta") or 0.0) if config.get("monitor") else None
+    watch = watched(rows, config["monitor"]) if config.get("monitor") else None
     return len(rows) >= number or bool(watch and patience and watch.idle >= patience)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from fedskew.errors import RecordError
 from fedskew.records.probabilities import EACH, RANKED, SCORES
 from fedskew.records.typed import Row
 
@@ -164,9 +163,6 @@ def worst_class(row: Row, class_names: Sequence[str] = ()) -> Row | None:
         ``class``, its number; ``name``; ``recall``; ``unrecognised``, how many classes have recall 0, in which case the
         G-mean is 0; ``classes``, how many have test rows. None where nothing was evaluated.
 
-    Raises:
-        RecordError: The row is damaged: its lists differ in length.
-
     Example:
         >>> from fedskew.records.summary import worst_class
         >>> worst_class({"per_class_recall": [0.9, 0.2, 0.0], "support": [5, 5, 0]}, ["cat", "dog", "fox"])
@@ -174,9 +170,6 @@ def worst_class(row: Row, class_names: Sequence[str] = ()) -> Row | None:
     """
     recalls = row.get("per_class_recall") or []
     support = row.get("support") or [1] * len(recalls)
-    if len(recalls) != len(support):
-        got = f"{len(recalls)} and {len(support)}"
-        raise RecordError(f"per_class_recall and support must have one entry for each class; got {got}")
     seen = [(recall, c) for c, (recall, n) in enumerate(zip(recalls, support, strict=True)) if n]
     if not seen:
         return None

@@ -128,9 +128,9 @@ def _holding(names: MutableMapping[str, Any], values: Mapping[str, Any]) -> Iter
     try:
         yield
     finally:
-        for name in values:
-            del names[name]
         names.update(before)
+        for name in values.keys() - before.keys():
+            del names[name]
 
 
 def _pool(count: int) -> ProcessPoolExecutor:
