@@ -39,7 +39,8 @@ def test_nodes_that_are_killed_at_random_times(tmp_path: Path) -> None:
             while deployment.alive[run].poll() is None:
                 killer.look(KILLS - before)
                 time.sleep(0.2)
-                assert time.monotonic() - began < 3600, deployment.log(run)[-3000:]
+                logs = (f"{name}: {deployment.log(name)[-2000:]}" for name in deployment.alive)
+                assert time.monotonic() - began < 1200, "\n".join(logs)
             said = deployment.ended(run)
             expected = alone(tmp_path / f"alone-{number}", {**CONFIG, "seed": number})
             folder = deployment.app / out

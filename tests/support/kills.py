@@ -53,7 +53,9 @@ class Killer:
     def look(self, wanted: int) -> None:
         """Kill the nodes whose time has come, until so many are killed."""
         for k, at in self.begun.items():
-            if "SuperNode ID" not in self.deployment.log(f"node-{k}")[at:]:
+            code, log = self.deployment.alive[f"node-{k}"].poll(), self.deployment.log(f"node-{k}")
+            assert code is None, f"node {k} ended by itself with {code}:\n{log[-3000:]}"
+            if "SuperNode ID" not in log[at:]:
                 continue  # the superlink has not taken it yet
             due = self.due.setdefault(k, time.monotonic() + self.rng.uniform(0, self.longest_s))
             if self.kills < wanted and time.monotonic() >= due:

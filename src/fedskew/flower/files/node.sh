@@ -12,7 +12,8 @@ config="$config${DATA:+ data='$DATA'}${MORE:+ $MORE}"
 export FLWR_HOME="$PWD/.flwr/node-$client" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
 export FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}" FLWR_DISABLE_UPDATE_CHECK="${FLWR_DISABLE_UPDATE_CHECK:-1}"
 port=$((${NODE_PORT:-9094} + client))
-if python -c "import socket, sys; sys.exit(socket.socket().connect_ex(('127.0.0.1', $port)))"; then
+free="socket.socket().connect_ex(('127.0.0.1', $port)) or time.sleep(0.2)"  # a killed process frees its port soon
+if python -c "import socket, sys, time; sys.exit(any($free for _ in range(20)))"; then
   echo "node.sh: node $client runs already, or another program uses port $port; set another one by NODE_PORT=9194" >&2
   exit 2
 fi

@@ -6,7 +6,8 @@ cd "$(dirname "$0")" || exit 1
 export FLWR_HOME="$PWD/.flwr/server" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
 export FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}" FLWR_DISABLE_UPDATE_CHECK="${FLWR_DISABLE_UPDATE_CHECK:-1}"
 port=${LINK_PORT:-8000}
-if python -c "import socket, sys; sys.exit(socket.socket().connect_ex(('127.0.0.1', $port)))"; then
+free="socket.socket().connect_ex(('127.0.0.1', $port)) or time.sleep(0.2)"  # a killed process frees its port soon
+if python -c "import socket, sys, time; sys.exit(any($free for _ in range(20)))"; then
   echo "superlink.sh: port $port is in use: a superlink runs already, or another program; set another one by" \
     "LINK_PORT=8100, here and for front.sh and node.sh, and in .flwr/config.toml" >&2
   exit 2
