@@ -400,15 +400,12 @@ class _Ending:
             if stopped:
                 session.record.settle(session.done)  # the last one may have been interrupted halfway
                 session.checkpoint()
-            facts = described(
-                trained, self.network, data, session.state.round, settings.dtype, session.method.projection
-            )
+            width = session.method.projection
+            facts = described(trained, self.network, data, session.state.round, settings.dtype, width)
             facts |= {"own": owners} if owners else {}
             session.record.finish(summary, models, {"model": facts})
         if self.on_end:
             self.on_end(copied(summary))
         folder = session.record.folder if session.record else None
-        rows = session.client_rows
-        return Result(
-            session.done, summary, params, buffers, session.state, session.task, trained, rows, stopped, folder
-        )
+        model, rows = (params, buffers, session.state, session.task, trained), session.client_rows
+        return Result(session.done, summary, *model, rows, stopped, folder)

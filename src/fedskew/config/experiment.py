@@ -98,10 +98,8 @@ class Experiment(Division, Settings):
         for note in self.notes(fed) if on_note else ():
             on_note(note)  # type: ignore[misc]
         found = fed.dataset.fingerprint
-        if self.fingerprint not in ("", found):
-            raise RecordError(
-                f"the data must be those of the configuration; fingerprint was {self.fingerprint}, is {found}"
-            )
+        if (was := self.fingerprint) not in ("", found):
+            raise RecordError(f"the data must be those of the configuration; fingerprint was {was}, is {found}")
         cohort = self.cohort_of(fed.clients, fed.clients - len(fed.empty), self.method.share)
         resolved = {
             "partition": fed.partitioner, "clients": fed.clients, "cohort": cohort, "auxiliary": self.rows_at_server,
@@ -186,9 +184,7 @@ def load(path: str | Path) -> Experiment:
         raise RecordError(f"{file} is not a configuration that the command wrote: it has no method")
     if content.get("started_by") == "python":
         hint = "go on where it was started, by its study or by fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
-        raise RecordError(
-            f"{file} is of a run that was started from Python, whose data and parts a file cannot name; {hint}"
-        )
+        raise RecordError(f"{file} is of a run that was started from Python, whose parts no file names; {hint}")
     if content.get("own_data"):
         hint = "`sh run.sh` in the folder of its app continues it"
         raise RecordError(f"{file} is of a run over Flower, whose nodes kept their rows; {hint}")

@@ -252,9 +252,7 @@ def read_run(folder: str | Path) -> Run:
     try:
         run = Run(path, *records.read(path))
     except UNLIKE as error:
-        raise RecordError(
-            f"{str(path)!r} is not a run folder: its rounds or its summary hold {_words(error)}"
-        ) from None
+        raise RecordError(f"{str(path)!r} is not a run folder: its files hold {_words(error)}") from None
     for file, fault in faults(run):
         raise RecordError(f"{path / file} is damaged: {fault}")
     return run

@@ -145,6 +145,5 @@ def scores_of(
     metrics = {} if labels is None else trained.of_labelled(x, labels, recall_at, fitted)
     chances = trained.of_samples(x, fitted)
     numbers = tuple(numbers)
-    return Scores(
-        what, trained.label_names, chances, labels, metrics, numbers, beside, tuple(notes), owners, clients, decision
-    )
+    of_rows = numbers, beside, tuple(notes), owners, clients
+    return Scores(what, trained.label_names, chances, labels, metrics, *of_rows, decision)

@@ -164,9 +164,8 @@ class Search:
     def _read(self, label: str, readings: Readings) -> Readings:
         """The readings that change the runs of a method: one for all passes a method by that states the option."""
         own = next(dict(m.options) for m in self.table.spec.methods if m.name == label)
-        return tuple(
-            r for r in readings if r.option != "metric" and (r.of == label or (not r.of and r.option not in own))
-        )
+        of_runs = [r for r in readings if r.option != "metric"]
+        return tuple(r for r in of_runs if r.of == label or (not r.of and r.option not in own))
 
     def _label(self, label: str, readings: Readings) -> str:
         told = ", ".join(map(str, self._read(label, readings)))

@@ -86,9 +86,8 @@ class Record:
             raise UnwritableError(f"out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
         with held(path) as hold:
             if (path / rounds.FILE).exists():
-                raise RecordError(
-                    f"out must be a folder without a run; got {str(path)!r}; resume that run, or name another folder"
-                )
+                hint = "resume that run, or name another folder"
+                raise RecordError(f"out must be a folder without a run; got {str(path)!r}; {hint}")
             _clear(path)
             for name, content in zip(START, ({"format": FORMAT, **config}, environment()), strict=True):
                 write_atomic(path / name, _json(content))

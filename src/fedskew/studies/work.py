@@ -135,8 +135,6 @@ def _work(job: Job) -> Outcome:
         found = ended("failed" if isinstance(error, TrainingError) else "refused", error)
         store.refuse(job.address, found.state, found.reason)
         return found
-    except MemoryError:
-        return ended("broken", "memory ran out")
     except OSError as error:
         return ended("unsaved" if error.errno in FULL else "broken", error)
     except Exception as error:  # a fault of fedskew: the other runs go on, and this one is told

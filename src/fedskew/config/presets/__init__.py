@@ -72,9 +72,8 @@ def named(preset: str, method: str) -> Preset:
         raise ConfigError(f"preset {preset!r} must go with {', '.join(known)}; got {method}")
     found = known[method]
     if isinstance(found, str):
-        raise ConfigError(
-            f"preset {preset!r} must go with a method whose authors' pace is on record; {method}: {found}"
-        )
+        rule = "must go with a method whose authors' pace is on record"
+        raise ConfigError(f"preset {preset!r} {rule}; {method}: {found}")
     return found
 
 
