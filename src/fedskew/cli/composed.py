@@ -83,13 +83,6 @@ class Composed(Command):
 
         return experiment_of(positional, options, self.own)
 
-    def wanted(self, flag: str, args: Sequence[str]) -> str:
-        """What a flag without its value wants."""
-        prepare()
-        from fedskew.config.flags import wanted
-
-        return super().wanted(flag, args) or wanted(flag, args)
-
     def flags(self) -> set[str]:
         """Those of the composition and of the federation, too."""
         from fedskew.config.experiment import DIVISION

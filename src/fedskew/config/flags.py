@@ -20,7 +20,7 @@ from fedskew.config.experiment import Experiment, load
 from fedskew.config.tables import TABLES, make, method_named
 from fedskew.config.words import ALIASES, SHORT, USUAL, Pair, check_once, parse, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError, UnknownOption
-from fedskew.fields import documented, hints_of, kind_of
+from fedskew.fields import documented, hints_of
 from fedskew.method import SLOTS, Method, renamed
 from fedskew.methods import METHODS
 
@@ -105,7 +105,7 @@ def experiment_from(words: Sequence[str]) -> Experiment:
     Raises:
         ConfigError: one line for every mistake.
     """
-    return experiment_of(*split(words, wanted=lambda flag: wanted(flag, words)))
+    return experiment_of(*split(words))
 
 
 def experiment_of(positional: Sequence[Any], flags: Sequence[Pair], others: Collection[str] = ()) -> Experiment:
@@ -138,11 +138,6 @@ def _parted(flags: Sequence[Pair]) -> list[Pair]:
     """``--epochs 0.5`` as ``--pace.part 0.5``, where no pace is named."""
     parts = {} if "--pace" in dict(flags) else dict.fromkeys(("--epochs", "--pace.epochs"), "--pace.part")
     return [(parts.get(flag, flag) if re.fullmatch(r"\d*\.\d+", str(value)) else flag, value) for flag, value in flags]
-
-
-def table_names(slot: str) -> list[str]:
-    """The names that a slot takes."""
-    return sorted(presets.every() if slot == "preset" else TABLES[slot])
 
 
 # Pass one: the composition
@@ -315,16 +310,6 @@ def flagged(text: str, experiment: Experiment | None, typed: Collection[str] = (
             field = f"{kind.__name__}.{option.place[-1]}"
             flags[field] = as_typed or flags.get(field, option.flags[0])
     return re.sub(r"\b[A-Z]\w*\.[a-z]\w*", lambda found: flags.get(found[0], found[0]), text)
-
-
-def wanted(flag: str, words: Sequence[str]) -> str:
-    """ ", a whole number: number of rounds": what a flag without its value wants, as far as is known."""
-    if flag[2:] in NAMED:
-        return f", one of {', '.join(table_names(flag[2:].removesuffix('.base')))}"
-    options = Options(outline(words))
-    option = options.get(flag) or unknown_option(flag, options)
-    kind = "commas between" if typing.get_origin(option.type) is tuple else kind_of(option.type)
-    return f", {kind}: {' '.join(option.help.split())}"
 
 
 def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = ()) -> typing.NoReturn:

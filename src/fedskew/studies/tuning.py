@@ -15,7 +15,6 @@ from typing import Any
 from fedskew import rng
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, require
-from fedskew.fields import fits
 
 HELD_OUT = "0.1"  # of the training rows, where the study holds out none
 MOST_TRIALS = 10_000
@@ -107,7 +106,7 @@ def tuning_of(space: Any, trials: Any = 8, beyond: Any = 0) -> Tuning:
     rule = "be OPTION=LOW..HIGH, OPTION=log:LOW..HIGH or OPTION=int:LOW..HIGH"
     require(isinstance(space, Mapping) and bool(space), "tune", rule, space)
     for name, value, least in (("tune_trials", trials, 2), ("tune_beyond", beyond, 0)):
-        require(fits(value, int) and value >= least, name, f"be at least {least}", value)
+        require(type(value) is int and value >= least, name, f"be at least {least}", value)
         require(value <= MOST_TRIALS, name, f"be at most {MOST_TRIALS}", value)
     ranges = []
     for key, text in space.items():
