@@ -113,12 +113,8 @@ def values_of(held: Cells, method: str, number: Printed, rule: str) -> dict[int,
     word, _, reference = rule.partition(" ")
     reference = held.protocol.spec.reference if word == "change" else reference
     bases = held.entries.get((reference, number.setting), {})
-    found = {}
-    for seed, entry in held.entries.get((method, number.setting), {}).items():
-        value = measured(rule, entry, bases.get(seed))
-        if value is not None:
-            found[seed] = value
-    return found
+    runs = held.entries.get((method, number.setting), {})
+    return {seed: v for seed, run in runs.items() if (v := measured(rule, run, bases.get(seed))) is not None}
 
 
 def fitted_of(rule: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -220,27 +220,18 @@ def collapses(rows: Sequence[Row], serves: str = "global") -> list[Collapse]:
     tested = sum(n > 0 for n in support)
     if tested < 2:
         return []
-    signs = []
-    limit = LOSS_LIMIT * math.log(len(support))
-    losses = [(row["round"], row["train_loss"]) for row in rows if row.get("train_loss") is not None]
-    high = _spells(losses, lambda loss: not loss <= limit)
-    if high:
-        at, worst = max((pair for spell in high for pair in spell), key=lambda pair: pair[1])
-        signs.append(Collapse("train_loss", limit, _ends(high), worst, at))
-    least = CHANCE / tested
-    name = "personal_balanced_accuracy" if serves == "own" else "balanced_accuracy"
-    scores = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
-    low = [spell for spell in _spells(scores, lambda score: score < least) if len(spell) >= PATIENCE]
-    if low:
-        at, worst = min((pair for spell in low for pair in spell), key=lambda pair: pair[1])
-        signs.append(Collapse(name, least, _ends(low), worst, at))
-    return signs
+    own = "personal_balanced_accuracy" if serves == "own" else "balanced_accuracy"
+    most, least = LOSS_LIMIT * math.log(len(support)), CHANCE / tested
 
+    def sign(name: str, limit: float, bad: Callable[[float], bool], rounds: int, worst_of: Any) -> list[Collapse]:
+        """Of the spells of at least so many evaluations in a row whose values are bad."""
+        pairs = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
+        every = [list(some) for is_bad, some in groupby(pairs, key=lambda pair: bad(pair[1])) if is_bad]
+        spells = [spell for spell in every if len(spell) >= rounds]
+        if not spells:
+            return []
+        at, worst = worst_of((pair for spell in spells for pair in spell), key=lambda pair: pair[1])
+        return [Collapse(name, limit, [[spell[0][0], spell[-1][0]] for spell in spells], worst, at)]
 
-def _spells(pairs: Iterable[tuple[int, float]], bad: Any) -> list[list[tuple[int, float]]]:
-    """The longest stretches of neighbouring (round, value) whose values are bad."""
-    return [list(some) for is_bad, some in groupby(pairs, key=lambda pair: bad(pair[1])) if is_bad]
-
-
-def _ends(spells: list[list[tuple[int, float]]]) -> list[list[int]]:
-    return [[spell[0][0], spell[-1][0]] for spell in spells]
+    high = sign("train_loss", most, lambda loss: not loss <= most, 1, max)
+    return high + sign(own, least, lambda score: score < least, PATIENCE, min)

@@ -22,7 +22,6 @@ from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.arguments import as_word, options_of_table, seeds_of, shard_of
 from fedskew.studies.cluster import spread
-from fedskew.studies.fitted import fitted_rows
 from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
@@ -255,12 +254,11 @@ class Study:
             rows.append({**row, **_numbers(numbers)})
         return rows
 
-    def scores(self, metric: str = "", fitted: bool = False) -> Scores:
+    def scores(self, metric: str = "") -> Scores:
         """A metric of every run, for `fedskew.studies.statistics`; NaN where a run is missing or failed.
 
         Args:
             metric: entry of the summaries; that of the study unless given.
-            fitted: whether the fitted models of each method stand beside it as a method, "fedavg, fitted".
 
         Raises:
             ConfigError: no finished run has the metric.
@@ -269,7 +267,6 @@ class Study:
         known = {key for row in rows if row["state"] == "finished" for key in row if key not in FIELDS}
         if known and name not in known:
             raise unknown("metric", name, sorted(known))
-        rows += fitted_rows(rows, name) if fitted else []
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
         return Scores.of(runs, metric=name, higher_is_better=more_is_better(name))
 
