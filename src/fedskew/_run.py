@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,6 @@ from fedskew.records.watch import best_of
 from fedskew.server import State
 from fedskew.session import Observer, Row, Session
 from fedskew.settings import Division, Settings, check_device
-from fedskew.tree import copied
 from fedskew.types import Params, Task
 
 if TYPE_CHECKING:
@@ -330,10 +330,10 @@ def _tell_begin(
     if on_round is None or begin is None:
         return
     named = {"run": record.run, "folder": str(record.folder)} if record else {"run": uuid.uuid4().hex, "folder": ""}
-    begin(copied({**(record.config() if record else facts), **named}))
+    begin(deepcopy({**(record.config() if record else facts), **named}))
     tell = getattr(on_round, "again", on_round)
     for row in done:
-        tell(copied(row))
+        tell(deepcopy(row))
 
 
 # The loop
@@ -352,7 +352,7 @@ def _loop(
                 row = session.round()
                 if on_round:
                     with session.engine.guard.unwritten("on_round", tensors_of(session.observer.fed)):
-                        on_round(copied(row))
+                        on_round(deepcopy(row))
                 now = time.monotonic()
                 longest = max(longest, now - start)
                 if now - began + longest > limit and not session.is_over():
@@ -405,7 +405,7 @@ class _Ending:
             facts |= {"own": owners} if owners else {}
             session.record.finish(summary, models, {"model": facts})
         if self.on_end:
-            self.on_end(copied(summary))
+            self.on_end(deepcopy(summary))
         folder = session.record.folder if session.record else None
         model, rows = (params, buffers, session.state, session.task, trained), session.client_rows
         return Result(session.done, summary, *model, rows, stopped, folder)
