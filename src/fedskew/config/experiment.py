@@ -207,11 +207,3 @@ def folder_of(experiment: Experiment, root: str | Path = "runs") -> Path:
     base = Path(root) / f"{experiment.method.name.partition('(')[0]}-{digest}"
     taken = [base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 10_000))]
     return next(p for p in taken if not p.exists())
-
-
-def to_json(content: Any) -> str:
-    """Readable JSON."""
-    try:
-        return json.dumps(content, indent=1)
-    except TypeError as error:
-        raise ConfigError(f"the configuration holds a value that JSON cannot represent: {error}") from None

@@ -14,6 +14,10 @@ from typing import Any
 from fedskew.errors import ConfigError, from_json
 from fedskew.fields import fits, kind_of, nearest, plain_kinds
 
+DOTTED = (  # "--eval.every" is typed for "--eval-every"
+    "eval-every", "eval-rows", "checkpoint-every", "seed-partition", "seed-model", "seed-clients", "ray-address",
+    "ray-workers", "ray-gpus", "ray-sum",
+)  # fmt: skip
 ALIASES = {  # what users type -> the flag made from the field
     "--epochs": "--pace.epochs",
     "--steps": "--pace.steps",
@@ -25,21 +29,12 @@ ALIASES = {  # what users type -> the flag made from the field
     "--clip": "--local.clip",
     "--server-lr": "--server.lr",
     "--split-by": "--data.split_by",
-    "--eval.every": "--eval-every",
-    "--eval.rows": "--eval-rows",
     "--eval.personal": "--personal-every",
     "--eval.served": "--served",
     "--eval.scores": "--scores",
     "--eval.recall-at": "--recall-at",
-    "--checkpoint.every": "--checkpoint-every",
     "--data.path": "--path",
-    "--seed.partition": "--seed-partition",
-    "--seed.model": "--seed-model",
-    "--seed.clients": "--seed-clients",
-    "--ray.address": "--ray-address",
-    "--ray.workers": "--ray-workers",
-    "--ray.gpus": "--ray-gpus",
-    "--ray.sum": "--ray-sum",
+    **{f"--{name.replace('-', '.', 1)}": f"--{name}" for name in DOTTED},
     "--diagnose": "--diagnose.names",
 }
 USUAL = {  # what other libraries call an option -> what it is called here
