@@ -1,4 +1,4 @@
-"""Write the table of methods that train adapters into docs/guide/transformers.md; minutes, with the extra hf.
+"""Write the table of methods that train adapters into notes/adapters.md; minutes, with the extra hf.
 
 python scripts/docs_adapters.py
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
-PAGE = ROOT / "docs" / "guide" / "transformers.md"
+PAGE = ROOT / "notes" / "adapters.md"
 BEGIN, END = "<!-- table of methods -->\n", "<!-- end of table -->\n"
 
 

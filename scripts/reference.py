@@ -1,10 +1,9 @@
-"""Write the pages and pictures that are made from the code into docs/, and the files that compose.md shows into it."""
+"""Write the pages and pictures that are made from the code into docs/."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,6 @@ from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Settings
 
 ROOT = Path(__file__).parents[1]
-SHOWN = re.compile(r"(<!-- the file (\S+) -->\n)```python\n.*?```", re.S)
 MADE = "Made by `make reference`."
 NAMED = ("method", "data", "partition", "model", "fingerprint")  # fields of Experiment that take a name, or no flag
 WIDTH = 110  # columns of a help text
@@ -60,7 +58,7 @@ SETTINGS = """How a method is trained. Fields of `fs.Settings`; `fs.run` takes e
 EXPERIMENT = """What is trained on. Further fields of `fedskew.config.experiment.Experiment`. In Python the same values
 are arguments of `fs.federate`."""
 DIAGNOSE = """What is recorded of local training beside the metrics. Fields of `fs.Diagnostics`, which `fs.run` takes as
-`diagnose=`. The guide has the names: [figures.md](../guide/figures.md)."""
+`diagnose=`. [diagnostics.md](diagnostics.md) has the names."""
 DATA = """`--data NAME` chooses a dataset, `--data.OPTION VALUE` sets an option of it. In Python:
 `fs.data.load("NAME")`."""
 MODEL = """`--model NAME` chooses a network, `--model.OPTION VALUE` sets an option of it. In Python:
@@ -140,7 +138,7 @@ because draws use exp and log, whose last bit depends on the machine: a row on t
 move. The file does not change.
 
 The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
-Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` and `feature` read a column
+Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` reads a column
 that the example makes up, and `counts` has a matrix that the example makes up.
 """
 
@@ -414,18 +412,6 @@ def _ingredient_of(name: str, kind: type[Component]) -> list[str]:
     return lines + shown + ([""] if shown else [])
 
 
-def compose_page() -> str:
-    """The guide's page with the files that it shows, their docstrings cut to the first sentences."""
-    text = (ROOT / "docs/guide/compose.md").read_text(encoding="utf-8")
-    return SHOWN.sub(lambda m: f"{m[1]}```python\n{_brief((ROOT / m[2]).read_text(encoding='utf-8'))}```", text)
-
-
-def _brief(source: str) -> str:
-    """A module whose docstrings keep what stands before source, arguments, result and example."""
-    short = re.sub(r'\n\n +(Source|Args|Returns|Raises|Example):.*?(?=\n? *""")', "", source, flags=re.S)
-    return re.sub(r'(\n +"""[^"\n]+)\n +"""', r'\1"""', short)
-
-
 PAGES: dict[str, Callable[[], str]] = {  # below docs/
     "reference/methods.md": methods_page,
     "reference/paces.md": paces_page,
@@ -472,4 +458,3 @@ def write(folder: Path) -> Iterator[Path]:
 if __name__ == "__main__":
     for file in write(ROOT / "docs"):
         print(file.relative_to(ROOT))
-    (ROOT / "docs/guide/compose.md").write_text(compose_page(), encoding="utf-8")

@@ -1,7 +1,7 @@
 """Does a rehearsal predict reality? Natural clients against what `fedskew rehearse` expects from their counts alone.
 
 python scripts/rehearsed.py --write STORE   runs what is missing, writes results/rehearse/natural.json; needs the data
-python scripts/rehearsed.py                 writes the table of docs/guide/rehearse.md from this file
+python scripts/rehearsed.py                 writes the table of notes/rehearse.md from this file
 python scripts/rehearsed.py --check         writes nothing, and exits with 1 where the page differs from the file
 """
 
@@ -24,7 +24,7 @@ from fedskew.studies.study import Study
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results/rehearse/natural.json"
-PAGE = ROOT / "docs/guide/rehearse.md"
+PAGE = ROOT / "notes/rehearse.md"
 MARKS = re.compile(r"(<!-- judged -->\n).*?(<!-- end -->)", re.S)
 COMMON = {"rounds": 20, "epochs": 2, "batch-size": 64, "lr": 0.05, "model": "mlp"}
 TRUTH, SEEDS = (100, 101, 102), (0, 1, 2)

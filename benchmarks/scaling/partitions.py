@@ -54,8 +54,6 @@ def measure(name: str, clients: int, rows: int) -> dict:
     partitioner = made(name)
     labels = np.random.Generator(np.random.PCG64(SEED)).permutation(rows) % CLASSES
     columns = {"client": np.arange(rows) % clients} if isinstance(partitioner, Natural) else {}
-    if name == "feature":
-        columns = {"domain": np.arange(rows) % 7}
     base, times = peak_mb(), {}
 
     def clock(stage, of):

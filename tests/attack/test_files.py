@@ -26,7 +26,6 @@ from fedskew.data.sources import cache
 from fedskew.data.sources.cifar import Cifar10, Cifar100
 from fedskew.data.sources.files import Known, md5_of, rows_digest
 from fedskew.data.sources.images import IDX, Mnist
-from fedskew.data.sources.more_images import Svhn
 from fedskew.errors import DataError, FedskewError
 from support.attack import Line, outcome, some, struck
 from support.bounds import bounded
@@ -118,23 +117,6 @@ def test_cifar_batches(tmp_path: Path, kind: type, no_cache: None) -> None:
             attacked(line, tmp_path / name, (tmp_path / files[1]).read_bytes(), lambda: small().load(str(tmp_path)), i)
 
 
-def test_mat_files(tmp_path: Path, no_cache: None) -> None:
-    from scipy.io import savemat
-
-    names = ("train_32x32.mat", "test_32x32.mat")
-    for i, name in enumerate(names):
-        x, y = images(10, i, (32, 32, 3))
-        savemat(tmp_path / name, {"X": x.transpose(1, 2, 3, 0), "y": y[:, None]}, do_compression=bool(i))
-    counts = (1,) * 10
-    md5 = {name: md5_of((tmp_path / name).read_bytes()) for name in names}
-    kind = type("Small", (Svhn,), {"known": (Known(10, counts=counts), Known(10, counts=counts)), "md5": md5})
-    with Line("files", "mat") as line, bounded():
-        for i, name in enumerate(names):
-            attacked(
-                line, tmp_path / name, (tmp_path / names[i - 1]).read_bytes(), lambda: kind().load(str(tmp_path)), i
-            )
-
-
 def test_parquet_files(tmp_path: Path, no_cache: None) -> None:
     pytest.importorskip("pyarrow")
     parts = {split: images(10, i, (32, 32, 3)) for i, split in enumerate(("train", "test"))}
@@ -212,7 +194,6 @@ def own_files(folder: Path) -> dict[str, tuple[bytes, Callable[[], Any]]]:
     (folder / "own.csv").write_text(f"age,dose,label,client\n{rows}\n")
     (folder / "counts.csv").write_text("cat,dog\n5,0\n1,4\n")
     np.save(folder / "counts.npy", np.array([[5, 0], [1, 4]]))
-    np.savez(folder / "counts.npz", counts=np.array([[5, 0], [1, 4]]))
     found: dict[str, tuple[bytes, Callable[[], Any]]] = {}
     for file in sorted(folder.iterdir()):
         kind, path = ("csv" if file.suffix == ".csv" else "npz"), str(file)

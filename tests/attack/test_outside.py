@@ -50,8 +50,8 @@ DATA = {
     "own.npz": "npz", "own.csv": "csv", "own.parquet": "parquet", "own.dat": "keel", "own.txt": "shakespeare",
     "folder/x_train.npy": "npz", "folder/one.csv": "csv", "folder/one.npz": "npz",
     "folder/train-0.parquet": "parquet", "folder/train.csv": "csv", "folder/fars.dat": "fars",
-    "folder/text.txt": "shakespeare", "folder/test_batch.bin": "cifar10", "folder/wnids.txt": "tiny_imagenet",
-    "folder/cat/1.png": "images", **{f"folder/{name}": "mnist" for name in IDX[:1]}, "folder/train_32x32.mat": "svhn",
+    "folder/text.txt": "shakespeare", "folder/test_batch.bin": "cifar10",
+    "folder/cat/1.png": "images", **{f"folder/{name}": "mnist" for name in IDX[:1]},
     "folder/adult.data": "adult",
 }  # fmt: skip
 
@@ -62,7 +62,7 @@ def readers(place: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         file = place / name
         path = file if file.parent == place else place / "folder"
         yield name, lambda kind=kind, path=path: load(kind, str(path))
-    for name in ("counts.csv", "counts.npy", "counts.npz"):
+    for name in ("counts.csv", "counts.npy"):
         yield name, lambda name=name: read_counts(place / name)
     yield "split.npz", lambda: load_partition(place / "split.npz")
     yield "config.json", lambda: configured(place / "config.json")

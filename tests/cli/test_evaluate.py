@@ -84,7 +84,7 @@ def test_new_rows_with_labels_get_metrics_over_all_of_them(
 LINES = {
     "a column": ("patient_id,sex\n1,f", [], "new.csv must have the column 'age'; it has patient_id, sex"),
     "a category": ("age,sex\n1,f\n2,x", [], "column 'sex' must hold one of its categories, f, m; got 'x' in row 3"),
-    "a missing value": ("age,sex\n1,f\nNA,m", [], "column 'age' has missing values; row 3 has 'NA'"),
+    "a missing value": ("age,sex\n1,f\nNA,m", [], "column 'age' must have a number in every row; row 3 has none"),
     "a class": ("age,sex,label\n1,f,ill\n2,m,dead", [], "column 'label' must hold classes of the model, ill, we"),
     "a blank label": ("age,sex,label\n1,f,ill\n2,m,", [], "column 'label' must have a label in every row; row 3"),
     "the label's column": ("age,sex\n1,f", ["--data.y_column", "lable"], "--data.y_column must name columns"),
@@ -194,7 +194,7 @@ def test_parquet_columns_by_name(run: Path, tmp_path: Path, capsys: pytest.Captu
     assert np.allclose(found, fs.load_model(run).probabilities({"sex": ["f", "m"], "age": [61.5, 40]}))
     pq.write_table(pa.table({"sex": ["f", "m"], "age": [61.5, None]}), tmp_path / "n.parquet")
     said = mistake(capsys, "evaluate", run, "--data", "parquet", "--data.path", tmp_path / "n.parquet")
-    assert "column 'age' has missing values; row 1" in said
+    assert "column 'age' must have a number in every row; row 1" in said
 
 
 def test_the_fitted_model_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,7 +80,6 @@ def test_a_blank_that_the_example_lacks_says_nothing_at_a_node(
     inputs, _ = inputs_of(tmp_path / "app" / "app", "inputs.json")
     (x,) = inputs.samples({"age": [50], "sex": [""]}, notes=[])
     assert x[1:].sum() == blank == x[-1]
-    assert inputs.encoding is not None and inputs.encoding.columns[1].once == ()
 
 
 def test_keys_are_for_the_nodes_of_the_app(tmp_path: Path) -> None:

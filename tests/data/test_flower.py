@@ -10,15 +10,20 @@ from fedskew.errors import ConfigError, DataError
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 100))
 
 
+class Part(dict):
+    """A part of a dataset, with its columns by name."""
+
+    column_names = property(list)
+
+
 class Stub:
-    """A partitioner as theirs are: it divides when it is first asked."""
+    """A partitioner as theirs are."""
 
     def __init__(self, lists):
-        self.lists, self._partition_id_to_indices, self.num_partitions = lists, {}, len(lists)
+        self.lists, self.num_partitions = lists, len(lists)
 
     def load_partition(self, partition_id):
-        self._partition_id_to_indices = self.lists
-        return self.lists.get(partition_id)
+        return Part(row=self.lists[partition_id])
 
 
 def test_row_lists_there_and_back():
@@ -32,16 +37,6 @@ def test_row_lists_there_and_back():
     assert isinstance(shuffled, Partition) and shuffled.rows.dtype == np.int64
 
 
-def test_a_table_of_a_dataset_that_was_sorted_meanwhile_is_not_used():
-    class Sorting(Stub):
-        @property
-        def dataset(self):
-            return object()
-
-    with pytest.raises(ConfigError, match="row_column must be given for a Sorting"):
-        from_flower(Sorting({0: [0], 1: [1]}))
-
-
 def test_what_is_no_partitioner_or_not_disjoint_is_refused():
     with pytest.raises(DataError, match="partitions must be disjoint; row 3 is not"):
         from_flower(Stub({0: [1, 3], 1: [3]}))
@@ -49,8 +44,8 @@ def test_what_is_no_partitioner_or_not_disjoint_is_refused():
         from_flower(Stub({0: [-1, 3]}))
     with pytest.raises(ConfigError, match="must be one of flwr-datasets; got dict"):
         from_flower({0: [1]})
-    with pytest.raises(ConfigError, match="row_column must be given for a Stub"):
-        from_flower(Stub({}))  # its table stays empty
+    with pytest.raises(ConfigError, match="row_column must be a column of the partitioner's dataset; got 'place'"):
+        from_flower(Stub({0: [0, 1]}), row_column="place")
 
 
 @pytest.fixture
@@ -78,7 +73,7 @@ def test_their_partitioners_are_read(partitioners):
         p.LinearPartitioner(5),
     ]
     for partitioner in kinds:
-        partitioner.dataset = hugging(LABELS)
+        partitioner.dataset = hugging(LABELS, rows=True)
         parts = from_flower(partitioner)
         assert len(np.unique(parts.rows)) == len(parts.rows) and parts.clients == partitioner.num_partitions
         for k in range(parts.clients):
@@ -90,15 +85,13 @@ def test_their_partitioners_are_read(partitioners):
 
 @pytest.mark.flwr_datasets
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of pyarrow, to their sorting
-def test_a_partitioner_without_a_table_needs_a_column(partitioners):
-    shards = partitioners.ShardPartitioner(5, "label", num_shards_per_partition=2)  # its table is of the sorted rows
+def test_a_partitioner_that_sorts_is_read_by_its_column(partitioners):
+    shards = partitioners.ShardPartitioner(5, "label", num_shards_per_partition=2)
     partitioner = partitioners.IidPartitioner(5)
     for one in (shards, partitioner):
         one.dataset = hugging(LABELS, rows=True)
-        with pytest.raises(ConfigError, match=f"row_column must be given for a {type(one).__name__}"):
-            from_flower(one)
-    assert np.array_equal(from_flower(partitioner, row_column="row").rows, np.arange(1000))
-    parts = from_flower(shards, row_column="row")
+    assert np.array_equal(from_flower(partitioner).rows, np.arange(1000))
+    parts = from_flower(shards)
     assert parts.sizes.tolist() == [200] * 5
     for k in range(5):
         assert sorted(shards.load_partition(k)["label"]) == sorted(LABELS[parts.of(k)].tolist())
@@ -123,7 +116,7 @@ def test_our_dirichlet_has_the_distribution_of_theirs(partitioners, alpha, guard
     """
     from scipy.stats import ks_2samp
 
-    data, splits, clients = hugging(LABELS), 120, 10
+    data, splits, clients = hugging(LABELS, rows=True), 120, 10
     ours, theirs = [], []
     for seed in range(splits):
         partitioner = Dirichlet(alpha, balance_guard=1.0 if guard else None)

@@ -113,7 +113,7 @@ class Frame:
 MISTAKES: dict[str, tuple[Any, str]] = {
     "a column": ({"age": [50]}, "x must have the column 'sex'"),
     "a category": ({"age": [5], "sex": ["x"], "pressure": [1]}, "column 'sex' must hold one of its categories, f, m"),
-    "a missing value": ({"age": [5, None], "sex": ["f", "m"], "pressure": [1, 2]}, "column 'age' has missing values"),
+    "a missing value": ({"age": [5, None], "sex": ["f", "m"], "pressure": [1, 2]}, "'age' must have a number in"),
     "a word": ({"age": ["old"], "sex": ["f"], "pressure": [1]}, "column 'age' must hold numbers; row 0 has 'old'"),
     "lengths": ({"age": [5, 6], "sex": ["f"], "pressure": [1]}, "columns of one length; got 1, 2"),
     "no names": (np.zeros((2, 4)), "x must be columns by name, {'age', 'sex', 'pressure', ...: values}"),

@@ -44,7 +44,7 @@ def advise(
 ) -> None:  # fmt: skip
     """Show what helped on the measured federations nearest to yours.
 
-    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it, the
+    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy). Without it, the
     options describe the federation; --model, --cohort and --from also set the model and the clients of a round.
     """
     from fedskew.advice import adviser

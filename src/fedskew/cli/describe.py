@@ -43,7 +43,7 @@ def source_of(file: str | None, experiment: Experiment | None) -> Any:
 def describe(file: str | None, out: str | None, as_json: bool, experiment: Experiment | None) -> None:
     """Show how skewed a federation is, as a table and, with --out, in three pictures.
 
-    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it, the
+    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy). Without it, the
     options describe the federation. Other options of `fedskew run` are accepted and ignored.
     """
     import fedskew.data.describe as words

@@ -95,7 +95,7 @@ def _make(out: str | None, experiment: Experiment) -> None:
 @click.option("--out", type=FOLDER, help="a folder for heatmap, histograms and pairs as .png")
 @click.option("--json", "as_json", is_flag=True, help="print numbers as JSON instead of the table")
 def _show(file: str, out: str | None, as_json: bool) -> None:
-    """Show how skewed the partition in FILE is, or a matrix of counts (csv, npy, npz)."""
+    """Show how skewed the partition in FILE is, or a matrix of counts (csv, npy)."""
     from fedskew.data import describe
 
     say(json.dumps(describe.describe(file), indent=1)) if as_json else show(describe.describe_table(file))

@@ -26,7 +26,7 @@ MISSING = "at least one run folder, or a folder that holds some"
 @click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=RUN)
 @click.option(
     "--figure", metavar="NAME", type=Names("figure"),
-    help=f"a figure of docs/guide/figures.md: {', '.join(names('figure'))}  [default: curves, with a table]",
+    help=f"a figure of docs/reference/diagnostics.md: {', '.join(names('figure'))}  [default: curves, with a table]",
 )  # fmt: skip
 @click.option(
     "--out", metavar="PICTURE", type=FILE,

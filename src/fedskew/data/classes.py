@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedskew.data.arrays import Dataset, fingerprint
-from fedskew.errors import DataError, FieldError, closest
+from fedskew.errors import DataError, closest
 from fedskew.fields import Checked, demand
 
 
@@ -33,19 +33,9 @@ class ClassOptions(Checked):
         """The dataset with the classes that the options keep.
 
         Raises:
-            FieldError: A class is unknown.
+            DataError: A class is unknown.
         """
-        if not self.classes:
-            return data
-        try:
-            return keep_classes(data, self.classes, relabel=self.relabel)
-        except _UnknownClass as error:
-            rule, hint = f"name classes of {data.name!r}", str(error)
-            raise FieldError(type(self).__name__, "classes", rule, ",".join(self.classes), hint) from None
-
-
-class _UnknownClass(DataError):
-    """A class that the data lack."""
+        return keep_classes(data, self.classes, relabel=self.relabel) if self.classes else data
 
 
 def keep_classes(data: Dataset, classes: Sequence[str | int], *, relabel: bool = True) -> Dataset:
@@ -99,4 +89,4 @@ def _code(data: Dataset, name: str) -> int:
         return names.index(name)
     if name.isdecimal() and int(name) < data.classes:
         return int(name)
-    raise _UnknownClass(f"{name!r} is none{closest(name, names)}")
+    raise DataError(f"classes must be classes of {data.name!r}; got {name!r}{closest(name, names)}")

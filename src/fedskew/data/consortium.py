@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from fedskew.data.counts import LARGEST
 from fedskew.data.encoding import number_of
-from fedskew.data.sources.readers import read_table
-from fedskew.errors import DataError, closest
+from fedskew.data.sources.delimited import columns_of
+from fedskew.errors import DataError
 
 LEAST = 3  # cases of a site: one at least is kept for its test, see `fedskew.data.heldout.hold_out`
 Rule = tuple[str, Callable[[float], bool]]
@@ -72,44 +72,36 @@ def read_consortium(path: str | Path) -> Consortium:
         >>> found.sites, found.classes[found.rare], found.facts
         (('va', 'paris'), 'ill', {'failure': [0.1, 0.0]})
     """
-    rows = [(number, cells) for number, cells in read_table(Path(path)) if any(cells)]
-    head = [cell.lower() if cell.lower() in ("site", *COLUMNS) else cell for cell in (rows[0][1] if rows else [])]
+    table, usual = columns_of(Path(path)), ("site", *COLUMNS)
+    columns = {n.lower() if n.lower() in usual else n: cells.tolist() for n, cells in table.columns.items()}
+    classes = [name for name in columns if name not in usual]
 
     def claim(holds: bool, rule: str, got: object, where: str = "") -> None:
         if not holds:
             raise DataError(f"{path}{where} must {rule}; got {got}")
 
-    numbers = head and all(math.isfinite(number_of(cell)) for cell in head)
-    claim(bool(head) and not numbers, "begin with a line of names: the classes", ",".join(head[:5]) or "nothing")
-    claim("" not in head and len(set(head)) == len(head), "name each column, each once", ",".join(head))
-    classes = [name for name in head if name not in ("site", *COLUMNS)]
+    numbers = all(math.isfinite(number_of(name)) for name in columns)
+    claim(not numbers, "begin with a line of names: the classes", ",".join(columns))
+    claim("" not in columns, "name each column", ",".join(columns))
     claim(len(classes) > 1, "have a column for each of two classes at least", ", ".join(classes) or "none")
-    for one, other in (("up", "down"), ("down", "up")):
-        near = closest(other, head, listed=False)
-        claim(one not in head or other in head, f"have a column {other!r} beside {one!r}", f"{', '.join(head)}{near}")
-    claim(not {"step_s", "speed"} <= {*head}, "have one of the columns step_s and speed", "both")
-    claim(len(rows) > 2, "have a line for each of two sites at least", len(rows) - 1)
-    names, values = list[str](), list[list[float]]()
-    for number, cells in rows[1:]:
-        where = f" line {number}"
-        claim(len(cells) == len(head), f"have {len(head)} values", len(cells), where)
-        row = dict(zip(head, cells, strict=True))
-        names.append(row.get("site") or str(len(names) + 1))
-        claim(names.count(names[-1]) == 1, "name a site that no other line names", repr(names[-1]), where)
-        for name in [n for n in head if n != "site"]:
-            rule, holds = COLUMNS.get(name, CASES)
-            told = f"{where}: the {'cases of' if name in classes else 'value of'} {name!r}"
-            claim(holds(number_of(row[name])), rule, repr(row[name]), told)
-        values.append([float(row[name]) for name in head if name != "site"])
-        cases = sum(int(float(row[name])) for name in classes)
-        claim(
-            cases >= LEAST, f"have {LEAST} cases at least, to train and to test", cases, f"{where}: site {names[-1]!r}"
-        )
-    columns = dict(zip([n for n in head if n != "site"], zip(*values, strict=True), strict=True))
-    for name in classes:
-        claim(any(columns[name]), "have a case at some site", "none", f": class {name!r}")
-    counts = np.array([columns[name] for name in classes]).T.astype(np.int64)
-    return Consortium(tuple(names), tuple(classes), counts, {n: list(v) for n, v in columns.items() if n in COLUMNS})
+    claim(("up" in columns) == ("down" in columns), "have both columns up and down, or none", ", ".join(columns))
+    claim(not {"step_s", "speed"} <= {*columns}, "have one of the columns step_s and speed", "both")
+    claim(len(table.rows) > 1, "have a line for each of two sites at least", len(table.rows))
+    named = columns.pop("site", [""] * len(table.rows))
+    sites = [name or str(number) for number, name in enumerate(named, 1)]
+    claim(len(set(sites)) == len(sites), "name each site once", ", ".join(sites))
+    for name, cells in columns.items():
+        rule, holds = COLUMNS.get(name, CASES)
+        what = f"{'cases of' if name in classes else 'value of'} {name!r}"
+        for row, cell in zip(table.rows, cells, strict=True):
+            claim(holds(number_of(cell)), rule, repr(cell), f" line {row}: the {what}")
+    facts = {name: [float(cell) for cell in cells] for name, cells in columns.items()}
+    counts = np.array([facts.pop(name) for name in classes]).T.astype(np.int64)
+    for name, cases in zip(classes, counts.sum(0), strict=True):
+        claim(cases > 0, "have a case at some site", "none", f": class {name!r}")
+    for name, cases in zip(sites, counts.sum(1), strict=True):
+        claim(cases >= LEAST, f"have {LEAST} cases at least, to train and to test", cases, f": site {name!r}")
+    return Consortium(tuple(sites), tuple(classes), counts, facts)
 
 
 def scaled(counts: npt.NDArray[np.int64], have: Sequence[int]) -> tuple[npt.NDArray[np.int64], float]:

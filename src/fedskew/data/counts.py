@@ -1,4 +1,4 @@
-"""Matrices of counts [N, C] in csv, npy and npz files."""
+"""Matrices of counts [N, C] in csv and npy files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedskew.data.encoding import number_of
 from fedskew.data.sources.files import reading
-from fedskew.data.sources.readers import read_array, read_npz, read_table
+from fedskew.data.sources.readers import read_array, read_table
 from fedskew.errors import DataError, opened
 
 LARGEST = 2.0**53  # rows of a cell: whole numbers below it are exact in float64
@@ -49,8 +49,7 @@ def read_counts(path: str | Path) -> CountsFile:
     r"""Read a matrix of counts from a file.
 
     Args:
-        path: A csv file, with or without a line of class names; an npy file; or an npz file with an array "counts" or
-            with one array.
+        path: A csv file, with or without a line of class names, or an npy file.
 
     Returns:
         The counts [N, C] and the class names, if any.
@@ -73,14 +72,7 @@ def read_counts(path: str | Path) -> CountsFile:
         with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
             values = read_array(content, file.stat().st_size, "it")
         return CountsFile(counts_matrix(values, str(path)))
-    if kind == ".npz":
-        arrays = read_npz(file)
-        name = "counts" if "counts" in arrays else next(iter(arrays), "")
-        if not name or (name != "counts" and len(arrays) > 1):
-            held = ", ".join(arrays) or "nothing"
-            raise DataError(f"{path} must hold one array, or one that is called counts; it holds {held}")
-        return CountsFile(counts_matrix(arrays[name], str(path)))
-    raise DataError(f"a file of counts must end in .csv, .npy or .npz; got '{path}'")
+    raise DataError(f"a file of counts must end in .csv or .npy; got '{path}'")
 
 
 def _of_csv(file: Path) -> CountsFile:

@@ -1,6 +1,6 @@
 """The label skew of a federation, as plain numbers and as tables for a terminal.
 
-A source is a federation, a partition file, a file of counts (csv, npy, npz), or a matrix of counts [N, C].
+A source is a federation, a partition file, a file of counts (csv, npy), or a matrix of counts [N, C].
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from fedskew.data.room import afford
-from fedskew.data.values import lacking, words_of
+from fedskew.data.values import lacking, lacks, words_of
 from fedskew.errors import DataError, plural, some
 from fedskew.fields import check
 
@@ -41,7 +41,6 @@ class Column:
         ordered: Whether the categories are places.
         unseen: Categories of a one-hot block that no training row has. No step moved their weights, which depend on
             the seed alone, so their rows are encoded as zeros.
-        once: Categories that one training row has.
     """
 
     name: str
@@ -51,7 +50,6 @@ class Column:
     missing: float | None = None
     ordered: bool = False
     unseen: tuple[str, ...] = field(default=(), compare=False)
-    once: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def number(self) -> bool:
@@ -64,7 +62,7 @@ class Column:
         return 1 if self.number else len(self.values)
 
     def notes(self, values: np.ndarray, new: bool) -> Iterator[str]:
-        """What to know of raw values [n] that could be encoded; ``new``: also of what is filled, and of rare ones."""
+        """What to know of raw values [n] that could be encoded; ``new``: also of what is filled."""
         if not self.values:
             told = f"no number; {self.missing or 0:g}, the median of the training rows, takes its place"
             found = {told: _absent(values)} if new and self.missing is not None else {}
@@ -77,8 +75,6 @@ class Column:
                 "a value that no training row had ({}); they are scored as if the column said nothing": silent,
                 "categories that the training rows lack ({}); they count as missing": ~known & ~blank & ~silent,
             }
-            if new:
-                found["a category that one training row alone had ({})"] = np.isin(meant, self.once)
             if new and self.ordered:
                 found["no value; the median place of the training rows counts"] = blank
         for told, rows in found.items():
@@ -125,7 +121,7 @@ class Encoding:
             rows: Number of each row in error messages; None counts from 0.
             notes: Gets a note for each column with categories that count as missing or say nothing; None: each is a
                 RuntimeWarning.
-            new: Whether a model is asked about the rows: filled values and categories of one training row are noted.
+            new: Whether a model is asked about the rows: filled values are noted.
 
         Returns:
             Features, float32 [n, F].
@@ -160,7 +156,7 @@ class Encoding:
             yield column, slice(at, at := at + column.width)
 
     def seen(self, x: np.ndarray) -> Encoding:
-        """The encoding that knows which categories no row, or one row alone, of training features [n, F] has.
+        """The encoding that knows which categories no row of training features [n, F] has.
 
         Without rows it stays as it is: nodes keep theirs, and what the example lacks is known already.
         """
@@ -169,9 +165,7 @@ class Encoding:
         columns = []
         for column, at in self.blocks():
             if not column.number:
-                rows = np.count_nonzero(x[:, at], axis=0)
-                unseen, once = (tuple(np.array(column.values)[rows == count].tolist()) for count in (0, 1))
-                column = replace(column, unseen=unseen, once=once)
+                column = replace(column, unseen=tuple(np.array(column.values)[~x[:, at].any(axis=0)].tolist()))
             columns.append(column)
         return replace(self, columns=tuple(columns))
 
@@ -191,14 +185,14 @@ class Encoding:
 
     def of_example(self) -> Encoding:
         """The encoding for rows elsewhere, of which these were an example: a blank that it lacked stays unseen."""
-        seen = (replace(c, unseen=tuple(v for v in c.unseen if not v), once=()) for c in self.columns)
+        seen = (replace(c, unseen=tuple(v for v in c.unseen if not v)) for c in self.columns)
         return replace(self, columns=tuple(seen))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; the inverse of `from_json`."""
         told = dataclasses.asdict(self)
         for column in told["columns"]:
-            for name in ("ordered", "unseen", "once"):
+            for name in ("ordered", "unseen"):
                 if not column[name]:  # as files of earlier versions have it
                     del column[name]
         return told
@@ -206,10 +200,10 @@ class Encoding:
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Encoding:
         """The encoding of plain values. Raises FieldError for one of another type; KeyError where one is missing."""
-        made, texts = [], ("values", "unseen", "once")
+        made = []
         for column in content["columns"]:
-            lists: dict[str, Any] = {n: tuple(column[n]) for n in texts if n in column or n == "values"}
-            made.append(Column(**{**column, **lists}))
+            lists = {"values": tuple(column["values"]), "unseen": tuple(column.get("unseen", ()))}
+            made.append(Column(**{name: value for name, value in column.items() if name != "once"} | lists))
         found = Encoding(tuple(made), content["single"], content["label"])
         for value in (found, *made):
             check(value)
@@ -239,10 +233,8 @@ def numbers_of(
         cells = [str(value).strip() for value in values.tolist()]
         found = np.array([np.nan if absent else number_of(c) for c, absent in zip(cells, gone, strict=True)])
     if missing is None and gone.any():
-        first, count = int(gone.argmax()), int(gone.sum())
-        told = f"row {rows[first]} has {str(values[first])!r}, {count} of {len(values)} rows lack a number"
         advice = f"fill them, or leave those rows or the column out{fill}"
-        raise DataError(f"{what} has missing values; {told}; {advice}")
+        raise lacks(what, np.flatnonzero(gone), len(values), "a number", advice, rows)
     bad = ~np.isfinite(found) & ~gone
     if bad.any():
         cell = str(values[int(bad.argmax())])

@@ -6,44 +6,34 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.data.partitioners.base import Ints, Partition
+from fedskew.data.partitioners.base import Partition
 from fedskew.errors import ConfigError, DataError
 
 
-def from_flower(partitioner: Any, row_column: str = "") -> Partition:
+def from_flower(partitioner: Any, row_column: str = "row") -> Partition:
     """The partition of a flwr-datasets partitioner.
 
     Args:
         partitioner: A partitioner of flwr-datasets whose ``dataset`` is set. Its partition k becomes client k.
-        row_column: A column of row numbers 0..n-1 in that dataset, which you add by ``dataset.add_column("row",
-            range(n))``. Without it the partitioner's own table of indices is read. A partitioner that sorts the dataset
-            first numbers the sorted rows, so it needs the column.
+        row_column: The column of row numbers 0..n-1 in that dataset, which you add by ``dataset.add_column("row",
+            range(n))``. Some partitioners sort the dataset first; the column still says which row it was.
 
     Returns:
         The partition.
 
     Raises:
-        ConfigError: It is not such a partitioner, or the column is needed and not given.
+        ConfigError: It is not such a partitioner, or its dataset lacks the column.
         DataError: Two partitions share a row.
     """
     for attribute in ("load_partition", "num_partitions"):
         if not hasattr(partitioner, attribute):
             raise ConfigError(f"partitioner must be one of flwr-datasets; got {type(partitioner).__name__}")
-    given = getattr(partitioner, "dataset", None)
-    first = partitioner.load_partition(0)  # the first call divides, and in some sorts, the dataset
-    count = int(partitioner.num_partitions)
-    sorts = hasattr(partitioner, "_sort_dataset_if_needed") or getattr(partitioner, "dataset", None) is not given
-    table = None if sorts else getattr(partitioner, "_partition_id_to_indices", None)
-    if row_column:
-        lists = [_column(first if k == 0 else partitioner.load_partition(k), row_column) for k in range(count)]
-    elif table:
-        lists = [np.asarray(table[k], dtype=np.int64) for k in range(count)]
-    else:
-        kind = type(partitioner).__name__
-        hint = "give its dataset a column by add_column('row', range(n)) and name it"
-        raise ConfigError(
-            f"row_column must be given for a {kind}, which keeps no table of the rows as given; got ''; {hint}"
-        )
+    first = partitioner.load_partition(0)  # the first call divides the dataset, and the number is known then
+    parts = [first, *map(partitioner.load_partition, range(1, int(partitioner.num_partitions)))]
+    if row_column not in first.column_names:
+        hint = "give the partitioner's dataset one by add_column('row', range(n))"
+        raise ConfigError(f"row_column must be a column of the partitioner's dataset; got {row_column!r}; {hint}")
+    lists = [np.asarray(part[row_column], dtype=np.int64) for part in parts]
     rows = np.concatenate(lists)
     if len(rows) and (rows.min() < 0 or (owners := np.bincount(rows)).max() > 1):
         raise DataError(f"partitions must be disjoint; row {rows.min() if rows.min() < 0 else owners.argmax()} is not")
@@ -66,10 +56,3 @@ def to_flower(partition: Partition) -> dict[int, list[int]]:
         [480, 479, 479]
     """
     return {k: partition.of(k).tolist() for k in range(partition.clients)}
-
-
-def _column(part: Any, name: str) -> Ints:
-    """The row numbers of a partition's column."""
-    if name not in part.column_names:
-        raise ConfigError(f"row_column must be a column of the partitioner's dataset; got {name!r}")
-    return np.asarray(part[name], dtype=np.int64)

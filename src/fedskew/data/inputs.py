@@ -17,7 +17,7 @@ from torch import Tensor
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import Encoding
 from fedskew.data.store import Store
-from fedskew.data.values import flat, lacking, samples_of
+from fedskew.data.values import flat, lacking, lacks, samples_of
 from fedskew.errors import DataError, some
 from fedskew.fields import check, demand
 
@@ -113,14 +113,13 @@ class Inputs:
             DataError: A label is missing, or is no class of the model.
         """
         array = flat(y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y))
-        place = (lambda i: i) if rows is None else rows.__getitem__
         if len(blank := lacking(array)):
-            raise DataError(f"{what} must have a label in every row; row {place(int(blank[0]))} has none")
+            raise lacks(what, blank, len(array), "a label", rows=rows)
         names = {name: code for code, name in enumerate(self.label_names)}
         texts = [text if (text := str(value)) in names else _label(value) for value in array.tolist()]
         for i, text in enumerate(texts):
             if text not in names:
-                told = f"got {text!r} in row {place(i)}"
+                told = f"got {text!r} in row {i if rows is None else rows[i]}"
                 raise DataError(f"{what} must hold classes of the model, {some(self.label_names)}; {told}")
         return torch.tensor([names[text] for text in texts], dtype=torch.int64)
 

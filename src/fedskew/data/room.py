@@ -6,10 +6,7 @@ more. What is computed from data, such as a one-hot block, takes at most half of
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
-from typing import IO, Any
 
 from fedskew.errors import DataError
 
@@ -43,29 +40,3 @@ def afford(size: int, what: str, hint: str = "") -> None:
     if size > most:
         told = f"{what} must fit into half of the memory, {most >> 20:,} MiB; got {size >> 20:,} MiB"
         raise DataError(told + (f"; {hint}" if hint else ""))
-
-
-class _Bounded(io.RawIOBase):
-    """A stream that ends with OSError beyond so many bytes: nobody knows the length of packed content beforehand."""
-
-    def __init__(self, inner: IO[bytes], most: int) -> None:
-        self.inner, self.most, self.left = inner, most, most
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self.inner.read(min(len(buffer), self.left + 1))
-        self.left -= len(content)
-        if self.left < 0:
-            raise OSError(f"unpacked it holds more than {self.most:,} bytes")
-        buffer[: len(content)] = content
-        return len(content)
-
-
-def unpacked(file: IO[bytes]) -> io.BufferedReader:
-    """The content of a file that may be packed by gzip; OSError beyond what the file may become."""
-    most, packed = allowed(os.fstat(file.fileno()).st_size), file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    content: Any = gzip.GzipFile(fileobj=file) if packed else file
-    return io.BufferedReader(_Bounded(content, most))

@@ -15,6 +15,7 @@ FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
 MOST_CLASSES = 1 << 20
 LONGEST = 1000  # characters of a name in a large table
 PART = 1 << 24  # numbers that are checked at a time
+FILL = "fill them, or leave those rows out"
 ROOM = 1 << 28  # bytes that an array of names may take whatever its longest name
 
 
@@ -67,19 +68,18 @@ def lacking(values: Any) -> np.ndarray:
     return np.flatnonzero(blank.any(axis=tuple(range(1, blank.ndim)))) if blank.ndim else np.empty(0, np.int64)
 
 
-def insist_on_values(
-    values: Any, what: str, kind: str = "a value", hint: str = "fill them, or leave those rows out"
-) -> None:
+def insist_on_values(values: Any, what: str, kind: str = "a value", hint: str = FILL) -> None:
     """Raise DataError, which names the first row, unless a column has a value in every row."""
     if len(blank := lacking(values)):
         raise lacks(what, blank, len(values), kind, hint)
 
 
 def lacks(
-    what: str, blank: np.ndarray, rows: int, kind: str = "a value", hint: str = "fill them, or leave those rows out"
+    what: str, blank: np.ndarray, count: int, kind: str = "a value", hint: str = FILL, rows: Sequence[Any] | None = None
 ) -> DataError:
-    """The error for the blank rows of a column."""
-    told = f"row {blank[0]} has none, {len(blank)} of {rows} rows lack one"
+    """The error for the blank rows of a column; ``rows`` are the numbers of all its rows, None counts from 0."""
+    first = blank[0] if rows is None else rows[int(blank[0])]
+    told = f"row {first} has none, {len(blank)} of {count} rows lack one"
     return DataError(f"{what} must have {kind} in every row; {told}; {hint}")
 
 

@@ -182,7 +182,7 @@ def _alike(found: Column, ours: Column) -> bool:
     scaled = math.isfinite(found.mean) and 0 < found.std < math.inf
     values = ours.values if ours.number else found.values
     filled = ("" in values) == ("" in ours.values) and len(set(values)) == len(values) and bool(values or ours.number)
-    known = (found.unseen, found.once) == (ours.unseen, ours.once)  # which equality leaves out
+    known = found.unseen == ours.unseen  # which equality leaves out
     return scaled and filled and known and found == replace(ours, mean=found.mean, std=found.std, values=values)
 
 

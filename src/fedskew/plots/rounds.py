@@ -2,7 +2,7 @@
 
 Each figure has a panel or a line for each configuration. `curves` and `selection` show the mean and the range of all
 seeds; the others show one seed, the same of every configuration where there is such a seed, and name it. Commands:
-docs/guide/figures.md.
+docs/reference/diagnostics.md.
 """
 
 from __future__ import annotations

@@ -20,11 +20,9 @@ from fedskew.data.partitioners import (
     DirPrior,
     Double,
     ExclusiveIid,
-    Feature,
     Iid,
     LabelsK,
     LongTail,
-    Mix,
     Natural,
     Partitioner,
     QuantityDir,
@@ -38,9 +36,9 @@ from support.labels import BALANCED, MIXED, SITES, content, histograms
 from support.strategies import seeds, tables
 
 CONVENTIONS = sorted(set(PARTITIONERS) - {"dirichlet", "counts", "file"})  # these two are given, not drawn
-SMALL = {"longtail": LongTail(factor=5.0), "feature": Feature("site")}  # where the default needs other data
+SMALL = {"longtail": LongTail(factor=5.0)}  # where the default needs other data
 USES_ALL = [
-    Iid(), Dirichlet(0.3), LabelsK(3), Double(3), Shards(2), Natural("site"), Feature("site"), Mix(0.3),
+    Iid(), Dirichlet(0.3), LabelsK(3), Double(3), Shards(2), Natural("site"),
     Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.3, rounding="largest_remainder"),
     DirExtended(4), Iid(sizes="power"), Iid(sizes="lognormal"), QuantityDir(),
 ]  # fmt: skip
@@ -103,9 +101,8 @@ EVERY = [
     Iid(), Dirichlet(), Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.5, least=3),
     Dirichlet(rounding="largest_remainder"), DirClientEqual(), DirExtended(),
     DirPrior(), DirPrior(0.2), DirPrior(0, rest=4), DirPrior(1.0, prior="data"), LabelsK(), LabelsK(7, repeats=True),
-    Double(), Double(3, 0.5), Shards(), Mix(), Mix(0.5, 3), ExclusiveIid(0.3, 2), LongTail(factor=5.0),
-    LongTail(Shards(), 3.0, "step"), QuantityDir(), Feature(),
-    Feature(bins=3), Natural(), Shared(), Shared(Natural(), 0.3, 0.1),
+    Double(), Double(3, 0.5), Shards(), ExclusiveIid(0.3, 2), LongTail(factor=5.0),
+    LongTail(Shards(), 3.0, "step"), QuantityDir(), Natural(), Shared(), Shared(Natural(), 0.3, 0.1),
 ]  # fmt: skip
 DIRICHLET = "Dirichlet(alpha=0.1, balance_guard=None, least=None, rounding=None)"
 RECORDED = {
@@ -125,14 +122,10 @@ RECORDED = {
     "Double(labels=2, exponent=1.0, repeats=False)": "cfdf1a0aedab",
     "Double(labels=3, exponent=0.5, repeats=False)": "6cc724034052",
     "Shards(shards=2)": "596ab69badab",
-    "Mix(homo_ratio=0.1, minority=0, minority_share=0.1)": "cdacf8838b60",
-    "Mix(homo_ratio=0.5, minority=3, minority_share=0.1)": "60a22793fcc0",
     "ExclusiveIid(noniid_s=0.3, unique_c=2, samples=0)": "adbf2153f7a5",
     f"LongTail(base={DIRICHLET}, factor=5.0, profile='exp')": "30f7a79faaf4",
     "LongTail(base=Shards(shards=2), factor=3.0, profile='step')": "5c071cea3c69",
     "QuantityDir(alpha=0.5, least=1)": "189c86894b07",
-    "Feature(column='', alpha=0.1, bins=0)": "741b2db94426",
-    "Feature(column='', alpha=0.1, bins=3)": "beec736d759e",
     "Natural(column='')": "8d1e662cc5fd",
     f"Shared(base={DIRICHLET}, beta=0.05, alpha=0.5)": "c0a0c2f77ac9",
     "Shared(base=Natural(column=''), beta=0.3, alpha=0.1)": "bb011f05c85c",
@@ -176,8 +169,6 @@ def test_every_convention_says_what_it_is(name):
 def test_labels_must_be_a_vector_of_integers(labels):
     with pytest.raises(DataError, match="labels must be a non-empty vector of integers"):
         Iid().split(labels, 1, 0)
-    with pytest.raises(DataError, match=r"column 'client' must hold \(2,\) values; got \(3,\)"):
-        Natural().split([0, 1], 2, 0, {"client": np.arange(3)})
 
 
 @pytest.mark.parametrize("name", CONVENTIONS)

@@ -1,21 +1,17 @@
-"""Partitioners that follow what is given: a column, a feature, a matrix of counts."""
+"""Partitioners that follow what is given: a column, a matrix of counts."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedskew.data import federate, from_arrays
 from fedskew.data.partitioners import (
     Counts,
-    Feature,
     LongTail,
     Natural,
 )
 from fedskew.errors import ConfigError, DataError
-from support.strategies import alphas, seeds
 
 
 def test_natural_groups_rows_by_value():
@@ -38,32 +34,7 @@ def test_the_only_column_is_guessed_and_natural_names_are_kept():
         Natural().count(two)
     assert Natural().count({**two, "client": np.zeros(6)}) == 1
     with pytest.raises(ConfigError, match="these data have none; a csv file or arrays of your own may"):
-        Feature().split([0, 1], 1, 0)
-
-
-@given(clients=st.integers(1, 30), seed=seeds, alpha=alphas, bins=st.integers(0, 9))
-def test_feature_skew_divides_the_values_of_a_column(clients, seed, alpha, bins):
-    value = np.random.default_rng(seed).normal(size=300).round(1)
-    parts = Feature(alpha=alpha, bins=bins).split(np.arange(300) % 3, clients, seed, {"brightness": value})
-    assert len(parts.rows) == 300 == len(np.unique(parts.rows))
-    one = Feature(alpha=1e-9, bins=bins).split(np.arange(300) % 3, clients, seed, {"brightness": value})
-    owner = np.empty(300, int)
-    owner[one.rows] = np.repeat(np.arange(clients), one.sizes)
-    assert all(len(set(owner[value == v])) == 1 for v in np.unique(value))
-    if bins:
-        groups = Feature(bins=bins)._groups(value)
-        assert groups.max() < bins and (np.diff(groups[np.argsort(value)]) >= 0).all()
-        assert np.abs(np.bincount(groups) - 300 / bins).max() < 40  # a value has some thirty rows at most
-
-
-def test_too_many_values_are_refused_with_bins_that_fit(monkeypatch):
-    from fedskew.data.partitioners import given as module
-
-    monkeypatch.setattr(module, "CELLS", 1000)
-    columns = {"x": np.arange(200)}
-    with pytest.raises(ConfigError, match=r"Feature\.bins must make at most 50 groups of the 200 values .* use 50"):
-        Feature().split(np.arange(200) % 2, 20, 0, columns)
-    assert Feature(bins=50).split(np.arange(200) % 2, 20, 0, columns).clients == 20
+        Natural().split([0, 1], 1, 0)
 
 
 def test_a_matrix_is_dealt_exactly():
@@ -92,18 +63,17 @@ def test_a_matrix_comes_from_a_file(tmp_path):
     matrix = np.array([[3, 0, 5], [7, 2, 1]])
     labels = np.repeat([0, 1, 2], [10, 4, 6])
     np.save(tmp_path / "m.npy", matrix)
-    np.savez(tmp_path / "m.npz", counts=matrix, other=np.zeros(2))
     (tmp_path / "m.csv").write_text("cat, dog, cow\n3,0,5\n\n7,2,1\n")
     (tmp_path / "plain.csv").write_text("3,0,5\n7,2,1.0\n")
     data = from_arrays(np.zeros((20, 1)), labels, np.zeros((3, 1)), [0, 1, 2])
-    for name in ("m.npy", "m.npz", "m.csv", "plain.csv"):
+    for name in ("m.npy", "m.csv", "plain.csv"):
         assert federate(data, Counts(path=str(tmp_path / name))).counts.tolist() == matrix.tolist()
     for name, text, message in (
         ("a.csv", "1,2\n3\n", "as many numbers on each line"),
         ("b.csv", "x,y\n1,z\n", "line 2: a count must be a whole number; got 'z'"),
         ("c.csv", "1,2.5\n", "whole numbers"),
         ("d.csv", "", "as many numbers on each line"),
-        ("e.txt", "1", r"must end in .csv, .npy or .npz"),
+        ("e.txt", "1", r"must end in .csv or .npy"),
         ("f.npy", "1", "not a readable npy file"),
     ):
         (tmp_path / name).write_text(text)
@@ -111,7 +81,7 @@ def test_a_matrix_comes_from_a_file(tmp_path):
             Counts(path=str(tmp_path / name)).load()
     with pytest.raises(DataError, match=r"absent\.csv is not a csv file: .*No such file"):
         Counts(path=str(tmp_path / "absent.csv")).load()
-    with pytest.raises(ConfigError, match=r"Counts\.path must name a csv, npy or npz file"):
+    with pytest.raises(ConfigError, match=r"Counts\.path must name a csv or npy file"):
         Counts().load()
     with pytest.raises(ConfigError, match="give only one of them"):
         Counts("m.csv", ((1,),))

@@ -1,8 +1,7 @@
-"""Partitioners by labels: so many labels a client, shards, mixtures and exclusive labels."""
+"""Partitioners by labels: so many labels a client, shards and exclusive labels."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +14,10 @@ from fedskew.data.partitioners import (
     Double,
     ExclusiveIid,
     LabelsK,
-    Mix,
     Shards,
 )
 from fedskew.errors import ConfigError
-from support.labels import BALANCED, MIXED, counted, histograms
+from support.labels import MIXED, counted, histograms
 from support.strategies import seeds, tables
 
 
@@ -75,22 +73,6 @@ def test_extended_dirichlet_is_between_one_owner_and_equal_shares(clients, seed,
     if alpha == 1e9:
         owners = (counts > 0).sum(0)[owned]
         assert (np.abs(counts[:, owned].max(0) - np.bincount(MIXED)[owned] / owners) < 1.01).all()
-
-
-@given(clients=st.integers(1, 50), seed=seeds, h=st.floats(0, 1))
-def test_mix_spreads_a_part_and_cuts_the_rest(clients, seed, h):
-    parts = Mix(h).split(MIXED, clients, seed)
-    assert np.ptp(parts.sizes) <= 2
-    sorted_ = Mix(0.0).split(MIXED, clients, seed)
-    held = [np.unique(MIXED[sorted_.of(k)]) for k in range(clients)]
-    assert all(a[-1] <= b[0] for a, b in itertools.pairwise(held))
-    assert np.ptp(Mix(1.0).split(MIXED, clients, seed).sizes) <= 1
-
-
-def test_mix_makes_labels_rare_before_it_divides():
-    counts = counted(Mix(0.2, minority=3, minority_share=0.1), BALANCED, 10).sum(0)
-    assert counts.tolist() == [20] * 3 + [200] * 7
-    assert counted(Mix(0.2, minority=10, minority_share=0.0), BALANCED, 2).sum(0).tolist() == [1] * 10
 
 
 # exclusive_iid

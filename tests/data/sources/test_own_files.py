@@ -92,7 +92,11 @@ def test_a_folder_with_a_test_file_of_its_own(tmp_path: Path) -> None:
             {},
             "t.csv: column 'a' must hold numbers; row 3 has 'x', 1 of 2 rows hold no number; correct",
         ),
-        ("a,y\n1,0\n,1", {}, "column 'a' has missing values; row 3 has '', 1 of 2 rows lack a number; fill them"),
+        (
+            "a,y\n1,0\n,1",
+            {},
+            "column 'a' must have a number in every row; row 3 has none, 1 of 2 rows",
+        ),
         ("a,y\n1,0\n1", {}, "must have 2 values a row; row 3 has 1"),
         ("a,a,y\n1,1,0", {}, "different column names"),
         ("a,y\n", {}, "must have rows"),

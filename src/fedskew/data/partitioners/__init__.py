@@ -32,7 +32,6 @@ PARTITIONERS: dict[str, type[Partitioner]] = {
     kind.name: kind
     for kind in (
         Iid, Dirichlet, DirClientEqual, DirPrior, DirExtended, LabelsK, Pathological,
-        Double, Shards, Mix, ExclusiveIid, LongTail, Shared, QuantityDir, Feature,
-        Natural, Counts, File,
+        Double, Shards, ExclusiveIid, LongTail, Shared, QuantityDir, Natural, Counts, File,
     )
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -293,7 +292,7 @@ def rounded(shares: Floats, totals: Ints, rounding: str | None, takes: np.ndarra
     return np.diff(cuts, axis=1, prepend=0)
 
 
-class Partitioner(Checked, ABC):
+class Partitioner(Checked):
     """Base of the partitioners. Derive a frozen dataclass with `draw`, and name it.
 
     The first line of a partitioner's docstring is its definition. Its fields are its options.
@@ -367,7 +366,6 @@ class Partitioner(Checked, ABC):
         table = table_of(labels, columns, clients)
         return self.draw(table, int(clients), rng.generator(rng.key(seed, "partition", self.stream or self.name)))
 
-    @abstractmethod
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Check the request against the table, then draw. This is what a partitioner implements.
 
@@ -382,6 +380,7 @@ class Partitioner(Checked, ABC):
         Raises:
             ConfigError: The request cannot be met.
         """
+        raise NotImplementedError(f"{type(self).__name__} must define draw")
 
     def enough_rows(self, clients: int, rows: int) -> None:
         """Raise ConfigError unless every client can have the rows of the field ``least``, which may be unset."""

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from fedskew.data.arrays import Dataset
 from fedskew.data.arrays import fingerprint as fingerprint_of
 from fedskew.data.partitioners import base
-from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table
+from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner
 from fedskew.data.room import afford
 from fedskew.data.sources.files import replacing
 from fedskew.data.sources.readers import read_npz
@@ -297,10 +297,6 @@ class File(Partitioner):
         if labels_digest(labels) != content.header["dataset"].get("labels"):
             raise DataError(f"{self.path} was made for other labels than these {len(np.asarray(labels))}")
         return content.partition
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """The file's partition."""
-        return self.load().partition
 
 
 # What a file is made of

@@ -1,9 +1,9 @@
-"""Partitioners that follow the data or a matrix of yours: natural clients, a feature's column, counts."""
+"""Partitioners that follow the data or a matrix of yours: natural clients, counts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,34 +12,10 @@ from fedskew import rng
 from fedskew.data.counts import counts_matrix, read_counts
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table
-from fedskew.data.partitioners.dirichlet import ALPHA_HINT
 from fedskew.errors import DataError, FieldError, closest, require
-from fedskew.fields import Above, AtLeast, demand
+from fedskew.fields import demand
 
-__all__ = ["Counts", "Feature", "Natural"]
-
-CELLS = 10**8  # most cells, values x clients of a feature, that fit into memory
-
-
-def column_of(partitioner: Natural | Feature, columns: Columns, prefer: str = "") -> str:
-    """The column to use: the one named, else ``prefer`` if it exists, else the only one."""
-    column = partitioner.column
-    if column in columns:
-        return column
-    if not column and prefer in columns:
-        return prefer
-    found = closest(column, columns).removeprefix("; ") if column else f"use one of {', '.join(columns)}"
-    hint = found if columns else "these data have none; a csv file or arrays of your own may, by their option columns"
-    demand(partitioner, "column", not column and len(columns) == 1, "name a column of the data", hint)
-    return next(iter(columns))
-
-
-def _values(table: Table, name: str) -> npt.NDArray[Any]:
-    """Values of a column, [n]."""
-    values = np.asarray(table.columns[name])
-    if values.shape != table.codes.shape:
-        raise DataError(f"column {name!r} must hold {table.codes.shape} values; got {values.shape}")
-    return values
+__all__ = ["Counts", "Natural"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +47,15 @@ class Natural(Partitioner):
 
     def resolved(self, columns: Columns) -> str:
         """Name of the column that is used. Raises ConfigError unless it is clear."""
-        return column_of(self, columns, "client")
+        if self.column in columns:
+            return self.column
+        if not self.column and "client" in columns:
+            return "client"
+        hint = "these data have none; a csv file or arrays of your own may, by their option columns"
+        if columns:
+            hint = closest(self.column, columns)[2:] if self.column else f"use one of {', '.join(columns)}"
+        demand(self, "column", not self.column and len(columns) == 1, "name a column of the data", hint)
+        return next(iter(columns))
 
     def count(self, columns: Columns) -> int:
         """Number of values that occur. Raises ConfigError unless the column exists."""
@@ -80,59 +64,17 @@ class Natural(Partitioner):
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Group the rows by value."""
         name = self.resolved(table.columns)
-        names, owner = np.unique(_values(table, name), return_inverse=True)
+        names, owner = np.unique(table.columns[name], return_inverse=True)
         rule = f"equal the number of values of column {name!r}"
         require(clients == len(names), "clients", rule, clients, f"use {len(names)}")
         return base.gather(owner.astype(np.int64), clients)
 
 
 @dataclass(frozen=True)
-class Feature(Partitioner):
-    """Feature skew by a column: the rows of each value v are cut by shares p_v ~ Dir(alpha 1_N) over clients.
-
-    This is `dirichlet` with the values of a column (a domain, a brightness, a country) instead of the labels. `bins`
-    first groups the sorted values into that many groups with nearly equal numbers of rows.
-
-    Raises:
-        ConfigError: A field breaks a rule, the column is unknown, or it has too many values.
-    """
-
-    name: ClassVar[str] = "feature"
-    formula: ClassVar[str] = "p_v ~ Dir(α·1_N) for each value v;  n_kv = ⌊N_v·P_vk⌋ − ⌊N_v·P_v,k−1⌋"
-    users: ClassVar[str] = "domains: FL-bench, PFLlib; Hist-Dirichlet: FedArtML"
-    limits: ClassVar[str] = "α→∞: each client has every value in the shares of all rows; α→0: one client a value"
-    column: str = ""
-    """column whose values are skewed; unset: the only column"""
-    alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
-    """concentration: small gives each value to few clients"""
-    bins: Annotated[int, AtLeast(0)] = 0
-    """groups of neighbouring values; 0: each value is its own"""
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Group the rows, draw shares [G, N], cut and deal."""
-        groups = self._groups(_values(table, column_of(self, table.columns)))
-        totals = np.bincount(groups)
-        most = max(CELLS // clients, 1)
-        rule = f"make at most {most} groups of the {len(totals)} values for {clients} clients"
-        demand(self, "bins", len(totals) <= most, rule, f"use {min(most, 100)}")
-        shares = np.exp(base.log_dirichlet(np.full((len(totals), clients), self.alpha), gen))
-        return base.deal(groups, base.rounded(shares, totals, None).T, gen)
-
-    def _groups(self, values: npt.NDArray[Any]) -> Ints:
-        """Group of each row, 0..G-1 without gaps, [n]; equal values stay together."""
-        _, codes, rows = np.unique(values, return_inverse=True, return_counts=True)
-        if not self.bins:
-            return codes.astype(np.int64)
-        middle = np.cumsum(rows) - (rows + 1) / 2  # place of a value's middle row
-        _, group = np.unique(np.floor(middle * self.bins / len(values)), return_inverse=True)
-        return np.asarray(group[codes], np.int64)
-
-
-@dataclass(frozen=True)
 class Counts(Partitioner):
     """A matrix of yours: client k gets ``matrix[k][c]`` random rows of class c, columns in the order of the labels.
 
-    Give numbers or a file (csv, npy, npz). Column sums must not exceed the rows of the classes.
+    Give numbers or a file (csv, npy). Column sums must not exceed the rows of the classes.
 
     Raises:
         ConfigError: There is no matrix, both a path and a matrix, or a column asks for more rows than its class has.
@@ -150,7 +92,7 @@ class Counts(Partitioner):
     users: ClassVar[str] = "whoever knows the histograms of a real federation; flwr-datasets (distribution)"
     limits: ClassVar[str] = "the histograms are exactly those given"
     path: str = ""
-    """file of the matrix: csv with or without a header, npy, or npz with one array"""
+    """file of the matrix: csv with or without a header, or npy"""
     matrix: tuple[tuple[int, ...], ...] | None = None
     """the matrix itself, [N][C]"""
 
@@ -171,7 +113,7 @@ class Counts(Partitioner):
         """The matrix, [N, C]. Raises ConfigError if there is none, DataError if the file holds none."""
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.int64)
-        demand(self, "path", bool(self.path), "name a csv, npy or npz file of counts [N, C]")
+        demand(self, "path", bool(self.path), "name a csv or npy file of counts [N, C]")
         return counts_matrix(read_counts(self.path).counts, f"{self.path}")
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
@@ -192,7 +134,3 @@ class Counts(Partitioner):
             hint = f"scaled by {np.floor(factor * 1e4) / 1e4:g} it would fit"
             raise FieldError("Counts", "matrix", rule, int(asked[over]), hint)
         return base.deal(codes, matrix, rng.generator(rng.key(seed, "partition", self.name)))
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Deal by the matrix. Classes must be numbered as its columns."""
-        return base.deal(table.codes, self.load(), gen)

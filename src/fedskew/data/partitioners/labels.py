@@ -10,11 +10,10 @@ import numpy as np
 
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Ints, Partition, Partitioner, Rounding, Table
-from fedskew.data.partitioners.sizes import Sized, in_proportion
-from fedskew.errors import require
+from fedskew.data.partitioners.sizes import equal_size, in_proportion
 from fedskew.fields import Above, AtLeast, Within, demand, later
 
-__all__ = ["DirExtended", "Double", "ExclusiveIid", "LabelsK", "Mix", "Pathological", "Shards"]
+__all__ = ["DirExtended", "Double", "ExclusiveIid", "LabelsK", "Pathological", "Shards"]
 
 Owns = np.ndarray  # bool [N, C]
 TEST_BATCH = 40  # PFLlib: batch of 10 / (1 - training share of 0.75)
@@ -127,11 +126,10 @@ def label_lists(clients: int, labels: int, classes: int, repeats: bool, gen: np.
 
 
 @dataclass(frozen=True)
-class Shards(Sized):
+class Shards(Partitioner):
     """Rows sorted by label are cut into N s shards of equal size (within one row); each client gets s random shards.
 
-    Every row is used. This is the pathological split of the FedAvg paper; FedNTD uses it, too. With `sizes` the shards
-    of client k have n_k / s rows each; rows beyond the sum of a list are left out at random first.
+    Every row is used. This is the pathological split of the FedAvg paper; FedNTD uses it, too.
 
     Raises:
         ConfigError: A field breaks a rule, or there are more shards than rows.
@@ -162,86 +160,18 @@ class Shards(Sized):
         rule = f"give each of the {clients} x shards pieces at least one of the {n} rows"
         hint = f"use {n // clients}" if clients <= n else f"use 1 and at most {n} clients"
         demand(self, "shards", pieces <= n, rule, hint)
-        if self.uneven:
-            return self._unequal(table, clients, gen)
         order = base.by_label(table.codes, gen)
         owner = np.empty(n, dtype=np.int64)
         owner[order] = (gen.permutation(pieces) // self.shards)[np.arange(n) * pieces // n]
         return base.gather(owner, clients)
 
-    def _unequal(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Cut into shards of the sizes of their owners, in random order."""
-        n = len(table.codes)
-        sizes = self.fitted(self.shares(clients, gen), n)
-        length = (sizes[:, None] + np.arange(self.shards)).ravel() // self.shards  # of client 0's shards, client 1's
-        order = base.by_label(table.codes, gen)
-        order = order[np.sort(gen.permutation(n)[: sizes.sum()])]
-        shard = gen.permutation(len(length))
-        owner = np.full(n, -1)
-        owner[order] = np.repeat(shard // self.shards, length[shard])
-        return base.gather(owner, clients)
-
 
 @dataclass(frozen=True)
-class Mix(Sized):
-    """A fraction h of the rows is spread IID; the rest is sorted by label and cut into N contiguous pieces.
-
-    Before that, the rows of the first `minority` labels may be reduced to a random fraction. Each part is cut into
-    pieces that differ by at most one row; client k gets the k-th piece of each. CLIMB uses it. With `sizes` the pieces
-    of client k have h n_k and (1-h) n_k rows; rows beyond the sum of a list are left out at random first.
-
-    Raises:
-        ConfigError: A field breaks a rule, or there are more clients than rows of the larger part.
-
-    References:
-        Shen et al. 2022, An Agnostic Approach to Federated Learning with Class Imbalance (ICLR).
-        https://openreview.net/forum?id=Xo0lbDt975
-    """
-
-    name: ClassVar[str] = "mix"
-    formula: ClassVar[str] = "h·n rows shuffled, (1−h)·n sorted by label;  client k gets the k-th of N pieces of each"
-    users: ClassVar[str] = "CLIMB"
-    limits: ClassVar[str] = "h = 1: iid; h = 0: sorted labels in N pieces. Equal sizes differ by at most 2 rows."
-    homo_ratio: Annotated[float, Within(0, 1)] = 0.1
-    """h, the fraction of the rows that is spread IID"""
-    minority: Annotated[int, AtLeast(0)] = 0
-    """number of labels, the first ones, that become rare"""
-    minority_share: Annotated[float, Within(0, 1)] = 0.1
-    """fraction of rows that these labels keep, at least one row"""
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Shuffle the rows of each label, keep the first ones, spread a random part of them and cut the rest."""
-        classes = len(table.totals)
-        demand(self, "minority", self.minority <= classes, f"be at most the {classes} labels", f"use {classes}")
-        order = base.by_label(table.codes, gen)
-        keep = table.totals.copy()
-        keep[: self.minority] = np.maximum(1, np.floor(self.minority_share * keep[: self.minority] + 0.5))
-        starts = np.cumsum(table.totals) - table.totals
-        kept = order[np.arange(len(order)) - np.repeat(starts, table.totals) < np.repeat(keep, table.totals)]
-        sizes = None
-        if self.uneven:
-            sizes = self.fitted(self.shares(clients, gen), len(kept))
-            kept = kept[np.sort(gen.permutation(len(kept))[: sizes.sum()])]
-        spread = np.zeros(len(kept), dtype=bool)
-        spread[gen.permutation(len(kept))[: math.floor(self.homo_ratio * len(kept) + 0.5)]] = True
-        most = int(max(spread.sum(), (~spread).sum()))  # the larger part must give everybody a row
-        require(clients <= most, "clients", f"be at most the {most} rows of the larger part", clients, f"use {most}")
-        owner, parts = np.full(len(table.codes), -1), (gen.permutation(kept[spread]), kept[~spread])
-        iid = None if sizes is None else base.largest_remainder(sizes[None].astype(np.float64), spread.sum()[None])[0]
-        for part, pieces in zip(parts, (iid, None if iid is None else sizes - iid), strict=True):
-            owner[part] = np.arange(len(part)) * clients // max(len(part), 1)
-            if pieces is not None:
-                owner[part] = np.repeat(np.arange(clients), pieces)
-        return base.gather(owner, clients)
-
-
-@dataclass(frozen=True)
-class ExclusiveIid(Sized):
+class ExclusiveIid(Partitioner):
     """Some clients own labels that nobody else has; the others are IID on the remaining labels. All have the same size.
 
     The first e = round(N noniid_s) clients draw unique_c labels each and take equal counts of them. The other N - e
-    share the remaining labels in proportion to their rows, equally. FedLA uses it; this follows the paper's text. With
-    `sizes` the counts follow the client's own size, and of a law `samples` is the mean.
+    share the remaining labels in proportion to their rows, equally. FedLA uses it; this follows the paper's text.
 
     Raises:
         ConfigError: A field breaks a rule, or there are too few labels or rows.
@@ -261,28 +191,25 @@ class ExclusiveIid(Sized):
     unique_c: Annotated[int, AtLeast(1)] = 1
     """u, exclusive labels of each of them"""
     samples: Annotated[int, AtLeast(0)] = 0
-    """rows per client (the mean of a size law); 0: the largest that is feasible for any draw of labels"""
+    """rows per client; 0: the largest that is feasible for any draw of labels"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Deal exclusive labels first, then the rest."""
         classes = len(table.totals)
         alone = self._alone(clients, classes)  # e
-        caps = self._caps(table.totals, clients, alone)
-        if self.uneven:
-            group = np.minimum(np.arange(clients), alone)  # each exclusive client by itself, then all others
-            sizes = self.fitted(self.shares(clients, gen), len(table.codes), group, caps, self.samples)
-        else:
-            members = np.array([1] * alone + [clients - alone] * (alone < clients))
-            largest = int((caps // members).min())
-            most = alone + int(np.sort(table.totals)[: classes - alone * self.unique_c].sum())
-            sizes = np.full(clients, self.equal_size(largest, clients, most))
+        self._enough_labels(classes, clients, alone)
+        scarce = np.sort(table.totals)  # whichever labels are drawn
+        rest = int(scarce[: classes - alone * self.unique_c].sum())
+        most = [rest // (clients - alone)] if alone < clients else []
+        largest = min(most + [self.unique_c * int(scarce[0])] * (alone > 0))
+        size = equal_size(self, largest, clients, alone + rest)
         labels = gen.permutation(classes)
         mine, others = labels[: alone * self.unique_c].reshape(alone, self.unique_c), labels[alone * self.unique_c :]
         counts = np.zeros((clients, classes), dtype=np.int64)
-        each, more = np.divmod(sizes[:alone, None], self.unique_c)
+        each, more = divmod(size, self.unique_c)
         counts[np.arange(alone)[:, None], mine] = each + (np.arange(self.unique_c) < more)
         if alone < clients:
-            counts[alone:, others] = in_proportion(table.totals[others], sizes[alone:])
+            counts[alone:, others] = in_proportion(table.totals[others], np.full(clients - alone, size))
         return base.deal(table.codes, counts, gen)
 
     def _alone(self, clients: int, classes: int) -> int:
@@ -293,26 +220,14 @@ class ExclusiveIid(Sized):
         fits = half * self.unique_c <= classes - (half < clients)
         return half if fits else max(1, classes // 2 // self.unique_c)
 
-    def _caps(self, totals: Ints, clients: int, alone: int) -> Ints:
-        """Most rows of each exclusive client, then of all others together, whichever labels are drawn.
-
-        Raises ConfigError if there are too few labels.
-        """
-        classes, shared = len(totals), clients - alone
-        spare = classes - (shared > 0)  # the IID clients need a label, too
+    def _enough_labels(self, classes: int, clients: int, alone: int) -> None:
+        """Raise ConfigError unless there are labels for the exclusive clients, and one for the others."""
+        shared = clients - alone
+        spare = classes - (shared > 0)
         rule = f"leave enough of the {classes} labels for {alone} exclusive and {shared} other clients"
-        fewer = f"use 1, and noniid_s at most {_down((classes - 1) / clients):g}"
+        fewer = f"use 1, and noniid_s at most {math.floor(1000 * (classes - 1) / clients) / 1000:g}"
         hint = f"use {spare // max(alone, 1)}" if spare >= alone else fewer
         demand(self, "unique_c", alone * self.unique_c <= spare, rule, hint)
-        worst = np.sort(totals)
-        rest = [worst[: classes - alone * self.unique_c].sum()] * (shared > 0)
-        return np.array([self.unique_c * worst[0]] * alone + rest, dtype=np.int64)
-
-
-def _down(value: float) -> float:
-    """A positive number rounded down to three digits."""
-    digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
-    return math.floor(value * 10.0**digits + 1e-9) / 10.0**digits
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,6 @@ class Layered(Partitioner):
         """Number of clients that the base decides."""
         return self.base.count(columns)
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Draw as the base does; the table must hold the chosen rows alone."""
-        return self.base.draw(table, clients, gen)
-
     def divided(self, rows: Ints, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None) -> Partition:
         """The base's division of these rows; a base that decides the number of clients divides all rows before."""
         if self.base.decides:
@@ -85,16 +81,8 @@ def long_tail(counts: np.ndarray, factor: float, profile: str = "exp") -> np.nda
         Cao et al. 2019, Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss (NeurIPS).
         https://arxiv.org/abs/1906.07413
     """
-    kept, rule, hint = _thinned(counts, factor, profile)
-    require(not rule, "longtail", rule, factor, hint)
-    return kept
-
-
-def _thinned(counts: np.ndarray, factor: float, profile: str) -> tuple[np.ndarray, str, str]:
-    """(rows that each class keeps, the rule that is broken or "", a suggestion) of `long_tail`."""
     classes = len(counts)
-    if classes < 2:
-        return counts, "be used with two classes at least", "leave it out"
+    require(classes > 1, "longtail", "be used with two classes at least", factor, "leave it out")
     exponent = np.arange(classes) / (classes - 1)
     if profile == "step":
         exponent = (np.arange(classes) >= classes - classes // 2).astype(np.float64)
@@ -102,7 +90,8 @@ def _thinned(counts: np.ndarray, factor: float, profile: str) -> tuple[np.ndarra
     head = math.floor((counts / decay).min() + 1e-9)
     kept: np.ndarray = np.floor(head * decay + 1e-9).astype(np.int64)
     hint = f"use at most {head}, the rows of the head" if head else "a class has no rows"
-    return kept, "" if kept.min() > 0 else "leave a row of each class", hint
+    require(kept.min() > 0, "longtail", "leave a row of each class", factor, hint)
+    return kept
 
 
 def factor_rule(factor: float) -> tuple[bool, str, str]:
@@ -151,8 +140,7 @@ class LongTail(Layered):
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. The thinning is keyed as in `federate`, the rest as the base alone."""
         table = table_of(labels, columns, clients)
-        kept, rule, hint = _thinned(table.totals, self.factor, self.profile)
-        demand(self, "factor", not rule, rule, hint)
+        kept = long_tail(table.totals, self.factor, self.profile)
         rows = draw_rows(table.codes, kept, rng.key(seed, "data", "longtail"))
         return self.divided(rows, labels, clients, seed, columns)
 
@@ -208,11 +196,8 @@ class Shared(Layered):
 
     def _of_each_class(self, table: Table) -> Ints:
         """m for every class, [C]."""
-        n, classes, scarce = len(table.codes), len(table.totals), int(table.totals.min())
-        each = math.floor(self.beta * n / (1 + self.beta) / classes + 1e-9)
-        most = classes * (scarce - 1)  # rows of G, where each class keeps one beside it
-        hint = f"use at least {math.ceil(1e4 * classes / (n - classes)) / 1e4:g}" if most else "use more rows"
-        demand(self, "beta", each > 0, f"give a row of each of the {classes} classes", hint)
-        hint = f"use at most {math.floor(1e4 * most / (n - most)) / 1e4:g}" if most else "use more rows"
-        demand(self, "beta", each < scarce, f"leave rows of each class, one has {scarce}", hint)
+        classes, scarce = len(table.totals), int(table.totals.min())
+        each = math.floor(self.beta * len(table.codes) / (1 + self.beta) / classes + 1e-9)
+        demand(self, "beta", each > 0, f"give a row of each of the {classes} classes", "use more")
+        demand(self, "beta", each < scarce, f"leave rows of each class, one has {scarce}", "use less")
         return np.full(classes, each)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Floats, Ints, Partition, Table
-from fedskew.data.partitioners.sizes import Sized, packed
+from fedskew.data.partitioners.sizes import Sized, equal_size, packed
 from fedskew.fields import AtLeast, demand, later
 
 __all__ = ["DirPrior"]
@@ -98,7 +98,7 @@ class DirPrior(Sized):
         # the largest size up to n/N at which every one-class client finds a class with that many rows; else 0
         feasible = range(1, int(totals.sum()) // clients + 1)
         largest = bisect.bisect_left(feasible, True, key=lambda size: int((totals // size).sum()) < len(single))
-        size = self.equal_size(largest, clients, int(totals.sum()))
+        size = equal_size(self, largest, clients, int(totals.sum()))
         seats = np.repeat(np.arange(len(totals)), totals // size)  # a class seats N_c // size clients
         return np.full(clients, size), gen.permutation(seats)[: len(single)]
 

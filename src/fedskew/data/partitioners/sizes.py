@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,19 +16,6 @@ from fedskew.fields import Above, AtLeast, demand, fits, later
 __all__ = ["Iid", "QuantityDir", "Sized"]
 
 Law = Literal["equal", "lognormal", "power"]
-
-
-def lognormal(clients: int, sigma: float, gen: np.random.Generator) -> Floats:
-    """Shares e^(sigma z_k) with z_k ~ N(0, 1), scaled to a largest of 1, [N]."""
-    logs = sigma * gen.standard_normal(clients)
-    shares: Floats = np.exp(logs - logs.max())
-    return shares
-
-
-def power(clients: int, exponent: float, gen: np.random.Generator) -> Floats:
-    """Shares rank^(-exponent) of a random ranking, [N]."""
-    rank = gen.permutation(clients).astype(np.float64) + 1.0
-    return np.power(rank, -exponent)
 
 
 def whole(shares: Floats, total: int, least: int) -> Ints:
@@ -61,15 +47,15 @@ class Sized(Partitioner):
     """sigma of the law lognormal, exponent a of the law power; 0: equal sizes; unset: 1"""
 
     def __post_init__(self) -> None:
-        owner = type(self).__name__
-        if self.sizes is not None and not isinstance(self.sizes, str | tuple):
-            object.__setattr__(self, "sizes", _plain(self.sizes))
+        given: Any = self.sizes
+        given = given.tolist() if hasattr(given, "tolist") else given  # of an array or a tensor
+        if isinstance(given, list):
+            object.__setattr__(self, "sizes", tuple(given))
         if isinstance(self.sizes, tuple):  # an error names one size, not a hundred thousand
-            wrong = next((k for k, size in enumerate(self.sizes) if not fits(size, int) or size < 0), None)
-            if wrong is not None:
-                raise FieldError(owner, "sizes", f"be at least 0 rows, client {wrong} too", self.sizes[wrong])
-            if not any(self.sizes):
-                raise FieldError(owner, "sizes", "give some client a row", 0)
+            wrong = [size for size in self.sizes if not fits(size, int) or size < 0]
+            if wrong or not any(self.sizes):
+                rule = "be whole numbers of rows, at least 0 and not all 0"
+                raise FieldError(type(self).__name__, "sizes", rule, wrong[0] if wrong else 0)
         super().__post_init__()
         told = self.sizes in ("lognormal", "power") or self.size_skew is None
         demand(self, "size_skew", told, "be unset, except where sizes is lognormal or power", "set sizes")
@@ -84,18 +70,14 @@ class Sized(Partitioner):
     def shares(self, clients: int, gen: np.random.Generator) -> Floats:
         """What sizes are in proportion to, [N]: the law's shares, or the list. Raises ConfigError for a wrong list."""
         skew = 1.0 if self.size_skew is None else float(self.size_skew)
+        if self.sizes == "lognormal":
+            logs = skew * gen.standard_normal(clients)
+            return np.asarray(np.exp(logs - logs.max()))
         if not isinstance(self.sizes, tuple):
-            return (lognormal if self.sizes == "lognormal" else power)(clients, skew, gen)
+            return np.asarray(np.power(gen.permutation(clients) + 1.0, -skew))
         listed = len(self.sizes)
         require(clients == listed, "clients", f"equal the {listed} sizes that are given", clients, f"use {listed}")
         return np.array(self.sizes, dtype=np.float64)
-
-    def equal_size(self: Any, largest: int, clients: int, most: int) -> int:
-        """Rows of each client: ``samples``, or the largest feasible number where it is 0; ConfigError for too many."""
-        rule = "leave every client at least one row under this partition"
-        require(largest > 0, "clients", rule, clients, f"use at most {most}")
-        demand(self, "samples", self.samples <= largest, f"be at most {largest} here", f"use {largest} or 0")
-        return int(self.samples) or largest
 
     def fitted(
         self, shares: Floats, rows: int, group: Ints | None = None, caps: Ints | None = None, samples: int = 0
@@ -122,7 +104,11 @@ class Sized(Partitioner):
         owners = np.bincount(group[inside], minlength=len(caps))
         load = np.bincount(group[inside], shares[inside], len(caps)).astype(np.float64)
         if isinstance(self.sizes, tuple):
-            self._fits(sum(self.sizes), load, caps, rows)
+            for cap, asked in zip([rows, *caps.tolist()], [shares.sum(), *load.tolist()], strict=True):
+                if asked > cap:
+                    rule = f"fit the data: the {cap} rows that there are for some of these clients"
+                    hint = f"scaled by {np.floor(cap / asked * 1e4) / 1e4:g} they would fit"
+                    raise FieldError(type(self).__name__, "sizes", rule, int(asked), hint)
             return shares.astype(np.int64)
         room = clients <= rows and bool((owners <= caps).all())
         require(room, "clients", "leave every client at least one row under this partition", clients, "use fewer")
@@ -141,22 +127,14 @@ class Sized(Partitioner):
                 found[members] = whole(shares[members], total, 1)
         return found
 
-    def _fits(self, total: int, load: Floats, caps: Ints, rows: int) -> None:
-        """Raise FieldError unless a list of sizes fits."""
-        owner = type(self).__name__
-        if total > rows:
-            hint = f"scaled by {np.floor(rows / total * 1e4) / 1e4:g} they would fit"
-            raise FieldError(owner, "sizes", f"sum to at most the {rows} rows", total, hint)
-        for cap, asked in zip(caps.tolist(), load.tolist(), strict=True):
-            if asked > cap:
-                rule = f"fit the labels: the {cap} rows that some of these clients share"
-                raise FieldError(owner, "sizes", rule, int(asked), "use smaller sizes")
 
-
-def _plain(given: Any) -> Any:
-    """A list, an array or a tensor as a tuple of numbers; anything else as it is, to be refused."""
-    plain = given.tolist() if hasattr(given, "tolist") else given
-    return tuple(plain) if isinstance(plain, Sequence) else given
+def equal_size(partitioner: Any, largest: int, clients: int, most: int) -> int:
+    """Rows of each client: ``samples``, or the largest feasible number where it is 0; ConfigError for too many."""
+    rule = "leave every client at least one row under this partition"
+    require(largest > 0, "clients", rule, clients, f"use at most {most}")
+    samples = partitioner.samples
+    demand(partitioner, "samples", samples <= largest, f"be at most {largest} here", f"use {largest} or 0")
+    return int(samples) or largest
 
 
 def packed(shares: Floats, room: Floats, gen: np.random.Generator) -> Ints:

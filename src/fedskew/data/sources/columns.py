@@ -19,6 +19,7 @@ from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import Column, Encoding, is_absent, lacks_column, number_of, numbers_of, places
 from fedskew.data.encoding import categories as one_hot
 from fedskew.data.sources.files import insist_on_names, listed
+from fedskew.data.values import lacks
 from fedskew.errors import DataError, FieldError, closest, plural, some
 from fedskew.fields import Listed, demand, later
 
@@ -28,10 +29,8 @@ LIKELY = 20  # rows from which different whole numbers in every row look like an
 AUTO = "auto"
 TYPES = ("number", "category", "ordinal", "drop")
 MOSTLY = 0.9  # share of numbers from which a column that `auto` sees is one of numbers, with bad cells
-DATE = re.compile(
-    r"(?i)(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3(\d{4}|\d\d)"
-    r"|\d\d?[-. ]+[a-z]{3,9}[-., ]+\d{4}|[a-z]{3,9} \d\d?, \d{4})"
-    r"([T ].*)?$"
+DATE = re.compile(  # 2024-03-01, 1/3/24, 1 March 2024, March 1, 2024
+    r"(?i)(\d{1,4}([-/.])\d\d?\2\d{1,4}|\d\d?[-. ]+[a-z]{3,9}[-., ]+\d{4}|[a-z]{3,9} \d\d?, \d{4})([T ].*)?$"
 )
 MANY = 100  # most categories of a column that is taken for one by itself
 
@@ -234,9 +233,7 @@ class Roles:
         typed, made, notes = self.options.typed, [], list[str]()
         for name in features:
             kind = typed.get(name) or ("ordinal" if name in ordered else "category" if name in grouped else "")
-            if not kind:
-                self._refuse_dates(table, name)
-                kind = "category" if self.options.categories == AUTO and self._words(table, name) else "number"
+            kind = kind or self._kind_of(table, name)
             if kind == "ordinal":
                 made.append(self._places(table, name, ordered[name], train))
             elif kind == "category":
@@ -297,28 +294,24 @@ class Roles:
         known = known[~np.isnan(known)]
         return Column(name, order, missing=float(np.median(known)) if len(known) else 0.0, ordered=True)
 
-    def _refuse_dates(self, table: Table, name: str) -> None:
-        """Raise DataError for a column most of whose values are dates: other days would be other categories."""
+    def _kind_of(self, table: Table, name: str) -> str:
+        """What a column is for which no option says it. Raises DataError for dates, and for too many words."""
         cells = table.columns[name]
-        texts = [] if cells.dtype.kind in "fiub" else cells.astype(str).tolist()
-        dates = [i for i, text in enumerate(texts) if DATE.match(text)]
-        if 2 * len(dates) > sum(not is_absent(text) for text in texts):
-            told = f"{len(dates)} of {len(texts)} are dates, such as {texts[dates[0]]!r} in row {table.rows[dates[0]]}"
+        every = [] if cells.dtype.kind in "fiub" else cells.astype(str).tolist()
+        texts = [text for text in every if not is_absent(text)]
+        dates = [text for text in texts if DATE.match(text)]
+        if 2 * len(dates) > len(texts):
+            told = f"{len(dates)} of {len(every)} are dates, such as {dates[0]!r}"
             hint = f"leave it out by {self.owner}.exclude, make it a number, or set {self.owner}.types {name}=category"
             raise DataError(f"{table.where(name)} must hold numbers or categories; {told}; {hint}")
-
-    def _words(self, table: Table, name: str) -> bool:
-        """Whether a column holds words, more than some bad cells among numbers. Raises DataError for too many words."""
-        cells = table.columns[name]
-        texts = [] if cells.dtype.kind in "fiub" else cells.astype(str).tolist()
-        numbers = [np.isfinite(number_of(text)) for text in texts if not is_absent(text)]
-        if sum(numbers) >= MOSTLY * len(numbers):
-            return False
+        numbers = sum(np.isfinite(number_of(text)) for text in texts)
+        if self.options.categories != AUTO or numbers >= MOSTLY * len(texts):
+            return "number"
         if (many := len(np.unique(cells))) > MANY:
             rule = f"have at most {MANY} categories to be one by itself; got {many}"
             hint = f"leave it out by {self.owner}.exclude, or list every category column in {self.owner}.categories"
             raise DataError(f"{table.where(name)} must {rule}; {hint}")
-        return True
+        return "category"
 
     def _labels(self, tables: Sequence[Table], name: str) -> tuple[list[np.ndarray], tuple[str, ...]]:
         """(labels of each file as numbers 0..C-1 or strings, names of the classes where they are settled here)."""
@@ -333,29 +326,17 @@ class Roles:
             return cells, ()
         if self.names and not self.options.named_labels:
             return [cell.astype(np.float64) for cell in cells], self.names
-        names = sorted(set(every.tolist()), key=lambda cell: (float(cell), cell)) if self.options.named_labels else []
-        if not names:
-            self._check_numbers(numbers, tables, name)
-        codes = np.array([names.index(cell) for cell in every.tolist()]) if names else numbers.astype(np.int64)
-        return np.split(codes, [len(cells[0])])[: len(cells)], tuple(names)
-
-    def _check_numbers(self, numbers: np.ndarray, tables: Sequence[Table], name: str) -> None:
-        """Raise one line unless labels that are numbers are 0..C-1."""
-        there = [(table.file, row) for table in tables for row in table.rows]
-        parted = np.flatnonzero(numbers != np.floor(numbers))
-        if len(parted):
-            file, row = there[int(parted[0])]
-            hint = f"cut a measured value into classes, or name another column by {self.owner}.y_column"
-            told = f"row {row} has {numbers[parted[0]]:g}"
-            raise DataError(f"{file}: column {name!r} must hold classes, whole numbers or words; {told}; {hint}")
+        if self.options.named_labels:
+            names = sorted(set(every.tolist()), key=lambda cell: (float(cell), cell))
+            codes = np.array([names.index(cell) for cell in every.tolist()])
+            return np.split(codes, [len(cells[0])])[: len(cells)], tuple(names)
         found = np.unique(numbers)
-        odd = np.flatnonzero(found != np.arange(len(found)))
-        if len(odd):
-            file, row = there[int(np.flatnonzero(numbers == found[odd[0]])[0])]
-            low, high, here = (f"{number:.17g}" for number in (found[0], found[-1], found[odd[0]]))
-            told = f"column {name!r} of {file} has {low} to {high}, and {here} in row {row}"
+        if not np.array_equal(found, np.arange(len(found))):
+            told = f"{tables[0].where(name)} has labels from {found[0]:.17g} to {found[-1]:.17g}"
+            hint = "measured values must be cut into classes" if (found != np.floor(found)).any() else ""
             rule = f"be true where labels are numbers other than 0 to {len(found) - 1}"
-            raise FieldError(self.owner, "named_labels", rule, self.options.named_labels, told)
+            raise FieldError(self.owner, "named_labels", rule, False, f"{told}; {hint}" if hint else told)
+        return np.split(numbers.astype(np.int64), [len(cells[0])])[: len(cells)], ()
 
 
 def _filled(table: Table, names: Sequence[str]) -> None:
@@ -363,12 +344,9 @@ def _filled(table: Table, names: Sequence[str]) -> None:
     for name in names:
         if name not in table.columns:
             raise lacks_column(str(table.file), name, table.names, ", as train.csv has")
-        cells = table.columns[name]
-        blank = np.flatnonzero([not cell or cell.lower() == "nan" for cell in map(str, cells.tolist())])
+        blank = np.flatnonzero(np.isin(np.char.lower(table.columns[name].astype(str)), ("", "nan")))
         if len(blank):
-            first = f"row {table.rows[int(blank[0])]} has {str(cells[blank[0]])!r}"
-            told = f"{first}, {len(blank)} of {len(cells)} rows lack one; fill them, or leave those rows out"
-            raise DataError(f"{table.where(name)} must have a value in every row; {told}")
+            raise lacks(table.where(name), blank, len(table.rows), rows=table.rows)
 
 
 def _texts(cells: np.ndarray) -> np.ndarray:
@@ -383,15 +361,9 @@ def _heard(data: Dataset) -> Dataset:
     assert data.encoding is not None
     encoding, x, notes = data.encoding.seen(data.x.numpy()), data.x_test.numpy().copy(), list(data.notes)
     for column, at in encoding.blocks():
-        where = f"column {column.name!r}"
-        if column.once:
-            names = some([repr(value) if value else "blank" for value in column.once])
-            notes.append(
-                f"{where}: categories of one training row each: {names}; the score of such a row hangs on that one"
-            )
         if column.unseen and (count := np.count_nonzero(x[:, at][:, np.isin(column.values, column.unseen)])):
             told = f"{count} of {plural(len(x), 'test row')} have a value that no training row has"
-            notes.append(f"{where}: {told}; they are scored as if the column said nothing")
+            notes.append(f"column {column.name!r}: {told}; they are scored as if the column said nothing")
             x[:, at] *= ~np.isin(column.values, column.unseen)
     made = replace(data, encoding=encoding, notes=tuple(notes))
     if np.array_equal(x, data.x_test.numpy()):

@@ -112,7 +112,7 @@ class Csv(TableOptions):
         if others:
             told = f"the first line of {file} has {SEPARATORS[others[0]]}: use {others[0].replace(TAB, 'tab')!r}"
             raise FieldError(type(self).__name__, "separator", "separate the columns", self.separator, told)
-        return _table(file, table)
+        return columns_of(file, table)
 
 
 def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any) -> Dataset:
@@ -152,9 +152,9 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
     return Roles(Csv(**options)).dataset([Table(Path(name), held, rows)], name, "table")
 
 
-def _table(file: Path, content: list[tuple[int, list[str]]]) -> Table:
+def columns_of(file: Path, content: list[tuple[int, list[str]]] | None = None) -> Table:
     """The columns of a file. Raises DataError for ragged rows and names that occur twice."""
-    (_, names), *rows = content or [(1, [])]
+    (_, names), *rows = (read_table(file) if content is None else content) or [(1, [])]
     for number, row in rows:
         if len(row) != len(names):
             hint = "a value that holds the separator needs quotes"

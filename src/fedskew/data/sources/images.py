@@ -185,8 +185,6 @@ class Published(ImageOptions):
             return stored
         if not self.repo:
             raise absent(self.name, path)
-        if not parquet.hub_installed():
-            raise absent(self.name, path, ", or install 'fedskew[hub]' to download")
         try:
             columns = (self.x_column, *self.y_columns)
             test = None if self.test_split == "test" else self.test_split
@@ -202,11 +200,8 @@ class Published(ImageOptions):
         return data
 
     def _key(self, files: Sequence[Path]) -> str:
-        return cache.key_of(self.name, self._decoding(files), files)
-
-    def _decoding(self, files: Sequence[Path]) -> dict[str, Any]:
-        """What decides the decoded rows besides the files' sizes and times."""
-        return {"pad": self.pad, "verify": self.verify, "target": self.target()[0]}
+        options = {"pad": self.pad, "verify": self.verify, "target": self.target()[0]}
+        return cache.key_of(self.name, options, files)
 
     def _decoded(self, files: tuple[Path, ...], read: Callable[[tuple[Path, ...]], Decoded]) -> Dataset:
         decoded = read(files)

@@ -1,36 +1,30 @@
 """More published image sets: SVHN, EMNIST-balanced, Tiny-ImageNet, and 47 labels joined from four sets.
 
-This package knows no checksum of their rows. ``verify`` compares the number of rows of each class, and for SVHN's
-official files their md5.
+This package knows no checksum of their rows. ``verify`` compares the number of rows of each class.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew.data.arrays import Dataset, build
-from fedskew.data.sources import pictures, readers
+from fedskew.data.sources import pictures
 from fedskew.data.sources.cifar import Cifar10, Cifar100
-from fedskew.data.sources.files import Known, altered, md5_of, together
-from fedskew.data.sources.images import Constants, Decoded, FashionMnist, Formats, ImageOptions, Mnist, Published
-from fedskew.errors import DataError
+from fedskew.data.sources.files import Known
+from fedskew.data.sources.images import Constants, Decoded, FashionMnist, ImageOptions, Mnist, Published
 
 
 @dataclass(frozen=True)
 class Svhn(Published):
     """SVHN, cropped digits: 73 257 training and 26 032 test colour images, 32x32, 10 classes.
 
-    The official MATLAB files label the digit 0 as 10; this becomes 0. The 531 131 extra images are not used. FedGA's
-    protocol has no normalisation.
+    Files are parquet files as on the hub. The 531 131 extra images are not used. FedGA's protocol has no normalisation.
 
     References:
         Netzer et al. 2011, Reading Digits in Natural Images with Unsupervised Feature Learning.
@@ -50,34 +44,6 @@ class Svhn(Published):
         Known(73257, counts=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)),
         Known(26032, counts=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595)),
     )
-    md5: ClassVar[Mapping[str, str]] = {  # of the official files
-        "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
-        "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
-    }
-
-    def formats(self, place: Path) -> Formats:
-        """MATLAB files before parquet files."""
-        return [(together(place, [(name,) for name in self.md5]), self._read_mat), *super().formats(place)]
-
-    def _read_mat(self, files: tuple[Path, ...]) -> Decoded:
-        (x, y), (x_test, y_test) = (self._one(file) for file in files)
-        return Decoded(x, [y], x_test, [y_test])
-
-    def _one(self, file: Path) -> tuple[np.ndarray, np.ndarray]:
-        x, y = readers.read_mat(file, ("X", "y"))  # [32, 32, 3, n] and [n, 1]
-        if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or y.size != x.shape[3]:
-            raise DataError(f"{file} must hold X [32, 32, 3, n] and y [n, 1]; got {x.shape} and {y.shape}")
-        y = y.reshape(-1)
-        return x.transpose(3, 2, 0, 1), np.where(y == 10, 0, y)
-
-    def _verify(self, d: Decoded, files: Sequence[Path]) -> list[str]:
-        notes = super()._verify(d, files)
-        if not all(file.name in self.md5 for file in files):
-            return notes
-        for file in files:
-            if (got := md5_of(readers.read_bytes(file))) != self.md5[file.name]:
-                raise altered([file], f"not the published file: expected md5 {self.md5[file.name]}, got {got}")
-        return []
 
 
 EMNIST = [f"emnist-balanced-{s}-{k}-ubyte" for s in ("train", "test") for k in ("images-idx3", "labels-idx1")]
@@ -113,8 +79,8 @@ class TinyImageNet(Published):
     """Tiny-ImageNet: 100 000 training and 10 000 test colour images, 64x64, 200 classes.
 
     The official validation set is the test set, because the test set has no public labels. Grey images get three equal
-    channels. Nothing is normalised, as in FedGA's protocol. Classes are numbered in the order of wnids.txt for the
-    official folder, and sorted as on the hub for parquet files; ``label_names`` shows the order.
+    channels. Nothing is normalised, as in FedGA's protocol. Files are parquet files as on the hub, and ``label_names``
+    shows the order of the classes.
 
     References:
         Stanford CS231n, Tiny ImageNet Challenge. http://cs231n.stanford.edu/
@@ -130,66 +96,6 @@ class TinyImageNet(Published):
     y_columns: ClassVar[tuple[str, ...]] = ("label",)
     names: ClassVar[tuple[str, ...]] = ()  # those of the files
     known: ClassVar[tuple[Known, Known]] = (Known(100000, counts=(500,) * 200), Known(10000, counts=(50,) * 200))
-
-    def formats(self, place: Path) -> Formats:
-        """The official folder before parquet files."""
-        signs = together(place, (("wnids.txt",), ("val/val_annotations.txt",)))
-        return [(signs, self._read_folder), *super().formats(place)]
-
-    def _decoding(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Names, sizes and times of the images as well."""
-        folder = [files[0].parent] if files and files[0].name == "wnids.txt" else []
-        return super()._decoding(files) | {"images": [_stamp(root) for root in folder]}
-
-    def _read_folder(self, files: tuple[Path, ...]) -> Decoded:
-        root, names = files[0].parent, tuple(_lines(files[0]))
-        codes = {name: code for code, name in enumerate(names)}
-        train = [(image, codes[name]) for name in names for image in _jpegs(root / "train" / name / "images")]
-        x, y = self._decode(train)
-        x_test, y_test = self._decode(_annotated(files[1], codes))
-        return Decoded(x, [y], x_test, [y_test], names)
-
-    def _decode(self, rows: Sequence[tuple[Path, int]]) -> tuple[np.ndarray, np.ndarray]:
-        x = pictures.decode_images([image for image, _ in rows], f"dataset {self.name!r}", self.mode)
-        return x, np.array([code for _, code in rows])
-
-
-def _lines(file: Path) -> list[str]:
-    """The lines of a text file that are not blank."""
-    text = readers.read_bytes(file).decode("utf-8", errors="replace")
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _jpegs(folder: Path) -> list[Path]:
-    """The images of a class, numbered names in the order of their numbers."""
-    found = sorted(folder.glob("*.JPEG"), key=lambda image: (len(image.name), image.name))
-    if not found:
-        raise DataError(f"{folder} must hold the images *.JPEG of its class; got none")
-    return found
-
-
-def _annotated(file: Path, codes: Mapping[str, int]) -> list[tuple[Path, int]]:
-    """The validation images with their codes, in the order of val_annotations.txt: name, class, then a box."""
-    rows = []
-    for number, line in enumerate(_lines(file), start=1):
-        image, _, rest = line.partition("\t")
-        name = rest.partition("\t")[0].strip()
-        if name not in codes:
-            raise DataError(f"{file} must name an image and a class of wnids.txt in entry {number}; got {line[:60]!r}")
-        rows.append((file.parent / "images" / image, codes[name]))
-    return rows
-
-
-def _stamp(root: Path) -> str:
-    """Checksum of every image's path, size and time below the official folder; takes about a second."""
-    digest = hashlib.sha256()
-    for folder in sorted([*root.glob("train/*/images"), root / "val" / "images"]):
-        if folder.is_dir():
-            with os.scandir(folder) as entries:
-                stats = [(entry.name, entry.stat()) for entry in entries]
-            stamps = sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
-            digest.update(repr((folder.relative_to(root).as_posix(), stamps)).encode())
-    return digest.hexdigest()
 
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601

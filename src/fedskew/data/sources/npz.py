@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fedskew.data.sources.columns import owner_columns
 from fedskew.data.sources.files import client_files, given_file, reading
 from fedskew.data.sources.images import ImageOptions
 from fedskew.errors import DataError, regular
-from fedskew.fields import Listed, later
+from fedskew.fields import Listed
 
 WHOLE, PARTED = ("x", "y"), ("x_train", "y_train", "x_test", "y_test")
 MEDMNIST = {
@@ -40,8 +40,6 @@ class Npz(ImageOptions):
 
     columns: Listed | None = None
     """arrays with one value per training row, comma-separated, for natural clients; unset: client, if present"""
-    val: Literal["leave_out", "train"] = later(default="leave_out")
-    """MedMNIST's validation rows: left out, or added to the training rows"""
 
     def load(self, path: str | None = None) -> Dataset:
         """Load the file or folder.
@@ -72,14 +70,10 @@ class Npz(ImageOptions):
         columns = {name: arrays[name] for name in owner_columns(self, list(arrays), file.name)}
         notes = []
         if "x_val" in arrays and "y_val" in arrays:
-            if self.val == "train":
-                arrays |= {n: _joined(file, n, [arrays[n], arrays[n.replace("train", "val")]]) for n in PARTED[:2]}
-            else:
-                notes = [f"the {len(arrays['y_val'])} validation rows are left out; Npz.val train adds them"]
+            notes = [f"the {len(arrays['y_val'])} validation rows are left out"]
         parts = [arrays[name] for name in names]
         padded = [self.padded(part) if i % 2 == 0 and self.pad else part for i, part in enumerate(parts)]
-        made = self.finish(build(file.stem, *padded, columns=columns, source=f"file {file}", notes=notes))
-        return replace(made, notes=(*notes, *(note for note in made.notes if note not in notes)))
+        return self.finish(build(file.stem, *padded, columns=columns, source=f"file {file}", notes=notes))
 
     def arrays(self, path: str | None) -> tuple[Path, dict[str, np.ndarray]]:
         """(the path, its arrays by name). Raises ConfigError and DataError."""
@@ -91,7 +85,7 @@ class Npz(ImageOptions):
         groups = client_files(place, ".npz")
         if not groups:
             raise DataError(f"path must name an npz file or a folder with one npz file a client; got '{place}'")
-        found = [_merged(place, files) for files in groups]
+        found = [_merged(files) for files in groups]
         if len(found) == 1:
             return place, found[0]
         train, test = found
@@ -118,7 +112,7 @@ def _renamed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {MEDMNIST.get(name, name) if medical else name: value for name, value in arrays.items()}
 
 
-def _merged(place: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
+def _merged(files: Sequence[Path]) -> dict[str, np.ndarray]:
     """The arrays of the clients' files, one below the other, with the name of each training row's file."""
     parts = [_renamed(readers.read_npz(file)) for file in files]
     names = list(parts[0])
@@ -127,16 +121,15 @@ def _merged(place: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
         if lacking := [name for name in {*names, "x_train" if "x_train" in names else "x", rows} if name not in arrays]:
             got = ", ".join(arrays) or "no arrays"
             raise DataError(f"{file} must hold {sorted(lacking)[0]!r}, as the other clients' files do; got {got}")
-    made = {name: _joined(place, name, [arrays[name] for arrays in parts], files) for name in names}
+    made = {name: _joined(name, [arrays[name] for arrays in parts], files) for name in names}
     owners = np.repeat(np.array([file.stem for file in files]), [len(arrays[rows]) for arrays in parts])
     return {"client": owners, **made}
 
 
-def _joined(place: Path, name: str, parts: Sequence[np.ndarray], files: Sequence[Path] = ()) -> np.ndarray:
+def _joined(name: str, parts: Sequence[np.ndarray], files: Sequence[Path]) -> np.ndarray:
     """Arrays one below the other. Raises DataError where their rows have other shapes."""
-    for i, part in enumerate(parts):
+    for part, file in zip(parts, files, strict=True):
         if part.ndim == 0 or part.shape[1:] != parts[0].shape[1:] or part.dtype.kind != parts[0].dtype.kind:
             first, got = (f"{a.dtype} {a.shape}" for a in (parts[0], part))
-            where = f"{files[i]}: {name!r} must be as in {files[0].name}" if files else f"{place}: {name!r} must agree"
-            raise DataError(f"{where}, {first}; got {got}")
+            raise DataError(f"{file}: {name!r} must be as in {files[0].name}, {first}; got {got}")
     return np.concatenate(list(parts))

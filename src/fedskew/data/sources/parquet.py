@@ -142,15 +142,6 @@ def _lists(rows: Any, name: str) -> np.ndarray:
     return found.astype(np.int64 if types.is_integer(values.type) and not values.null_count else np.float64)
 
 
-def hub_installed() -> bool:
-    """Whether the package ``datasets`` can be imported."""
-    try:
-        import datasets  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 @contextmanager
 def offline() -> Iterator[None]:
     """Within it the hub is not asked: a data set that is not at hand is missing at once."""
@@ -201,17 +192,14 @@ def hub_tables(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence the hub's warnings about single attempts; the final error says what failed."""
-    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "datasets", "fsspec", "urllib3", "httpx")]
-    before = [logger.level for logger in loggers]
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
 
 
 def _rows(split: Any, columns: Sequence[str]) -> Any:

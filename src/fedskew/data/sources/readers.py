@@ -1,20 +1,20 @@
-"""File formats: csv, idx, MATLAB, npz. None of them can run anything."""
+"""File formats: csv, idx, npz. None of them can run anything."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import math
 import struct
 import warnings
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
-from fedskew.data.room import RATIO, allowed, unpacked
+from fedskew.data.room import RATIO, allowed
 from fedskew.data.sources.files import reading
 from fedskew.errors import DataError, content_of, opened
 
@@ -35,30 +35,21 @@ def read_idx(path: Path) -> np.ndarray:
     Raises:
         DataError: The file is damaged, truncated or of another format.
     """
-    with reading(path, "is damaged"), opened(path) as file, unpacked(file) as content:
-        shape = _idx_shape(content, path)
+    with reading(path, "is damaged"), opened(path) as file:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        content: Any = gzip.GzipFile(fileobj=file) if packed else file
+        start = content.read(4)
+        if start[:3] != b"\x00\x00\x08" or len(start) < 4 or start[3] > AXES:
+            raise DataError(f"{path} is not an idx file of bytes; its first bytes are {start.hex()}, expected 000008..")
+        shape = struct.unpack(f">{start[3]}I", content.read(4 * start[3]))
         expected = math.prod(shape)
         if expected > allowed(path.stat().st_size):
             raise DataError(f"{path} is truncated or altered: it cannot hold the {expected} bytes that it declares")
         body = content.read(expected + 1)  # one more than it declares is too many
-    if len(body) != expected:
-        got = f"more than {expected}" if len(body) > expected else len(body)
-        raise DataError(f"{path} is truncated or altered: expected {expected} bytes of data, got {got}")
-    if not body:
-        raise DataError(f"{path} must hold rows; got none")
+    if len(body) != expected or not body:
+        raise DataError(f"{path} is truncated or altered: expected {expected} bytes of data, got {len(body)}")
     return np.frombuffer(body, np.uint8).reshape(shape)
-
-
-def _idx_shape(content: IO[bytes], path: Path) -> tuple[int, ...]:
-    """The sizes in the head of an idx file. Raises DataError."""
-    start = content.read(4)
-    axes = start[3] if len(start) == 4 else 0
-    sizes = content.read(4 * min(axes, AXES))
-    if start[:3] != b"\x00\x00\x08" or len(start) < 4 or len(sizes) < 4 * min(axes, AXES):
-        raise DataError(f"{path} is not an idx file of bytes; its first bytes are {start.hex()}, expected 000008..")
-    if axes > AXES:
-        raise DataError(f"{path} must have at most {AXES} axes; its head declares {axes}")
-    return struct.unpack(f">{axes}I", sizes)
 
 
 def read_table(file: Path, separator: str = ",") -> list[tuple[int, list[str]]]:
@@ -136,31 +127,6 @@ def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
             raise ValueError(f"{what} {told}, more than its {size:,} bytes can hold")
         file.seek(0)
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-
-
-def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    """Read uint8 arrays of a MATLAB 5 file.
-
-    Args:
-        path: The file.
-        names: Names of the arrays.
-
-    Returns:
-        The arrays, in the order of the names.
-
-    Raises:
-        DataError: The file is damaged or lacks an array.
-    """
-    from scipy.io import loadmat
-
-    with reading(path, "is not a whole MATLAB 5 file"), opened(path) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scipy warns of variables that it cannot read
-        content = loadmat(file, variable_names=list(names))
-    arrays = [content.get(name) for name in names]
-    for name, array in zip(names, arrays, strict=True):
-        if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
-            raise DataError(f"{path} must hold {name!r}, an array of bytes; it is truncated or another file")
-    return arrays
 
 
 def read_bytes(path: Path) -> bytes:

@@ -13,7 +13,6 @@ from fedskew import rng
 from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, Dataset, build, draw, share
 from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import Column, Encoding
-from fedskew.data.room import afford
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, together
 from fedskew.data.sources.readers import read_table
@@ -76,7 +75,8 @@ class Adult(ClassOptions):
         train, test = (_adult_rows(f, ADULT_ROWS[f.name] if self.verify else None) for f in files)
         encoding = _adult_encoding(train, dropped)
         demand(self, "exclude", bool(encoding.columns), "leave a feature")
-        features = [_adult_features(rows, encoding) for rows in (train, test)]
+        cells = [dict(zip(ADULT_COLUMNS, rows.T, strict=False)) for rows in (train, test)]
+        features = [encoding.encode(table, self.name) for table in cells]
         labels = [np.char.startswith(rows[:, -1], ">50K").astype(np.int64) for rows in (train, test)]
         named = [(i, c) for i, c in enumerate(ADULT_COLUMNS) if c not in ADULT_NUMBERS]
         columns, columns_test = ({c: rows[:, i] for i, c in named} for rows in (train, test))
@@ -179,18 +179,6 @@ def _adult_encoding(train: np.ndarray, dropped: set[str]) -> Encoding:
     columns = [Column(ADULT_COLUMNS[i], mean=m, std=s) for i, m, s in facts]
     columns += [Column(ADULT_COLUMNS[i], tuple(map(str, np.unique(train[:, i])))) for i in groups]
     return Encoding(tuple(columns), single=False)
-
-
-def _adult_features(rows: np.ndarray, encoding: Encoding) -> np.ndarray:
-    """Features [n, F], float32; a value that the training set lacks is zeros, which `Encoding.encode` refuses."""
-    afford(4 * len(rows) * encoding.width, "adult: the one-hot blocks")
-    blocks = []
-    for column in encoding.columns:
-        cells = rows[:, ADULT_COLUMNS.index(column.name), None]
-        number = column.number
-        block = (_floats(cells, "adult") - column.mean) / column.std if number else cells == np.array(column.values)
-        blocks.append(block.astype(np.float32))
-    return np.concatenate(blocks, axis=1)
 
 
 def _heart_rows(file: Path, rows: int | None) -> np.ndarray:
