@@ -34,46 +34,41 @@ Listed = Annotated[str, SEPARATED]  # names in one word, "age,sex": one value of
 
 @dataclass(frozen=True)
 class Limit:
-    """An interval for the numbers of a field: ``Annotated[float, AtLeast(0)]``. The functions below make them.
+    """An interval for the numbers of a field: ``Annotated[float, AtLeast(0)]``.
 
     Attributes:
         low: Lower end.
         high: Upper end.
         ends: Its brackets: "[)" includes low and excludes high.
-        rule: The rule in words, after "must": "be at least 0".
+        infinite: Whether infinity is allowed where nothing bounds it from above.
         hint: A suggestion for the error, for example "for example 10".
     """
 
     low: float
-    high: float
-    ends: str
-    rule: str
-    hint: str = ""
+    high: float = INFINITY
+    ends: str = "[]"
+    infinite: bool = dataclasses.field(default=False, kw_only=True)
+    hint: str = dataclasses.field(default="", kw_only=True)
+
+    @property
+    def rule(self) -> str:
+        """The rule in words, after "must": "be at least 1", "be positive", "be in [0, 1)"."""
+        if self.high == INFINITY:
+            least = f"be at least {self.low}" if self.ends[0] == "[" else f"be above {self.low}"
+            return least if self.low or self.ends[0] == "[" else "be positive"
+        span = f"be in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
+        return f"be at most {self.high}" if self.low == -INFINITY else span
 
     def holds(self, value: float) -> bool:
         """Whether the value is in the interval."""
         above = self.low <= value if self.ends[0] == "[" else self.low < value
-        return above and (value <= self.high if self.ends[1] == "]" else value < self.high)
+        return above and (value <= self.high if self.ends[1] == "]" or self.infinite else value < self.high)
 
 
-def AtLeast(least: float, infinite: bool = False, *, hint: str = "") -> Limit:
-    """least <= value. Infinity is allowed only where ``infinite`` says so."""
-    return Limit(least, INFINITY, "[]" if infinite else "[)", f"be at least {least}", hint)
-
-
-def Above(bound: float, infinite: bool = False, *, hint: str = "") -> Limit:
-    """bound < value. Infinity is allowed only where ``infinite`` says so."""
-    return Limit(bound, INFINITY, "(]" if infinite else "()", f"be above {bound}" if bound else "be positive", hint)
-
-
-def Within(low: float, high: float, ends: str = "[]", *, hint: str = "") -> Limit:
-    """An interval from low to high. ``ends`` are its brackets: "[)" includes low and excludes high."""
-    return Limit(low, high, ends, f"be in {ends[0]}{low}, {high}{ends[1]}", hint)
-
-
-def AtMost(most: float = MOST, *, hint: str = "") -> Limit:
-    """value <= most. A whole number with limits of which none bounds it from above has this one, too."""
-    return Limit(-INFINITY, most, "[]", f"be at most {most}", hint)
+Within = Limit
+AtLeast = functools.partial(Limit, ends="[)")
+Above = functools.partial(Limit, ends="()")
+AtMost = functools.partial(Limit, -INFINITY)
 
 
 def check(value: Any) -> None:
@@ -226,7 +221,7 @@ def breach(hint: Any, value: Any) -> tuple[str, str] | None:
     if origin is Annotated:
         limits = [mark for mark in hint.__metadata__ if isinstance(mark, Limit)]
         if limits and inner[0] is int and all(limit.high == INFINITY for limit in limits):
-            limits.append(AtMost())
+            limits.append(AtMost(MOST))  # of a whole number that none of them bounds from above
         for limit in limits:
             if not limit.holds(value):
                 return ("be finite", "") if value == INFINITY == limit.high else (limit.rule, limit.hint)
