@@ -368,14 +368,10 @@ def test_a_tuned_option_that_no_method_has_is_refused_before_any_run(tmp_path: P
         Study(spec, tmp_path).trials()
 
 
-def test_other_mistakes_of_a_tuned_study_come_first_and_a_wrong_rename_is_one(tmp_path: Path) -> None:
+def test_other_mistakes_of_a_tuned_study_come_first(tmp_path: Path) -> None:
     wrong = Study(spec_from(["fedavg"], [*SMALL, ("nonsense", "3")], tuning=tuning_of("lr=log:0.01..0.3", 2)), tmp_path)
     with pytest.raises(ConfigError, match="unknown option '--nonsense'"):
         wrong.trials()
-    own = {"fedprox": {"lr": "pace.lrr"}}
-    renamed = spec_from(["fedavg", "fedprox"], SMALL, tuning=tuning_of("lr=log:0.01..0.3", 2, own))
-    with pytest.raises(ConfigError, match=r"unknown option '--pace\.lrr'"):
-        Study(renamed, tmp_path).trials()
 
 
 def test_the_best_trial_of_each_method_is_compared(tmp_path: Path) -> None:

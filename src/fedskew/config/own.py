@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from fedskew.data.arrays import Dataset
 from fedskew.errors import ConfigError
-from fedskew.method import spec
+from fedskew.method import SLOTS, Component, spec
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
@@ -61,7 +61,12 @@ def sources(experiment: Experiment) -> dict[str, str]:
     """
     data, partition = experiment.data, experiment.partition
     found = {data.name: data.dataset.fingerprint} if isinstance(data, Held) else {}
-    parts = [*(part for _, part in experiment.method.ingredients()), partition, experiment.model]
+    method = experiment.method
+    waiting, parts = [*method.parts, *(getattr(method, slot) for slot in SLOTS), partition, experiment.model], []
+    while waiting:  # one call for all, since every run asks
+        parts.append(one := waiting.pop(0))
+        held = [getattr(one, f.name) for f in dataclasses.fields(one)] if dataclasses.is_dataclass(one) else []
+        waiting += [inner for inner in held if isinstance(inner, Component)]
     told = {name_of(one): source_of(one) for one in parts if not type(one).__module__.startswith("fedskew.")}
     return found | {name: source for name, source in told.items() if source}
 
