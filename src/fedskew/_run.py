@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from fedskew import engines, models, server
 from fedskew.data.inputs import Inputs
-from fedskew.engines.features import head_alone
 from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
-from fedskew.engines.network import digest_of, frozen, initial_params, prepared_model
+from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import ConfigError, FieldError, RecordError, require

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.method import Method
-from fedskew.tree import Tree
 from fedskew.types import (
     Batch,
     Carry,
@@ -26,6 +25,7 @@ from fedskew.types import (
     Report,
     Rule,
     Task,
+    Tree,
     View,
 )
 

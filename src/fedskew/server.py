@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,11 +11,7 @@ from torch import Tensor
 from fedskew import rng, tree
 from fedskew.errors import ConfigError, TrainingError
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Answers, Assignment, Params, Query, Results, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Assignment, Federation, Params, Query, Results, Task, Tree, Weights
 
 
 class State(NamedTuple):

@@ -18,10 +18,9 @@ from torch import Tensor
 from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
-from fedskew.engines.fitted import PERSONAL, fitted_last, fitted_row
-from fedskew.engines.outcomes import Fault, extremes, fetched, not_finite
+from fedskew.engines.measures import PERSONAL, fitted_last, fitted_row, newcomers
+from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.engines.personal import Tested, pooled
-from fedskew.engines.unseen import newcomers
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics
@@ -365,7 +364,7 @@ class Observer:
 
     def _tested(self, state: State, listed: bool) -> Iterator[Tested]:
         """What each client would use on its own test rows; ``listed`` says whether its row is kept."""
-        each = self.engine.tested(self.method, self.given(state), probabilities=listed)
+        each = self.engine.tested(self.method, self.given(state))
         yield from self._listed(self.fed, state.round, each) if listed else each
 
     def _listed(self, fed: Federation, number: int, each: Iterator[Tested]) -> Iterator[Tested]:
@@ -446,16 +445,15 @@ def check_finite(state: State) -> None:
 
     A component may keep infinities at the server: "not asked yet", "no bound".
     """
-    names, bounds = extremes({"parameter": state.params, "buffer": state.buffers, "state": state.parts})
-    found = fetched(bounds)
-    wrong = torch.isnan(found).view(-1, 2).any(1)
-    model = len(names) - sum(name.startswith("state ") for name in names)
-    wrong[:model] |= torch.isinf(found).view(-1, 2)[:model].any(1)
-    if bool(wrong.any()):
-        kind, name = names[int(wrong.int().argmax())].split(" ", 1)
-        whole = f"the aggregated {kind} {name!r} is not finite"
-        told = f"the server's state {name!r} has a NaN" if kind == "state" else whole
-        raise TrainingError(f"{told} after round {state.round}; {RATES}")
+    for (kind, *path), leaf in tree.flatten({"parameter": state.params, "buffer": state.buffers, "state": state.parts}):
+        if leaf is None or not leaf.is_floating_point() or not leaf.numel():
+            continue
+        bounds = torch.stack(torch.aminmax(leaf))
+        if bool((bounds.isnan() if kind == "state" else ~bounds.isfinite()).any()):
+            name = ".".join(path)
+            whole = f"the aggregated {kind} {name!r} is not finite"
+            told = f"the server's state {name!r} has a NaN" if kind == "state" else whole
+            raise TrainingError(f"{told} after round {state.round}; {RATES}")
 
 
 def check_losses(row: Row) -> None:

@@ -7,13 +7,19 @@ local - global: the server adds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from fedskew.tree import Params as Params
-from fedskew.tree import Tree
+from fedskew.tree import Tree as Tree
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation as Federation
+else:  # components are given one, and do not know the room `data`
+    Federation = Any
+
 
 # A parameter () that `Component.serve` may add: the network's logits are then it times f' W / ||f||, without a bias.
 COSINE_SCALE = "cosine_scale"
@@ -363,11 +369,12 @@ class Cohort(NamedTuple):
     round: int  # one-based
     chains: Tensor  # [K, M], -1 is padding
     uploads: dict[str, Tree]  # leaves [K, ...]; {} before training
-    trained: Params | None = None  # [K, ...] deltas as they came from the clients
-    deltas: Params | None = None  # [K, ...] the same, after every `combine` so far
-    weights: Weights | None = None
-    delta: Params | None = None  # sum_k p_k delta_k, what the server optimizer was given; from `absorb` on
-    after: Params | None = None
+    # None until they are known; a hook that reads one runs later
+    trained: Params = None  # type: ignore[assignment]  # [K, ...] deltas as they came from the clients
+    deltas: Params = None  # type: ignore[assignment]  # [K, ...] the same, after every `combine` so far
+    weights: Weights = None  # type: ignore[assignment]
+    delta: Params = None  # type: ignore[assignment]  # sum_k p_k delta_k, as the server optimizer got it; for `absorb`
+    after: Params = None  # type: ignore[assignment]
 
 
 class Results(NamedTuple):

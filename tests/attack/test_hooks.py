@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
-from fedskew.engines.guard import CLIENT
-from fedskew.engines.promises import PROMISES
+from fedskew.engines.guard import CLIENT, PROMISES
 from fedskew.method import SLOTS, Method
 from fedskew.method.component import Component, hooks_of
 from fedskew.method.paces import Fixed

@@ -157,7 +157,7 @@ def test_the_report_is_plain_numbers(data: Dataset) -> None:
         ({"validation": -0.1}, "validation must be a fraction"),
         ({"validation": 0.0001}, "validation must be large enough to hold out a row"),
         ({"auxiliary": -1}, "auxiliary must be a whole number of rows a class"),
-        ({"auxiliary": 60}, "class '3' has 60; got 60; use at most 59"),
+        ({"auxiliary": 60}, "one has 60; got 60; use at most 59"),
         ({"longtail": 0.01}, "longtail must be n_max / n_min of at least 1; got 0.01; use 100, the inverse"),
         ({"longtail": float("nan")}, "longtail must be n_max / n_min"),
         ({"longtail": 1000}, "longtail must leave a row of each class; got 1000; use at most 200"),
@@ -232,7 +232,9 @@ def test_rows_without_a_column_are_dealt_or_nobodys() -> None:
     assert fed.dealt and len(rows) == len(fed.dataset.y_test)
     assert all(np.array_equal(rows[owners == k], np.sort(fed.test_rows(k))) for k in range(5))
     assert set(fed.rows_on("validation")[1]) == {-1}
-    with pytest.raises(ConfigError, match=r"on must name rows that there are; got 'local'; .* with local_test=0.2"):
+    with pytest.raises(
+        ConfigError, match=r"on must name rows that there are; got 'local'; .* local_test=0.2 some of each client"
+    ):
         fed.rows_on("local")
 
 

@@ -172,7 +172,7 @@ def test_a_share_is_one_of_the_clients_that_may_train() -> None:
 def test_a_few_at_a_time_are_as_all_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for group in (64, 1):
-        monkeypatch.setattr("fedskew.engines.unseen.GROUP", group)
+        monkeypatch.setattr("fedskew.engines.measures.GROUP", group)
         found.append(go(parted(), METHODS[name](), rounds=2, cohort=4).rounds[-1])
     assert found[0]["heldout_personal_accuracy"] == found[1]["heldout_personal_accuracy"]
     assert found[0]["heldout_personal_loss"] == pytest.approx(found[1]["heldout_personal_loss"], rel=1e-12)

@@ -171,19 +171,11 @@ def test_pairwise_distances_are_bounded_and_ordered(counts):
     assert (wide >= 1 - 1e-12).all() and (wide <= skew.diversity(full) + 1e-9).all()
 
 
-def test_fedla_gathers_the_cards_values():
-    found = skew.fedla(CARD)
-    assert found.labels.tolist() == [2, 2, 2] and found.shared.tolist()[:2] == [6, 2]
-    assert found.earth_mover == pytest.approx(2 / 18) and found.overlap == pytest.approx((2 + 5 + 2) / 3)
-    assert found.hellinger == pytest.approx(skew.summary(CARD)["hellinger_mean"])
-    assert skew.effective_classes(CARD)[2] == pytest.approx(2)
-
-
 def test_means_over_pairs_come_from_the_sample():
     counts = np.tile([[5, 1], [1, 5], [0, 0]], (600, 1))
     assert len(skew.sample(counts)) == 500 and len(skew.sample(counts, 70)) == 70
     assert np.array_equal(skew.sample(counts), skew.sample(counts))
-    exact = skew.pair_mean(counts[:60])
-    assert skew.pair_mean(counts) == pytest.approx(exact, rel=0.05)
-    assert skew.summary(counts)["js_pairs_mean"] == skew.pair_mean(counts)
+    exact = skew.summary(counts[:60])["js_pairs_mean"]
+    assert skew.summary(counts)["js_pairs_mean"] == pytest.approx(exact, rel=0.05)
+    assert skew.effective_classes(CARD)[2] == pytest.approx(2)
     assert skew.summary(counts, most=40)["pair_clients"] == 40

@@ -11,7 +11,7 @@ from torch import nn
 
 import fedskew as fs
 from fedskew.engines import base
-from fedskew.engines.features import head_alone
+from fedskew.engines.network import head_alone
 from fedskew.models.prepare import prepare
 
 

@@ -10,7 +10,7 @@ import torch
 
 import fedskew as fs
 from fedskew import tree
-from fedskew.engines.memory import ClientMemory
+from fedskew.engines.clients import ClientMemory
 from fedskew.errors import RecordError
 from fedskew.session import Session
 from support.federations import skewed

@@ -390,12 +390,15 @@ def test_scaffold_option2() -> None:
 
 def test_perfedavg() -> None:
     v = vector("perfedavg")
-    slope = lambda p, _batch: {"w": 2 * (p["w"] - 1)}
+    slope = lambda p: {"w": 2 * (p["w"] - 1)}
     w = {"w": f64(v["w"])}
-    close(fn.lookahead(w, slope(w, None), v["alpha"])["w"], v["w_tilde"])
-    close(fn.per_fedavg_step(w, slope, (0, 1), v["alpha"], v["beta"])["w"], v["fo_next"])
+    adapted = fn.lookahead(w, slope(w), v["alpha"])
+    close(adapted["w"], v["w_tilde"])
+    outer = slope(adapted)
+    close(fn.lookahead(w, outer, v["beta"])["w"], v["fo_next"])
     for delta in (1e-3, 0.7):  # exact on quadratics for any delta
-        hf = fn.per_fedavg_step(w, slope, (0, 1, 2), v["alpha"], v["beta"], delta)["w"]
+        plus, minus = (slope(fn.lookahead(w, outer, step)) for step in (-delta, delta))
+        hf = fn.lookahead(w, fn.hessian_free_gradient(outer, plus, minus, v["alpha"], delta), v["beta"])["w"]
         close(hf, v["hf_next"])
         close(hf, v["exact_maml_next"])
 

@@ -20,9 +20,9 @@ from fedskew.client import KEPT
 from fedskew.data.federation import Federation
 from fedskew.errors import FieldError
 from fedskew.method import Method
-from fedskew.method.heads import InitialHead
 from fedskew.method.keeping import Frozen
 from fedskew.method.paces import Fixed
+from fedskew.method.parts import InitialHead
 from fedskew.method.steps import SGD
 from fedskew.methods.fedloge import RealignedHeads
 from fedskew.records.files import load_tree

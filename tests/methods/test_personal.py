@@ -21,9 +21,9 @@ from fedskew.client import KEPT
 from fedskew.engines.personal import personal_model
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
-from fedskew.method.heads import CosineSoftmax, InitialHead
 from fedskew.method.keeping import Frozen, Private
 from fedskew.method.paces import Fixed
+from fedskew.method.parts import CosineSoftmax, InitialHead
 from fedskew.method.servers import Adam, Momentum, Plain
 from fedskew.method.steps import SGD
 from fedskew.methods.fedrep import Alternating

@@ -19,7 +19,6 @@ from fedskew.data.arrays import from_arrays
 from fedskew.errors import ConfigError
 from fedskew.fields import documented
 from fedskew.method import Method
-from fedskew.method.gradients import head_gradient, minus_head_gradient
 from fedskew.method.paces import Fixed
 from fedskew.method.parts import DatasetMean
 from fedskew.method.servers import Plain, WeightedSum
@@ -28,7 +27,7 @@ from fedskew.methods.climb import Dual
 from fedskew.methods.feddyn import DynamicCorrection, WeightedRegulariser
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax, WeightedGravitation
-from fedskew.methods.fedrl import RatioLoss
+from fedskew.methods.fedrl import RatioLoss, head_gradient, minus_head_gradient
 from fedskew.methods.seolkim import DecayingOversampling
 from fedskew.plots.groups import groups_of, title_of
 from fedskew.types import Task

@@ -68,7 +68,7 @@ class Column:
             found = {told: _absent(values)} if new and self.missing is not None else {}
         else:
             words = values.astype(str)
-            known, blank = _found(values, self.values) >= 0, words == ""
+            known, blank = _placed(values, self.values, other=-1) >= 0, words == ""
             meant = np.where(known, words, "")  # an unknown category counts as missing
             silent = np.isin(meant, self.unseen)
             found = {
@@ -256,10 +256,8 @@ def categories(
         DataError: A value is not among them; the message names the first row, and ``fill`` says what to do.
     """
     afford(4 * len(values) * len(known), f"{what}: a one-hot block", "leave the column out, or number it")
-    place = _found(values, known)
-    if "" in known:
-        place = np.where(place < 0, list(known).index(""), place)
-    _known(place, values, known, what, rows, fill)
+    other = list(known).index("") if "" in known else None
+    place = _placed(values, known, what, rows, fill, other)
     block = np.zeros((len(place), len(known)), np.float32)
     block[np.arange(len(place)), place] = 1
     block[:, np.isin(known, unseen)] = 0
@@ -275,31 +273,28 @@ def places(
     Raises:
         DataError: A value is not among them, and nothing takes its place; the message names the first row.
     """
-    place = _found(values, known)
-    if missing is None:
-        _known(place, values, known, what, rows, fill)
-        return place.astype(np.float64)
-    return np.where(place < 0, missing, place.astype(np.float64))
+    place = _placed(values, known, what, rows, fill, None if missing is None else -1)
+    return np.where(place < 0, missing or 0.0, place)
 
 
-def _found(values: np.ndarray, known: Sequence[str]) -> np.ndarray:
-    """Place of each value among the known ones, int64 [n], the last of one that is known twice; -1 for another."""
+def _placed(
+    values: np.ndarray, known: Sequence[str], what: str = "", rows: Sequence[Any] = (), fill: str = "",
+    other: int | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Place of each value among the known ones, int64 [n], the last of one that is known twice.
+
+    Any other value has the place ``other``; None: it raises DataError.
+    """
     words, order = values.astype(str), np.argsort(np.array(known, str), kind="stable")
     ranked = np.array(known, str)[order]
     at = np.searchsorted(ranked, words, side="right") - 1  # -1, before the first, is no place of the word either
-    return np.where(ranked[at] == words, order[at], -1)
-
-
-def _known(
-    place: np.ndarray, values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], fill: str
-) -> None:
-    """Raise DataError unless every value has a place."""
-    unknown = np.flatnonzero(place < 0)
-    if len(unknown):
-        row, value = rows[int(unknown[0])], str(values[unknown[0]])
-        told = f"{value!r} in row {row}" if value else f"no value in row {row}"
-        count = f", {len(unknown)} of {len(place)} rows hold none of them"
-        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}{count}{fill}")
+    there = ranked[at] == words
+    if other is None and not there.all():
+        first, count = int(there.argmin()), int((~there).sum())
+        told = f"{str(words[first])!r} in row {rows[first]}" if words[first] else f"no value in row {rows[first]}"
+        held = f"{count} of {len(there)} rows hold none of them"
+        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}, {held}{fill}")
+    return np.where(there, order[at], -1 if other is None else other)
 
 
 def _absent(values: np.ndarray) -> np.ndarray:

@@ -27,7 +27,6 @@ __all__ = ["ON", "Federation", "On", "federate", "long_tail"]
 
 On = Literal["test", "validation", "train", "local"]  # rows that a model may be asked about
 ON: tuple[On, ...] = get_args(On)
-KEPT = {"validation": "with validation=0.1", "local": "of each client with local_test=0.2"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,9 +164,8 @@ class Federation:
             rows = self.validation_rows if on == "validation" else part.rows if part else np.empty(0, np.int64)
             owners = self._named(self.dataset.columns) if on == "validation" else None
             owners = owners if owners is None else owners[rows]
-        require(
-            len(rows) > 0, "on", "name rows that there are", on, f"a federation keeps some {KEPT.get(on, '')}".rstrip()
-        )
+        hint = "validation=0.1 keeps some, and local_test=0.2 some of each client"
+        require(len(rows) > 0, "on", "name rows that there are", on, hint)
         if owners is None:
             owners = np.full(len(rows), -1)
             if part:
@@ -183,9 +181,7 @@ class Federation:
 
     def _named(self, columns: Mapping[str, Tensor]) -> np.ndarray | None:
         """The natural client of each row of ``columns``, -1 for none; None where no column there says it."""
-        inner = getattr(self.partitioner, "base", self.partitioner)
-        known = {name: codes.numpy() for name, codes in self.dataset.columns.items()}
-        name = inner.resolved(known) if isinstance(inner, Natural) and known else ""
+        name = _natural_column(self.partitioner, self.dataset)
         if name not in columns:
             return None
         numbers = {client: k for k, client in enumerate(self.client_names)}
@@ -304,7 +300,9 @@ def federate(
     take = share(labels, dataset.classes, validation)
     left, held = _take(np.arange(len(labels)), labels, take, seed, "validation", dataset.units)
     require(validation == 0 or len(held) > 0, "validation", "be large enough to hold out a row", validation, "use more")
-    _enough(labels[left], dataset, auxiliary)
+    scarce = int(np.bincount(labels[left], minlength=dataset.classes).min())
+    rule, hint = f"leave rows of every class, one has {scarce}", f"use at most {max(scarce - 1, 0)}"
+    require(auxiliary < max(scarce, 1), "auxiliary", rule, auxiliary, hint)
     left, aside = _take(left, labels, np.full(dataset.classes, auxiliary), seed, "auxiliary")
     if longtail is not None:
         kept = long_tail(np.bincount(labels[left], minlength=dataset.classes), longtail, longtail_profile)
@@ -348,12 +346,18 @@ def _of_file(partitioner: File, dataset: Dataset, seed: int, asked: Mapping[str,
     return _tested(made, local_test) if local_test and test is None else made
 
 
+def _natural_column(partitioner: Any, dataset: Dataset) -> str:
+    """The column whose values are the clients; "" where none is."""
+    inner = getattr(partitioner, "base", partitioner)
+    columns = {name: codes.numpy() for name, codes in dataset.columns.items()}
+    return inner.resolved(columns) if isinstance(inner, Natural) and columns else ""
+
+
 def _client_names(partitioner: Any, dataset: Dataset, left: np.ndarray) -> tuple[str, ...]:
     """Values of the column behind natural clients, in their order; empty for other clients."""
-    inner = getattr(partitioner, "base", partitioner)
-    if not isinstance(inner, Natural):
+    column = _natural_column(partitioner, dataset)
+    if not column:
         return ()
-    column = inner.resolved({name: codes.numpy() for name, codes in dataset.columns.items()})
     return _values(np.unique(dataset.columns[column].numpy()[left]), dataset.column_names.get(column, ()))
 
 
@@ -409,17 +413,6 @@ def _take(
         key, units = rng.key(seed, "data", purpose), None if units is None else units.numpy()[rows]
         picked[draw(labels[rows], take, key) if units is None else draw_whole(labels[rows], units, take, key)] = True
     return rows[~picked], rows[picked]
-
-
-def _enough(labels: np.ndarray, dataset: Dataset, auxiliary: int) -> None:
-    """Raise ConfigError unless every class keeps a row beside the auxiliary rows."""
-    counts = np.bincount(labels, minlength=dataset.classes)
-    scarce = int(counts.argmin())
-    if auxiliary and counts[scarce] <= auxiliary:
-        name = dataset.label_names[scarce] if dataset.label_names else scarce
-        hint = f"use at most {counts[scarce] - 1}" if counts[scarce] > 1 else "use 0"
-        rule = f"leave rows of every class, but class {name!r} has {counts[scarce]}"
-        raise ConfigError(f"auxiliary must {rule}; got {auxiliary}; {hint}")
 
 
 def _partition(

@@ -6,6 +6,7 @@ more. What is computed from data, such as a one-hot block, takes at most half of
 
 from __future__ import annotations
 
+import math
 import os
 
 from fedskew.errors import DataError
@@ -34,9 +35,8 @@ def afford(size: int, what: str, hint: str = "") -> None:
         what: Its name in the error message.
         hint: What to do.
     """
-    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
-    known = hasattr(os, "sysconf") and all(name in os.sysconf_names for name in names)
-    most = (os.sysconf(names[0]) * os.sysconf(names[1]) if known else UNKNOWN) // 2
+    pages = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    most = (math.prod(map(os.sysconf, pages)) if hasattr(os, "sysconf") else UNKNOWN) // 2
     if size > most:
         told = f"{what} must fit into half of the memory, {most >> 20:,} MiB; got {size >> 20:,} MiB"
         raise DataError(told + (f"; {hint}" if hint else ""))

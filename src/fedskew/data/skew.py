@@ -19,7 +19,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -438,60 +438,6 @@ def sample(counts: Counts, most: int = _PAIRS) -> Floats:
     full = n[n.sum(axis=1) > 0]
     # random, not evenly spaced: clients may be ordered in a pattern that a spacing would miss
     return np.asarray(full[rng.generator(rng.key(0, "skew", "pairs")).permutation(len(full))[:most]])
-
-
-def pair_mean(counts: Counts, distance: str = "js", most: int = _PAIRS) -> float:
-    """Mean of `pairwise` over pairs of different clients with rows.
-
-    Args:
-        counts: Label histograms, [N, C].
-        distance: As for `pairwise`.
-        most: Of more clients than this, a `sample` is compared.
-
-    Returns:
-        The mean; 0 for a single client.
-
-    Raises:
-        ConfigError: ``distance`` is unknown.
-    """
-    return _pair_mean(pairwise(sample(counts, most), distance))
-
-
-class FedLA(NamedTuple):
-    """FedLA's three descriptors of label skew. Means are over pairs of a `sample` of the clients."""
-
-    labels: Floats  # label distribution per client: [N] labels held
-    entropy: Floats  # [N] nats, NaN without rows
-    hellinger: float  # distribution consistency, label identity removed: mean distance of two sorted shapes
-    earth_mover: float  # the same by earth mover's distance
-    overlap: float  # inter-client distribution: mean rows that two clients have in common by label
-    shared: Floats  # [N] rows whose label another client holds, too
-
-
-def fedla(counts: Counts, most: int = _PAIRS) -> FedLA:
-    """FedLA's label distribution of each client, distribution consistency and inter-client distribution.
-
-    Args:
-        counts: Label histograms, [N, C].
-        most: Of more clients than this, a `sample` is compared pairwise.
-
-    Returns:
-        The descriptors.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedskew.data import skew
-        >>> found = skew.fedla(np.array([[4, 2, 0], [0, 2, 4], [3, 3, 0]]))
-        >>> found.labels.tolist(), round(found.overlap, 4), found.shared.tolist()
-        ([2.0, 2.0, 2.0], 3.0, [6.0, 2.0, 6.0])
-
-    References:
-        Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC).
-        https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
-    """
-    some = sample(counts, most)
-    h, emd, common = (_pair_mean(of(some)) for of in (hellinger, earth_mover, overlap))
-    return FedLA(diversity(counts), entropy(counts), h, emd, common, shared(counts))
 
 
 def _pair_mean(distances: Floats) -> float:

@@ -8,7 +8,7 @@ results), `Queries` and `Evaluator`. A subclass says how local runs are mapped o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,13 +16,13 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.client import KEPT
+from fedskew.data.federation import Federation
 from fedskew.data.store import Store
-from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
+from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.features import features_of, head_alone
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
-from fedskew.engines.memory import ClientMemory
+from fedskew.engines.network import features_of, head_alone
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, Watch, Watcher, as_it_is, chained, check
 from fedskew.engines.personal import Tested, personal_model, pooled, shares_of, tested
 from fedskew.engines.planning import Jobs, Place, Plan, Planner
@@ -35,10 +35,6 @@ from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
 from fedskew.types import Answers, Assignment, Cohort, Params, Query, Report, Results, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
 
 Array = np.ndarray[Any, Any]
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
@@ -175,23 +171,15 @@ class LocalEngine:
         Raises:
             TrainingError: something that a client trained is not finite.
         """
-        waiting = dict(self.memory.pending)
-
-        def trained() -> Results:
-            plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
-            cohort = self.planner.cohort(method, plans, broadcast)
-            if weigh is not None:
-                cohort = cohort._replace(weights=weigh(cohort))
-            given = self.runtime.laid_out(broadcast)
-            reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
-            row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
-            run = self._singles if max(map(len, plans)) == 1 else self._chains
-            return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
-
-        def forget() -> None:
-            self.memory.pending = dict(waiting)
-
-        return self.watcher.settled(trained, forget)
+        plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
+        cohort = self.planner.cohort(method, plans, broadcast)
+        if weigh is not None:
+            cohort = cohort._replace(weights=weigh(cohort))
+        given = self.runtime.laid_out(broadcast)
+        reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
+        row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
+        run = self._singles if max(map(len, plans)) == 1 else self._chains
+        return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
 
     def _singles(
         self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle
@@ -267,13 +255,11 @@ class LocalEngine:
         """
         return pooled(self.tested(method, broadcast, fitted=fitted), self.task.classes)
 
-    def tested(
-        self, method: Method, broadcast: Broadcast, *, fitted: bool = False, probabilities: bool = False
-    ) -> Iterator[Tested]:
+    def tested(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> Iterator[Tested]:
         """What each client would use on its own test rows: its own model where the method has one, else the global."""
         shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
         test, model = self.test_of(self.fed), self._models(method, broadcast)
-        yield from tested(self.clients, test, model, shares, fitted_on=fitted_on, probabilities=probabilities)
+        yield from tested(self.clients, test, model, shares, fitted_on)
 
     def _models(self, method: Method, broadcast: Broadcast) -> Callable[[int], tuple[Params, Params]]:
         """(parameters, buffers) of what a client would use, in the layout of the runtime."""

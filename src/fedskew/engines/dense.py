@@ -2,14 +2,14 @@
 
 A network is a chain of pieces. Each knows its own way forward, and the way back of a slope. What becomes of a
 parameter's gradient is the business of a `Sink`: a step may want the gradient itself, or only its update, which a
-product adds to the parameter without the gradient ever being written. `fedskew.engines.written` and
-`fedskew.engines.written` have the steps.
+product adds to the parameter without the gradient ever being written. `fedskew.engines.written`
+has the steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,18 +18,6 @@ from fedskew.models.layers import written_as
 from fedskew.models.prepare import Model
 from fedskew.models.projection import Projected
 from fedskew.types import Params
-
-
-class Sink(Protocol):
-    """Takes what the way back finds for each parameter."""
-
-    def product(self, name: str, a: Tensor, b: Tensor) -> None:
-        """The gradient of a weight is a @ b: [K, out, B] and [K, B, in]."""
-        ...
-
-    def vector(self, name: str, slope: Tensor) -> None:
-        """The gradient of a bias, [K, out]."""
-        ...
 
 
 class Gradients:
@@ -45,11 +33,11 @@ class Gradients:
         return self.found[name] if name in self.found else torch.zeros_like(self.params[name])
 
     def product(self, name: str, a: Tensor, b: Tensor) -> None:
-        """Of a weight."""
+        """The gradient of a weight is a @ b: [K, out, B] and [K, B, in]."""
         self.found[name] = torch.bmm(a, b)
 
     def vector(self, name: str, slope: Tensor) -> None:
-        """Of a bias."""
+        """The gradient of a bias, [K, out]."""
         self.found[name] = slope
 
 
@@ -77,6 +65,9 @@ class Updates:
     def vector(self, name: str, slope: Tensor) -> None:
         """Of a bias."""
         self._decayed(name).add_(slope)
+
+
+Sink = Gradients | Updates  # takes what the way back gives for each parameter
 
 
 def along(each: Tensor, p: Tensor) -> Tensor:

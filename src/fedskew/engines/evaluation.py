@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from fedskew.types import Output, Params
 
 Array = np.ndarray[Any, Any]
 Rows = Tensor | slice
+T = TypeVar("T")
 
 # Rows at a time. A chunk fills a core, and what passes between layers stays in its cache. A convolution's tens of
 # megabytes do not, and come from fresh pages each time: 256 rows take twice the time of 64. A dense model's rows are as
@@ -53,53 +55,45 @@ class Evaluator:
         self, params: Params, buffers: Params, rows: Array | None, keep: bool
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As `confusion`, with the logits of each chunk, float64 [B, C], where they are to be kept."""
-        device = self._store.y.device
-        given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
-        chunks = self._chunks(rows)
 
-        def one(chunk: Rows) -> tuple[Tensor, Tensor, Tensor | None]:
-            matrix, loss, logits = self._measured_of(given, statistics, chunk)
-            return matrix, loss, logits if keep else None
+        def one(out: Output, y: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+            logits = out.logits.double()
+            matrix = confusion_of(y, out.logits.argmax(1), self._classes)
+            return matrix, cross_entropy(logits, y).sum(), [logits] if keep else []
 
         if self._keep and self._kept is None:
             self._kept = self._all_rows()
-        done = list(self._runtime.map(one, chunks))
+        device = self._store.y.device
         matrix = torch.zeros(self._classes, self._classes, dtype=torch.int64, device=device)
-        loss = torch.zeros((), dtype=torch.float64, device=device)
-        for found, part, _ in done:  # in the order of the rows, so that sums do not depend on the threads
-            matrix, loss = matrix + found, loss + part
+        loss, kept = torch.zeros((), dtype=torch.float64, device=device), list[Tensor]()
+        for found, part, logits in self._over(params, buffers, rows, one):  # so that sums do not depend on the threads
+            matrix, loss, kept = matrix + found, loss + part, kept + logits
         total = len(self._store.y) if rows is None else len(rows)
-        return matrix, loss / max(total, 1), [logits for *_, logits in done if logits is not None]
+        return matrix, loss / max(total, 1), kept
 
     def logits(self, params: Params, buffers: Params, rows: Array | None = None) -> tuple[Tensor, Tensor]:
         """(logits [R, C] in the model's type, labels int64 [R]) of these rows or all, on the host."""
-        given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
-
-        def one(chunk: Rows) -> tuple[Tensor, Tensor]:
-            return self._forward(given, statistics, chunk).logits.cpu(), self._store.y[chunk].cpu()
-
-        found = zip(*self._runtime.map(one, self._chunks(rows)), strict=True)
-        logits, labels = (torch.cat(column) for column in found)
+        found = self._over(params, buffers, rows, lambda out, y: (out.logits.cpu(), y.cpu()))
+        logits, labels = map(torch.cat, zip(*found, strict=True))
         return logits, labels
 
     def outputs(self, params: Params, buffers: Params, rows: Array | Tensor | None) -> tuple[Tensor, Tensor]:
         """(probabilities [R, C] float64, features [R, F]) on the host; with ``rows`` None no features, [0, F]."""
-        given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
 
-        def one(chunk: Rows) -> tuple[Tensor, Tensor]:
-            out = self._forward(given, statistics, chunk)
+        def one(out: Output, y: Tensor) -> tuple[Tensor, Tensor]:
             return out.logits.double().softmax(1).cpu(), out.features[: 0 if rows is None else None].cpu()
 
-        found = self._runtime.map(one, self._chunks(rows))
-        probabilities, features = (torch.cat(list(column)) for column in zip(*found, strict=True))
+        probabilities, features = map(torch.cat, zip(*self._over(params, buffers, rows, one), strict=True))
         return probabilities, features
 
-    @torch.inference_mode()
-    def _measured_of(self, params: Params, buffers: Params, chunk: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        y = self._store.y[chunk]
-        out = self._forward(params, buffers, chunk)
-        matrix, logits = confusion_of(y, out.logits.argmax(1), self._classes), out.logits.double()
-        return matrix, cross_entropy(logits, y).sum(), logits
+    def _over(self, params: Params, buffers: Params, rows: Array | Tensor | None, of: Callable[..., T]) -> list[T]:
+        """A function of outputs and labels, of each chunk of these rows or all, in their order."""
+        given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
+
+        def one(chunk: Rows) -> T:
+            return of(self._forward(given, statistics, chunk), self._store.y[chunk])
+
+        return list(self._runtime.map(one, self._chunks(rows)))
 
     def _forward(self, params: Params, buffers: Params, chunk: Rows) -> Output:
         x = self._floats(chunk)

@@ -15,14 +15,7 @@ from torch import Tensor
 
 from fedskew.errors import FieldError, RecordError
 from fedskew.fields import Above, Checked
-from fedskew.functional import (
-    cross_entropy,
-    even_weights,
-    fit_by_sums,
-    fitted_logits,
-    logit_sums,
-    prior_biases,
-)
+from fedskew.functional import cross_entropy, even_weights, fit_by_sums, fitted_logits, logit_sums, prior_biases
 from fedskew.functional.fitting import RIDGE, Sums
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
 from fedskew.records.typed import Row

@@ -15,8 +15,7 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.engines.planning import Place
 from fedskew.errors import TrainingError
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Report, Results, Weights
+from fedskew.types import Cohort, Params, Report, Results, Tree, Weights
 
 # Whether local runs stayed finite
 
@@ -64,14 +63,9 @@ class Watch(NamedTuple):
 
 
 class Watcher:
-    """Makes the watches of an engine.
-
-    The sum of a tensor is the cheapest number that is not finite where the tensor is not. It may overflow, so a round
-    that looks faulty is trained again with ``exact``, and only that says so.
-    """
+    """Makes the watches of an engine. The sum of x - x is 0 where a tensor x is finite, else NaN."""
 
     def __init__(self) -> None:
-        self.exact = False
         self._endless: set[str] = set()  # memories that begin with an infinity, as "nothing seen yet" may be written
 
     def birth(self, template: Tree) -> None:
@@ -91,30 +85,8 @@ class Watcher:
         for path, leaf in tree.flatten(dict(zip(KINDS, after, strict=True))):
             if leaf is not None and leaf.is_floating_point() and (name := _spelled(path)) not in self._endless:
                 names.append(name)
-                sums.append(_sum(leaf - leaf if self.exact else leaf, len(places)))  # exactly: 0, or NaN
+                sums.append(_sum(leaf - leaf, len(places)))
         return Watch(places, losses, names, sums)
-
-    def settled(self, train: Callable[[], Results], forget: Callable[[], None]) -> Results:
-        """The results of a round, trained a second time where sums are not finite and may only have overflowed.
-
-        Args:
-            train: trains the round.
-            forget: undoes what the first time left behind.
-
-        Raises:
-            TrainingError: something is not finite.
-        """
-        try:
-            return train()
-        except TrainingError as error:
-            if not any(fault.tensor.partition(" ")[0] in KINDS for fault in error.faults):
-                raise
-        forget()
-        self.exact = True
-        try:
-            return train()
-        finally:
-            self.exact = False
 
 
 def _spelled(path: tuple[str, ...]) -> str:
@@ -123,21 +95,6 @@ def _spelled(path: tuple[str, ...]) -> str:
 
 def _sum(leaf: Tensor, k: int) -> Tensor:
     return leaf.sum() if k == 1 else leaf.reshape(k, -1).sum(1)
-
-
-def extremes(found: Tree) -> tuple[list[str], list[Tensor]]:
-    """(names, least and greatest value ()) of the floating-point leaves of a tree.
-
-    Args:
-        found: {"parameter": tree, "buffer": tree, ...}.
-    """
-    names: list[str] = []
-    bounds: list[Tensor] = []
-    for path, leaf in tree.flatten(found):
-        if leaf is not None and leaf.is_floating_point() and leaf.numel():
-            names.append(_spelled(path))
-            bounds += torch.aminmax(leaf)
-    return names, bounds
 
 
 def check(groups: Iterable[Sequence[Watch]], clients: Sequence[int] = ()) -> None:
@@ -171,18 +128,6 @@ def _all_finite(leaves: list[Tensor]) -> bool:
     except RuntimeError:  # on two devices
         return all(bool(torch.isfinite(leaf).all()) for leaf in leaves)
     return bool(torch.isfinite(whole).all())
-
-
-def fetched(numbers: Sequence[Tensor]) -> Tensor:
-    """Numbers (), on the host, float64 [n]; a device is asked once."""
-    try:
-        return torch.stack(list(numbers)).cpu().double()
-    except RuntimeError:  # of two dtypes, or on two devices
-        found = torch.empty(len(numbers), dtype=torch.float64)
-        for device in {number.device for number in numbers}:
-            at = [i for i, number in enumerate(numbers) if number.device == device]
-            found[at] = torch.stack([numbers[i].double() for i in at]).cpu()
-        return found
 
 
 def _faults(watch: Watch) -> Iterable[Fault]:

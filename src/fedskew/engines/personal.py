@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew import client as rounds
-from fedskew.engines.clients import Clients, Source
+from fedskew.data.federation import Federation
+from fedskew.engines.clients import ClientMemory, Clients, Source
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.memory import ClientMemory
 from fedskew.functional import cross_entropy, fit_logits, fitted_logits
 from fedskew.method import Method
 from fedskew.records.metrics import confusion_of
 from fedskew.server import Broadcast
 from fedskew.types import Batch, Output, Params
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
 
 Array = np.ndarray[Any, Any]
 Term = Callable[[Params, Output, Batch], Tensor]
@@ -35,7 +31,7 @@ class Tested(NamedTuple):
     confusion: Tensor  # [C, C], on the host
     loss: float  # mean cross-entropy
     rows: Array  # the test rows, places in the set that holds them
-    probabilities: Tensor | None  # float64 [R, C] in the order of ``rows``, where they were asked for
+    probabilities: Tensor | None  # float64 [R, C] in the order of ``rows``; a node of Flower does not tell them
 
 
 def shares_of(own: Source, fed: Federation, ids: Iterable[int] | None = None) -> dict[int, Array]:
@@ -49,13 +45,7 @@ def shares_of(own: Source, fed: Federation, ids: Iterable[int] | None = None) ->
 
 
 def tested(
-    clients: Clients,
-    test: Evaluator,
-    models: Models,
-    shares: Mapping[int, Array],
-    *,
-    fitted_on: Evaluator | None = None,
-    probabilities: bool = False,
+    clients: Clients, test: Evaluator, models: Models, shares: Mapping[int, Array], fitted_on: Evaluator | None = None
 ) -> Iterator[Tested]:
     """Each client's model on its own test rows, in the order of ``shares``.
 
@@ -66,23 +56,19 @@ def tested(
         shares: test rows of each client, of `shares_of`.
         fitted_on: an evaluator of the training set. Each model then first gets biases and a temperature of its client's
             own, which are fitted on its rows and told to nobody.
-        probabilities: whether they come with it.
     """
     classes = clients.task.classes
 
     def one(k: int) -> Tested:
         params, buffers = models(k)
         if fitted_on is None:
-            if probabilities:
-                matrix, loss, chances = test.scored(params, buffers, shares[k])
-                return Tested(k, matrix, float(loss), shares[k], chances)
-            matrix, loss = test.confusion(params, buffers, shares[k])
-            return Tested(k, matrix.cpu(), float(loss), shares[k], None)
+            matrix, loss, chances = test.scored(params, buffers, shares[k])
+            return Tested(k, matrix, float(loss), shares[k], chances)
         biases, temperature = fit_logits(*fitted_on.logits(params, buffers, clients.own.rows[k]))
         logits, labels = test.logits(params, buffers, shares[k])
         logits = fitted_logits(logits.double(), biases, temperature)
         matrix, loss = confusion_of(labels, logits.argmax(1), classes), cross_entropy(logits, labels).mean()
-        return Tested(k, matrix, float(loss), shares[k], logits.softmax(1) if probabilities else None)
+        return Tested(k, matrix, float(loss), shares[k], logits.softmax(1))
 
     yield from clients.runtime.map(one, shares)
 

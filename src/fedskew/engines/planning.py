@@ -15,14 +15,12 @@ from torch import Tensor
 
 from fedskew import rng, tree
 from fedskew.client import KEPT, Job, Own, Shared
-from fedskew.engines.clients import Source
-from fedskew.engines.memory import ClientMemory
+from fedskew.engines.clients import ClientMemory, Source
 from fedskew.engines.runtime import Runtime
 from fedskew.method import Method
 from fedskew.method.samplers import WIDE
 from fedskew.server import Broadcast
-from fedskew.tree import Tree
-from fedskew.types import Assignment, Cohort, PacePlan, Params, Report, Task
+from fedskew.types import Assignment, Cohort, PacePlan, Params, Report, Task, Tree
 
 Array = np.ndarray[Any, Any]
 Pace = tuple[int, int, int, float, int]  # batch size, epochs, steps an epoch, learning rate, steps in all
@@ -45,21 +43,13 @@ class Plan(NamedTuple):
     pace: Pace = (0, 0, 0, 0.0, 0)  # from which the mini-batches were made
 
 
-class Used(NamedTuple):
-    """Rows of each class that a client trains on: as a tensor, as an array, and their sum."""
-
-    counts: Tensor  # [C]
-    rows: Array
-    total: int
-
-
 class Member(NamedTuple):
     """A client in its chain, and the rows of each class that it can and may train on."""
 
     client: int
     member: int  # place in its chain
     offered: Tensor  # [C]
-    used: Used
+    used: Tensor  # [C]
 
 
 def paces_of(plan: PacePlan) -> list[Pace]:
@@ -98,7 +88,6 @@ class Planner:
         shared = broadcast.common.get(method.sampler.name, {})
         members = assignment.chains.shape[1]
         paces = paces_of(pace)
-        totals, draws = used.sum(1).tolist(), used.numpy()
         groups: list[list[Plan]] = []
         for g, chain in enumerate(assignment.chains.tolist()):
             group = []
@@ -106,7 +95,7 @@ class Planner:
                 if k < 0:
                     continue
                 i = g * members + m
-                at = Member(k, m, offered[k], Used(used[i], draws[i], totals[i]))
+                at = Member(k, m, offered[k], used[i])
                 group.append(self.plan(method, source, at, paces[i], shared, broadcast.round))
             groups.append(group)
         return groups
@@ -127,7 +116,7 @@ class Planner:
         rows, labels = source.rows[client], source.labels[source.rows[client]]
         _, epochs, _, lr, total = pace
         keys = [torch.tensor(rng.folded(key, 7 * d + member)) for d in range(method.local.batches)]
-        draws = [method.sampler.plan(labels, offered.numpy(), used.rows, pace[:3], shared, key) for key in keys]
+        draws = [method.sampler.plan(labels, offered.numpy(), used.numpy(), pace[:3], shared, key) for key in keys]
         plan = np.stack(draws, axis=2) if len(draws) > 1 else draws[0][:, :, None]  # [E, S, D, B]
         epoch = np.repeat(np.arange(1, plan.shape[0] + 1), plan.shape[1])
         flat = plan.reshape(-1, *plan.shape[2:])
@@ -139,7 +128,7 @@ class Planner:
         if flat.shape[2] > WIDE:  # a sampler of the user's own may pad a few rows to a batch size of a million
             flat = flat[..., : max(int((flat >= 0).sum(2).max(initial=0)), 1)]
         owned = source.counts[client]
-        return Plan(client, rows, flat, epoch, epochs, lr, used.total, owned, offered, used.counts, member, pace)
+        return Plan(client, rows, flat, epoch, epochs, lr, int(used.sum()), owned, offered, used, member, pace)
 
     def _pace(self, method: Method, offered: Tensor, assignment: Assignment, round: int) -> tuple[Tensor, PacePlan]:
         """(rows of each class used [G*M, C], pace) of every place of the chains; padding uses no rows."""

@@ -9,16 +9,14 @@ import torch
 from torch import Tensor
 
 from fedskew import rng, tree
-from fedskew.engines.clients import Clients, Source
+from fedskew.engines.clients import ClientMemory, Clients, Source
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.memory import ClientMemory
 from fedskew.engines.outcomes import Outcome, in_order
 from fedskew.engines.planning import Jobs, Place, Planner
 from fedskew.errors import FieldError, require
 from fedskew.method import Component, Method
 from fedskew.server import Broadcast
-from fedskew.tree import Tree
-from fedskew.types import Answers, Assignment, Batch, Context, Params, Progress, Query, View
+from fedskew.types import Answers, Assignment, Batch, Context, Params, Progress, Query, Tree, View
 
 LocalRuns = Callable[[Method, list[Place]], Iterator[Outcome]]  # the engine's own, for "delta" questions
 

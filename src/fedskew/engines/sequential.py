@@ -19,8 +19,7 @@ from fedskew.engines.stepper import Way, way_of_clients
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
 from fedskew.models.prepare import Model
-from fedskew.tree import Tree
-from fedskew.types import Batch, Carry, Context, Report
+from fedskew.types import Batch, Carry, Context, Report, Tree
 
 Rows = tuple[Tensor, Tensor]  # x and y of all rows of a client
 LEAD = 4  # clients a thread that are handed out before the others

@@ -87,10 +87,7 @@ Maker = Callable[[StepFunction, Any, Any, Any, Any], Program | Captured | None]
 # Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/performance.md)
 TRACE = 4000  # a second or more, against a fraction of a millisecond a step
 RECORD = 100  # of a stack on a GPU, where a recording costs some ten steps
-MAKERS: dict[Way, tuple[float, Maker | None]] = {
-    Way.TRACED: (TRACE, program),
-    Way.RECORDED: (RECORD, captured),
-}
+MAKERS: dict[Way, tuple[float, Maker | None]] = {Way.TRACED: (TRACE, program), Way.RECORDED: (RECORD, captured)}
 _LOCK = threading.Lock()  # make_fx sets modes of the whole process
 
 
@@ -153,11 +150,6 @@ class Stepper:
                 carry, loss = self.function(rows, fixed, carry, now)
                 losses.append(loss)
         return carry, losses
-
-    @property
-    def traced(self) -> int:
-        """Number of shapes that run as programs."""
-        return sum(made is not None for made in self.programs.values())
 
 
 class Steppers:

@@ -13,13 +13,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedskew import models
+from fedskew.data.arrays import Dataset
+from fedskew.data.federation import Federation, On
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
@@ -38,11 +40,6 @@ from fedskew.records.metrics import confusion_of, from_confusion, from_probabili
 from fedskew.records.probabilities import PRECISION
 from fedskew.records.typed import Row, entries, object_of
 from fedskew.types import Params, Width
-
-if TYPE_CHECKING:
-    from fedskew.data.arrays import Dataset
-    from fedskew.data.federation import Federation, On
-
 
 FILE, OWN = "model.json", "own.safetensors"
 FORMAT = 1  # of that file; reading another raises RecordError
@@ -293,15 +290,10 @@ class Trained:
             >>> trained.fit_on(fed, fs.Fitting(of="temperature")).b[:2]
             (0.0, 0.0)
         """
-        x, labels = self.train_rows(fed)
+        x, labels, _ = self.rows_on(fed, "train")
         logits = self.logits(x, labels)
         require(bool(logits.isfinite().all()), "model", "give finite logits", "infinity or NaN")
         return fit(ClientLogits(logits, labels), fed.counts, options)
-
-    def train_rows(self, fed: Federation) -> tuple[Tensor, Tensor]:
-        """(samples, class numbers) of the training rows of all clients. Raises as `fit_on`."""
-        x, labels, _ = self.rows_on(fed, "train")
-        return x, labels
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a network of `fedskew.models.HF` as transformers loads it, or its adapters and head as peft loads them.
@@ -559,7 +551,7 @@ def decompose(trained: Trained, fed: Federation, ridge: float = RIDGE) -> dict[s
     logits, classes = trained.logits(x, y).double(), len(trained.label_names)
     kinds: tuple[Literal["biases", "temperature", "both"], ...] = ("biases", "temperature", "both")
     given = {"raw": logits} | {of: trained.fit_on(fed, Fitting(of=of)).logits(logits) for of in kinds}
-    train, labels = trained.train_rows(fed)
+    train, labels, _ = trained.rows_on(fed, "train")
     weight, bias = pooled_head(trained.features(train), labels, classes, ridge)
     given["features"] = trained.features(x).double() @ weight.T + bias
     return {step: _measured(y, given[step]) for step in STEPS}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.engines.memory import ClientMemory
+from fedskew.engines.clients import ClientMemory
 from fedskew.engines.personal import Tested, pooled
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.facts import count, real

@@ -21,8 +21,7 @@ from fedskew.method.samplers import Shuffle
 from fedskew.method.selectors import Random
 from fedskew.method.steps import SGD
 from fedskew.server import State
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Report, Results, Task, Weights
+from fedskew.types import Cohort, Params, Report, Results, Task, Tree, Weights
 
 Array = npt.NDArray[Any]
 ServerState = State

@@ -19,12 +19,12 @@ from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
+from fedskew.engines.clients import ClientMemory
 from fedskew.engines.fitting import ClientLogits, triangle_of
 from fedskew.engines.guard import guarded
-from fedskew.engines.memory import ClientMemory
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.outcomes import Fault, check
-from fedskew.engines.planning import Member, Place, Used
+from fedskew.engines.planning import Member, Place
 from fedskew.engines.sequential import Threaded
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, visible
@@ -50,8 +50,7 @@ from fedskew.models.precision import arithmetic
 from fedskew.records.summary import TAIL
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
-from fedskew.tree import Tree
-from fedskew.types import Params, Task
+from fedskew.types import Params, Task, Tree
 
 LOG = logging.getLogger("flwr")
 TRACE = 10_000  # characters of the details of a mistake
@@ -134,7 +133,6 @@ class Node:
         engine = Threaded(model, fed, task, settings)
         params = initial_params(work.method, model.params, task, settings.seed_of("model"))
         engine.birth(work.method, params, model.buffers, "ram")
-        engine.watcher.exact = True
         return engine
 
     @cached_property
@@ -240,7 +238,7 @@ class Node:
         source, member = engine.clients.own, count(facts, "member", most=1 << 31)
         offered, used = used_of(own, source.counts[k])
         pace = pace_of(facts, int(torch.maximum(offered, used).sum()))
-        at = Member(k, member, offered, Used(used, used.numpy(), int(used.sum())))
+        at = Member(k, member, offered, used)
         said = shared.common.get(method.sampler.name, {})
         plan = engine.planner.plan(method, source, at, pace, said, int(shared.round))
         memory = self._memory(facts, own)

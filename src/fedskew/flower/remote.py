@@ -32,8 +32,7 @@ from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
-from fedskew.tree import Tree
-from fedskew.types import Answers, Params, Query, Report, Results, Task
+from fedskew.types import Answers, Params, Query, Report, Results, Task, Tree
 
 LOG = logging.getLogger("flwr")
 ENDLESS = ("nan", "inf", "-inf")  # as Python writes them

@@ -22,8 +22,7 @@ from fedskew.flower.facts import count, flag, quoted
 from fedskew.flower.wire import layout_of
 from fedskew.functional.fitting import MOST
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Query
+from fedskew.types import Query, Tree
 
 MOST_TRAINED = 1 << 28  # rows times epochs of one message: 2 GiB of row numbers
 MOST_DRAWS = 10_000  # of a question

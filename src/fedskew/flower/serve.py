@@ -22,7 +22,7 @@ from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
 from fedskew.engines.base import LocalEngine
-from fedskew.engines.fitted import PERSONAL
+from fedskew.engines.measures import PERSONAL
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError, json_file, require
 from fedskew.flower import require_flower

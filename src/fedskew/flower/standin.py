@@ -34,8 +34,7 @@ from fedskew.methods.fedvc import VirtualClient
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
-from fedskew.tree import Tree
-from fedskew.types import Assignment, Params, Query, Task
+from fedskew.types import Assignment, Params, Query, Task, Tree
 
 # What a node tells
 
@@ -181,12 +180,12 @@ class Counting(Planner):
             labels = np.repeat(np.arange(len(owned)), owned.numpy())
             rows = [np.arange(len(labels))] * (at.client + 1)
             return super().plan(method, Source(rows, labels, source.counts), at, pace, shared, round)
-        drawn = known(sampler, owned.numpy(), np.minimum(at.offered.numpy(), at.used.rows))
+        drawn = known(sampler, owned.numpy(), torch.minimum(at.offered, at.used).numpy())
         steps, none = length_of(drawn, pace), np.int64(-1)
         batches = np.broadcast_to(none, (steps, method.local.batches, 1))  # no memory, whatever the steps
         return Plan(
-            at.client, np.empty(0, np.int64), batches, np.broadcast_to(none, steps), pace[1], pace[3], at.used.total,
-            owned, at.offered, at.used.counts, at.member, pace,
+            at.client, np.empty(0, np.int64), batches, np.broadcast_to(none, steps), pace[1], pace[3],
+            int(at.used.sum()), owned, at.offered, at.used, at.member, pace,
         )  # fmt: skip
 
 

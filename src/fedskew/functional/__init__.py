@@ -19,33 +19,18 @@ Example:
 from types import FunctionType
 from typing import TYPE_CHECKING
 
-from fedskew.functional.alignment import *
-from fedskew.functional.branches import *
-from fedskew.functional.calibration import *
-from fedskew.functional.ccvr import *
+from fedskew.functional.balancing import *
 from fedskew.functional.classifier import *
-from fedskew.functional.clusters import *
-from fedskew.functional.control import *
-from fedskew.functional.creff import *
-from fedskew.functional.diversity import *
-from fedskew.functional.feddyn import *
 from fedskew.functional.fisher import *
 from fedskew.functional.fitting import *
-from fedskew.functional.frames import *
-from fedskew.functional.gradient_balancer import *
 from fedskew.functional.heads import *
-from fedskew.functional.local_balancer import *
 from fedskew.functional.losses import *
-from fedskew.functional.meta import *
-from fedskew.functional.prototypes import *
 from fedskew.functional.ratio import *
 from fedskew.functional.regularisers import *
-from fedskew.functional.reweighting import *
+from fedskew.functional.retraining import *
 from fedskew.functional.selection import *
 from fedskew.functional.servers import *
-from fedskew.functional.sharpness import *
-from fedskew.functional.targets import *
-from fedskew.functional.vacant import *
+from fedskew.functional.steps import *
 from fedskew.functional.weights import *
 
 if not TYPE_CHECKING:  # checkers follow the stars

@@ -1,7 +1,5 @@
 """Helpers of this package: selection by label, masks that keep gradients finite, safe division."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

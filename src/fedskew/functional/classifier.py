@@ -5,8 +5,6 @@ trained. In both regularisers every owned row takes a turn as the anchor. An anc
 from its own turn. Scores are formed for one participant's anchors at a time, so memory grows with K C^2, not (K C)^2.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

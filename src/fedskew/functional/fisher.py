@@ -1,7 +1,5 @@
 """The diagonal of the Fisher information, on dicts of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

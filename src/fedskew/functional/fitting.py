@@ -6,8 +6,6 @@ Cross-entropy is convex in (a, b), so a few exchanges of sums find what all rows
 *point* is x = (b_1, ..., b_C, a), float64 [C + 1].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

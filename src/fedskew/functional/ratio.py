@@ -4,8 +4,6 @@ P = C classes. ``delta_w`` [P, C, F] is the change of the classifier's weight [C
 auxiliary data of class p alone.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Server optimizers on dicts of tensors: they add the aggregated delta (local - global), scaled by moments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 
@@ -19,12 +17,7 @@ Corrections = tuple[Tensor | float, Tensor | float, Tensor | float]  # (divisor 
 
 
 def momentum_update(
-    params: Params,
-    delta: Params,
-    moment: Params,
-    lr: Tensor | float,
-    beta: Tensor | float,
-    nesterov: bool = False,
+    params: Params, delta: Params, moment: Params, lr: Tensor | float, beta: Tensor | float, nesterov: bool = False
 ) -> tuple[Params, Params]:
     """Server momentum (FedAvgM).
 

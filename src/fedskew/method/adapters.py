@@ -15,8 +15,7 @@ from torch import Tensor
 
 from fedskew.errors import require
 from fedskew.method.component import Component
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Progress, Task
+from fedskew.types import Cohort, Params, Progress, Task, Tree
 
 A, B = ".lora_A.", ".lora_B."  # in the names of peft
 
@@ -87,7 +86,6 @@ class AverageProducts(Component):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """Every client's change of A and B is that of the new factors, whose weighted sum is their change."""
-        assert cohort.deltas is not None and cohort.weights is not None
         found, total = dict(cohort.deltas), cohort.weights.update.sum()
         for names in factors(cohort.before):
             for name, new in zip(names, _refactored(cohort, cohort.deltas, *names)[:2], strict=True):
@@ -97,7 +95,6 @@ class AverageProducts(Component):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """What was cut off."""
-        assert cohort.trained is not None
         squares = [_refactored(cohort, cohort.trained, *names)[2:] for names in factors(cohort.before)]
         lost, whole = (torch.stack(list(column)).sum() for column in zip(*squares, strict=True))
         return {"cut": (lost / whole.clamp(min=1e-300)).sqrt()}, None
@@ -109,7 +106,6 @@ class AverageProducts(Component):
 
 def _refactored(cohort: Cohort, deltas: Params, a: str, b: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """New A and B in their shapes, the sum of squares that is cut off, and that of all."""
-    assert cohort.weights is not None
     before, p = (cohort.before[a], cohort.before[b]), cohort.weights.average.double()
     low = ((old + deltas[n]).double() for old, n in zip(before, (a, b), strict=True))
     first, second = (t.flatten(2) if t.dim() > 2 else t for t in low)  # [K, r, in], [K, out, r]

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fedskew.errors import ConfigError
 from fedskew.fields import LATER, Above, AtLeast, Checked, hints_of
-from fedskew.tree import Tree
 from fedskew.types import (
     Answers,
     Assignment,
@@ -23,6 +22,7 @@ from fedskew.types import (
     Cohort,
     Context,
     Differentiate,
+    Federation,
     Gradient,
     LocalRun,
     PacePlan,
@@ -30,13 +30,13 @@ from fedskew.types import (
     Progress,
     Query,
     Task,
+    Tree,
     View,
     Weights,
     Width,
 )
 
 if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
     from fedskew.method.value import Method
 
 
@@ -189,7 +189,6 @@ class Component(Checked):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas [K, ...] after a step across clients, before they are averaged."""
-        assert cohort.deltas is not None
         return cohort.deltas
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:

@@ -11,11 +11,9 @@ from torch import Tensor
 from fedskew import rng
 from fedskew.fields import Within, demand
 from fedskew.method.component import Selector
-from fedskew.tree import Tree
-from fedskew.types import Assignment, Params, Task
+from fedskew.types import Assignment, Federation, Params, Task, Tree
 
 if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
     from fedskew.method.value import Method
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
@@ -12,11 +12,7 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import LARGEST, Above, Within, demand
 from fedskew.method.component import ServerOptimizer
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Params, Task, Tree
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,6 @@ class WeightedSum(ServerOptimizer):
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """x + lr (delta - (1 - P) x) with P the sum of the weights; the state stays."""
-        assert cohort.weights is not None
         lost = 1 - float(cohort.weights.update.sum())
         return tree.add(params, tree.add(delta, params, -lost), self.lr), state
 

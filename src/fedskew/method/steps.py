@@ -13,9 +13,8 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Above, AtLeast, Within
-from fedskew.method.component import LocalStep, does_no_more
-from fedskew.tree import Tree
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Raw
+from fedskew.method.component import LocalStep, does_no_more, overrides
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Raw, Tree
 
 
 def clip_by_norm(grads: Params, limit: float) -> Params:
@@ -72,8 +71,8 @@ class _WithinRound(LocalStep):
 
     @property
     def stateful(self) -> bool:
-        """False: its memory lives within a round."""
-        return False
+        """Whether a subclass keeps or uploads something; the memory of a step itself lives within a round."""
+        return overrides(self, "init_client") or type(self).finish is not _WithinRound.finish
 
 
 @dataclass(frozen=True)

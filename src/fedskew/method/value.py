@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.fields import check
@@ -30,10 +30,7 @@ from fedskew.method.selectors import Random
 from fedskew.method.servers import Plain
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Size
-from fedskew.types import Task, Width
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Federation, Task, Width
 
 
 @dataclass(frozen=True)

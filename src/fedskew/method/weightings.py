@@ -5,17 +5,13 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.method.component import Weighting, forwarding
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Params, Task, Tree, Weights
 
 
 def convex(weights: Tensor) -> Weights:

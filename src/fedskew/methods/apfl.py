@@ -1,7 +1,5 @@
 """APFL: a personal model mixed with the shared one (Deng et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -12,8 +10,7 @@ from fedskew import tree
 from fedskew.fields import Within, later
 from fedskew.method import Gradient, Method
 from fedskew.method.steps import SGD, decayed
-from fedskew.tree import Tree
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task, Tree
 
 
 @dataclass(frozen=True)
@@ -45,11 +42,6 @@ class Mixed(SGD):
     """learn the share at each client"""
     learns: Literal["round", "step"] = later(default="round")
     """when it does: at the first mini-batch of a round, or at every one"""
-
-    @property
-    def stateful(self) -> bool:
-        """True: v stays on the client."""
-        return True
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"own": v, the initial model, "alpha": ()}, and {"statistics": its buffers} where the network has some."""

@@ -1,9 +1,7 @@
 """Astraea: augmentation of rare classes, and mediators that train clients in sequence (Duan et al. 2019)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -14,11 +12,7 @@ from fedskew.fields import AtLeast, Within
 from fedskew.method import Method, Selector
 from fedskew.method.samplers import Shuffle
 from fedskew.method.selectors import draw_clients
-from fedskew.tree import Tree
-from fedskew.types import Answers, Assignment, Params, Query, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Assignment, Federation, Params, Query, Task, Tree
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """BalanceFL: a local update that behaves as if the client's data were uniform over the classes (Shuai et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -15,12 +13,7 @@ from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.samplers import ClassBalanced
 from fedskew.method.steps import SGD
-from fedskew.tree import Tree
-from fedskew.types import Params, Query, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
+from fedskew.types import Federation, Params, Query, Task, Tree, View
 
 LARGEST = 4096  # features; the covariance of more would not fit a client's memory
 

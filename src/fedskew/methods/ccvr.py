@@ -1,9 +1,7 @@
 """CCVR: the classifier is calibrated on virtual features of the classes' Gaussians (Luo et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -13,12 +11,7 @@ from fedskew import rng
 from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Answers, Cohort, Params, Query, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
+from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View
 
 LARGEST = 4096  # features; a covariance for each class of more would not fit a client's memory
 

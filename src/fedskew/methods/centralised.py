@@ -1,7 +1,5 @@
 """Losses of centralised imbalanced learning, as parts: the class-balanced loss and LDAM."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,8 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import Within
 from fedskew.method import Component
-from fedskew.tree import Tree
-from fedskew.types import Params, Task, View
+from fedskew.types import Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """CLIMB: constrained learning, f_k <= mean f + eps for every client k (Shen et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,11 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import AtLeast
 from fedskew.method import Method, Weighting
-from fedskew.tree import Tree
-from fedskew.types import Answers, Cohort, Params, Query, Task, View, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View, Weights
 
 
 @dataclass(frozen=True)
@@ -131,8 +125,4 @@ def climb(dual_lr: float = 2.0, eps: float = 0.01) -> Method:
         >>> climb(eps=0.02).weighting.dual_lr
         2.0
     """
-    return Method(
-        "climb",
-        weighting=Dual(dual_lr, eps),
-        reference="shen2022",
-    )
+    return Method("climb", weighting=Dual(dual_lr, eps), reference="shen2022")

@@ -1,9 +1,7 @@
 """Clustered sampling: every draw has its own distribution over the clients (Fraboni et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,11 +11,7 @@ from fedskew import rng, tree
 from fedskew.method import Method, Selector
 from fedskew.method.selectors import ward_merges
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Assignment, Cohort, Params, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Assignment, Cohort, Federation, Params, Task, Tree
 
 
 @dataclass(frozen=True)
@@ -91,12 +85,10 @@ class ClusteredByUpdate(Selector):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas as they are: filling this hook shows each of them to the server."""
-        assert cohort.deltas is not None
         return cohort.deltas
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The participants' new updates."""
-        assert cohort.trained is not None
         news = cohort.trained
         kept = {n: d.index_copy(0, cohort.ids.to(d.device), news[n].to(d)) for n, d in state["updates"].items()}
         return {**state, "updates": kept}, None

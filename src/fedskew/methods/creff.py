@@ -1,22 +1,16 @@
 """CReFF: the classifier is re-trained at the server on synthetic features (Shang et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import AtLeast
-from fedskew.functional import creff as F
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Answers, Cohort, Params, Query, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View
 
 
 @dataclass(frozen=True)
@@ -134,8 +128,4 @@ def creff() -> Method:
         >>> creff().with_("federated_features", head_lr=0.1).parts[1].head_lr
         0.1
     """
-    return Method(
-        "creff",
-        parts=(FederatedFeatures(),),
-        reference="shang2022",
-    )
+    return Method("creff", parts=(FederatedFeatures(),), reference="shang2022")

@@ -1,7 +1,5 @@
 """Ditto: personal models tied to the global one (Li et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,8 +9,7 @@ from fedskew import tree
 from fedskew.fields import AtLeast
 from fedskew.method import Gradient, Method
 from fedskew.method.steps import SGD, decayed
-from fedskew.tree import Tree
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task, Tree
 
 
 @dataclass(frozen=True)
@@ -39,11 +36,6 @@ class Tethered(SGD):
     """lam, strength of the pull of v towards w^t"""
     personal_lr: Annotated[float, AtLeast(0)] = 0.0
     """learning rate of v; 0 takes that of the pace"""
-
-    @property
-    def stateful(self) -> bool:
-        """True: v stays on the client."""
-        return True
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"own": v, the initial model}, and {"statistics": its buffers} where the network has some."""

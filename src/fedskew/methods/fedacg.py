@@ -1,9 +1,7 @@
 """FedACG: the server sends a model that its momentum has moved ahead already (Kim et al. 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fedskew import functional as F
 from fedskew import tree
@@ -11,11 +9,7 @@ from fedskew.fields import Within
 from fedskew.method import Method, ServerOptimizer
 from fedskew.method.weightings import Uniform
 from fedskew.methods.fedprox import Proximal
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Params, Task, Tree
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """FedAMP: every client has a model of its own, pulled towards those that are like it (Huang et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -12,11 +10,7 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Gradient, Method
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Context, Federation, LocalRun, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)
@@ -89,12 +83,10 @@ class AttentiveMessages(Component):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas as they are: filling this hook shows each of them to the server."""
-        assert cohort.deltas is not None
         return cohort.deltas
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The participants' new models."""
-        assert cohort.trained is not None
         own = {n: cohort.before[n] + d for n, d in cohort.trained.items()}
         models = {n: w.index_copy(0, cohort.ids.to(w.device), own[n].to(w)) for n, w in state["models"].items()}
         return {"models": models, "seen": state["seen"].index_fill(0, cohort.ids.to(state["seen"].device), 1.0)}, None

@@ -1,7 +1,5 @@
 """FedAvg: the average of the clients' models (McMahan et al. 2017)."""
 
-from __future__ import annotations
-
 from fedskew.method import Method
 
 

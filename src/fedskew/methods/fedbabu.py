@@ -1,7 +1,5 @@
 """FedBABU: the body trains under a head that does not move (Oh et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,9 +1,7 @@
 """FedBal: a balanced local loss and weights from the change of the classifier (anonymous submission, 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -12,11 +10,7 @@ from fedskew import functional as F
 from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method, Weighting
 from fedskew.method.weightings import Size, convex
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Task, View, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Task, Tree, View, Weights
 
 
 @dataclass(frozen=True)
@@ -107,7 +101,6 @@ class AggregationBalancer(Weighting):
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """The softmax of the clipped similarities, for updates and buffers."""
-        assert cohort.deltas is not None
         head = [n for n in (cohort.task.weight, cohort.task.bias) if n in cohort.before]
         names = {"head": head, "features": [n for n in cohort.before if n not in head], "all": list(cohort.before)}[
             self.scope

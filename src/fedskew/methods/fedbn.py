@@ -1,7 +1,5 @@
 """FedBN: normalisation layers stay on the client (Li et al. 2021)."""
 
-from __future__ import annotations
-
 from fedskew.method import Method
 from fedskew.method.keeping import Private
 

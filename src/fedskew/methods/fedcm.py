@@ -1,9 +1,7 @@
 """FedCM: every local step follows the last round's mean update as well (Xu et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from torch import Tensor
 
@@ -11,11 +9,7 @@ from fedskew import tree
 from fedskew.fields import Within
 from fedskew.method import Component, Method
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)
@@ -58,7 +52,6 @@ class ClientMomentum(Component):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """-delta over the mean reach of a local run, in units of the rate."""
-        assert cohort.delta is not None and cohort.weights is not None
         reach = cohort.reports.steps.double() * cohort.reports.lr.double()
         mean = float((cohort.weights.average.to(reach) * reach).sum())
         return {"momentum": tree.scale(cohort.delta, -1 / max(mean, 1e-30))}, None

@@ -1,9 +1,7 @@
 """FedCurv: a client stays near the others' models where their Fisher information is large (Shoham et al. 2019)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -12,11 +10,7 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Answers, Cohort, LocalRun, Params, Query, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Cohort, Federation, LocalRun, Params, Query, Task, Tree, View
 
 
 @dataclass(frozen=True)

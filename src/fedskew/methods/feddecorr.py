@@ -1,7 +1,5 @@
 """FedDecorr: the features of a mini-batch are kept from collapsing on few dimensions (Shi et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

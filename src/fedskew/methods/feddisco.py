@@ -1,9 +1,7 @@
 """FedDisco: weights from the size of a client and the discrepancy of its labels (Ye et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 
@@ -11,11 +9,7 @@ from fedskew import functional as F
 from fedskew.fields import AtLeast, demand
 from fedskew.method import Method
 from fedskew.method.weightings import Wrapping, convex
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Task, Tree, Weights
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """FedDyn: a dynamic regulariser at the clients and a correction at the server (Acar et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from torch import Tensor
 
@@ -14,11 +12,7 @@ from fedskew.fields import Above, AtLeast, demand, later
 from fedskew.method import Component, Method, ServerOptimizer
 from fedskew.method.steps import clip_by_norm
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Context, Federation, LocalRun, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

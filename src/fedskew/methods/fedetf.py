@@ -1,9 +1,7 @@
 """FedETF: a classifier fixed as a simplex equiangular tight frame (Li et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -12,14 +10,10 @@ from fedskew import functional as F
 from fedskew.errors import FieldError, unknown
 from fedskew.fields import Above, AtLeast, Within
 from fedskew.method import Gradient, Method
-from fedskew.method.heads import CosineSoftmax, InitialHead
 from fedskew.method.keeping import Frozen, in_group, in_projection
+from fedskew.method.parts import CosineSoftmax, InitialHead
 from fedskew.methods.fedbabu import FineTune
-from fedskew.tree import Tree
-from fedskew.types import COSINE_SCALE, Batch, Context, Output, Params, Task, Width
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import COSINE_SCALE, Batch, Context, Federation, Output, Params, Task, Tree, Width
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """FedExP: the server's rate follows from how far the clients' updates disagree (Jhunjhunwala et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,11 +10,7 @@ from fedskew import tree
 from fedskew.fields import Above
 from fedskew.method import Method, ServerOptimizer
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Cohort, LocalRun, Params, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, LocalRun, Params, Task, Tree
 
 
 @dataclass(frozen=True)
@@ -59,7 +53,6 @@ class Extrapolated(ServerOptimizer):
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """One step at the rate of this round."""
-        assert cohort.weights is not None
         eps = self.eps * self.decay ** (cohort.round - 1) * (len(cohort.ids) if self.scaled else 1)
         squares = cohort.uploads[self.name]["square"].double()
         mean = float((cohort.weights.update.to(squares) * squares).sum())

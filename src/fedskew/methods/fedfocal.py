@@ -1,7 +1,5 @@
 """Fed-Focal: the focal loss at the clients (Sarkar et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

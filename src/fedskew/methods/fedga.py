@@ -1,9 +1,7 @@
 """FedGA: targets that align the gradients of classes with unequal counts (Xiao et al. 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -11,10 +9,7 @@ from fedskew import functional as F
 from fedskew.fields import demand
 from fedskew.method import Component, Method
 from fedskew.method.weightings import Uniform
-from fedskew.types import Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Federation, Task, View
 
 
 @dataclass(frozen=True)

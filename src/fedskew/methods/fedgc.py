@@ -1,7 +1,5 @@
 """FedGC: private classifier heads, pushed apart at the server (Niu and Deng 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -11,8 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import AtLeast
 from fedskew.method import Component, Gradient, Method
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
+from fedskew.types import Cohort, Context, LocalRun, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)
@@ -70,13 +67,11 @@ class PrivateHead(Component):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """Deltas in which every client's head is the owners' mean of the corrected heads, row by row."""
-        assert cohort.deltas is not None
         heads = self._corrected(cohort)
         return {**cohort.deltas, **{name: self._owners_delta(cohort, name, head) for name, head in heads.items()}}
 
     def _owners_delta(self, cohort: Cohort, name: str, heads: Tensor) -> Tensor:
         """The delta [K, ...], the same for all, that makes each row of a parameter its owners' mean."""
-        assert cohort.weights is not None
         before = cohort.before[name].unsqueeze(-1).flatten(1)  # [C, F], and [C, 1] of the bias
         owned = (cohort.used > 0).to(before.device)
         mean = F.mean_rows(heads.unsqueeze(-1).flatten(2), owned, cohort.weights.average.to(before), "owners")
@@ -89,7 +84,6 @@ class PrivateHead(Component):
 
     def _corrected(self, cohort: Cohort) -> Params:
         """Heads [K, ...] after the server's step on their weights."""
-        assert cohort.trained is not None
         heads = {n: w + cohort.trained[n] for n, w in head_of(cohort.before, cohort.task).items()}
         name, owned = cohort.task.weight, cohort.used > 0
         step = self.strength * cohort.reports.lr[:, None, None].to(heads[name])  # each client's own rate

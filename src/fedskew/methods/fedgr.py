@@ -1,7 +1,5 @@
 """FedGR: the unbalanced softmax and the gravitation regulariser (Guo et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -10,8 +8,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, View
+from fedskew.types import Cohort, Params, Tree, View
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,6 @@ class Gravitation(Component):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """Deltas with corrected classifier rows."""
-        assert cohort.deltas is not None and cohort.weights is not None
         name, owned = cohort.task.weight, cohort.used > 0
         before = cohort.before[name]
         owned = owned.to(before.device)

@@ -1,9 +1,7 @@
 """Fed-GraB: binary losses whose positive and negative gradients a controller balances (Xiao et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -15,11 +13,7 @@ from fedskew.fields import Within
 from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.steps import SGD
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)
@@ -127,7 +121,6 @@ class PriorAnalyser(Component):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The tail by the sum of the shares that the global classifiers told so far."""
-        assert cohort.after is not None
         shares = state["shares"] + F.fedgrab_prior(cohort.after[cohort.task.weight])
         return {"shares": shares, "tail": F.fedgrab_tail(shares / cohort.round, self.most)}, None
 

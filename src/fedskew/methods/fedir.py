@@ -1,19 +1,12 @@
 """FedIR: rows weighted by how rare their class is at the client (Hsu et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Federation, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

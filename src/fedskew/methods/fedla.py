@@ -1,14 +1,11 @@
 """FedLA: label-aware aggregation (Khalil et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fedskew import functional as F
 from fedskew.method import Method, Weighting
 from fedskew.method.weightings import convex
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Weights
+from fedskew.types import Cohort, Tree, Weights
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,14 @@
 """FedLC: logits calibrated by the client's class counts (Zhang et al. 2022); and logit adjustment."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Federation, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,8 @@
 """FedLESAM: sharpness-aware steps along the way that the global model came (Fan et al. 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,11 +13,7 @@ from fedskew.fields import AtLeast
 from fedskew.method import Method
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Raw, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Carry, Cohort, Context, Differentiate, Federation, LocalRun, Params, Raw, Task, Tree
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,6 @@ class GlobalSharpnessAware(SGD):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The server's step."""
-        assert cohort.after is not None
         return {} if self.stateful else {"moved": tree.sub(cohort.after, cohort.before)}, None
 
 

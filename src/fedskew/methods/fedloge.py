@@ -1,7 +1,5 @@
 """FedLoGe: a fixed sparse frame trains the features, and trained heads lend their rows' lengths (Xiao et al. 2024)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,10 +11,9 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import Above
 from fedskew.method import Component, Gradient, Method
-from fedskew.method.heads import InitialHead
 from fedskew.method.keeping import Frozen
-from fedskew.tree import Tree
-from fedskew.types import Context, Params, Task, View
+from fedskew.method.parts import InitialHead
+from fedskew.types import Context, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """FedMLB: hybrid paths through the local network's first blocks and the global one's last (Kim et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -12,11 +10,7 @@ from fedskew import functional as F
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Method
 from fedskew.method.keeping import blocks
-from fedskew.tree import Tree
-from fedskew.types import Params, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Federation, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """FedNH: fixed prototypes on the unit sphere for a classifier, which the server smooths (Dai et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -12,11 +10,7 @@ from fedskew import functional as F
 from fedskew.fields import Above, Within, later
 from fedskew.method import Component, Method
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import COSINE_SCALE, Answers, Cohort, LocalRun, Params, Query, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import COSINE_SCALE, Answers, Cohort, Federation, LocalRun, Params, Query, Task, Tree, View
 
 
 @dataclass(frozen=True)

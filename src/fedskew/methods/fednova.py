@@ -1,9 +1,7 @@
 """FedNova: updates normalised by the reach of each client's local steps (Wang et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from fedskew import functional as F
 from fedskew import tree
@@ -11,11 +9,7 @@ from fedskew.fields import Within, demand
 from fedskew.method import Method, ServerOptimizer, Weighting
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Size, Wrapping
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Params, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Params, Task, Tree, Weights
 
 
 @dataclass(frozen=True)

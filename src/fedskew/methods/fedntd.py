@@ -1,7 +1,5 @@
 """FedNTD: distillation of the global model on the classes that are not the row's own (Lee et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """FedAvgM, FedAdagrad, FedAdam and FedYogi: an optimizer at the server (Hsu et al. 2019, Reddi et al. 2021)."""
 
-from __future__ import annotations
-
 from fedskew.method import Method
 from fedskew.method.servers import Adagrad, Adam, Momentum, Yogi
 

@@ -1,20 +1,14 @@
 """FedPALS: weights that bring the participants' labels near to those of a target (Listo Zec et al. 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast
 from fedskew.method import Method, Weighting
 from fedskew.method.weightings import convex
 from fedskew.methods.feddisco import check_target, target_of
-from fedskew.tree import Tree
-from fedskew.types import Cohort, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, Task, Tree, Weights
 
 
 @dataclass(frozen=True)

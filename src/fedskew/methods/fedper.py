@@ -1,7 +1,5 @@
 """FedPer: the classifier stays on the client (Arivazhagan et al. 2019)."""
 
-from __future__ import annotations
-
 from fedskew.method import Method
 from fedskew.method.keeping import Private
 

@@ -1,10 +1,8 @@
 """FedRep: the head trains first, then the shared representation (Collins et al. 2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
@@ -13,10 +11,7 @@ from fedskew.method import Component, Gradient, Method
 from fedskew.method.keeping import Private, in_group
 from fedskew.method.paces import Fixed
 from fedskew.methods.fedbabu import FineTune
-from fedskew.types import Context, Params, Progress, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Context, Federation, Params, Progress, Task
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """FedRL: the ratio loss, with class weights from rows that the server holds (Wang et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,15 +9,22 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.errors import require
 from fedskew.method import Component, Method
-from fedskew.method.gradients import head_gradient, minus_head_gradient
 from fedskew.method.paces import Fixed
+from fedskew.method.parts import mean_gradient
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Answers, Cohort, Params, Query, Task, View, What
+from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View, What
 
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+
+def head_gradient(view: View) -> Tree:
+    """The gradient of the mean cross-entropy by the classifier's weight, in evaluation mode, under its name."""
+    name = view.ctx.task.weight
+    return mean_gradient(view, {name: view.params[name]})
+
+
+def minus_head_gradient(view: View) -> Tree:
+    """Minus `head_gradient`: the direction in which a step of training would change the weight."""
+    return {name: -gradient for name, gradient in head_gradient(view).items()}
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,6 @@ class RatioLoss(Component):
         after = {n: state[n] for n in ("weights", "rows", "head") if n in state}
         after |= {"weights": self._weights(changes)} if self.serves == "next" else {}
         if self.monitor:
-            assert cohort.after is not None
             update, total = cohort.after[name] - cohort.before[name], cohort.reports.samples.sum()
             scale = state["rows"] * len(cohort.ids)
             after["estimated"] = F.ratio_monitor(changes, update, total, scale, self.threshold, self.by)

@@ -1,7 +1,5 @@
 """FedRoD: a generic head for all and a personal one beside it (Chen and Chao 2022)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

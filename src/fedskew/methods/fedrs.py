@@ -1,7 +1,5 @@
 """FedRS: the restricted softmax for missing classes (Li and Zhan 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

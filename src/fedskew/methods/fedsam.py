@@ -1,7 +1,5 @@
 """FedSAM and MoFedSAM: sharpness-aware local steps, without and with client-level momentum (Qu et al. 2022)."""
 
-from __future__ import annotations
-
 from fedskew.method import Method
 from fedskew.method.steps import SharpnessAware
 from fedskew.method.weightings import Uniform

@@ -1,10 +1,8 @@
 """FedSMOO: clients agree on one perturbation, and on one model by FedDyn (Sun et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -14,11 +12,7 @@ from fedskew.method import Method
 from fedskew.method.steps import SGD, SharpnessAware
 from fedskew.method.weightings import Uniform
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
-from fedskew.tree import Tree
-from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Raw, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Carry, Cohort, Context, Differentiate, Federation, LocalRun, Params, Raw, Task, Tree
 
 
 @dataclass(frozen=True)
@@ -42,11 +36,6 @@ class DynamicSharpnessAware(SharpnessAware):
     uploads = "P"
     downloads = "P"
     reference = "sun2023smoo"
-
-    @property
-    def stateful(self) -> bool:
-        """True: mu_k stays on the client."""
-        return True
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"mu": mu_k = 0}."""
@@ -87,7 +76,6 @@ class DynamicSharpnessAware(SharpnessAware):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """s = rho u / ||u||_2."""
-        assert cohort.weights is not None
         mean = tree.aggregate(cohort.uploads[self.name]["mu"], cohort.weights.average)
         return {"s": F.sam_ascent(mean, self.rho)}, None
 

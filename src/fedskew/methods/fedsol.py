@@ -1,7 +1,5 @@
 """FedSOL: the gradient is taken where the divergence from the global model is larger (Lee et al. 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -14,8 +12,7 @@ from fedskew import tree
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Method
 from fedskew.method.steps import SGD
-from fedskew.tree import Tree
-from fedskew.types import Carry, Context, Differentiate, Params, Raw, View
+from fedskew.types import Carry, Context, Differentiate, Params, Raw, Tree, View
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """FedSpeed: a proximal term whose bias each client corrects, and sharpness-aware steps (Sun et al. 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from fedskew import tree
 from fedskew.errors import FieldError, unknown
@@ -12,11 +10,7 @@ from fedskew.method import Method, ServerOptimizer
 from fedskew.method.steps import SharpnessAware
 from fedskew.method.weightings import Uniform
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
-from fedskew.tree import Tree
-from fedskew.types import Cohort, LocalRun, Params, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, LocalRun, Params, Task, Tree
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,6 @@ class CorrectedMean(ServerOptimizer):
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """x + lr (delta + sum_k p_k sum_k)."""
-        assert cohort.weights is not None
         mean = tree.aggregate(cohort.uploads[UploadedRegulariser.name]["sum"], cohort.weights.update)
         return tree.add(params, tree.add(delta, mean), self.lr), state
 

@@ -1,7 +1,5 @@
 """FedUV: uniform features and varied outputs, as if the client's rows were IID (Son et al. 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,9 +1,7 @@
 """FedVC: virtual clients of one size, sampled in proportion to the real ones (Hsu et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -15,12 +13,7 @@ from fedskew.method import Method, Selector
 from fedskew.method.samplers import Shuffle, batched
 from fedskew.method.selectors import draw_clients
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Assignment, Params, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
+from fedskew.types import Assignment, Federation, Params, Task, Tree
 
 Array = np.ndarray[Any, Any]
 

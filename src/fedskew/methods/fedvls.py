@@ -1,7 +1,5 @@
 """FedVLS: the classes that a client lacks are distilled, and logits of other classes suppressed (Guo et al. 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,9 +1,7 @@
 """IFCA: several models, each client trains the one with the least loss on its rows (Ghosh et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -13,11 +11,7 @@ from fedskew import rng
 from fedskew.fields import AtLeast
 from fedskew.method import Component, Gradient, Method
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Batch, Cohort, Context, LocalRun, Output, Params, Query, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Batch, Cohort, Context, Federation, LocalRun, Output, Params, Query, Task, Tree, View
 
 
 @dataclass(frozen=True)
@@ -87,12 +81,10 @@ class ClusterIdentity(Component):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas as they are: filling this hook shows each of them to the server."""
-        assert cohort.deltas is not None
         return cohort.deltas
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The mean of each cluster's participants."""
-        assert cohort.trained is not None and cohort.weights is not None
         chosen = cohort.uploads[self.name]["cluster"]
         member = (chosen == torch.arange(self.clusters, device=chosen.device).unsqueeze(1)).double()  # [clusters, K]
         share = member * cohort.weights.average.to(member)

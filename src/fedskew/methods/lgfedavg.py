@@ -1,7 +1,5 @@
 """LG-FedAvg: local representations under one global classifier (Liang et al. 2020)."""
 
-from __future__ import annotations
-
 from fedskew.method import Method
 from fedskew.method.keeping import Private
 

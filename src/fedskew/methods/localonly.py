@@ -1,7 +1,5 @@
 """Local training alone: nothing is shared, the floor that every federation should pass."""
 
-from __future__ import annotations
-
 from fedskew.method import Method
 from fedskew.method.keeping import Private
 

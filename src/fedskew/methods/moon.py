@@ -1,7 +1,5 @@
 """MOON: a contrastive term between the global and the client's previous model (Li et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -11,8 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Method
-from fedskew.tree import Tree
-from fedskew.types import LocalRun, Params, Task, View
+from fedskew.types import LocalRun, Params, Task, Tree, View
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Per-FedAvg: a global model from which one step personalises (Fallah et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -96,10 +94,4 @@ def perfedavg(alpha: float = 0.01, beta: float = 0.003) -> Method:
         >>> perfedavg().with_("meta", hessian="none").local
         Meta(alpha=0.01, delta=0.001, hessian='none', weight_decay=0.0, clip=0.0)
     """
-    return Method(
-        "perfedavg",
-        pace=Fixed(lr=beta),
-        weighting=Uniform(),
-        local=Meta(alpha),
-        reference="fallah2020",
-    )
+    return Method("perfedavg", pace=Fixed(lr=beta), weighting=Uniform(), local=Meta(alpha), reference="fallah2020")

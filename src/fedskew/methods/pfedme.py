@@ -1,7 +1,5 @@
 """pFedMe: personal models by Moreau envelopes (T. Dinh et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,8 +12,7 @@ from fedskew.method import Gradient, LocalStep, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.servers import Plain
 from fedskew.method.steps import decayed
-from fedskew.tree import Tree
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task, Tree
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """Power-of-choice: clients with a large loss are preferred (Cho et al. 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -12,11 +10,7 @@ from fedskew import functional as F
 from fedskew.fields import AtLeast, demand
 from fedskew.method import Method, Selector
 from fedskew.method.selectors import draw_clients
-from fedskew.tree import Tree
-from fedskew.types import Answers, Assignment, Params, Query, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Assignment, Federation, Params, Query, Task, Tree
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Precision-weighted averaging: each parameter by the inverse variance of its gradient (Reyes et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,8 +11,7 @@ from fedskew.fields import Above, Within
 from fedskew.method import Method
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Rule
+from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Rule, Tree
 
 
 @dataclass(frozen=True)
@@ -45,11 +42,6 @@ class PrecisionWeighted(SGD):
     eps: Annotated[float, Above(0)] = 1e-8
     """eps, which bounds the precision of a parameter without gradients; a large one gives the uniform mean"""
 
-    @property
-    def stateful(self) -> bool:
-        """True: the second moment is uploaded."""
-        return True
-
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The parameters, and v = 0 with 1 - beta2^0 = 0 beside it."""
         params, memory = super().start(params, ctx)
@@ -78,7 +70,6 @@ class PrecisionWeighted(SGD):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """a_k delta_k / p_k, whose average under the weights p is sum_k a_k delta_k."""
-        assert cohort.deltas is not None and cohort.weights is not None
         p, variance = cohort.weights.update, cohort.uploads[self.name]["variance"]
         share = torch.where(p > 0, 1 / p.clamp(min=1e-300), torch.zeros_like(p))
 

@@ -1,22 +1,16 @@
 """SCAFFOLD: control variates correct the drift of the clients (Karimireddy et al. 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-import torch
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.method import Component, Method
+from fedskew.method.parts import mean_gradient
 from fedskew.method.weightings import Uniform
-from fedskew.tree import Tree
-from fedskew.types import Cohort, LocalRun, Params, Query, Task, View
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Cohort, Federation, LocalRun, Params, Query, Task, Tree, View
 
 
 @dataclass(frozen=True)
@@ -60,13 +54,7 @@ class ControlVariate(Component):
 
     def gradient(self, view: View) -> Tree:
         """{"gradient": of the mean cross-entropy on the client's rows, in evaluation mode}."""
-
-        def loss(params: Params) -> Tensor:
-            rows = view.batch
-            out, _ = view.forward(params, view.buffers, rows.x, rows.mask, train=False, key=view.key)
-            return rows.mean(F.cross_entropy(out.logits, rows.y))
-
-        return {"gradient": torch.func.grad(loss)(view.params)}
+        return {"gradient": mean_gradient(view, view.params)}
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"c": c = 0}."""

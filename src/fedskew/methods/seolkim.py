@@ -1,9 +1,7 @@
 """Seol and Kim 2023: decaying oversampling, selection by KL divergence with quotas, dynamic batch size and rate."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,11 +13,7 @@ from fedskew.method import Method, Pace, Selector
 from fedskew.method.paces import Fixed
 from fedskew.method.samplers import Shuffle
 from fedskew.method.selectors import Random
-from fedskew.tree import Tree
-from fedskew.types import Answers, Assignment, Cohort, PacePlan, Params, Query, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Assignment, Cohort, Federation, PacePlan, Params, Query, Task, Tree
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from fedskew.errors import require
-from fedskew.models.effects import MISSING, Attribute, copies_of_outputs
 from fedskew.models.layers import Call, convert, follows_mode, refuse, tracks, written_as
-from fedskew.models.probe import probe
+from fedskew.models.probe import MISSING, Attribute, copies_of_outputs, probe
 from fedskew.models.where import classifier
 from fedskew.types import COSINE_SCALE, Output, Params, Task
 
@@ -238,12 +237,7 @@ class Model:
 
 
 def prepare(
-    module: nn.Module,
-    head: str | None,
-    shape: tuple[int, ...],
-    classes: int,
-    *,
-    narrow: torch.dtype | None = None,
+    module: nn.Module, head: str | None, shape: tuple[int, ...], classes: int, *, narrow: torch.dtype | None = None
 ) -> Model:
     """The module as a pure function. The module itself is not changed.
 

@@ -3,17 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedskew import rng
 from fedskew.errors import ConfigError, require
-from fedskew.models.effects import Attribute, Left, held, stored
 from fedskew.models.layers import PURE
-from fedskew.models.where import Passage, first_line, layer, watched
+from fedskew.models.where import first_line, layer, tensors, watched
 from fedskew.types import Output, Params
+
+MISSING: Final = object()
+Attribute = tuple[str, str]  # name of a layer, name of its attribute
+OURS = ("training", "call", "label", "fedskew_call", *vars(nn.Module()))
+CONTAINERS = (list, dict, set)
+
+
+def _own(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The layers of a user's own classes: those of torch keep caches that are none of our business."""
+    return [(n, m) for n, m in module.named_modules() if not type(m).__module__.startswith(("torch.", "fedskew."))]
+
+
+class Left:
+    """The attributes of a module's layers at one time."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.values: dict[Attribute, Any] = {}
+        self.inner: dict[Attribute, list[Any]] = {}
+        for name, one in _own(module):
+            for attribute, value in vars(one).items():
+                if attribute not in OURS:
+                    self.values[name, attribute] = value
+                    if isinstance(value, CONTAINERS):
+                        self.inner[name, attribute] = [id(v) for v in _items(value)]
+        self.constants = {name: value.clone() for name, value in held(module).items()}
+
+    def restore(self, module: nn.Module, places: tuple[Attribute, ...]) -> None:
+        """Put back what was at these places."""
+        for name, attribute in places:
+            held = vars(module.get_submodule(name))
+            if (value := self.values.get((name, attribute), MISSING)) is MISSING:
+                held.pop(attribute, None)
+            else:
+                held[attribute] = value
+
+
+def held(module: nn.Module) -> dict[str, Tensor]:
+    """What no gradient changes, by name: buffers, and parameters that are not trained."""
+    return dict(module.named_buffers()) | {n: p for n, p in module.named_parameters() if not p.requires_grad}
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else list(value)
+
+
+def stored(module: nn.Module, before: Left, once: Left, twice: Left) -> tuple[Attribute, ...]:
+    """The attributes that a forward replaces. Raises ConfigError for what is not the same after the same call again.
+
+    Args:
+        module: the network.
+        before: what its layers held before any call.
+        once: after a call.
+        twice: after another call with the same rows.
+    """
+    for place, ids in before.inner.items():
+        if twice.inner.get(place) != ids and twice.values.get(place) is before.values[place]:
+            raise _refused(module, place, "puts something into", "make a new one in every call, or return it")
+    found = []
+    for place in {**before.values, **twice.values}:
+        a, b, c = (left.values.get(place, MISSING) for left in (before, once, twice))
+        if a is b is c:
+            continue
+        if not _same(b, c):
+            raise _refused(module, place, "changes", "let a forward remember nothing")
+        found.append(place)
+    return tuple(found)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        close = a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-5, equal_nan=True)
+        return close if a.dtype != torch.bool else torch.equal(a, b)
+    if isinstance(a, tuple | list | dict) and type(a) is type(b) and len(a) == len(b):
+        return all(_same(x, y) for x, y in zip(_items(a), _items(b), strict=True))
+    plain = (int, float, str, bool, type(None), torch.Size)
+    return a == b if isinstance(a, plain) else type(a) is type(b)
+
+
+def _refused(module: nn.Module, place: Attribute, what: str, hint: str) -> ConfigError:
+    name, attribute = place
+    return ConfigError(
+        f"model must {PURE}; got a forward that {what} attribute {attribute!r} of {layer(module, name)}; {hint}"
+    )
+
+
+def copies_of_outputs(module: nn.Module) -> dict[int, Any]:
+    """A memo for `copy.deepcopy`: stored outputs, which torch does not copy, without their graph."""
+    found = (t for _, one in _own(module) for v in vars(one).values() for t in tensors(v))
+    return {id(t): t.detach().clone() for t in found if t.grad_fn is not None}
+
 
 if TYPE_CHECKING:
     from fedskew.models.prepare import Model
@@ -51,9 +140,7 @@ def probe(model: Model) -> tuple[Attribute, ...]:
     left, fresh = Left(module), model.clone()
     with torch.random.fork_rng(devices):
         before = _states(devices)
-        x, one = _on_rows(
-            model, f"accept rows of shape {model.shape}", lambda x, passage: _unchanged(model, x, passage)
-        )
+        x, one = _on_rows(model, f"accept rows of shape {model.shape}", lambda x: _unchanged(model, x))
         once = Left(module)
         two = _pass(model, x)
         drawn = not all(map(torch.equal, before, _states(devices)))
@@ -75,30 +162,27 @@ def _pass(model: Model, x: Tensor) -> Pass:
     return model.forward(model.params, model.buffers, x, ones, train=True, key=key)
 
 
-def _on_rows(model: Model, rule: str, run: Callable[[Tensor, Passage], T], hint: str = "") -> T:
+def _on_rows(model: Model, rule: str, run: Callable[[Tensor], T], hint: str = "") -> T:
     """What a run gives over the first rows that it takes. Raises ConfigError, which names the layer, for none."""
-    failed: tuple[Exception, Passage] | None = None
+    failed: tuple[Exception, str] | None = None
     for x in probe_rows(model, 2):
-        with watched(model.module, kept=True) as passage:
+        with watched(model.module) as inside:
             try:
-                return run(x, passage)
+                return run(x)
             except ConfigError:
                 raise
             except Exception as error:  # a user's forward may raise anything
-                failed = failed or (error, passage)
+                failed = failed or (error, inside[-1])
     assert failed is not None
-    told = f"model must {rule}; got {first_line(failed[0])}, at {layer(model.module, failed[1].last)}"
+    told = f"model must {rule}; got {first_line(failed[0])}, at {layer(model.module, failed[1])}"
     raise ConfigError(told + hint) from failed[0]
 
 
-def _unchanged(model: Model, x: Tensor, passage: Passage) -> tuple[Tensor, Pass]:
-    """The rows, and a pass over them. Raises ConfigError for a layer that changes them."""
-    given, changed = x.clone(), list[str]()
-    passage.at_end = lambda name: None if torch.equal(x, given) else changed.append(name)
+def _unchanged(model: Model, x: Tensor) -> tuple[Tensor, Pass]:
+    """The rows, and a pass over them. Raises ConfigError for a network that changes them."""
+    given = x.clone()
     out = _pass(model, x)
-    if not torch.equal(x, given):
-        where = layer(model.module, changed[0] if changed else "")
-        raise ConfigError(f"model must leave its input as it is; got {where}, which changes it in place; {INPLACE}")
+    require(torch.equal(x, given), "model", "leave its input as it is", "a layer that changes it in place", INPLACE)
     return given, out
 
 
@@ -132,17 +216,6 @@ def _check_memory(model: Model, fresh: Model, x: Tensor, places: tuple[Attribute
         raise ConfigError(f"model must {PURE}; got a forward that reads {held} which an earlier call has stored")
 
 
-def _no_gradient(passage: Passage, leaves: list[Tensor]) -> str:
-    """The first layer through whose output no gradient can be taken."""
-    for name, _, outputs in passage.ended:
-        try:
-            some = [out.sum() for out in outputs if out.requires_grad]
-            torch.autograd.grad(some, leaves, retain_graph=True, allow_unused=True)
-        except RuntimeError:
-            return name
-    return ""
-
-
 def require_runs(model: Model) -> None:
     """Raise ConfigError, which names the layer, where a model does not run as it is about to be trained.
 
@@ -150,20 +223,14 @@ def require_runs(model: Model) -> None:
     """
     first = next(iter(model.params.values()))
 
-    def trained(x: Tensor, passage: Passage) -> None:
+    def trained(x: Tensor) -> None:
         mask, key = first.new_ones(2), rng.key(0, "probe").to(x.device)
         leaves = {name: p.detach().clone().requires_grad_() for name, p in model.params.items()}
         with torch.no_grad():
             model.forward(model.params, model.buffers, x, mask, train=False, key=key)
-        passage.ended.clear()
         with torch.enable_grad():
             out, _ = model.forward(leaves, model.buffers, x, mask, train=True, key=key)
-            total = out.logits.square().sum()
-            try:
-                torch.autograd.grad(total, list(leaves.values()), retain_graph=True, allow_unused=True)
-            except RuntimeError:
-                passage.inside = [_no_gradient(passage, list(leaves.values()))]
-                raise
+            torch.autograd.grad(out.logits.square().sum(), list(leaves.values()), allow_unused=True)
 
     hint = "casts must follow the dtype of the parameters, and no operation in place may touch what a gradient needs"
     _on_rows(model, f"train in {str(first.dtype).removeprefix('torch.')}", trained, f"; {hint}")

@@ -18,7 +18,7 @@ from fedskew import rng, tree
 from fedskew.models.layers import drops, written_as
 from fedskew.models.prepare import Model
 from fedskew.models.probe import probe_rows
-from fedskew.models.where import Passage, first_line, layer, watched
+from fedskew.models.where import first_line, layer, watched
 from fedskew.types import Output, Params
 
 ROWS, PADDED = 4, 2
@@ -30,7 +30,7 @@ KNOWN = {
 
 
 def why_not_stacked(model: Model) -> str:
-    """Why clients of this network cannot be stacked, naming the layer; "" where they can.
+    """Why clients of this network cannot be stacked; "" where they can.
 
     Tries two clients with four and six rows on the CPU, in float64 where the network allows it: rows that are padded,
     rows in another order, and gradients of the stack beside those of each client alone.
@@ -83,7 +83,7 @@ def _mixed(model: Model, x: Tensor, tolerance: float) -> str:
     (alone, buffers), (longer, after) = (_outputs(model, *rows) for rows in (plain, padded))
     same = all(_near(a, b[:ROWS], tolerance) for a, b in zip(alone, longer, strict=True))
     if not (same and all(_near(buffers[n], after[n], tolerance) for n in buffers)):
-        return f"{_where(model, x, tolerance)} mixes the rows of a mini-batch, so padded rows would be trained on"
+        return f"{type(model.module).__name__} mixes the rows of a mini-batch, so padded rows would be trained on"
     still = model.clone()
     for each in still.module.modules():
         if drops(each):
@@ -93,25 +93,6 @@ def _mixed(model: Model, x: Tensor, tolerance: float) -> str:
     if not all(_near(a[order], b, tolerance) for a, b in zip(one, other, strict=True)):
         return f"the forward of {type(model.module).__name__} depends on the order of the rows of a mini-batch"
     return ""
-
-
-def _where(model: Model, x: Tensor, tolerance: float) -> str:
-    """The first layer that gives real rows other values beside padded ones, though it is given the same."""
-    found: list[Passage] = []
-    for rows in ((x[:ROWS], None), (x, ROWS)):
-        with watched(model.module, kept=True) as passage:
-            _outputs(model, *rows)
-        found.append(passage)
-
-    def same(short: list[Tensor], long: list[Tensor]) -> bool:
-        pairs = zip(short, long, strict=False)
-        return all(_near(a, b[: len(a)], tolerance) for a, b in pairs if a.dim() and len(a) == ROWS)
-
-    short, long = (passage.ended for passage in found)
-    for (name, given, out), (_, given_long, out_long) in zip(short, long, strict=False):
-        if same(given, given_long) and not same(out, out_long):
-            return layer(model.module, name)
-    return layer(model.module, "")
 
 
 def _unlike(model: Model, x: Tensor, tolerance: float) -> str:
@@ -125,11 +106,11 @@ def _unlike(model: Model, x: Tensor, tolerance: float) -> str:
         return (out.logits.square().sum(1) * mask).sum() + (out.features.square().sum(1) * mask).sum(), buffers
 
     rows = torch.stack([x, x.flip(0)])
-    with watched(model.module) as passage:
+    with watched(model.module) as inside:
         try:
             got, buffers = torch.vmap(torch.func.grad(objective, has_aux=True))(tree.stack(clients), rows, masks, keys)
         except Exception as error:  # vmap has no rule for an operator, or the forward reads a value
-            return f"{layer(model.module, passage.last)} cannot be stacked ({first_line(error)})"
+            return f"{layer(model.module, inside[-1])} cannot be stacked ({first_line(error)})"
     for k, params in enumerate(clients):
         n = int(real[k])
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,42 +13,22 @@ from fedskew.errors import require, unknown
 LONG = 160  # letters of an exception's message that are shown
 
 
-class Passage:
-    """One pass through a module: the layers that it is inside of, and the calls that have ended."""
-
-    def __init__(self) -> None:
-        self.inside: list[str] = []
-        self.ended: list[tuple[str, list[Tensor], list[Tensor]]] = []  # name, inputs, outputs
-        self.at_end: Callable[[str], None] = lambda name: None
-
-    @property
-    def last(self) -> str:
-        """The innermost layer that has not ended: where an exception was raised."""
-        return self.inside[-1] if self.inside else ""
-
-
 @contextmanager
-def watched(module: nn.Module, kept: bool = False) -> Iterator[Passage]:
-    """A passage through the module, by hooks that are gone afterwards. ``kept`` keeps inputs and outputs."""
-    passage, handles = Passage(), []
+def watched(module: nn.Module) -> Iterator[list[str]]:
+    """The layers that a pass is inside of, the innermost last: after an exception, where it was raised.
 
-    def begin(name: str) -> Callable[..., None]:
-        return lambda m, args: passage.inside.append(name)
+    Hooks note them, which are gone afterwards.
+    """
+    inside, handles = [""], []
 
-    def end(name: str) -> Callable[..., None]:
-        def ended(m: nn.Module, args: Any, out: Any) -> None:
-            passage.inside.pop()
-            if kept:
-                passage.ended.append((name, tensors(args), tensors(out)))
-            passage.at_end(name)
-
-        return ended
+    def ended(m: nn.Module, args: Any, out: Any) -> None:
+        inside.pop()
 
     for name, one in module.named_modules():
-        handles.append(one.register_forward_pre_hook(begin(name)))
-        handles.append(one.register_forward_hook(end(name)))
+        handles.append(one.register_forward_pre_hook(lambda m, args, name=name: inside.append(name)))
+        handles.append(one.register_forward_hook(ended))
     try:
-        yield passage
+        yield inside
     finally:
         for handle in handles:
             handle.remove()

@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass
 
 from fedskew import tree
-from fedskew.tree import Tree
-from fedskew.types import Answers, Assignment, Query
+from fedskew.types import Answers, Assignment, Query, Tree
 
 
 @dataclass

@@ -2,12 +2,12 @@
 
 from fedskew.method.adapters import AlternateAdapters as AlternateAdapters
 from fedskew.method.adapters import AverageProducts as AverageProducts
-from fedskew.method.heads import CosineSoftmax as CosineSoftmax
-from fedskew.method.heads import InitialHead as InitialHead
 from fedskew.method.keeping import Frozen as Frozen
 from fedskew.method.keeping import Private as Private
+from fedskew.method.parts import CosineSoftmax as CosineSoftmax
 from fedskew.method.parts import CrossEntropy as CrossEntropy
 from fedskew.method.parts import DatasetMean as DatasetMean
+from fedskew.method.parts import InitialHead as InitialHead
 from fedskew.method.parts import ProximalVariant as ProximalVariant
 from fedskew.methods.balancefl import KnowledgeInheritance as KnowledgeInheritance
 from fedskew.methods.ccvr import VirtualRepresentations as VirtualRepresentations

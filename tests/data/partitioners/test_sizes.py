@@ -23,7 +23,7 @@ from fedskew.data.partitioners import (
     Shards,
     Sized,
 )
-from fedskew.data.partitioners.sizes import in_proportion, packed
+from fedskew.data.partitioners.sizes import packed
 from fedskew.errors import ConfigError
 from fedskew.method.component import spec
 from fedskew.methods import fedavg, fednova, seolkim
@@ -167,17 +167,6 @@ def test_records_and_files_of_splits_without_sizes_are_as_before(tmp_path):
 def test_a_long_tail_thins_before_sizes_are_drawn():
     counts = counted(LongTail(Iid(sizes="power"), 5.0), BALANCED, 6)
     assert counts.sum(axis=0).tolist() == counted(LongTail(Iid(), 5.0), BALANCED, 6).sum(axis=0).tolist()
-
-
-@given(seed=seeds, clients=st.integers(1, 30))
-def test_counts_in_proportion_are_within_a_row_or_two_of_it(seed, clients):
-    draw = np.random.default_rng(seed)
-    sizes, totals = draw.integers(0, 40, clients), draw.integers(1, 200, 6)
-    sizes[0] += 1
-    totals[0] += max(0, sizes.sum() - totals.sum())
-    counts = in_proportion(totals, sizes)
-    assert np.array_equal(counts.sum(axis=1), sizes) and (counts.sum(axis=0) <= totals).all()
-    assert np.abs(counts - sizes[:, None] * (totals / totals.sum())).max() <= 2
 
 
 def test_packing_fills_classes_evenly():

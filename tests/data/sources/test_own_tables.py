@@ -132,8 +132,16 @@ def test_a_folder_with_one_file_a_client(kind: str, tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
-    "another column": ({"a": "u,label\n1,x\n2,y", "b": "v,label\n1,x"}, {}, "b.csv must have the column 'u', as a.csv"),
-    "one more column": ({"a": "u,label\n1,x", "b": "u,w,label\n1,2,x"}, {}, "must have no column 'w', as a.csv has no"),
+    "another column": (
+        {"a": "u,label\n1,x\n2,y", "b": "v,label\n1,x"},
+        {},
+        "b.csv must have the columns of a.csv",
+    ),
+    "one more column": (
+        {"a": "u,label\n1,x", "b": "u,w,label\n1,2,x"},
+        {},
+        "one of both lacks 'w'",
+    ),
     "a word in one": (
         {"a": "u,label\n1,x\n2,y", "b": "u,label\n1,x\nold,y"},
         {},
@@ -236,7 +244,7 @@ def test_folders_of_another_form_are_one_line(tmp_path: Path, monkeypatch: pytes
     for folder, said in (
         ("a", "'dog/2/3.png' lies 2 folders deep, 'cat/1.png' 1"),
         ("b", "9.png' is 7x7, "),
-        ("b", "set Images.size to scale them"),
+        ("b", "must have images of one size"),
         ("c", "must have folders of two classes at least; got 'cat'"),
         ("d", "must hold images as class/image or client/class/image; got none that end in .png"),
     ):

@@ -20,6 +20,7 @@ int64. Equal contents give equal files.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -39,7 +40,7 @@ from fedskew.data.room import afford
 from fedskew.data.sources.files import replacing
 from fedskew.data.sources.readers import read_npz
 from fedskew.errors import ConfigError, DataError, from_json, require
-from fedskew.fields import demand, recorded
+from fedskew.fields import demand, fits, recorded
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -49,9 +50,9 @@ FORMAT, VERSION, TESTED = "fedskew-partition", 1, 2  # TESTED: the version with 
 NOBODY = np.empty(0, np.int64)
 ARRAYS = ("auxiliary", "labels", "offsets", "rows", "validation")
 TEST_ARRAYS = ("test_offsets", "test_rows")
-KEYS = {
-    "convention": dict, "seed": (int, type(None)), "clients": int, "classes": int, "training_rows": int,
-    "longtail": (int, float, type(None)), "dataset": dict, "sha256": str,
+KEYS: dict[str, Any] = {
+    "convention": dict, "seed": int | None, "clients": int, "classes": int, "training_rows": int,
+    "longtail": float | None, "dataset": dict, "sha256": str,
 }  # fmt: skip
 
 
@@ -213,10 +214,8 @@ def verify_partition(
         (4, 1438, 'intact', 'same dataset')
     """
     content = load_partition(path, dataset, match)
-    sizes = content.partition.sizes
-    rows = len(np.unique(content.partition.rows))
-    copies = len(content.partition.rows) - rows
-    facts = {"rows": rows, "shared_copies": copies, "empty_clients": int((sizes == 0).sum())}
+    part, rows = content.partition, len(np.unique(content.partition.rows))
+    facts = {"rows": rows, "shared_copies": len(part.rows) - rows, "empty_clients": int((part.sizes == 0).sum())}
     checked = "no dataset was given" if dataset is None else f"same {match}"
     return {**content.header, **facts, "content": "intact", "data": checked}
 
@@ -400,10 +399,8 @@ def _write(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
 
 def _json_of(array: npt.NDArray[Any] | None) -> Any:
     """The content of an array of bytes that are JSON; None where it is anything else."""
-    try:
+    with contextlib.suppress(ValueError):
         return None if array is None else from_json(array.astype(np.uint8).tobytes())
-    except ValueError:
-        return None
 
 
 def _read_header(arrays: dict[str, npt.NDArray[Any]], path: str) -> dict[str, Any]:
@@ -414,11 +411,9 @@ def _read_header(arrays: dict[str, npt.NDArray[Any]], path: str) -> dict[str, An
     if (version := header.get("version")) not in (VERSION, TESTED):
         raise DataError(f"{path} has version {version!r} of the format; this fedskew reads {VERSION} and {TESTED}")
     tested = [isinstance(header.get("local_test"), float), *(name in arrays for name in TEST_ARRAYS)]
-    if set(tested) != {version == TESTED}:
-        raise DataError(f"{path} is not a partition file: its local test does not match its version")
-    for key, kind in KEYS.items():
-        if key not in header or not isinstance(header[key], kind) or isinstance(header[key], bool):  # type: ignore[arg-type]
-            raise DataError(f"{path} is not a partition file: its header lacks {key!r}")
+    lacking = [key for key, kind in KEYS.items() if key not in header or not fits(header[key], kind)]
+    if lacking or set(tested) != {version == TESTED}:
+        raise DataError(f"{path} is not a partition file: its header lacks {(lacking or ['local_test'])[0]!r}")
     return header
 
 
@@ -456,10 +451,8 @@ def same_data(content: PartitionFile, dataset: Dataset, match: str, path: str) -
     about, y = content.header["dataset"], dataset.y.numpy()
     found = dataset.fingerprint or fingerprint_of(dataset)
     told = f"{path} was made for {about.get('name')!r}, fingerprint {about.get('fingerprint') or 'unknown'}"
-    if labels_digest(y) != about.get("labels"):
+    if labels_digest(y) != about.get("labels") or not np.array_equal(y[content.partition.rows], content.labels):
         raise DataError(f"{told}; the data are {dataset.name!r}, {found}, with other labels")
     if match == "dataset" and about.get("fingerprint") != found:
         hint = "the labels agree: use match='labels' if the features may differ"
         raise DataError(f"{told}; the data are {dataset.name!r}, {found}; {hint}")
-    if not np.array_equal(y[content.partition.rows], content.labels):
-        raise DataError(f"{path}: the labels of its rows are not those of the data")

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Ints, Partition, Partitioner, Rounding, Table
-from fedskew.data.partitioners.sizes import equal_size, in_proportion
+from fedskew.data.partitioners.sizes import equal_size
 from fedskew.fields import Above, AtLeast, Within, demand, later
 
 __all__ = ["DirExtended", "Double", "ExclusiveIid", "LabelsK", "Pathological", "Shards"]
@@ -208,8 +208,10 @@ class ExclusiveIid(Partitioner):
         counts = np.zeros((clients, classes), dtype=np.int64)
         each, more = divmod(size, self.unique_c)
         counts[np.arange(alone)[:, None], mine] = each + (np.arange(self.unique_c) < more)
-        if alone < clients:
-            counts[alone:, others] = in_proportion(table.totals[others], np.full(clients - alone, size))
+        if alone < clients:  # rows of the other labels, label by label, are dealt in turn
+            total, shares = np.array([size * (clients - alone)]), table.totals[others][None].astype(np.float64)
+            label = np.repeat(others, base.largest_remainder(shares, total)[0])
+            np.add.at(counts, (alone + np.arange(len(label)) % (clients - alone), label), 1)
         return base.deal(table.codes, counts, gen)
 
     def _alone(self, clients: int, classes: int) -> int:

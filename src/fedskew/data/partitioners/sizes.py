@@ -160,19 +160,6 @@ def packed(shares: Floats, room: Floats, gen: np.random.Generator) -> Ints:
     return home
 
 
-def in_proportion(totals: Ints, sizes: Ints) -> Ints:
-    """Counts [N, C] near ``sizes`` [N] x the shares of ``totals`` [C]; rows sum exactly to ``sizes``.
-
-    The clients' rows are laid out so that each client's are evenly spaced, and the classes are cut one after another.
-    """
-    used = base.largest_remainder(totals[None].astype(np.float64), np.array([int(sizes.sum())]))[0]
-    client = np.repeat(np.arange(len(sizes)), sizes)
-    place = np.arange(len(client)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    order = np.argsort((place + 0.5) / sizes[client], kind="stable")
-    cell = client[order] * len(totals) + np.repeat(np.arange(len(totals)), used)
-    return np.bincount(cell, minlength=len(sizes) * len(totals)).reshape(len(sizes), len(totals))
-
-
 @dataclass(frozen=True)
 class Iid(Sized):
     """Equal random parts: all rows are shuffled, n_k = n/N (sizes differ by at most one row). The usual IID reference.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class _Split(NamedTuple):
 class ArrowOptions(ImageOptions, TableOptions):
     """Options of tables in parquet files and on the hub: what their number and word columns become."""
 
+    x_column: Listed | None = None
+    """column of images or lists, or several number columns, comma-separated; unset: img, image, x, features or input,
+    else all except labels and clients"""
+    y_column: str | None = None
+    """column of labels, numbers 0..C-1 or strings; unset: label, labels, fine_label, y, target or class"""
     standardise: bool | None = later()
     """standardise number columns; unset: only if x_column names no columns"""
     categories: Listed = later(default="")
@@ -45,13 +50,6 @@ class ArrowOptions(ImageOptions, TableOptions):
     """columns left out of the features, comma-separated, such as an identifier"""
     named_labels: bool = later(default=False)
     """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
-    missing: Literal["refuse", "fill"] = later(default="refuse")
-    """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
-    category for categories, which also takes values that no training row has; it says nothing where no training row is
-    blank"""
-    ordinal: Listed = later(default="")
-    """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
-    grade=low<mid<high"""
 
     @property
     def asks(self) -> bool:
@@ -71,11 +69,6 @@ class Parquet(ArrowOptions):
 
     name: ClassVar[str] = "parquet"
 
-    x_column: Listed | None = None
-    """column of images or lists, or several number columns, comma-separated; unset: img, image, x, features or input,
-    else all except labels and clients"""
-    y_column: str | None = None
-    """column of labels, numbers 0..C-1 or strings; unset: label, labels, fine_label, y, target or class"""
     columns: Listed | None = None
     """columns with the client of each row, comma-separated, for natural clients; unset: client, if present"""
 
@@ -109,11 +102,7 @@ class Parquet(ArrowOptions):
         if train := parquet.parquet_files(place, "train"):
             test = parquet.parquet_files(place, "test")
             return place, [train, test] if test else [train], False
-        groups = client_files(place, ".parquet")
-        if not groups:
-            told = "a parquet file, or a folder with train-*.parquet or one parquet file a client"
-            raise DataError(f"path must name {told}; got '{place}'")
-        return place, [tuple(group) for group in groups], True
+        return place, [tuple(group) for group in client_files(place, ".parquet", "train-*.parquet")], True
 
 
 @dataclass(frozen=True)
@@ -126,11 +115,6 @@ class Hub(ArrowOptions):
     """id on the hub, for example ylecun/mnist; a path names a local folder in the hub's layout instead"""
     config: str | None = None
     """configuration of the dataset, if it has several"""
-    x_column: Listed | None = None
-    """column of images or lists, or several number columns, comma-separated; unset: img, image, x, features or input,
-    else all except labels and clients"""
-    y_column: str | None = None
-    """column of labels, numbers 0..C-1 or strings; unset: label, labels, fine_label, y, target or class"""
     train_split: str = "train"
     """split to train on"""
     test_split: str | None = None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -70,6 +70,14 @@ class TableOptions(ClassOptions):
     """column, such as patient, none of whose values lies on both sides of a split: training and test rows, validation,
     local test"""
 
+    missing: Literal["refuse", "fill"] = later(default="refuse")
+    """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
+    category for categories, which also takes values that no training row has; it says nothing where no training row is
+    blank"""
+    ordinal: Listed = later(default="")
+    """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
+    grade=low<mid<high"""
+
     @property
     def typed(self) -> dict[str, str]:
         """The type of each column that ``types`` names. Raises FieldError."""
@@ -119,11 +127,8 @@ def merged(place: Path, tables: Sequence[Table]) -> Table:
     """
     first = tables[0]
     for table in tables[1:]:
-        odd = next((n for n in [*first.names, *table.names] if (n in first.columns) != (n in table.columns)), None)
-        if odd in first.columns:
-            raise DataError(f"{table.file} must have the column {odd!r}, as {first.file.name} has")
-        if odd is not None:
-            raise DataError(f"{table.file} must have no column {odd!r}, as {first.file.name} has none")
+        if odd := {*first.names} ^ {*table.names}:
+            raise DataError(f"{table.file} must have the columns of {first.file.name}; one of both lacks {min(odd)!r}")
     columns = {name: np.concatenate([t.columns[name] for t in tables]) for name in first.names}
     if "client" not in columns:
         columns["client"] = np.repeat(np.array([t.file.stem for t in tables]), [len(t.rows) for t in tables])

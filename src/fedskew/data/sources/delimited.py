@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import plain
@@ -15,7 +15,7 @@ from fedskew.data.sources.files import client_files, given_file
 from fedskew.data.sources.readers import read_table
 from fedskew.data.values import words_of
 from fedskew.errors import ConfigError, DataError, FieldError, closest
-from fedskew.fields import Listed, demand, later
+from fedskew.fields import Listed, demand
 
 TAB = "\t"
 SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
@@ -52,13 +52,6 @@ class Csv(TableOptions):
     """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
     separator: str = ","
     """separator of the values of a row: one character, or tab"""
-    missing: Literal["refuse", "fill"] = later(default="refuse")
-    """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
-    category for categories, which also takes values that no training row has; it says nothing where no training row is
-    blank"""
-    ordinal: Listed = later(default="")
-    """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
-    grade=low<mid<high"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,10 +90,7 @@ class Csv(TableOptions):
         if (place / "train.csv").is_file():
             files = [f for f in (place / "train.csv", place / "test.csv") if f.is_file()]
             return place, [self.read_rows(file) for file in files]
-        groups = client_files(place, ".csv")
-        if not groups:
-            told = "a csv file, or a folder with train.csv or one csv file a client"
-            raise DataError(f"path must name {told}; got '{place}'")
+        groups = client_files(place, ".csv", "train.csv")
         return place, [merged(place, [self.read_rows(file) for file in group]) for group in groups]
 
     def read_rows(self, file: Path) -> Table:

@@ -131,7 +131,7 @@ def together(folder: Path, names: Sequence[Sequence[str]]) -> tuple[Path, ...]:
     return tuple(file for file in found if file is not None)
 
 
-def client_files(folder: Path, ending: str) -> list[list[Path]]:
+def client_files(folder: Path, ending: str, split: str) -> list[list[Path]]:
     """Files of a folder with one file a client: [training files] or [training files, test files], sorted by name.
 
     They lie in the folder itself, or in its subfolders train and, optionally, test.
@@ -139,12 +139,13 @@ def client_files(folder: Path, ending: str) -> list[list[Path]]:
     Args:
         folder: The folder.
         ending: Ending of the files, such as ".csv".
+        split: What another folder would hold, for the error.
 
     Returns:
-        The groups; empty if there is no file.
+        The groups.
 
     Raises:
-        DataError: Only the subfolder test has files.
+        DataError: There is no file, or only the subfolder test has some.
     """
 
     def within(place: Path) -> list[Path]:
@@ -155,7 +156,10 @@ def client_files(folder: Path, ending: str) -> list[list[Path]]:
         return [own]
     if test and not train:
         raise DataError(f"{folder} must have files train/*{ending} beside test/*{ending}")
-    return [train, test] if test else [train] if train else []
+    if not train:
+        told = f"a {ending[1:]} file, or a folder with {split} or one {ending[1:]} file a client"
+        raise DataError(f"path must name {told}; got '{folder}'")
+    return [train, test] if test else [train]
 
 
 def md5_of(content: bytes | memoryview | np.ndarray) -> str:

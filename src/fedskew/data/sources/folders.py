@@ -77,7 +77,7 @@ class Images(ImageOptions):
         first = splits[0].files[:1]
         parts: list[Any] = []
         for split in splits:  # the first image decides for both
-            x = self._pictures([*first, *split.files], place)[1:]
+            x = decode_images([*first, *split.files], str(place), MODES[self.colours], self.size)[1:]
             parts += [self.padded(x), np.array([codes[name] for name in split.classes])]
         columns = {"client": np.array(splits[0].clients)} if splits[0].clients else {}
         left_out = [f.name for f in sorted(place.iterdir()) if f.name in VALIDATION and f.is_dir()]
@@ -91,14 +91,6 @@ class Images(ImageOptions):
         square = len(shape) == 3 and shape[1] == shape[2]
         size, mode = self.size or (shape[2] - 2 * self.pad if square else 0), MODES["grey" if shape[0] == 1 else "rgb"]
         return found, self.padded(decode_images(found.files, str(place), mode, size))
-
-    def _pictures(self, files: Sequence[Path], place: Path) -> np.ndarray:
-        """The images, [n, channels, H, W]. Raises DataError."""
-        try:
-            return decode_images(files, str(place), MODES[self.colours], self.size)
-        except DataError as error:
-            hint = "; set Images.size to scale them" if "one size" in str(error) else ""
-            raise DataError(f"{error}{hint}") from None
 
 
 def _folders(place: Path) -> list[Path]:

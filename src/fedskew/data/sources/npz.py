@@ -82,9 +82,7 @@ class Npz(ImageOptions):
             return place, _renamed(readers.read_npz(place))
         if (place / "x_train.npy").is_file():
             return place, {file.stem: _array(file) for file in sorted(place.glob("*.npy"))}
-        groups = client_files(place, ".npz")
-        if not groups:
-            raise DataError(f"path must name an npz file or a folder with one npz file a client; got '{place}'")
+        groups = client_files(place, ".npz", "x_train.npy")
         found = [_merged(files) for files in groups]
         if len(found) == 1:
             return place, found[0]

@@ -12,7 +12,7 @@ import numpy as np
 from fedskew import rng
 from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, Dataset, build, draw, share
 from fedskew.data.classes import ClassOptions
-from fedskew.data.encoding import Column, Encoding
+from fedskew.data.encoding import Column, Encoding, numbers_of
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, together
 from fedskew.data.sources.readers import read_table
@@ -174,7 +174,7 @@ def _adult_encoding(train: np.ndarray, dropped: set[str]) -> Encoding:
         [i for i, c in enumerate(ADULT_COLUMNS) if (c in ADULT_NUMBERS) is number and c not in dropped]
         for number in (True, False)
     )
-    mean, std = _statistics(_floats(train[:, numbers], "adult")) if numbers else (np.empty(0), np.empty(0))
+    mean, std = _statistics(_numbers(train[:, numbers], "adult")) if numbers else (np.empty(0), np.empty(0))
     facts = zip(numbers, mean.tolist(), std.tolist(), strict=True)
     columns = [Column(ADULT_COLUMNS[i], mean=m, std=s) for i, m, s in facts]
     columns += [Column(ADULT_COLUMNS[i], tuple(map(str, np.unique(train[:, i])))) for i in groups]
@@ -184,19 +184,16 @@ def _adult_encoding(train: np.ndarray, dropped: set[str]) -> Encoding:
 def _heart_rows(file: Path, rows: int | None) -> np.ndarray:
     """Checked rows of a hospital's file, as numbers; "?" is NaN."""
     cells = _cells(file, 14, rows)
-    values = _floats(np.where(cells == "?", "nan", cells), str(file))
+    values = _numbers(cells, str(file))
     odd = ~np.isin(values[:, -1], range(5))
     if odd.any():
         raise DataError(f"{file} must end each row with a class 0..4; got {cells[odd, -1][0]!r}")
     return values
 
 
-def _floats(cells: np.ndarray, what: str) -> np.ndarray:
-    """Numbers of the cells."""
-    try:
-        return cells.astype(np.float64)
-    except ValueError as error:
-        raise DataError(f"{what} must hold numbers: {error}") from None
+def _numbers(cells: np.ndarray, what: str) -> np.ndarray:
+    """Numbers of the cells [n, width]; "?" is NaN."""
+    return np.stack([numbers_of(column, what, range(len(cells)), missing=np.nan) for column in cells.T], axis=1)
 
 
 def _statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

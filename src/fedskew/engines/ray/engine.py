@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from fedskew import tree
 from fedskew.client import Shared
+from fedskew.data.federation import Federation
 from fedskew.data.partitioners import Iid
 from fedskew.engines.guard import unguarded
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.planning import Place
-from fedskew.engines.ray.packing import Message, pack, size
+from fedskew.engines.ray.packing import Message, pack
 from fedskew.engines.ray.pool import Call, Cluster, Pool
 from fedskew.engines.ray.worker import Failure, Kit, Sent, Turn
 from fedskew.engines.runtime import processor
@@ -25,20 +26,6 @@ from fedskew.method import Method
 from fedskew.models.prepare import Model
 from fedskew.settings import Settings
 from fedskew.types import Params, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
-
-@dataclass
-class Sizes:
-    """Bytes that were packed so far, by kind of message, without Ray's envelopes; and how many messages."""
-
-    kit: int = 0
-    turn: int = 0
-    sent: int = 0
-    turns: int = 0
-    pieces: int = 0
 
 
 class Ray(Sequential):
@@ -55,7 +42,7 @@ class Ray(Sequential):
         """Connect to the cluster. Raises ConfigError where there is none, or where it is too small."""
         self.cluster = Cluster(settings.ray_address, settings.ray_workers)
         self.pool: Pool | None = None
-        self.sizes = Sizes()
+        self.turns = 0
         try:
             gpus = settings.ray_gpus if settings.device.startswith("cuda") else 0.0
             most = self.cluster.room(gpus)
@@ -81,7 +68,6 @@ class Ray(Sequential):
         fed = replace(self.fed, partitioner=Iid(), unseen=None)
         held = Kit(self.network, fed, self.task, self.settings, self.memory.template)
         kit = _packed("the model and the data", held, mapped=True)
-        self.sizes.kit = size(kit)
         self.pool = Pool(self.count, self.gpus, ray.put(kit), lambda hello: self.processors.meet(hello.processor))
 
     def close(self) -> None:
@@ -114,14 +100,13 @@ class Ray(Sequential):
         plain = _packed(f"the method {method.name!r}", unguarded(method))
         # a probe's parameters are no deltas; where the server sees every delta there is no sum
         summed = getattr(getattr(settle, "__self__", None), "weights", None) is not None
-        turn = _packed("what the clients are sent", Turn(plain, shared, settle, self.watcher.exact, summed))
-        given, number = [ray.put(turn)], self.sizes.turns
-        self.sizes.turns, self.sizes.turn = number + 1, self.sizes.turn + size(turn)
+        turn = _packed("what the clients are sent", Turn(plain, shared, settle, summed))
+        self.turns += 1
+        given, number = [ray.put(turn)], self.turns
 
         def call(at: int) -> Call:
             def send(actor: Any) -> Any:
                 sent = pack([Sent(place.job.own, place.plan, place.keys) for place in groups[at]])
-                self.sizes.sent, self.sizes.pieces = self.sizes.sent + size(sent), self.sizes.pieces + 1
                 return actor.train.remote(number, given, begins[at], chained, sent)
 
             return send

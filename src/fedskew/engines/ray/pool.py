@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from fedskew.engines.ray.packing import Message, size, unpack
+from fedskew.engines.ray.packing import Message, unpack
 from fedskew.engines.ray.worker import Failure, Hello, Worker, versions
 from fedskew.engines.runtime import Workers
 from fedskew.errors import ConfigError, TrainingError
@@ -175,11 +175,9 @@ class Pool:
             kit: reference to the packed data of the run (`fedskew.engines.ray.worker.Kit`).
             met: called when a worker has begun, before it is given work.
         """
-        self.count, self.gpus, self.kit, self.met = count, gpus, kit, met
+        self.gpus, self.kit, self.met = gpus, kit, met
         self.members: list[Member] = []
-        self.facts: list[Hello] = []  # of every worker that has begun
         self.failed = 0  # beginnings that failed, one after another
-        self.received = 0  # bytes
         self.lost: list[str] = []  # why workers were replaced
         for _ in range(count):
             self._begin()
@@ -241,25 +239,17 @@ class Pool:
         import ray
 
         owner = {ref: m for m in self.members for ref in (*m.flying, *([] if m.hello is None else [m.hello]))}
-        ready, _ = ray.wait(list(owner), num_returns=1, timeout=LOOK_S)
-        if ready:
-            ready, _ = ray.wait(list(owner), num_returns=len(owner), timeout=0)
-        again: list[int] = []
-        for ref in ready:
+        for ref in ray.wait(list(owner), num_returns=1, timeout=LOOK_S)[0]:
             member = owner[ref]
-            if member not in self.members:
-                continue  # it was lost by another reference
             try:
                 message: Message = ray.get(ref)
             except ray.exceptions.RayError as error:
-                again += self._replace(member, error)
-                continue
-            self.received += size(message)
+                return sorted(self._replace(member, error), reverse=True)
             if ref == member.hello:
                 self._welcome(member, unpack(message))
             elif (at := member.flying.pop(ref)) is not None:
                 answers[at] = unpack(message)
-        return sorted(again, reverse=True)
+        return []
 
     def _welcome(self, member: Member, hello: Hello | Failure) -> None:
         if isinstance(hello, Failure):
@@ -267,7 +257,6 @@ class Pool:
         if hello.versions != versions():
             here, there = (", ".join(v) for v in (versions(), hello.versions))
             raise ConfigError(f"all machines of a Ray cluster must have {here}; one has {there}")
-        self.facts.append(hello)
         member.hello, self.failed = None, 0
         self.met(hello)
 
@@ -278,10 +267,9 @@ class Pool:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         self.lost.append(f"{type(error).__name__}: {lines[-1] if lines else ''}")
         LOG.warning("a worker process of Ray was lost, its work is done again: %s", self.lost[-1][:200])
-        if member.hello is not None:
-            self.failed += 1
-            if self.failed > DEATHS * self.count:
-                raise ConfigError(f"no worker process of Ray can start: {self.lost[-1]}")
+        self.failed += member.hello is not None
+        if self.failed > DEATHS * len(self.members):
+            raise ConfigError(f"no worker process of Ray can start: {self.lost[-1]}")
         self.members.remove(member)
         ray.kill(member.actor)  # it may be out of reach only, and come back
         self._begin()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import traceback
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from fedskew import tree
 from fedskew.client import Job, Own, Shared
+from fedskew.data.federation import Federation
 from fedskew.engines.base import chain
 from fedskew.engines.guard import guarded
 from fedskew.engines.outcomes import Outcome, Settle
@@ -24,14 +24,7 @@ from fedskew.method import Method
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.settings import Settings
-from fedskew.tree import Tree
-from fedskew.types import Report, Task
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
-
-METHODS = 8  # that a worker keeps
+from fedskew.types import Report, Task, Tree
 
 
 class Kit(NamedTuple):
@@ -50,7 +43,6 @@ class Turn(NamedTuple):
     method: Message
     shared: Shared
     settle: Settle  # what is done with an outcome where it was trained
-    exact: bool  # how `Watcher` looks at what was trained
     summed: bool  # an outcome's parameters are a weighted delta, of which sums may be made
 
 
@@ -65,8 +57,6 @@ class Sent(NamedTuple):
 class Hello(NamedTuple):
     """Who a worker is."""
 
-    pid: int
-    node: str
     versions: tuple[str, ...]
     processor: str
 
@@ -148,7 +138,6 @@ class Worker:
             return Failure(None, f"{type(error).__name__}: {said}", noted, traceback.format_exc())
 
     def _begin(self, kit: Kit) -> Hello:
-        import ray
 
         torch.set_num_threads(1)
         # Ray shows a worker its own GPUs alone, counted from 0
@@ -157,7 +146,7 @@ class Worker:
         self.precision = settings.precision
         self.engine = Threaded(kit.model.to(device=device), kit.fed, kit.task, settings)
         self.engine.watcher.birth(kit.template)
-        return Hello(os.getpid(), ray.get_runtime_context().get_node_id(), versions(), processor(device))
+        return Hello(versions(), processor(device))
 
     def _train(self, turn: int, given: list[Any], at: int, chained: bool, members: list[Sent]) -> Outcome:
         engine = self.engine
@@ -167,7 +156,7 @@ class Worker:
             self.given = None  # two rounds need not fit
             self.given, self.turn = unpack(ray.get(given[0])), turn
         assert self.given is not None
-        message, shared, settle, engine.watcher.exact, summed = self.given
+        message, shared, settle, summed = self.given
         if engine.guard.round != (number := int(shared.round)):
             engine.guard.begin(number)
         method = self._method(message)
@@ -187,7 +176,5 @@ class Worker:
         """The method with watched hooks: one object as long as it is the same, so that traced steps are found."""
         key = (message[0], *(buffer.tobytes() for buffer in message[1]))
         if key not in self.methods:
-            if len(self.methods) >= METHODS:
-                self.methods.clear()
             self.methods[key] = guarded(unpack(message), self.engine.guard)
         return self.methods[key]
