@@ -140,7 +140,7 @@ CONTRACTS = {
     ),
     "evaluate-clients": Contract(
         "fedskew evaluate RUN --by client --json", list[Client],
-        "What each client would use, the worst first; also of `--clients all`. Further entries `recall NAME` and "
+        "What each client would use, the worst first. Further entries `recall NAME` and "
         "`rows NAME` have the recall and the rows of each class.",
     ),
 }  # fmt: skip

@@ -11,11 +11,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import make_evidence
 import numpy as np
 from docs_api import paragraphs, plain
 
 import fedskew as fs
-from fedskew.advice import evidence
+from fedskew.advice.evidence import Gain
 from fedskew.catalogue.citations import bibtex
 from fedskew.catalogue.listing import FACTS, catalogue, prose
 from fedskew.config.presets import GRADES, Preset, every
@@ -48,8 +49,8 @@ class Found(NamedTuple):
     source: str  # of the archive
     label: str  # the method's name with the options that differ
     seeds: int
-    raw: evidence.Gain
-    fitted: evidence.Gain | None
+    raw: Gain
+    fitted: Gain | None
 
 
 def records() -> list[Found]:
@@ -60,7 +61,7 @@ def records() -> list[Found]:
             runs = [(file.stem, run) for run in read_archives(file) if run.state == "finished"]
         except RecordError:
             continue  # a table of another kind
-        for federation in evidence.measured(runs, lambda run: {})[0]:
+        for federation in make_evidence.measured(runs, lambda run: {})[0]:
             for label, gains in federation.gains.items():
                 if (raw := gains.get("accuracy")) is not None:
                     fitted = gains.get("fitted_accuracy")
@@ -74,7 +75,7 @@ def of(name: str, found: Sequence[Found]) -> list[Found]:
     return sorted(mine, key=lambda row: -row.raw.mean)
 
 
-def points(gain: evidence.Gain | None) -> str:
+def points(gain: Gain | None) -> str:
     """In points of percent, with the interval."""
     if gain is None:
         return ""
@@ -82,7 +83,7 @@ def points(gain: evidence.Gain | None) -> str:
     return f"{100 * gain.mean:+.1f}{ends}"
 
 
-def verdicts(gains: Sequence[evidence.Gain]) -> str:
+def verdicts(gains: Sequence[Gain]) -> str:
     """How many intervals lie above zero, below zero, and around it."""
     judged = [g for g in gains if g.low is not None and g.high is not None]
     above, below = sum(g.low > 0 for g in judged), sum(g.high < 0 for g in judged)  # type: ignore[operator,misc]

@@ -16,16 +16,16 @@ from scipy import stats
 import fedskew as fs
 from fedskew.advice import evidence
 from fedskew.advice.adviser import NEAR, UNITS, advise, distance, needs, rule
-from fedskew.advice.evidence import Federation, Gain, descriptors, measured, packaged
+from fedskew.advice.evidence import Federation, Gain, descriptors, packaged
 from fedskew.advice.table import advice_table
 from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
 from fedskew.methods import METHODS
 from support.command import fedskew
-from support.old_format import as_format_1
 from support.paths import ROOT
 from support.scripts import script
 
+made_evidence = script("scripts/make_evidence.py")
 SKEWED = np.array([[90, 5, 0], [0, 80, 10], [4, 0, 99], [60, 40, 0]])
 EVEN = np.full((40, 3), 30)
 HELPS, OPEN = Gain(0.05, 0.02, 0.08, 3), Gain(0.05, -0.02, 0.12, 3)
@@ -182,7 +182,7 @@ def run(words: str, accuracy: float | None, seed: int = 0, **more: Any) -> tuple
 
 
 def of(*runs: tuple[str, Run]) -> list[Federation]:
-    found, left = measured(runs, lambda _: descriptors(SKEWED))
+    found, left = made_evidence.measured(runs, lambda _: descriptors(SKEWED))
     assert not left, left
     return found
 
@@ -209,9 +209,9 @@ def test_a_method_that_failed_under_a_seed_is_not_judged_by_the_others() -> None
     assert one.gains == {}
 
 
-def test_methods_are_compared_where_they_train_alike(tmp_path: Path) -> None:
+def test_methods_are_compared_where_they_train_alike() -> None:
     """Another rate is another federation, and so is a pace of another kind; a weighting is in the method's name."""
-    found, left = measured(
+    found, left = made_evidence.measured(
         [run("fedavg --lr 0.05", 0.5), run("fedga --lr 0.05", 0.6), run("fedavg", 0.5), run("fedla", 0.7),
          run("fedla --weighting uniform", 0.8), run("seolkim", 0.9)],
         lambda _: descriptors(SKEWED),
@@ -220,50 +220,12 @@ def test_methods_are_compared_where_they_train_alike(tmp_path: Path) -> None:
     assert len(left) == 1 and "no run of FedAvg to compare 'seolkim' with" in left[0]
 
 
-def test_run_folders_become_federations_with_the_descriptors_of_their_split(tmp_path: Path) -> None:
-    for method, *more in (["fedavg"], ["fedavg", "--weighting", "uniform"], ["fedbal"], ["fedbal", "--lr", "0.01"]):
-        words = ["--clients", 5, "--cohort", 2, "--rounds", 2, "--model", "logistic", "--partition.alpha", 0.5]
-        assert fedskew("run", method, *more, *words, "--out", tmp_path / f"run{len(list(tmp_path.iterdir()))}") == 0
-    (one,), left = evidence.read(tmp_path)
-    assert list(one.gains) == ["fedbal"] and len(left) == 1
-    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.5), clients=5)
-    assert one.descriptors == descriptors(fed.counts, 2) and one.data == "digits" and one.fingerprint
-    found = fs.advise(fed, tmp_path, model="logistic", cohort=2)
-    assert found.neighbours[0].federation.name == one.name and found.neighbours[0].distance == 0
-    assert any("left out of the evidence: 1 runs" in note for note in found.notes)
-
-
-def test_counts_on_record_are_taken_and_runs_that_cannot_be_used_are_told(tmp_path: Path) -> None:
-    fed = fs.federate("digits", fs.partitioners.Iid(), clients=4)
-    fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=2, out=tmp_path / "python")
-    (found,), left = evidence.read(tmp_path)
-    assert found.descriptors == descriptors(fed.counts, 2) and not left
-    config = json.loads((as_format_1(tmp_path / "python") / "config.json").read_text())
-    bare = {name: value for name, value in config.items() if name != "counts"}
-    (tmp_path / "python/config.json").write_text(json.dumps(bare))
-    with pytest.raises(fs.RecordError, match="started from Python, and it has no counts on record"):
-        evidence.read(tmp_path)
-    (tmp_path / "python/config.json").write_text(json.dumps({**config, "counts": SKEWED.tolist()}))
-    (tmp_path / "half").mkdir()
-    (tmp_path / "half/config.json").write_text(json.dumps(config))
-    (tmp_path / "half/rounds.jsonl").write_text("")
-    (found,), left = evidence.read(tmp_path)
-    assert found.descriptors == descriptors(SKEWED, 2)
-    assert len(left) == 1 and "did not end" in left[0]
-
-
-def test_an_archive_is_evidence() -> None:
-    found, _ = evidence.read(ROOT / "results/studies/fashion-methods.jsonl")
-    assert {one.data for one in found} == {"fashion_mnist"} and any("moon" in one.gains for one in found)
-
-
 def test_the_packaged_evidence_is_what_the_results_make() -> None:
     """All but the descriptors, which need the data: see the next test. Mend by `python scripts/make_evidence.py`."""
-    script_of = script("scripts/make_evidence.py")
     text = (ROOT / "src/fedskew/advice/evidence.json").read_text(encoding="utf-8")
     plain = dict.fromkeys((*evidence.KEPT, "participation"), 0.0)
     kept = [{**one, "descriptors": plain} for one in json.loads(text)]
-    assert json.loads(script_of.made(describe=lambda _: plain)) == kept and len(text) < 70_000
+    assert json.loads(made_evidence.made(describe=lambda _: plain)) == kept and len(text) < 70_000
 
 
 def test_the_packaged_descriptors_are_those_of_the_splits() -> None:
@@ -301,9 +263,7 @@ MISTAKES = {
     "file": (["nope.csv"], "must exist; got 'nope.csv'"),
     "file and options": (["a.csv", "--data", "digits"], "takes one FILE, or options"),
     "two files": (["a.csv", "b.csv"], "takes one FILE, or options"),
-    "no evidence": (["--evidence"], "--evidence must be followed by a value, a folder of runs"),
-    "evidence": (["--evidence", "nope", "--clients", "5"], "evidence must be a folder of runs"),
-    "option": (["--evidnce", "x"], "unknown option '--evidnce'"),
+    "option": (["--tpo", "3"], "unknown option '--tpo'"),
     "measure": (["--clients", "5", "--measure", "accuracyy"], "unknown measure 'accuracyy'; did you mean 'accuracy'?"),
     "top": (["--clients", "5", "--top", "0"], "--top must be at least 1; got 0"),
     "top word": (["--top", "all"], "--top must be a whole number; got 'all'"),
@@ -318,8 +278,3 @@ def test_a_mistake_is_one_line(case: str, tmp_path: Path, capsys: pytest.Capture
     assert fedskew("advise", *words) == 2
     error = capsys.readouterr().err
     assert told in error and error.count("\n") == 1 and "Traceback" not in error
-
-
-def test_evidence_that_is_no_evidence_is_refused() -> None:
-    with pytest.raises(fs.ConfigError, match="evidence must be a folder"):
-        fs.advise(SKEWED, [3])  # type: ignore[list-item]

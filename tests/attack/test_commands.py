@@ -95,7 +95,6 @@ def test_fuzzed_records(part: int, place: Path, tmp_path: Path, tiny: None) -> N
                 ["plot", str(folder), "--figure", figure, "--out", "p.svg"],
                 ["plot", str(folder), "--out", "p.svg"],
                 ["evaluate", str(folder)],
-                ["advise", "counts.csv", "--evidence", str(folder)],
                 ["report", str(folder), "--out", "p.html", "--tables", "tables"],
             )
             for words in readers if FULL else [readers[int(gen.integers(len(readers)))]]:

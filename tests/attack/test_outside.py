@@ -88,11 +88,9 @@ def test_a_run_folder_that_holds_what_is_no_file_is_one_line(
 ) -> None:
     run = tmp_path / "run"
     fs.run(skewed(), fedavg(), rounds=1, out=run)
-    (tmp_path / "table.jsonl").write_text("{}\n")
     read = {
         "config.json": ["plot", run], "rounds.jsonl": ["plot", run], "summary.json": ["plot", run],
         "model.json": ["evaluate", run], "final.safetensors": ["evaluate", run],
-        "../table.jsonl": ["advise", "--evidence", tmp_path / "table.jsonl"],
     }  # fmt: skip
     with Line("files", f"{what} in a run folder") as line:
         for name, words in read.items():

@@ -88,7 +88,6 @@ def test_evaluate(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(_is_as_promised("evaluate-new", capsys, "evaluate", table, *rule, *new)["decided"]) == 2
     _is_as_promised("evaluate-decompose", capsys, "evaluate", runs / "runs/digits", "--decompose")
     _is_as_promised("evaluate-clients", capsys, "evaluate", table, "--by", "client")
-    _is_as_promised("evaluate-clients", capsys, "evaluate", table, "--clients", "all")
 
 
 def test_a_contract_refuses_what_is_otherwise() -> None:

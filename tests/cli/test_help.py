@@ -12,7 +12,6 @@ import click
 import pytest
 
 from fedskew.cli.command import main, root
-from fedskew.cli.composed import CHOSEN
 from fedskew.cli.names import SLOTS, TABLES, names
 from fedskew.config.flags import NAMED, experiment_from, options_of
 from fedskew.config.tables import TABLES as CLASSES
@@ -97,7 +96,7 @@ def test_help_of_run_lists_every_option_of_the_composition(
     options = list(options_of(experiment_from([method])))
     shown = set(re.findall(r"--[\w.-]+", said))
     assert {flag for option in options for flag in option.flags} <= shown
-    assert {f"--{slot}" for slot in CHOSEN} <= shown
+    assert {f"--{slot}" for slot in SLOTS} <= shown
     assert all(option.help for option in options)
 
 
@@ -185,7 +184,7 @@ def test_an_optional_value_is_unset_by_none() -> None:
 def test_the_names_that_are_read_from_the_source_are_those_of_the_tables() -> None:
     for slot in SLOTS:
         assert list(names(slot)) == sorted(CLASSES[slot]), slot
-    assert {*SLOTS, "weighting.base", "partition.base", "preset"} == set(NAMED) and set(CHOSEN) == set(SLOTS)
+    assert {*SLOTS, "weighting.base", "partition.base", "preset"} == set(NAMED)
     assert names("method") == tuple(sorted(METHODS)) and names("figure") == FIGURES
     assert all(names(table) for table in TABLES)
 

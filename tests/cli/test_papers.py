@@ -28,39 +28,6 @@ def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "niid-bench-cifar10" in said and "NIID-Bench by" in said
 
 
-def test_costs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of every study, and of one whose data are not at hand how many runs it has."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(papers, "names", lambda: ("fedga-table1-mnist", "fedga-table1-svhn"))
-    there = iter([True, False])
-    monkeypatch.setattr(reproducing, "_at_hand", lambda cells: next(there))
-    assert fedskew("reproduce", "--scale", "smoke", "--dry-run") == 0
-    said = capsys.readouterr().out
-    assert "core-hours" in said
-    rows = {
-        line.split("│")[1].strip(): [c.strip() for c in line.split("│")[2:-1]]
-        for line in said.splitlines()
-        if "fedga" in line
-    }
-    assert rows["fedga-table1-svhn"] == ["6", "", "6", ""]
-    assert rows["fedga-table1-mnist"][:3] == ["6", "6", ""]
-
-
-def test_a_list_of_costs_does_not_ask_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    datasets = pytest.importorskip("datasets")
-    asked: list[str] = []
-    monkeypatch.setattr(datasets, "load_dataset", lambda repo, *more: asked.append(repo) or 1 / 0)
-    monkeypatch.setattr(papers, "names", lambda: ("fedga-table1-svhn",))
-    monkeypatch.setenv("FEDSKEW_DATA", str(tmp_path))
-    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    assert fedskew("reproduce", "--scale", "paper", "--dry-run") == 0
-    assert "fedga-table1-svhn" in capsys.readouterr().out and not asked
-    assert fedskew("run", "fedavg", "--data", "svhn") == 2 and asked  # a run does ask
-
-
 def test_a_table_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,7 +103,7 @@ def test_mistakes_are_one_line(
     assert "did you mean 'fedga-table1-mnist'" in mistake(capsys, "reproduce", "fedga-table1-mnis")
     assert "unknown scale 'big'" in mistake(capsys, "reproduce", "fedga-table1-mnist", "--scale", "big")
     assert "seeds must" in mistake(capsys, "reproduce", "fedga-table1-mnist", "--seeds", "x", "--scale", "smoke")
-    assert "there is none at 'none'" in mistake(capsys, "ledger", "--archives", "none")
+    assert "archives must be a folder; got 'none'" in mistake(capsys, "ledger", "--archives", "none")
     assert fedskew("ledger") == 0
     said = capsys.readouterr()
     assert "results/papers does not exist" in said.err and "all five: 18 with our number" in said.out

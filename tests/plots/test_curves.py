@@ -123,7 +123,7 @@ def test_a_folder_whose_configuration_is_bare_goes_by_its_name(tmp_path: Path) -
 
 def test_models_of_the_clients_own_have_a_panel_where_recorded(tmp_path: Path, outside: Any) -> None:
     plain = written(tmp_path / "a", [0.2, 0.4])
-    assert len(drawn([plain]).axes) == 5
+    assert len(drawn([plain]).axes) == 4
     own = written(tmp_path / "b", [0.3, 0.5, 0.6], method=method("b"))
     rows = [json.loads(line) for line in (own / "rounds.jsonl").read_text().splitlines()]
     for row, value in zip(rows, (None, 0.7, 0.8), strict=True):
@@ -153,7 +153,7 @@ def test_a_value_that_is_no_finite_number_is_no_point_of_a_curve(tmp_path: Path)
         .replace('"accuracy": 0.75', '"accuracy": Infinity')
     )
     file.write_text(text)
-    rounds, values, _ = plots.groups_of([tmp_path / "a"])[0].runs[0].series("accuracy")
+    rounds, values, *_ = plots.groups_of([tmp_path / "a"])[0].runs[0].series("accuracy")
     assert (rounds, values.tolist()) == ([2], [0.5])
 
 
@@ -161,10 +161,11 @@ def test_seeds_evaluated_in_different_rounds_are_aligned(tmp_path: Path) -> None
     written(tmp_path / "a", [0.2, None, 0.4], seed=0)
     written(tmp_path / "b", [0.4, 0.6], seed=1)
     (group,) = plots.groups_of(find_runs([tmp_path]))
-    rounds, values, megabytes = plots._stacked(group, "accuracy", 1)
-    assert rounds.tolist() == [1, 2, 3]
-    assert np.nanmean(values, axis=0).tolist() == pytest.approx([0.3, 0.6, 0.4])
-    assert np.nanmean(megabytes, axis=0).tolist() == [2, 4, 6]
+    curve = plots.curve_of(group.runs, "accuracy")
+    assert curve is not None and curve.rounds.tolist() == [1, 2, 3]
+    assert curve.mean.tolist() == pytest.approx([0.3, 0.6, 0.4]) and curve.low is not None
+    assert curve.low.tolist() == pytest.approx([0.2, 0.6, 0.4])
+    assert curve.megabytes.tolist() == [2, 4, 6] and curve.seconds.tolist() == [0.5, 1, 1.5]
 
 
 def drawn(folders: list[Path]) -> Any:
@@ -175,12 +176,12 @@ def drawn(folders: list[Path]) -> Any:
 
 def test_lines_hold_the_values_of_the_record(tmp_path: Path) -> None:
     folders = [written(tmp_path / "a", [0.2, 0.4, 0.9]), written(tmp_path / "b", [0.1], method=method("b"))]
-    accuracy, f1, upload, recall, _ = drawn(folders).axes
+    accuracy, f1, upload, recall = drawn(folders).axes
     assert accuracy.lines[0].get_xydata().tolist() == [[1, 0.2], [2, 0.4], [3, 0.9]]
     assert f1.lines[0].get_ydata().tolist() == [0.1, 0.2, 0.45]
     assert upload.lines[0].get_xdata().tolist() == [2, 4, 6]
-    shown = recall.images[0].get_array()
-    assert shown.mask.tolist() == [[False, False, True]] * 2 and shown[0, 0] == 0.9
+    assert recall.images[0].get_array().tolist() == [[9, 10, -1], [1, 10, -1]]
+    assert [t.get_text() for t in recall.texts] == ["90", "100", "10", "100"]
     assert [t.get_text() for t in recall.get_yticklabels()] == ["fedavg", "b"]
 
 

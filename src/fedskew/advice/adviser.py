@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fedskew.advice.evidence import MEASURES, WORST, Federation, Gain, descriptors, packaged, read
+from fedskew.advice.evidence import MEASURES, WORST, Federation, Gain, descriptors, packaged
 from fedskew.data.describe import Source, counted
-from fedskew.errors import ConfigError, require, unknown
+from fedskew.errors import require, unknown
 from fedskew.method import Component
 from fedskew.methods import METHODS
 from fedskew.records.summary import FITTED
@@ -92,7 +91,7 @@ def distance(a: dict[str, float], b: dict[str, float]) -> float:
 
 def advise(
     source: Source,
-    evidence: str | Path | Iterable[str | Path | Federation] | None = None,
+    evidence: Sequence[Federation] | None = None,
     *,
     model: str | None = None,
     cohort: int | None = None,
@@ -103,8 +102,7 @@ def advise(
 
     Args:
         source: A federation, a partition file, a file of counts, or a matrix of counts [N, C].
-        evidence: A folder of runs or an archive of them, or several, read beside what comes with fedskew; or
-            federations of `fedskew.advice.evidence`, used alone.
+        evidence: Measured federations; None: those that come with fedskew.
         model: The network's name, for a note where another one was measured.
         cohort: Clients of a round; None: the share of clients is not compared.
         measure: accuracy or macro_f1, the mean over the last ten rounds.
@@ -112,19 +110,18 @@ def advise(
 
     Raises:
         DataError: The source holds no counts.
-        RecordError: The evidence holds no run.
         ConfigError: Any other mistake.
     """
     require(isinstance(top, int) and top >= 1, "top", "be at least 1", top)
     if measure not in MEASURES:
         raise unknown("measure", measure, MEASURES)
     about = counted(source)
-    known, left = _federations(evidence)
+    known = packaged() if evidence is None else evidence
     here = descriptors(about.counts, cohort)
     near = sorted((Neighbour(f, distance(here, f.descriptors)) for f in known), key=lambda n: n.distance)[:NEAREST]
     close = [n.federation for n in near if n.distance <= NEAR]
     worth, others = _methods(close, measure)
-    notes = [f"left out of the evidence: {len(left)} runs, as {left[0]}"] if left else []
+    notes = []
     for what, mine, theirs in (
         ("data", about.facts.get("dataset"), [f.data for f in close]),
         ("network", model, [f.model for f in close]),
@@ -134,22 +131,6 @@ def advise(
             notes.append(f"the {what} there: {', '.join(dict.fromkeys(theirs))}; {yours}, and gains may differ")
     found = rule(known, measure)
     return Advice(about.title, measure, here, tuple(worth[:top]), others, tuple(near), found, tuple(notes))
-
-
-def _federations(evidence: Any) -> tuple[list[Federation], list[str]]:
-    """(federations, what was left out)."""
-    given = [] if evidence is None else [evidence] if isinstance(evidence, str | Path) else list(evidence)
-    alone = [one for one in given if isinstance(one, Federation)]
-    if alone and len(alone) == len(given):
-        return alone, []
-    found, left = packaged(), []
-    for place in given:
-        if not isinstance(place, str | Path):
-            raise ConfigError(f"evidence must be a folder of runs, an archive of them, or federations; got {place!r}")
-        more, why = read(place)
-        found += more
-        left += why
-    return found, left
 
 
 def _helps(by: dict[str, Gain], measure: str) -> bool:

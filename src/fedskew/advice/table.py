@@ -27,7 +27,7 @@ def advice_table(advice: Advice) -> RenderableType:
         why = (
             "no method measured here beats plain FedAvg; compare local training: fedskew compare fedavg localonly"
             if any(n.distance <= NEAR for n in advice.neighbours)
-            else "nothing measured helps here: no measured federation is near. Add your own runs with --evidence FOLDER"
+            else "nothing measured helps here: no measured federation is near; fedskew compare measures yours"
         )
         body.append(Text(f"\n{why}"))
     others = [f"{method} {_points(gain)}" for method, gain in advice.others.items()]

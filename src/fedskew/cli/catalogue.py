@@ -14,18 +14,12 @@ from fedskew.cli.values import Names
 from fedskew.errors import ConfigError
 
 
-def _whole(head: str) -> Any:
-    """A column of names, which are typed as they stand: no cell wraps."""
-    from rich.table import Column
+def _listing(names: Sequence[str], texts: Sequence[str], lines: bool = False) -> Any:
+    """A table whose first columns are names, which do not wrap, and the others texts, which do."""
+    from rich.table import Column, Table
 
-    return Column(head, no_wrap=True)
-
-
-def _folded(head: str) -> Any:
-    """A column whose cells wrap; nothing is cut."""
-    from rich.table import Column
-
-    return Column(head, overflow="fold")
+    whole, folded = (Column(head, no_wrap=True) for head in names), (Column(head, overflow="fold") for head in texts)
+    return Table(*whole, *folded, show_lines=lines)
 
 
 @click.command(
@@ -52,10 +46,8 @@ def methods(wanted: tuple[str, ...], as_json: bool) -> None:
 
 
 def _print_methods(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
     heads = ("leaves the client, beside the model", "extra up / down")
-    table = Table(_whole("method"), _whole("beyond FedAvg"), _whole("serves"), *map(_folded, heads), show_lines=False)
+    table = _listing(("method", "beyond FedAvg", "serves"), heads)
     plain = next(r for r in rows if r["name"] == "fedavg")["slots"]
     for row in rows:
         own = [p["name"] for p in row["slots"]["parts"] if p["name"] != "cross_entropy"]
@@ -92,11 +84,9 @@ def models(wanted: tuple[str, ...]) -> None:
 
 def _print_names(command: str, slot: str, wanted: Sequence[str]) -> None:
     """Every name that --data, --partition or --model takes, or those asked for."""
-    from rich.table import Table
-
     from fedskew.catalogue.listing import named
 
-    view = Table(_whole(f"--{slot}"), _folded("what it is"), _folded(f"--{slot}.OPTION"), show_lines=True)
+    view = _listing((f"--{slot}",), ("what it is", f"--{slot}.OPTION"), lines=True)
     for name, text, options in named(slot, wanted):
         if wanted:
             say("\n".join([name, "", text, "", *options, ""]))

@@ -96,7 +96,12 @@ def _exit_code(words: list[str]) -> int:
     try:
         if asked := os.environ.get(ASKED):
             return shell_complete(root, {}, "fedskew", ASKED, asked)
-        return _run(words)
+        if not words or words[0] == "help":  # `fedskew help run` is `fedskew run --help`
+            words = [*words[1:], "--help"]
+        with root.make_context("fedskew", words) as context:
+            return int(root.invoke(context) or 0)
+    except click.exceptions.Exit as end:
+        return int(end.exit_code)
     except BrokenPipeError:  # of a listing, `fedskew methods | head`; a run goes on in silence instead
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -127,14 +132,3 @@ def _message_of(error: Exception) -> str:
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or any(words in said for words in ALLOCATION):
         return SHORT
     return "an option's value is beyond what the run's numbers hold" if BEYOND in said else ""
-
-
-def _run(words: list[str]) -> int:
-    """Run the command that the words name; its exit code."""
-    if not words or words[0] == "help":  # `fedskew help run` is `fedskew run --help`
-        words = [*words[1:], "--help"]
-    try:
-        with root.make_context("fedskew", words) as context:
-            return int(root.invoke(context) or 0)
-    except click.exceptions.Exit as end:
-        return int(end.exit_code)

@@ -71,9 +71,6 @@ class CompareCommand(Optioned):
     "weights), local (each client alone), centralised (all rows in one place), or several, as local,centralised",
 )  # fmt: skip
 @click.option(
-    "--equal-work", is_flag=True, help="give every method the local epochs of FedAvg, so that all make as many steps"
-)
-@click.option(
     "--metric", metavar="NAME",
     help="entry of summary.json to compare  [default: mean10_accuracy, or mean10_served_accuracy where a method "
     "gives clients models of their own alone]",
@@ -110,7 +107,6 @@ def compare(
     from fedskew.studies.study import Study, shard_of
 
     tracking = trackers(given["track"], given["track_folder"])
-    options = _equal(options) if given["equal_work"] else options
     spec = _spec(methods, options, given)
     if given["fitted"]:
         fitted_name(spec.metric)  # a metric without a fitted form is told before the runs are made
@@ -125,16 +121,6 @@ def compare(
     command = _command(methods, options, given)
     beside = tracking, given["cluster"], given["fitted"], given["by"]
     return run_study(study, processes, part, given["retry"], out, command, *beside)
-
-
-def _equal(options: list[Pair]) -> list[Pair]:
-    """The options with the epochs of FedAvg for all. Raises ConfigError where they name epochs or steps."""
-    from fedskew.methods import METHODS
-    from fedskew.studies.arguments import full
-
-    if other := next((option for option, _ in options if full(option) in ("pace.epochs", "pace.steps")), ""):
-        raise ConfigError(f"--equal-work must stand without --{other}, which says the work of all methods")
-    return [*options, ("epochs", str(METHODS["fedavg"]().pace.epochs))]
 
 
 def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> Spec:

@@ -12,6 +12,7 @@ from fedskew.cli.output import LEFT_OUT, say, table_of
 from fedskew.errors import visible
 
 if TYPE_CHECKING:
+    from fedskew.report.compared import Compared
     from fedskew.studies.clients import ByClient
     from fedskew.studies.study import Planned, Study
     from fedskew.studies.work import Outcome
@@ -50,29 +51,33 @@ class StudyProgress:
 
 def study_tables(study: Study, fitted: bool = False) -> Iterator[Any]:
     """The results under each setting, with ``fitted`` those of the fitted models, too; then what they do not show."""
-    from fedskew.report import listings, sentences
     from fedskew.report.compared import compare
-    from fedskew.report.fitted import fitted_alone, fitted_words, twice
     from fedskew.report.studied import of_rows
-    from fedskew.studies.fitted import fitted_name
 
     entries, lost = of_rows(study.table(), study.store)
     if any(entry.run.last for entry in entries):
-        compared = compare(entries, study.spec.metric, study.spec.reference)
-        alone = fitted_alone(compared) if fitted else None
-        for each in filter(None, (compared, alone)):
-            yield from (table_of(listings.results(each, setting, brief=True), LEFT_OUT) for setting in each.settings)
-        if fitted:
-            yield from map(visible, fitted_words(compared, len(compared.methods) * len(compared.settings)))
-        if fitted and alone is None:
-            lacking = fitted_name(study.spec.metric)
-            yield f"no run has {lacking}; --fit-logits tail also measures fitted models in the last ten rounds"
-        ranked = twice(compared) if fitted else compared
-        if len(compared.settings) > 1 and ranked.ranks is not None:
-            yield table_of(listings.ranks(ranked))
-        yield from map(visible, sentences.cautions(compared))
-    yield from map(visible, lost)
-    yield from map(visible, [*_work_notes(study), *_tuned_notes(study)])
+        yield from results_of(compare(entries, study.spec.metric, study.spec.reference), fitted)
+    yield from map(visible, [*lost, *_work_notes(study), *_tuned_notes(study)])
+
+
+def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
+    """The results under each setting, the ranks over several, and what these numbers do not show."""
+    from fedskew.report import listings, sentences
+    from fedskew.report.fitted import fitted_alone, fitted_words, twice
+    from fedskew.studies.fitted import fitted_name
+
+    alone = fitted_alone(compared) if fitted else None
+    for each in filter(None, (compared, alone)):
+        yield from (table_of(listings.results(each, setting, brief=True), LEFT_OUT) for setting in each.settings)
+    if fitted:
+        yield from map(visible, fitted_words(compared, len(compared.methods) * len(compared.settings)))
+    if fitted and alone is None:
+        lacking = fitted_name(compared.key)
+        yield f"no run has {lacking}; --fit-logits tail also measures fitted models in the last ten rounds"
+    ranked = twice(compared) if fitted else compared
+    if len(compared.settings) > 1 and ranked.ranks is not None:
+        yield table_of(listings.ranks(ranked))
+    yield from map(visible, sentences.cautions(compared))
 
 
 def comparison_tables(folders: Iterable[Path]) -> Iterator[Any]:
@@ -123,7 +128,7 @@ def _work_notes(study: Study) -> Iterator[str]:
         each = [f"{label} ×{ratio:.2f}{f' ({computed[label]})' * bool(computed[label])}"
                 for label, ratio in works.items()]  # fmt: skip
         what = f"local steps of all clients together, as a multiple of those of {study.plain}"
-        yield f"work a round, {what}: {', '.join(each)}; --equal-work gives all methods as many epochs"
+        yield f"work a round, {what}: {', '.join(each)}; --epochs gives all methods as many"
 
 
 def _tuned_notes(study: Study) -> Iterator[str]:

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 
 
 EVERY = "fedskew.every"  # in Context.meta: whether completion lists every option
-CHOSEN = tuple(SLOTS)
 
 
 @cache
 def naming() -> list[click.Option]:
     """The options that choose an ingredient by its name; Click only completes them."""
     made = []
-    for flag in (*CHOSEN, "weighting.base", "partition.base", "preset"):
+    for flag in (*SLOTS, "weighting.base", "partition.base", "preset"):
         kind = Names(flag.removesuffix(".base"), flag == "parts")
         made.append(click.Option([f"--{flag}", f"name_{flag.replace('.', '_')}"], type=kind))
     return made
@@ -63,7 +62,7 @@ class Composed(Command):
         fields: the options of the run itself that its help lists: "all", those of the "federation", or its "path".
     """
 
-    def __init__(self, *args: Any, slots: Sequence[str] = CHOSEN, fields: str = "all", **options: Any) -> None:
+    def __init__(self, *args: Any, slots: Sequence[str] = SLOTS, fields: str = "all", **options: Any) -> None:
         super().__init__(*args, **options)
         self.slots, self.fields = tuple(slots), fields
 
@@ -197,6 +196,6 @@ def _preset_of(base: Experiment) -> tuple[str, str]:
 def _title(section: str, base: Experiment) -> str:
     """ "--server momentum", the words that choose what these options belong to."""
     slot, _, part = section.partition(".")
-    if slot not in CHOSEN:
+    if slot not in SLOTS:
         return {"run": "Run", "diagnose": "Diagnostics"}.get(section, section)
     return f"--{slot} {part or _in(slot, base).name}"

@@ -62,16 +62,16 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
         for note in notes:
             say(f"note: {note}")
     if path is not None:
-        _draw(found, path, sys.stderr if as_json else sys.stdout)
+        beside = [path.with_name(f"{path.stem}-{name}{path.suffix}") for name in ("histograms", "overlap")]
+        draw(found, (path, *beside), sys.stderr if as_json else sys.stdout)
     elif not as_json:
         say("add `--out federation.png` to draw it")
 
 
-def _draw(found: Counted, path: Path, to: TextIO) -> None:
+def draw(found: Counted, files: Any, to: TextIO) -> None:
     """Write the three pictures, and say where they are."""
     from fedskew.plots import skew as skewplots
 
-    beside, overlap = (path.with_name(f"{path.stem}-{name}{path.suffix}") for name in ("histograms", "overlap"))
-    drawn = skewplots.report(found.counts, (path, beside, overlap), title=found.title, class_names=found.class_names)
+    drawn = skewplots.report(found.counts, files, title=found.title, class_names=found.class_names)
     for name, picture in zip(("heat map", "histograms", "overlap"), drawn, strict=True):
         say(f"{name}: {picture}", to)

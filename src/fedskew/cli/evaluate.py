@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from fedskew.cli.base import TYPED
+from fedskew.cli.base import WORDS
 from fedskew.cli.composed import Beside
 from fedskew.cli.output import grid, say, show
 from fedskew.cli.values import FILE, FOLDER, RUN, Value
@@ -100,10 +100,6 @@ class RunAndData(Beside):
 )
 @click.option("--client", metavar="NAME", help="a client's own model, on its own test rows where there is no --data")
 @click.option(
-    "--clients", metavar="all", type=Value(str, lambda: ["all"]),
-    help="all: each client's own model on its own test rows, the worst first",
-)  # fmt: skip
-@click.option(
     "--by", type=Value(Literal["client"]),
     help="client: what each client would use, as the run measured it at its end, the worst first",
 )  # fmt: skip
@@ -111,7 +107,7 @@ class RunAndData(Beside):
 def evaluate(
     run: str, out: str | None, best: bool, fitted: bool, decompose: bool, on: On, threshold: str | None,
     threshold_on: Literal["validation", "test"], positive: str | None, figures: str | None, client: str | None,
-    clients: str | None, by: str | None, as_json: bool, experiment: Experiment | None,
+    by: str | None, as_json: bool, experiment: Experiment | None,
 ) -> None:  # fmt: skip
     """Evaluate the model of a finished RUN on test rows or new rows.
 
@@ -128,14 +124,12 @@ def evaluate(
 
     if out is not None:
         require(not Path(out).exists(), "out", "be a new file", out)
-    require(clients in (None, "all"), "clients", "be all", clients, f"--client {clients} is one client's own model")
-    for flag, name in (("--clients all", clients), ("--by client", by)):
-        if name:
-            _alone(flag, "it shows every client on its own test rows")
+    if by:
+        _alone("--by", "it shows every client on its own test rows")
     about = read_description(Path(run))
     trained, recorded = load_model(run, best=best, client=client), read_run(run)
-    if clients or by:
-        _by_client(recorded, about, clients is not None, as_json)
+    if by:
+        _by_client(recorded, as_json)
         return
     for note in _notes(recorded, about, experiment, best, client):
         say(f"fedskew: note: {note}", sys.stderr)
@@ -194,17 +188,9 @@ def evaluate(
 
 def _alone(flag: str, why: str, *beside: str) -> None:
     """Raise ConfigError for options that a flag does not use."""
-    context = click.get_current_context()
-    given = [p.opts[0] for p in context.command.params if isinstance(p, click.Option) and _was_given(context, p)]
-    typed = [name for name, _ in context.meta[TYPED]]
-    used = (flag.partition(" ")[0], "--json", *beside)
-    if other := [name for name in dict.fromkeys([*typed, *given]) if name not in used]:
+    given = [word.partition("=")[0] for word in click.get_current_context().meta[WORDS] if word.startswith("--")]
+    if other := [name for name in given if name not in (flag, "--json", *beside)]:
         raise ConfigError(f"{flag} must be used without {other[0]}: {why}")
-
-
-def _was_given(context: click.Context, option: click.Option) -> bool:
-    source = context.get_parameter_source(option.name or "")
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _federation(run: Run, about: dict[str, Any], rule: str | None) -> Federation:
@@ -270,15 +256,13 @@ def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
     return data
 
 
-def _by_client(run: Run, about: dict[str, Any], again: bool, as_json: bool) -> None:
-    """Print what each client would use, as the run measured it; ``again`` by the own models that it keeps."""
+def _by_client(run: Run, as_json: bool) -> None:
+    """Print what each client would use, as the run measured it."""
     from fedskew.cli.compared import shown_clients
-    from fedskew.engines.trained import own_rows
     from fedskew.records.clients import MOST_CLIENTS, read_clients
     from fedskew.studies.clients import by_client
 
-    rows = own_rows(run.folder, _own_data(run, about, divided=True)) if again else read_clients(run.folder)
-    if not rows:
+    if not (rows := read_clients(run.folder)):
         most = f"runs of at most {MOST_CLIENTS:,} clients measure them at the end, others with --clients-every"
         raise RecordError(f"the run {str(run.folder)!r} has no rows of its clients; {most}")
     labels = run.config.get("label_names", ())

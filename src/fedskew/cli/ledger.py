@@ -11,7 +11,7 @@ from fedskew.cli.base import Command
 from fedskew.cli.output import grid, say, show
 from fedskew.cli.reproduce import beside
 from fedskew.cli.values import FOLDER
-from fedskew.errors import RecordError, unknown
+from fedskew.errors import require, unknown
 
 EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA")
 
@@ -39,8 +39,7 @@ def ledger(paper: str | None, archives: str | None) -> None:
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
     folder = Path(archives or HERE)
-    if archives and not folder.is_dir():
-        raise RecordError(f"--archives must be a folder; there is none at {archives!r}")
+    require(not archives or folder.is_dir(), "archives", "be a folder", archives)
     if not folder.is_dir():
         say(f"fedskew: note: no runs are read: {folder} does not exist; --archives names another folder", sys.stderr)
     rows = every(Runs.of(folder) if folder.is_dir() else Runs(()))

@@ -1,7 +1,7 @@
 """The names of the tables, read from their source: completion must not wait for torch.
 
 A table is a literal dictionary, whose keys stand in the text of its file, a file of imports, or every class of a folder
-that has a name. The name of an ingredient stands in the text of its class.
+that has a name. The name of an ingredient stands in the text of its class, whose bases say the slot.
 """
 
 from __future__ import annotations
@@ -13,20 +13,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SLOTS: dict[str, tuple[str, ...]] = {  # what --NAME takes -> (file, dictionaries); none of a file of imports
+BASES = {  # class -> slot of what derives from it; `fedskew.slots` has the classes
+    "Component": "parts", "Sampler": "sampler", "Selector": "selector", "Pace": "pace", "Weighting": "weighting",
+    "ServerOptimizer": "server", "LocalStep": "local",
+}  # fmt: skip
+TABLES: dict[str, tuple[str, ...]] = {  # what --NAME takes -> (file, dictionaries)
     "data": ("data/sources/*.py",),
     "partition": ("data/partitioners/*.py",),
     "model": ("models/*.py",),
-    "parts": ("slots/parts.py",),
-    "sampler": ("slots/samplers.py",),
-    "selector": ("slots/selectors.py",),
-    "pace": ("slots/paces.py",),
-    "weighting": ("slots/weightings.py",),
-    "server": ("slots/servers.py",),
-    "local": ("slots/steps.py",),
-}
-TABLES: dict[str, tuple[str, ...]] = {
-    **SLOTS,
     "method": ("methods/__init__.py",),
     "preset": ("config/presets/paces.toml",),
     "diagnostic": ("records/diagnostics.py", "DIAGNOSTICS"),
@@ -34,6 +28,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "figure": ("plots/rounds.py", "_WHOLE", "_DRAWN"),
     "measure of advice": ("advice/evidence.py", "MEASURES"),
 }
+SLOTS = ("data", "partition", "model", *BASES.values())
 
 
 @cache
@@ -41,6 +36,8 @@ def names(table: str) -> tuple[str, ...]:
     """The names of a table, sorted: ``names("server")`` holds "adam"."""
     if table == "protocol":
         return tuple(sorted(file.stem for file in (ROOT / "papers/protocols").glob("*.toml")))
+    if table in BASES.values():
+        return tuple(sorted(name for name, slot in _ingredients().items() if slot == table))
     file, *dictionaries = TABLES[table]
     source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob(file))
     if "*" in file:
@@ -55,15 +52,22 @@ def names(table: str) -> tuple[str, ...]:
                 value: Any = getattr(node, "value", None)
                 found |= {ast.literal_eval(key) for key in getattr(value, "keys", None) or value.elts}
     else:
-        named = _ingredients()
-        imported = re.findall(r"^from .* import (\w+) as", source, re.M)
-        found = {named.get(kind, kind) for kind in imported if kind in named or kind.islower()}
+        found = {*re.findall(r"^from .* import ([a-z]\w*) as", source, re.M)}
     return tuple(sorted(found))
 
 
 @cache
 def _ingredients() -> dict[str, str]:
-    """The name of every ingredient by the name of its class."""
+    """The slot of every ingredient by its name."""
     texts = [f.read_text(encoding="utf-8") for room in ("methods", "method") for f in (ROOT / room).glob("*.py")]
-    found = (re.match(r'(\w+).*?^    name = "(\w+)"', c, re.M | re.S) for t in texts for c in t.split("\nclass ")[1:])
-    return {match[1]: match[2] for match in found if match}
+    bases, named = dict[str, str](), dict[str, str]()
+    for text in (text for whole in texts for text in whole.split("\nclass ")[1:]):
+        if head := re.match(r"(\w+)\((\w+)", text):
+            bases[head[1]] = head[2]
+            if name := re.search(r'^    name = "(\w+)"', text, re.M):
+                named[head[1]] = name[1]
+
+    def slot(kind: str) -> str:
+        return BASES.get(kind) or slot(bases[kind])
+
+    return {name: slot(kind) for kind, name in named.items()}

@@ -11,6 +11,7 @@ import click
 
 from fedskew.cli.base import Command, Group
 from fedskew.cli.composed import Beside, FileOrOptions
+from fedskew.cli.describe import draw
 from fedskew.cli.output import say, show
 from fedskew.cli.values import FILE, FOLDER, Value
 from fedskew.errors import plural, require
@@ -100,14 +101,8 @@ def _show(file: str, out: str | None, as_json: bool) -> None:
 
     say(json.dumps(describe.describe(file), indent=1)) if as_json else show(describe.describe_table(file))
     if out is not None:
-        from fedskew.plots import skew
-
-        counted, folder = describe.counted(file), Path(out)
-        files = (folder / "heatmap.png", folder / "histograms.png", folder / "pairs.png")
-        names, title = counted.class_names, counted.title
-        drawn = skew.report(counted.counts, files, title=title, class_names=names)
-        for picture in drawn:
-            say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
+        files = [Path(out) / f"{name}.png" for name in ("heatmap", "histograms", "pairs")]
+        draw(describe.counted(file), files, sys.stderr if as_json else sys.stdout)
 
 
 @partition.command(

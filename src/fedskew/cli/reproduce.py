@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli.base import Command
+from fedskew.cli.base import Command, decorated
 from fedskew.cli.output import grid, say, show
 from fedskew.cli.studying import print_plan, run_study, store_of, store_options
 from fedskew.cli.values import Names
 from fedskew.errors import ConfigError, FieldError, require, unknown, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from fedskew.papers import Protocol, Row
-    from fedskew.studies.spec import Cell, Spec
+    from fedskew.studies.spec import Spec
     from fedskew.studies.study import Study
 
 
@@ -26,13 +25,12 @@ EXAMPLES = (
     "fedskew reproduce",
     "fedskew reproduce fedga-table1-mnist --scale small --dry-run",
     "fedskew reproduce fedga-table1-mnist --scale smoke",
-    "fedskew reproduce --scale paper --dry-run",
 )
 
 
 def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options for a command that runs a table or a part of it, at a scale unless another is named."""
-    options = (
+    return decorated(
         click.option("--scale", metavar="NAME", default=scale, help=help),
         click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]"),
         click.option(
@@ -47,7 +45,6 @@ def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callab
         click.option("--retry", is_flag=True, help="repeat runs that were refused or failed"),
         store_options("results/papers"),
     )  # fmt: skip
-    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
 @click.command(cls=Command, lines=EXAMPLES)
@@ -58,17 +55,14 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
 
     This includes the tables of third parties, Flower's NIID-Bench baseline and FedBench.
 
-    Without a NAME, the studies are listed; --dry-run adds what each costs. You can stop the command; the same command
-    continues. `fedskew ledger` shows all printed numbers.
+    Without a NAME, the studies are listed. You can stop the command; the same command continues. `fedskew ledger` shows
+    all printed numbers.
     """
-    from fedskew.data.sources.parquet import offline
     from fedskew.papers import protocol
 
     if name is None:
-        of_one = {n: given[n] or None for n in ("processes", "retry", "methods", "settings", "device", "precision")}
-        _check_list(scale, seeds=seeds, out=out, **of_one)
-        with offline():  # a list of costs downloads nothing
-            show(_costs(scale, store, given["archives"]) if given["dry_run"] else _listing())
+        _check_list(scale, **{"seeds": seeds, "out": out, **given})
+        show(_listing())
         return 0
     one = protocol(name)
     spec, words = part_of(one, scale, seeds, given)
@@ -140,9 +134,8 @@ def _check_list(scale: str, **of_one: object) -> None:
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
     for option, value in of_one.items():
-        require(
-            value is None, option, "be used with the NAME of a study", str(value), "without one, studies are listed"
-        )
+        hint = "without one, studies are listed"
+        require(not value, option.replace("_", "-"), "be used with the NAME of a study", str(value), hint)
 
 
 def _told(one: Protocol, scale: str) -> list[str]:
@@ -158,40 +151,6 @@ def _listing() -> Any:
     made = {name: protocol(name) for name in names()}
     lines = ((name, one.title, str(len(one.numbers()) or "")) for name, one in made.items())
     return grid(("name", "what", "printed numbers"), lines)
-
-
-def _costs(scale: str, store: str | None, archives: str | None) -> Any:
-    """What is missing of every study at a scale, and what it costs."""
-    from rich.table import Table
-
-    from fedskew.papers import names, protocol
-    from fedskew.studies.cost import cost_of
-
-    table = Table("name", "runs", "missing", "no data", "core-hours")
-    for name in names():
-        spec = protocol(name).at(scale)
-        cells = list(spec.cells())
-        if not _at_hand(cells):
-            table.add_row(name, str(len(cells)), "", str(len(cells)), "")
-            continue
-        study = lent(spec, store, {"archives": archives, "dry_run": True})
-        plan, cost = study.plan(), cost_of(study)
-        refused = sum(one.cell.experiment is None for one in plan)
-        hours = f"{cost.seconds / 3600:.3g}" if cost.unknown < cost.runs else ""
-        table.add_row(name, str(len(plan)), str(cost.runs or ""), str(refused or ""), hours)
-    return table
-
-
-def _at_hand(cells: Sequence[Cell]) -> bool:
-    """Whether the data of a study are there."""
-    from fedskew.errors import FedskewError
-    from fedskew.studies.address import dataset_of
-
-    made = next((cell.experiment for cell in cells if cell.experiment is not None), None)
-    try:
-        return made is not None and dataset_of(made.data, made.path) is not None
-    except FedskewError:
-        return False
 
 
 def _beside(one: Protocol, scale: str, study: Study) -> None:

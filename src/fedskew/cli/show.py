@@ -21,7 +21,6 @@ from fedskew.errors import FedskewError, RecordError, plural, some, unknown
 
 if TYPE_CHECKING:
     from fedskew.config.recorded import Run
-    from fedskew.report.compared import Compared
 
 
 EXAMPLES = ("fedskew show runs/fedavg", "fedskew show runs/fedavg --metric macro_f1,worst_class_recall")
@@ -53,7 +52,7 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     if (folder / "study.json").is_file():
         for part in _study(folder, metric):
             if isinstance(part, str):
-                say(part)
+                say("\n".join(_wrapped(part)))
             else:
                 output.show(part)
         return
@@ -70,45 +69,22 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
 
 def _study(folder: Path, metric: str | None) -> Iterator[Any]:
     """The table of a study, methods by settings, what its tuning chose, and the command that repeats it."""
-    from fedskew.report import listings, sentences
+    from fedskew.cli.compared import results_of
     from fedskew.report.compared import compare
     from fedskew.report.studied import of_study
 
     entries, asked = of_study(folder)
-    title = str(asked.get("title") or folder)
+    yield f"{asked.get('title') or folder}: {plural(len(entries), 'run')}"
     if any(entry.run.last for entry in entries):
-        compared = compare(entries, metric or asked.get("metric"), asked.get("baseline"))
-        if len(compared.settings) == 1:
-            yield from _wrapped(f"{title}: {plural(len(entries), 'run')}")
-            yield output.table_of(listings.results(compared, compared.settings[0], brief=True), output.LEFT_OUT)
-            for caution in sentences.cautions(compared):
-                yield from _wrapped(caution)
-        else:
-            yield from _by_setting(compared, title, len(entries))
-    else:
-        yield from _wrapped(f"{title}: no finished run")
+        yield from results_of(compare(entries, metric or asked.get("metric"), asked.get("baseline")))
     chosen = {(t.method, t.setting): t.options for t in asked["trials"] if t.chosen}
     for (method, setting), options in chosen.items():
         told = ", ".join(f"{option} {value}" for option, value in options.items())
-        yield from _wrapped(f"tuned: {method}{f', {setting}' * bool(setting)}: {told}")
+        yield f"tuned: {method}{f', {setting}' * bool(setting)}: {told}"
     for note in asked["notes"]:
-        yield from _wrapped(f"note: {note}")
+        yield f"note: {note}"
     if asked.get("command"):
-        yield from _wrapped(f"again: {asked['command']}")
-
-
-def _by_setting(compared: Compared, title: str, runs: int) -> Iterator[str]:
-    """Means of methods by settings, as narrow as they are."""
-    from fedskew.report.overall import compact
-
-    table = compact(compared)
-    yield from _wrapped(f"{title}: {table.caption}; {plural(runs, 'run')}")
-    cells = [[f"{cell.text}{' (best)' * cell.best}" for cell in row] for row in table.rows]
-    lines = columns(table.head, cells)
-    if max(map(len, lines)) > WIDTH:  # a line for each setting and method
-        each = [(s, row[0], row[i]) for i, s in enumerate(table.head[1:], 1) for row in cells]
-        lines = columns(["setting", "method", "mean"], each)
-    yield from lines
+        yield f"again: {asked['command']}"
 
 
 def _wrapped(line: str) -> list[str]:
@@ -134,7 +110,7 @@ def _curves(run: Run, metric: str | None) -> Iterator[str]:
         if name not in known:
             raise unknown("metric of this run", name, known)
     for name in names:
-        rounds, values, _ = run.series(name)
+        rounds, values, *_ = run.series(name)
         if rounds:
             span = f"{min(values):.4g} to {max(values):.4g}"
             yield f"\n{name} by round, {rounds[0]} to {rounds[-1]}: {span}"

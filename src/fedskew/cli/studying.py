@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli.base import Command
+from fedskew.cli.base import Command, decorated
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show
 from fedskew.cli.values import FILE, FOLDER, POSITIVE
@@ -42,7 +42,7 @@ class Optioned(Command):
 
 def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options for a command's function; ``archives`` is where archives are found without being named."""
-    options = (
+    return decorated(
         click.option("--out", type=FOLDER, help="a folder for study.json, the tables and the report  [unset: none]"),
         click.option(
             "--store", type=FOLDER,
@@ -57,13 +57,6 @@ def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[...,
         click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]"),
         click.option("--dry-run", is_flag=True, help="only print which runs are missing and what they cost"),
     )  # fmt: skip
-
-    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorated
 
 
 def store_of(given: str | None) -> str:

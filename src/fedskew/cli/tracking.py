@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from fedskew.cli.base import decorated
 from fedskew.cli.names import names
 from fedskew.cli.values import FOLDER, Names
 from fedskew.errors import ConfigError
@@ -15,17 +15,13 @@ if TYPE_CHECKING:
     from fedskew.track import Named
 
 
-def track_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The two options, for a command's function."""
-    listed = click.option(
+track_options = decorated(
+    click.option(
         "--track", metavar="NAME,...", type=Names("tracker", True),
         help=f"trackers that follow every round: {', '.join(names('tracker'))}",
-    )  # fmt: skip
-    placed = click.option(
-        "--track.folder", "track_folder", type=FOLDER,
-        help="a folder for their files  [default: track]",
-    )  # fmt: skip
-    return listed(placed(command))
+    ),
+    click.option("--track.folder", "track_folder", type=FOLDER, help="a folder for their files  [default: track]"),
+)  # fmt: skip
 
 
 def trackers(listed: str | None, folder: str | None) -> Named | None:

@@ -30,6 +30,7 @@ from fedskew.records.summary import PREFIXES
 from fedskew.records.typed import Row, fault_of
 from fedskew.settings import SEEDS, Division, Settings
 
+Floats = npt.NDArray[np.float64]
 UNLIKE = (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError)  # of other content
 # Entries that do not make two runs different experiments: options that change no training, the seeds, and what a run
 # adds of where it ran, or what follows from the seed (the counts of the split).
@@ -144,19 +145,20 @@ class Run:
         config = variants.flat({k: v for k, v in self.config.items() if k not in LARGE})
         return {**config, **variants.flat(self.summary), **self.shown}
 
-    def series(self, name: str) -> tuple[list[int], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def series(self, name: str) -> tuple[list[int], Floats, Floats, Floats]:
         """A metric over rounds.
 
         Args:
             name: Name of the metric in rounds.jsonl.
 
         Returns:
-            (rounds [R], values [R], MB uploaded until then [R]) of the rounds that have it, as a finite number.
+            (rounds [R], values [R], MB uploaded until then [R], seconds until then [R]) of the rounds that have it, as
+            a finite number.
         """
-        sent = np.cumsum([row.get("upload_bytes", 0) for row in self.rows]) / 1e6
+        sent, seconds = (np.cumsum([row.get(n, 0) for row in self.rows]) for n in ("upload_bytes", "wall_s"))
         seen = [i for i, row in enumerate(self.rows) if row.get(name) is not None and math.isfinite(row[name])]
         values = np.array([self.rows[i][name] for i in seen], dtype=np.float64)
-        return [self.rows[i]["round"] for i in seen], values, sent[seen]
+        return [self.rows[i]["round"] for i in seen], values, sent[seen] / 1e6, seconds[seen]
 
 
 def name_of(value: Any) -> str:

@@ -33,7 +33,6 @@ from fedskew.method.component import spec
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
-from fedskew.records.clients import client_row
 from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, report
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
@@ -446,24 +445,6 @@ def client_number(content: Mapping[str, Any], client: str | int) -> int:
     if len(named) != 1:
         raise unknown("client", str(client), owners.values())
     return named[0]
-
-
-def own_rows(folder: Path, fed: Federation) -> list[Row]:
-    """As `fedskew.read_clients`, by the own models that a run keeps; each on the test rows of `Federation.of_client`.
-
-    Raises as `load_model` for a client.
-    """
-    content, rows, dealt = read_description(folder), list[Row](), fed.held is None and fed.dealt
-    for k, name in (owners_of(content) or {client_number(content, ""): ""}).items():
-        require(k < fed.clients, "client", f"be one of {fed.clients}", k)
-        data = fed.of_client(k)
-        if len(data.y_test):
-            own = load_model(folder, client=k)
-            x, y = own.test_rows(data)
-            metrics, chances = own.of_labelled(x, y), own.of_samples(x)
-            matrix = torch.tensor(metrics["confusion"])
-            rows.append(client_row(content["round"], k, name, matrix, metrics["loss"], y, chances, dealt=dealt))
-    return rows
 
 
 def read_description(folder: Path) -> dict[str, Any]:

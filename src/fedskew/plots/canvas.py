@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedskew.errors import ConfigError, DataError, RecordError, require, visible
-from fedskew.records.files import write_atomic
+from fedskew.errors import ConfigError, DataError, require, visible
+from fedskew.records.files import write_atomic, writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,6 @@ Counts = torch.Tensor | npt.NDArray[Any]
 
 # Okabe and Ito's palette without its yellow (too light for a line on white): told apart with every colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", "-.", ":")  # the next seven groups are dashed, and so on
 STYLE = {
     "font.size": 10, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "grid.color": "0.9", "axes.axisbelow": True, "legend.frameon": False, "svg.hashsalt": "fedskew",
@@ -95,10 +94,8 @@ def save(drawn: Figure, out: str | Path) -> Path:
     """
     path = target(out)
     content = content_of(drawn, path.suffix.lower())
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
     write_atomic(path, content)
     return path
 

@@ -6,24 +6,27 @@ G groups of runs (one configuration under several seeds), R rounds, C classes. A
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedskew.errors import RecordError, require, visible
-from fedskew.plots import canvas
+from fedskew.config.recorded import Run
+from fedskew.errors import RecordError, require
+from fedskew.plots import canvas, drawing
 from fedskew.plots.canvas import Floats, matplotlib
+from fedskew.plots.drawing import Chart, Heat, Line
 from fedskew.plots.groups import Group, groups_of, recall_of, title_of
-from fedskew.plots.panels import band, drawing, look_of
+from fedskew.plots.panels import readable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
 SERVED = "mean10_served_accuracy"
+ACROSS = {"rounds": "round", "megabytes": "MB uploaded by all clients", "seconds": "seconds"}
 
 
 def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
@@ -56,8 +59,7 @@ def comparison(folders: Iterable[str | Path], out: str | Path, smooth: int = 1) 
         folders: Run folders.
         out: File ending in .png, .svg or .pdf; no suffix means .png.
         smooth: Evaluations that a line averages, this one and those before it. 1 draws what was measured. More is named
-            in the title, and a single run's own values are a thin line behind. The clients' own models, which are
-            evaluated seldom, are never averaged.
+            in the title. The clients' own models, which are evaluated seldom, are never averaged.
 
     Returns:
         The file.
@@ -82,26 +84,35 @@ def comparison(folders: Iterable[str | Path], out: str | Path, smooth: int = 1) 
     if not groups:
         raise RecordError(f"no evaluated round yet in {', '.join(repr(str(f)) for f in places) or 'no folder'}")
     with mpl.rc_context(canvas.STYLE):
-        with drawing("curves", [run.folder for g in groups for run in g.runs]):
+        with readable("curves", [run.folder for g in groups for run in g.runs]):
             drawn = _compared(groups, smooth, joined)
         return canvas.save(drawn, target)
 
 
-def _compared(groups: list[Group], window: int = 1, joined: bool = False) -> Figure:
+def _compared(groups: list[Group], smooth: int = 1, joined: bool = False) -> Figure:
     """The figure of `comparison`."""
     columns = max(1, min(len(groups), 150 // (max(len(g.label) for g in groups) + 8)))
     low = 0.9 + 0.3 * len(groups)
     figure = canvas.figure(5.0 + low + 0.22 * -(-len(groups) // columns))
-    shown = [("accuracy", False), ("macro_f1", False), ("accuracy", True)]
     own = "served_accuracy" if joined else "personal_accuracy"
-    shown += [(own, False)] * any(len(run.series(own)[0]) for g in groups for run in g.runs)
-    grid = figure.add_gridspec(2, len(shown), height_ratios=[4.2, low])
-    panels = [figure.add_subplot(grid[0, i]) for i in range(len(shown))]
-    for axes, (metric, sent) in zip(panels, shown, strict=True):
+    whose = "what each client would use" if joined else "clients' own models"
+    charts = []
+    for metric, unit, title, ylabel in (
+        ("accuracy", "rounds", "accuracy over rounds", "accuracy on test rows"),
+        ("macro_f1", "rounds", "macro-F1 over rounds", "macro-F1 on test rows"),
+        ("accuracy", "megabytes", "accuracy over upload", "accuracy on test rows"),
+        (own, "rounds", whose, "accuracy on each client's test rows"),
+    ):
         # the clients' own models are evaluated seldom: their lines are not averaged over rounds
-        _curves(axes, groups, metric, 1 if metric == own else window, sent)
-    _recalls(figure, figure.add_subplot(grid[1, :]), groups)
-    mean = f"; lines smoothed: mean of the last {window} evaluations" if window > 1 else ""
+        curves = [(g.label, g.place, curve_of(g.runs, metric, smooth=1 if metric == own else smooth)) for g in groups]
+        charts += [chart] if (chart := chart_of(curves, unit, title, ylabel)).lines else []
+    grid = figure.add_gridspec(2, len(charts), height_ratios=[4.2, low])
+    panels = [figure.add_subplot(grid[0, i]) for i in range(len(charts))]
+    for axes, chart in zip(panels, charts, strict=True):
+        drawing.chart(axes, chart)
+    if heat := recalls_of({g.label: g.runs for g in groups}, "final recall of each class, %"):
+        drawing.heat(figure.add_subplot(grid[1, :]), heat)
+    mean = f"; lines smoothed: mean of the last {smooth} evaluations" if smooth > 1 else ""
     figure.suptitle(title_of([run for g in groups for run in g.runs]) + mean, fontsize=12)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
@@ -117,66 +128,64 @@ def smoothed(values: Floats, window: int) -> Floats:
     return np.asarray((sums[end] - sums[start]) / (end - start))
 
 
-def _stacked(group: Group, metric: str, window: int) -> tuple[Floats, Floats, Floats]:
-    """(rounds [R], smoothed values [seeds, R], MB [seeds, R]); NaN where a seed was not evaluated in that round."""
-    found = [run.series(metric) for run in group.runs]
-    rounds = sorted({r for seen, _, _ in found for r in seen})
-    out = np.full((2, len(found), len(rounds)), np.nan)
-    for i, (seen, values, sent) in enumerate(found):
-        out[:, i, np.searchsorted(rounds, seen)] = smoothed(values, window), sent
-    return np.array(rounds, dtype=np.float64), out[0], out[1]
+@dataclass(frozen=True)
+class Curve:
+    """A metric over the rounds of one method under one setting. R evaluated rounds."""
+
+    rounds: Floats  # [R]
+    megabytes: Floats  # [R] uploaded until then, mean over the seeds
+    seconds: Floats  # [R] until then, mean over the seeds
+    mean: Floats  # [R]
+    low: Floats | None  # [R] the least seed; None where there is one
+    high: Floats | None  # [R] the greatest seed
+    evaluated: int  # rounds before thinning
 
 
-def _curves(axes: Axes, groups: list[Group], metric: str, window: int, sent: bool) -> None:
-    """Draw one line for each group, over rounds or over the MB uploaded until then."""
-    for group in groups:
-        rounds, values, megabytes = _stacked(group, metric, window)
-        if not len(rounds):
-            continue
-        x = np.nanmean(megabytes, axis=0) if sent else rounds
-        look = look_of(group.place, len(rounds))
-        if len(group.runs) == 1 and window > 1 and not sent:
-            axes.plot(x, group.runs[0].series(metric)[1], color=look["color"], lw=0.6, alpha=0.35)
-        band(axes, x, values, look, label=canvas.entry(group.label))
-    name = "macro-F1" if metric == "macro_f1" else "accuracy"
-    if metric in ("personal_accuracy", "served_accuracy"):
-        title = "clients' own models" if metric == "personal_accuracy" else "what each client would use"
-        axes.set(title=title, ylabel="accuracy on each client's test rows")
-    else:
-        axes.set(title=f"{name} over {'upload' if sent else 'rounds'}", ylabel=f"{name} on test rows")
-    axes.set_xlabel("MB uploaded by all clients so far" if sent else "round")
-    axes.margins(x=0.02)
-    axes.set_ylim(max(0.0, axes.get_ylim()[0]), min(1.0, axes.get_ylim()[1]))
-    if not sent:
-        axes.locator_params(axis="x", integer=True, nbins=7)
-    elif _spread([run.series(metric)[2] for g in groups for run in g.runs]) > 20:
-        canvas.logarithmic(axes.xaxis)
-    else:
-        axes.set_xlim(left=0)
+def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6, smooth: int = 1) -> Curve | None:
+    """A metric over rounds, the mean of some evaluations, thinned to so many points; None where none was evaluated."""
+    seeds = [found for run in runs if len((found := run.series(metric))[0])]
+    if not seeds:
+        return None
+    rounds = np.unique(np.concatenate([found[0] for found in seeds]))
+    picked = rounds if len(rounds) <= points else rounds[np.rint(np.linspace(0, len(rounds) - 1, points)).astype(int)]
+    whole = np.full((3, len(seeds), len(picked)), np.nan)
+    for i, (seen, values, *spent) in enumerate(seeds):
+        _, at, here = np.intersect1d(seen, picked, return_indices=True)
+        whole[:, i, here] = np.array([smoothed(values, smooth), *spent])[:, at]
+    mean, sent, seconds = np.nanmean(whole, 1)
+    low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
+    return Curve(picked, sent, seconds, mean, low, high, len(rounds))
 
 
-def _spread(sent: list[Floats]) -> float:
-    """Ratio of the largest to the smallest total upload; 1 where there is none."""
-    totals = [s[-1] for s in sent if len(s) and s[-1] > 0]
-    return float(max(totals) / min(totals)) if totals else 1.0
+def chart_of(
+    curves: Sequence[tuple[str, int, Curve | None]], unit: str, title: str, ylabel: str, told: str = ""
+) -> Chart:
+    """Lines over rounds, megabytes or seconds of (label, place of its colour, curve)."""
+    lines = tuple(Line(m, place, getattr(c, unit), c.mean, c.low, c.high) for m, place, c in curves if c is not None)
+    ends = [float(line.x[-1]) for line in lines if line.x[-1] > 0]
+    far = unit != "rounds" and bool(ends) and max(ends) > 20 * min(ends)
+    return Chart(f"curves-{unit}", title, ACROSS[unit], ylabel, lines, told, logarithmic=far)
 
 
-def _recalls(figure: Figure, axes: Axes, groups: list[Group]) -> None:
-    """Draw the final recall of each class, [G, C]: means over seeds; grey where a class has no test rows."""
-    found = [[recall_of(run.last) for run in g.runs if run.last] for g in groups]
-    matrix = np.full((len(groups), max(len(r) for rows in found for r in rows)), np.nan)
-    for i, rows in enumerate(found):
-        matrix[i, : len(rows[0])] = np.mean(rows, axis=0)  # the seeds share their test set
-    shown = axes.imshow(
-        matrix, vmin=0, vmax=1, cmap=matplotlib().colormaps["viridis"].with_extremes(bad="0.85"), aspect="auto"
-    )
-    figure.colorbar(shown, ax=axes, pad=0.01, fraction=0.02)
-    axes.grid(False)
-    axes.set(title="final recall of each class", xlabel="class")
-    axes.set_yticks(range(len(groups)), [visible(g.label) for g in groups])
-    names = [run.config.get("label_names", ()) for g in groups for run in g.runs]
-    canvas.name_classes(axes.xaxis, matrix.shape[1], names[0] if all(n == names[0] for n in names) else ())
-    if matrix.shape[1] <= 26 and len(groups) <= 40:
-        for (i, c), v in np.ndenumerate(matrix):
-            text, colour = "–" if np.isnan(v) else f"{v:.2f}", "black" if v >= 0.6 or np.isnan(v) else "white"
-            axes.text(c, i, text, ha="center", va="center", fontsize=9, color=colour)
+def recalls_of(runs: Mapping[str, Sequence[Run]], title: str) -> Heat | None:
+    """The final recall of each class, [labels, C]: means over the seeds; NaN without test rows."""
+    rows = {m: [recall_of(run.last) for run in of if run.last.get("per_class_recall")] for m, of in runs.items()}
+    shown = {m: r for m, r in rows.items() if r}
+    lengths = {len(row) for r in shown.values() for row in r}
+    if len(lengths) != 1:
+        return None
+    cells = np.array([np.mean(r, axis=0) for r in shown.values()])
+    names = names_of((run for m in shown for run in runs[m]), lengths.pop())
+    worst = [f"{m}: {names[int(np.nanargmin(row))]} with {np.nanmin(row):.2f}"
+             for m, row in zip(shown, cells, strict=True) if not np.isnan(row).all()]  # fmt: skip
+    told = f"Worst class of each method: {'; '.join(worst[:12])}."
+    return Heat("recall", title, cells, tuple(shown), names, "class", "", told)
+
+
+def names_of(runs: Iterable[Run], classes: int) -> tuple[str, ...]:
+    """The recorded names of the classes; their numbers where none are recorded."""
+    for run in runs:
+        found = run.config.get("label_names") or ()
+        if len(found) == classes:
+            return tuple(str(name) for name in found)
+    return tuple(map(str, range(classes)))

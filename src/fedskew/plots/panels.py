@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.8)), (0, (5, 2, 1, 2)), (0, (7, 2, 1, 2, 1, 2)))
+MARKS = "os^Dv"
+
+
 class Shown(NamedTuple):
     """A run with its label, configuration and rounds, and the group that it stands for."""
 
@@ -43,7 +47,7 @@ class Shown(NamedTuple):
 
 
 @contextmanager
-def drawing(name: str, folders: Iterable[Path]) -> Iterator[None]:
+def readable(name: str, folders: Iterable[Path]) -> Iterator[None]:
     """Raise RecordError where records lack what a figure shows, or hold lists of other lengths."""
     try:
         yield
@@ -70,10 +74,13 @@ def colour(place: int) -> str:
 
 
 def look_of(place: int, points: int) -> Row:
-    """Style of a group's line, by its place among the sorted names."""
-    dots: Row = {"marker": "o", "markersize": 4} if points <= 12 else {}
-    dash = canvas.DASHES[place // len(canvas.COLOURS) % len(canvas.DASHES)]
-    return {"color": colour(place), "linestyle": dash, "lw": 1.8, **dots}
+    """Style of a group's line, by its place among the sorted names.
+
+    Neighbours differ in colour, dashes and mark, and those of one colour in the others.
+    """
+    turn = (place + place // len(DASHES)) % len(DASHES)
+    marker = MARKS[turn] if points <= 12 else ""
+    return {"color": colour(place), "linestyle": DASHES[turn], "marker": marker, "markersize": 4, "lw": 1.7}
 
 
 def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any]) -> None:

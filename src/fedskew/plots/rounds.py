@@ -21,7 +21,7 @@ from fedskew.plots import curves as plots
 from fedskew.plots.canvas import Floats
 from fedskew.plots.features import tsne
 from fedskew.plots.groups import Group, federation_of, groups_of, title_of
-from fedskew.plots.panels import Shown, band, colour, drawing, floats, legend, lines, look_of, panels_of
+from fedskew.plots.panels import Shown, band, colour, floats, legend, lines, look_of, panels_of, readable
 from fedskew.records.typed import Row
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def draw(name: str, folders: Iterable[str | Path], out: str | Path, smooth: int 
     if empty:
         raise RecordError(f"{str(empty.folder)!r} holds no round yet")
     with mpl.rc_context(canvas.STYLE):
-        with drawing(name, [run.folder for run in runs]):
+        with readable(name, [run.folder for run in runs]):
             drawn = figure(runs)
         title = title_of([group.runs[0] for group in groups])
         title = f"{title}: {runs[0].label}" if len(runs) == 1 else title

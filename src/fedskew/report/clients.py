@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from fedskew.plots.drawing import Chart, Line
 from fedskew.records.clients import read_clients
 from fedskew.report.compared import Compared
 from fedskew.report.parts import Figure, Section
-from fedskew.report.pictures import Chart, Line
 from fedskew.report.tables import Table, row, titled, under
 from fedskew.studies.clients import DEALT, SAMPLING, ByClient, by_client, few_rows, in_cells
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, some, unknown
-from fedskew.report.entries import Entry, value_of
+from fedskew.report.entries import Entry
 from fedskew.studies.differences import Difference, differences
 from fedskew.studies.intervals import Summary, summaries
 from fedskew.studies.ranks import Ranks, average_ranks
@@ -22,23 +22,9 @@ from fedskew.studies.scores import Scores, more_is_better
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
-MOST = 1e18  # bytes or seconds of a round
 UNNAMED = "unnamed"
 ALL = "all"  # of a comparison without settings, as a study calls it
 PREFIXES = ("final_", "best_", "mean10_", "mean50_", "total_")
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A metric over the rounds of one method under one setting. R evaluated rounds."""
-
-    rounds: Floats  # [R]
-    megabytes: Floats  # [R] uploaded until then, mean over the seeds
-    seconds: Floats  # [R] until then, mean over the seeds
-    mean: Floats  # [R]
-    low: Floats | None  # [R] the least seed; None where there is one
-    high: Floats | None  # [R] the greatest seed
-    evaluated: int  # rounds before thinning
 
 
 @dataclass(frozen=True)
@@ -77,7 +63,7 @@ class Compared:
         out = np.full((len(self.methods), len(self.seeds)), np.nan)
         for m, method in enumerate(self.methods):
             found = self.cells.get((method, setting), {})
-            out[m] = [value_of(found[s], key or self.key) if s in found else math.nan for s in self.seeds]
+            out[m] = [found[s].value(key or self.key) if s in found else math.nan for s in self.seeds]
         return out
 
     def has(self, setting: str, key: str) -> bool:
@@ -228,35 +214,3 @@ def _keys(entries: Sequence[Entry], metric: str) -> tuple[str, str]:
     if metric in whole:
         return next(metric.removeprefix(p) for p in PREFIXES if metric.startswith(p)), metric
     raise unknown("metric", metric, known)
-
-
-def curve_of(runs: Sequence[Run], metric: str, points: int) -> Curve | None:
-    """A metric over rounds, thinned to so many points; None where no run was evaluated."""
-    seeds = [found for run in runs if len((found := _series(run, metric))[0])]
-    if not seeds:
-        return None
-    rounds = np.unique(np.concatenate([found[0] for found in seeds]))
-    picked = rounds if len(rounds) <= points else rounds[np.rint(np.linspace(0, len(rounds) - 1, points)).astype(int)]
-    whole = np.full((3, len(seeds), len(picked)), np.nan)
-    for i, found in enumerate(seeds):
-        at = np.searchsorted(found[0], picked)
-        here = (at < len(found[0])) & (found[0][np.minimum(at, len(found[0]) - 1)] == picked)
-        whole[:, i, here] = np.array(found[1:])[:, at[here]]
-    mean, sent, seconds = np.nanmean(whole, 1)
-    low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
-    return Curve(picked, sent, seconds, mean, low, high, len(rounds))
-
-
-def _series(run: Run, metric: str) -> tuple[Floats, Floats, Floats, Floats]:
-    """(rounds, values, MB uploaded until then, seconds until then) of the rounds whose metric is finite."""
-    sent, seconds = (np.cumsum([_spent(row.get(name)) for row in run.rows]) for name in ("upload_bytes", "wall_s"))
-    told = [row.get(metric) for row in run.rows]
-    number = {run.rows[i]["round"]: i for i, v in enumerate(told) if isinstance(v, int | float) and math.isfinite(v)}
-    seen = [number[r] for r in sorted(number)]  # a record of others may repeat a round, or have them in another order
-    rounds = np.array(sorted(number), dtype=np.float64)
-    return rounds, np.array([told[i] for i in seen], dtype=np.float64), sent[seen] / 1e6, seconds[seen]
-
-
-def _spent(value: object) -> float:
-    """Bytes or seconds of a round; 0 for what cannot be."""
-    return float(value) if isinstance(value, int | float) and 0 <= value < MOST else 0.0

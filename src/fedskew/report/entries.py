@@ -68,11 +68,6 @@ def _seed(run: Run) -> tuple[int | str, str]:
     return run.seeds[0][0], ", ".join(f"{what} {seed}" for seed, what in run.seeds)
 
 
-def value_of(run: Run, key: str) -> float:
-    """A number of a run's summary, NaN where it has none."""
-    return run.value(key)
-
-
 def ended_early(run: Run) -> str:
     """Why a run has fewer rounds than it was asked for; "" where it came to its end."""
     best = run.summary.get("best") or {}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, plural
 from fedskew.plots import canvas
-from fedskew.plots.groups import federation_of, recall_of
-from fedskew.report.compared import Compared, curve_of
-from fedskew.report.pictures import Chart, Heat, Line
+from fedskew.plots.curves import chart_of, curve_of, names_of, recalls_of
+from fedskew.plots.drawing import Chart, Heat
+from fedskew.plots.groups import federation_of
+from fedskew.report.compared import Compared
 from fedskew.report.tables import fixed, under
 
 Floats = npt.NDArray[np.float64]
@@ -26,7 +26,6 @@ COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
 CLASSES = 40  # most classes whose confusion matrix is drawn
 WRITTEN = 12  # classes up to which the shares of a confusion matrix are written into it
 TOLD = 12  # most methods that a description lists
-UPLOADED = "MB uploaded by all clients"
 WRONG = 0.005  # a smaller share of a class is not named among its mistakes
 
 
@@ -48,36 +47,21 @@ def words(metric: str) -> str:
     return told.replace("val ", "validation ", 1) if told.startswith("val ") else told
 
 
-def names_of(runs: Iterable[Run], classes: int) -> tuple[str, ...]:
-    """The recorded names of the classes; their numbers where none are recorded."""
-    for run in runs:
-        found = run.config.get("label_names") or ()
-        if len(found) == classes:
-            return tuple(str(name) for name in found)
-    return tuple(map(str, range(classes)))
-
-
 def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -> list[Chart]:
     """The metric over rounds, megabytes and seconds."""
     shown = [(m, curve) for m in methods if (curve := curve_of(found.runs(m, setting), found.metric, points))]
     if not shown:
         return []
-    name, charts = words(found.metric), []
+    name = words(found.metric)
     told = listed(f"Lines of {name}: ", [f"{m} ends at {c.mean[-1]:.3f} in round {c.rounds[-1]:.0f}" for m, c in shown])
     most = max((curve for _, curve in shown), key=lambda c: c.evaluated)
     if most.evaluated > len(most.rounds):
         told += f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn."
-    for unit, across in (("rounds", "round"), ("megabytes", UPLOADED), ("seconds", "seconds")):
-        lines = tuple(Line(m, found.place(m), getattr(c, unit), c.mean, c.low, c.high) for m, c in shown)
-        far = unit != "rounds" and _ratio([float(line.x[-1]) for line in lines]) > 20
-        title = f"{name.capitalize()} over {unit}{under(setting)}"
-        charts.append(Chart(f"curves-{unit}", title, across, name, lines, told, True, far))
-    return charts
-
-
-def _ratio(values: Sequence[float]) -> float:
-    seen = [v for v in values if v > 0]
-    return max(seen) / min(seen) if seen else 1.0
+    lines = [(m, found.place(m), curve) for m, curve in shown]
+    return [
+        chart_of(lines, unit, f"{name.capitalize()} over {unit}{under(setting)}", name, told)
+        for unit in ("rounds", "megabytes", "seconds")
+    ]
 
 
 def listed(head: str, told: Sequence[str], most: int = TOLD, end: str = ".") -> str:
@@ -87,27 +71,14 @@ def listed(head: str, told: Sequence[str], most: int = TOLD, end: str = ".") -> 
 
 
 def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | None:
-    """The final recall of each class, [methods, C]: means over the seeds; NaN without test rows."""
-    rows = {
-        m: [recall_of(run.last) for run in found.runs(m, setting) if run.last.get("per_class_recall")] for m in methods
-    }
-    shown = {m: r for m, r in rows.items() if r}
-    lengths = {len(row) for r in shown.values() for row in r}
-    if len(lengths) != 1:
-        return None
-    cells = np.array([np.mean(r, axis=0) for r in shown.values()])
-    names = names_of((run for m in shown for run in found.runs(m, setting)), lengths.pop())
-    worst = [f"{m}: {names[int(np.nanargmin(row))]} with {np.nanmin(row):.2f}"
-             for m, row in zip(shown, cells, strict=True) if not np.isnan(row).all()]  # fmt: skip
-    told = f"Worst class of each method: {'; '.join(worst[:TOLD])}."
-    return Heat("recall", f"Final recall of each class{under(setting)}", cells, tuple(shown), names, "class", "", told)
+    """The final recall of each class, [methods, C]."""
+    return recalls_of({m: found.runs(m, setting) for m in methods}, f"Final recall of each class{under(setting)}")
 
 
 def confusion(found: Compared, method: str, setting: str) -> Heat | None:
     """Shares of each true class, [C, C], of the last evaluation: the rows of all seeds together."""
-    counts = [
-        m for run in found.runs(method, setting) if (m := _matrix(run.summary.get("final_confusion"))) is not None
-    ]
+    listed_ = [run.summary.get("final_confusion") or [] for run in found.runs(method, setting)]
+    counts = [np.array(m, dtype=np.float64) for m in listed_ if m and all(len(row) == len(m) for row in m)]
     if not counts or len({m.shape for m in counts}) != 1 or len(counts[0]) > CLASSES:
         return None
     whole = np.sum(counts, axis=0)
@@ -117,16 +88,6 @@ def confusion(found: Compared, method: str, setting: str) -> Heat | None:
     names = names_of(found.runs(method, setting), len(whole))
     told, title, numbers = mixed_up(shares, names), f"{method}{under(setting)}", len(names) <= WRITTEN
     return Heat("confusion", title, shares, names, names, "predicted", "true class", told, numbers)
-
-
-def _matrix(value: Any) -> Floats | None:
-    """A recorded confusion matrix; None where it is none."""
-    try:
-        found = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        return None
-    square = found.ndim == 2 and found.shape[0] == found.shape[1] > 0
-    return found if square and bool((np.isfinite(found) & (found >= 0)).all()) else None
 
 
 def mixed_up(shares: Floats, names: Sequence[str], most: int = 5) -> str:

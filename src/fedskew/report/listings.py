@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from fedskew.config.recorded import Run
-from fedskew.method.component import SLOTS
+from fedskew.plots.drawing import Heat, levels
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
-from fedskew.report.drawing import levels
-from fedskew.report.entries import Trial, ended_early, value_of
+from fedskew.report.entries import Trial, ended_early
 from fedskew.report.figures import words
 from fedskew.report.fitted import twice
-from fedskew.report.pictures import Heat
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled, under
 from fedskew.studies.differences import Difference
@@ -26,7 +24,6 @@ from fedskew.studies.store import env_of
 LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
 LEAVES = 12  # values of a list that are written out
-TRAINED = "Training and aggregation that differ between methods"
 UNSAID = ("folder", "method.name")  # they stand in other columns
 SPANS = ("final", "mean10", "mean50")
 FURTHER = ("final", "macro_f1", "g_mean", "worst_class_recall")
@@ -118,12 +115,6 @@ def recalls(heat: Heat, setting: str) -> Table:
     return Table("recall", titled(setting, "final recall"), ("class", *heat.rows), tuple(rows), 1, records, heat=True)
 
 
-def mistakes(told: Sequence[tuple[str, str]]) -> Table:
-    """The most frequent mistakes of each confusion matrix in words, from its title and its description."""
-    rows = tuple(row(title, words_) for title, words_ in told)
-    return Table("mistakes", "Most frequent mistakes", ("method", "mistakes"), rows, 2)
-
-
 def ranks(found: Compared) -> Table:
     """Average ranks, and the settings in which a method is best."""
     seen = found.ranks
@@ -146,7 +137,7 @@ def costs(found: Compared, setting: str) -> Table:
     rows, records, found = [], [], twice(found)
     for method in found.present(setting):
         runs_ = found.runs(method, setting)
-        means = [float(np.mean([value_of(run, key) for run in runs_])) / unit for key, _, unit in SPENT]
+        means = [float(np.mean([run.value(key) for run in runs_])) / unit for key, _, unit in SPENT]
         value = found.mean(method, setting)
         told = [amount(v, unit != 1 or name == "seconds") for v, (_, name, unit) in zip(means, SPENT, strict=True)]
         rows.append(row(method, fixed(value), *told))
@@ -173,29 +164,16 @@ def options(found: Compared) -> list[Table]:
         for owner, value in zip(owners[level], values, strict=True):
             if value is not None:
                 by[level].setdefault(owner, {})[path] = value
-    training, further = (
-        {m: {path: v for path, v in told.items() if _is_training(path) is wanted} for m, told in by["method"].items()}
-        for wanted in (True, False)
-    )
-    parts = (
-        ("method", TRAINED, training), ("method", "Further options that differ between methods", further),
-        ("setting", "Options that differ between settings", by["setting"]),
-        ("run", "Options that differ between single runs", by["run"]),
-    )  # fmt: skip
-    shared = tuple(row(path, value) for path, value in by[""].get("", {}).items())
+    shared = tuple(row(path, value) for path, value in by.pop("").get("", {}).items())
     return [
         Table("shared", "Options that all runs share", ("option", "value"), shared, 2),
-        *(_differing(*part) for part in parts if any(part[2].values())),
+        *(_differing(level, told) for level, told in by.items() if any(told.values())),
     ]
 
 
-def _is_training(path: str) -> bool:
-    """Whether an option is of the training that a comparison should hold equal, or names what fills a slot."""
-    return path in SLOTS or path.startswith(("pace.", "server.", "local."))
-
-
-def _differing(level: str, caption: str, by: dict[str, dict[str, str]]) -> Table:
+def _differing(level: str, by: dict[str, dict[str, str]]) -> Table:
     """Options of each owner: a column for each, or a line for each option where there are many owners."""
+    caption = f"Options that differ between {level}s"
     if len(by) > BESIDE:
         rows = tuple(row(owner or "–", path, value) for owner, told in by.items() for path, value in told.items())
         return Table(f"options-{level}", caption, (level, "option", "value"), rows, 3)
@@ -235,7 +213,7 @@ def runs(found: Compared) -> Table:
     """Every run: its value, rounds, engine, environment and folder."""
     rows, records = [], []
     for i, (method, setting, seed, run) in enumerate(found.entries, 1):
-        value, rounds = value_of(run, found.key), run.summary.get("rounds", 0)
+        value, rounds = run.value(found.key), run.summary.get("rounds", 0)
         engine = str(run.config.get("engine_used") or run.config.get("engine") or "–")
         device = str(run.config.get("device") or "–")
         end, place = ended_early(run), _environment(run)

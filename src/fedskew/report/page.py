@@ -13,16 +13,15 @@ from typing import Any
 from fedskew import __version__
 from fedskew.errors import ConfigError, plural
 from fedskew.plots import canvas
+from fedskew.plots.drawing import inline
 from fedskew.report import figures, listings, sentences
 from fedskew.report.clients import clients
 from fedskew.report.compared import Compared, compare
-from fedskew.report.drawing import inline
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.fitted import fitted_alone, twice
 from fedskew.report.overall import overall
 from fedskew.report.parts import TEXTS, Figure, Section
-from fedskew.report.pictures import Heat
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
 from fedskew.report.tables import Table, clean
@@ -74,11 +73,16 @@ def build(
     """
     template = _template()
     found = compare([Entry(*entry) for entry in entries], metric, baseline)
-    heading = title or f"{', '.join(found.methods[:4])}{' and more' if len(found.methods) > 4 else ''}"
-    detail = Detail()
-    heats = {s: figures.federation(found, s) for s in found.settings[: detail.heats]}
-    made = sections(found, detail, command=command, notes=notes, trials=trials, targets=targets, heats=heats)
-    return _rendered(template, heading, sentences.compared_what(found), made)
+    made = sections(found, Detail(), command=command, notes=notes, trials=trials, targets=targets)
+    style, script = _asset("style.css"), _asset("sort.js")
+    return str(
+        template.render(
+            title=title or f"{', '.join(found.methods[:4])}{' and more' if len(found.methods) > 4 else ''}",
+            lead=sentences.compared_what(found), sections=made, version=__version__, style=style, script=script,
+            style_hash=_hash(style), script_hash=_hash(script), draw=inline,
+            is_table=lambda part: isinstance(part, Table),
+        )
+    )  # fmt: skip
 
 
 def _template() -> Any:
@@ -95,17 +99,6 @@ def _template() -> Any:
     )  # fmt: skip
     environment.filters["clean"] = lambda text, most=0: Markup(clean(text, most))
     return environment.get_template("report.html")
-
-
-def _rendered(template: Any, title: str, lead: str, made: Sequence[Section]) -> str:
-    style, script = _asset("style.css"), _asset("sort.js")
-    return str(
-        template.render(
-            title=title, lead=lead, sections=made, version=__version__, style=style, script=script,
-            style_hash=_hash(style), script_hash=_hash(script), draw=inline,
-            is_table=lambda part: isinstance(part, Table),
-        )
-    )  # fmt: skip
 
 
 def _asset(name: str) -> str:
@@ -125,7 +118,6 @@ def sections(
     notes: Sequence[str] = (),
     trials: Sequence[Trial] = (),
     targets: Sequence[float] = (),
-    heats: dict[str, tuple[Heat | None, str]],
 ) -> list[Section]:
     """The page as plain values: what `build` renders, and `fedskew.report.paper` writes for a paper.
 
@@ -136,7 +128,6 @@ def sections(
         notes: As for `build`.
         trials: As for `build`.
         targets: As for `build`.
-        heats: The federation of each setting, from `fedskew.report.figures.federation`.
 
     Returns:
         The sections, in order.
@@ -156,7 +147,7 @@ def sections(
         _ranks(twice(found)),
         _cost(found),
         reached(found, settings, shown, checked(targets), written),
-        _federation(found, detail, heats),
+        _federation(found, detail),
         _confusion(found, detail, shown),
         _tuning(trials),
         _runs(found),
@@ -224,8 +215,8 @@ def _cost(found: Compared) -> Section:
     return Section("cost", "Cost", parts=tuple(listings.costs(found, setting) for setting in found.settings))
 
 
-def _federation(found: Compared, detail: Detail, heats: dict[str, tuple[Heat | None, str]]) -> Section:
-    drawn = [heats[s] for s in found.settings[: detail.heats]]
+def _federation(found: Compared, detail: Detail) -> Section:
+    drawn = [figures.federation(found, s) for s in found.settings[: detail.heats]]
     pictures = tuple(heat for heat, _ in drawn if heat)
     told = tuple(f"{s}: {said}" if s else said for s, (_, said) in zip(found.settings, drawn, strict=False))
     parts = (Figure(pictures),) if pictures else ()
@@ -237,9 +228,8 @@ def _confusion(found: Compared, detail: Detail, shown: Sequence[str]) -> Section
     heats = [heat for m, s in pairs if (heat := figures.confusion(found, m, s))]
     if not heats:
         return Section("confusion", "Confusion matrices")
-    mistakes = listings.mistakes([(heat.title, heat.told) for heat in heats])
     text = (INTRODUCED["confusion"], *_left_out(found, detail, shown))
-    return Section("confusion", "Confusion matrices", text, (Figure(tuple(heats)),), folded=(mistakes,))
+    return Section("confusion", "Confusion matrices", text, (Figure(tuple(heats)),))
 
 
 def _tuning(trials: Sequence[Trial]) -> Section:

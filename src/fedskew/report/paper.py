@@ -7,17 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedskew.errors import RecordError, plural, require
+from fedskew.errors import plural, require
 from fedskew.plots import canvas
-from fedskew.records.files import write_atomic
+from fedskew.plots.drawing import Picture, figure_of
+from fedskew.records.files import write_atomic, writing
 from fedskew.report.compared import compare
-from fedskew.report.drawing import figure_of
 from fedskew.report.entries import Entry
-from fedskew.report.figures import Detail, federation, recalls
+from fedskew.report.figures import Detail, recalls
 from fedskew.report.overall import compact
 from fedskew.report.page import build, sections
 from fedskew.report.parts import Figure
-from fedskew.report.pictures import Picture
 from fedskew.report.tables import Table, to_csv, to_latex
 
 WHOLE = Detail(points=400, settings=10**6, methods=10**6, heats=10**6, matrices=10**6)  # a paper leaves nothing out
@@ -50,19 +49,23 @@ def write(
     require(page.suffix.lower() in (".html", ".htm"), "out", "end in .html", str(out))
     listed = list(entries)
     content = build(listed, **asked).encode()
-    _folder(page.parent)
+    with writing(page):
+        page.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(page, content)
     yield f"report: {page} ({plural(len(listed), 'run')}, {max(1, len(content) // 1000):,} kB)"
     if tables is None and figures is None:
         return
     found = compare(listed, asked.get("metric"), asked.get("baseline"))
-    heats = {s: federation(found, s) for s in found.settings} if figures is not None else {}
-    heats = {s: heats.get(s, (None, "")) for s in found.settings}
-    made = sections(found, WHOLE, trials=asked.get("trials", ()), targets=asked.get("targets", ()), heats=heats)
+    detail = WHOLE if figures is not None else WHOLE._replace(heats=0)
+    made = sections(found, detail, trials=asked.get("trials", ()), targets=asked.get("targets", ()))
     if tables is not None:
-        written = [_tables(Path(tables), name, table) for name, table in _numbered(
-            [compact(found), *(t for s in made for t in (*s.parts, *s.folded) if isinstance(t, Table))])]  # fmt: skip
-        yield f"tables: {tables} ({plural(len(written), 'table')}, as CSV and LaTeX)"
+        listing = [compact(found), *(t for s in made for t in (*s.parts, *s.folded) if isinstance(t, Table))]
+        with writing(Path(tables)):
+            Path(tables).mkdir(parents=True, exist_ok=True)
+        for name, table in _numbered(listing):
+            write_atomic(Path(tables) / f"{name}.csv", to_csv(table).encode())
+            write_atomic(Path(tables) / f"{name}.tex", to_latex(table, name).encode())
+        yield f"tables: {tables} ({plural(len(listing), 'table')}, as CSV and LaTeX)"
     if figures is not None:
         shown = [p for s in made for part in s.parts if isinstance(part, Figure) for p in part.pictures]
         shown += [heat for setting in found.settings if (heat := recalls(found, setting, found.order))]
@@ -79,20 +82,6 @@ def _numbered(items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         key = re.sub(r"[^a-z0-9]+", "-", item.key.lower()).strip("-")
         count[key] = count.get(key, 0) + 1
         yield f"{key}-{count[key]}", item
-
-
-def _folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot write {folder}: {error.strerror}") from None
-
-
-def _tables(folder: Path, name: str, table: Table) -> Path:
-    _folder(folder)
-    write_atomic(folder / f"{name}.csv", to_csv(table).encode())
-    write_atomic(folder / f"{name}.tex", to_latex(table, name).encode())
-    return folder / name
 
 
 def picture_of(picture: Picture, out: Path) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedskew.errors import text_of
-from fedskew.report.pictures import Picture
+from fedskew.plots.drawing import Picture
 from fedskew.report.tables import Table
 
 TEXTS = tomllib.loads(text_of(Path(__file__).parent / "texts.toml"))  # of the sections

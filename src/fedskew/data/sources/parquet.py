@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,6 @@ from fedskew.errors import DataError, FieldError, closest, from_json, regular
 PART = 1 << 27  # bytes of words that are decoded at a time
 CELL = 8  # bytes that a value takes at least, of whatever type
 WORDS = "BYTE_ARRAY"  # the physical type whose values say their own length
-_OFFLINE: ContextVar[bool] = ContextVar("offline", default=False)
 
 
 class HubTables(NamedTuple):
@@ -142,16 +140,6 @@ def _lists(rows: Any, name: str) -> np.ndarray:
     return found.astype(np.int64 if types.is_integer(values.type) and not values.null_count else np.float64)
 
 
-@contextmanager
-def offline() -> Iterator[None]:
-    """Within it the hub is not asked: a data set that is not at hand is missing at once."""
-    token = _OFFLINE.set(True)
-    try:
-        yield
-    finally:
-        _OFFLINE.reset(token)
-
-
 def hub_tables(
     repo: str, config: str | None = None, train: str = "train", test: str | None = None, *, columns: Sequence[str] = ()
 ) -> HubTables:
@@ -175,8 +163,6 @@ def hub_tables(
         import datasets
     except ImportError:
         raise DataError(f"downloading {repo!r} needs the extra hub: {EXTRA}") from None
-    if _OFFLINE.get():
-        raise DataError(f"the hub dataset {repo!r} is not stored here, and nothing is downloaded for this command")
     with reading(f"the hub dataset {repo!r}", "could not be loaded"), _quiet():
         splits = datasets.load_dataset(repo, config)
     for field, split in (("train_split", train), ("test_split", test)):

@@ -1,0 +1,168 @@
+"""Pictures as plain values, charts and heat maps, and how matplotlib draws them: alone, as panels, and on a page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+
+from fedskew.plots import canvas
+from fedskew.plots.canvas import Floats
+from fedskew.plots.panels import look_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+LEVELS = 11  # shades of a heat map
+SAFE = " ='()*,/:;?@!$+"  # characters that an address within double quotes may hold as they are
+PAGE = {**canvas.STYLE, "svg.fonttype": "none", "font.family": ["DejaVu Sans"]}  # letters stay text
+SHADES = (
+    "#ffffff", "#eef4fa", "#dde9f5", "#ccdff1", "#adcde7", "#88b8dc", "#3877ae", "#2d6ba2", "#225e95", "#145088",
+    "#073d78",
+)  # fmt: skip
+UNKNOWN, PALE, DEEP = "#e4e4e4", "#1b1f25", "#fffffe"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points of a method: joined in curves, single in a scatter. P points."""
+
+    label: str
+    place: int  # of the method among the sorted names: its colour and dashes
+    x: Floats  # [P]
+    y: Floats  # [P]
+    low: Floats | None = None  # [P] of the band, or of the whisker of a single point
+    high: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines with bands, or single points with whiskers."""
+
+    key: str  # names its file
+    title: str
+    xlabel: str
+    ylabel: str
+    lines: tuple[Line, ...]
+    told: str  # the same in words, for readers who do not see it
+    joined: bool = True
+    logarithmic: bool = False  # the horizontal axis
+    ticks: tuple[str, ...] = ()  # names of the places 0, 1, ... of the horizontal axis
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Cells of shares in [0, 1], or of numbers on a scale; NaN has no colour."""
+
+    key: str
+    title: str
+    cells: Floats  # [R, C]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    xlabel: str
+    ylabel: str
+    told: str
+    numbers: bool = False  # write each share into its cell
+    top: float = 1.0  # value of the darkest cell
+    root: bool = False  # colour by the square root: small numbers stay visible
+
+
+Picture = Chart | Heat
+
+
+def levels(values: Floats, top: float = 1.0, root: bool = False) -> Any:
+    """The shade of every value: 0 of nothing to 10 of ``top``; -1 of NaN. What is not 0 has a shade of at least 1."""
+    share = np.clip(np.nan_to_num(values, nan=0.0) / (top or 1.0), 0, 1)
+    shade = np.rint((np.sqrt(share) if root else share) * (LEVELS - 1)).astype(np.int64)
+    return np.where(np.isnan(values), -1, np.where((share > 0) & (shade == 0), 1, shade))
+
+
+def figure_of(picture: Picture) -> Figure:
+    """A picture as a figure. Within `canvas.STYLE`."""
+    if isinstance(picture, Chart):
+        figure = canvas.figure(3.3 + 0.22 * -(-len(picture.lines) // 2), 5.2)
+        axes = figure.add_subplot()
+        chart(axes, picture)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        return figure
+    rows, columns = picture.cells.shape
+    longest, wide = (max((len(canvas.short(n)) for n in names), default=0) for names in (picture.columns, picture.rows))
+    slant = 0.065 * longest * _tilted(picture.columns)  # of tilted names, down and to the left
+    tall, across = min(max(0.28 * rows, 1.4), 9), min(max(0.36 * columns, 1.8), 10)
+    figure = canvas.figure(1.0 + tall + slant, 1.0 + max(0.085 * wide, slant) + across)
+    heat(figure.add_subplot(), picture)
+    return figure
+
+
+def _tilted(names: tuple[str, ...]) -> bool:
+    return sum(len(canvas.short(name)) for name in names) > 60
+
+
+def _name_places(axes: Axes, places: Any, names: tuple[str, ...]) -> None:
+    """Names below the horizontal axis, tilted where they are long."""
+    tilted = _tilted(names)
+    shown = [canvas.short(name) for name in names]
+    axes.set_xticks(places, shown, rotation=45 * tilted, ha="right" if tilted else "center")
+
+
+def _label(axes: Axes, picture: Picture) -> None:
+    labels = {"xlabel": canvas.short(picture.xlabel, 50), "ylabel": canvas.short(picture.ylabel, 50)}
+    axes.set(**labels, title=picture.title)
+
+
+def chart(axes: Axes, picture: Chart) -> None:
+    """Draw joined points with their bands, or single points, each with its whisker."""
+    for line in picture.lines:
+        style = look_of(line.place, len(line.x))
+        if not picture.joined:
+            style |= {"linestyle": "", "markersize": 7}
+        if line.low is not None and line.high is not None:
+            if picture.joined:
+                axes.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.15, lw=0)
+            else:
+                axes.vlines(line.x, line.low, line.high, color=style["color"], lw=1.6)
+        axes.plot(line.x, line.y, **style, label=canvas.entry(canvas.short(line.label)))
+    _label(axes, picture)
+    axes.margins(x=0.02 if picture.joined else 0.08)
+    if picture.ticks:
+        _name_places(axes, range(len(picture.ticks)), picture.ticks)
+    elif picture.logarithmic:
+        canvas.logarithmic(axes.xaxis)
+    else:
+        axes.set_xlim(left=min(0.0, *(float(line.x.min()) for line in picture.lines)))
+        axes.locator_params(axis="x", integer=picture.xlabel == "round", nbins=7)
+
+
+def heat(axes: Axes, picture: Heat) -> None:
+    """Draw a heat map; a share is written into its cell where there is room."""
+    from matplotlib.colors import ListedColormap
+
+    rows, columns = picture.cells.shape
+    shades = levels(picture.cells, picture.top, picture.root)
+    colours = ListedColormap(SHADES).with_extremes(under=UNKNOWN)
+    axes.imshow(shades, colours, vmin=0, vmax=LEVELS - 1, aspect="auto", interpolation="none")
+    axes.grid(False)
+    step = max(1, columns // 30) if all(picture.columns) else 1
+    ticks = [c for c in range(0, columns, step) if picture.columns[c]]
+    _name_places(axes, ticks, tuple(picture.columns[c] for c in ticks))
+    every = max(1, rows // 56)
+    axes.set_yticks(range(0, rows, every), [canvas.short(n) for n in picture.rows[::every]])
+    _label(axes, picture)
+    if picture.numbers or (columns <= 12 and picture.top == 1):
+        for (r, c), v in np.ndenumerate(picture.cells):
+            if np.isfinite(v) and v >= 0.005:
+                ink = DEEP if shades[r, c] > LEVELS // 2 else PALE
+                axes.text(c, r, f"{100 * v:.0f}", ha="center", va="center", fontsize=8, color=ink)
+
+
+def inline(picture: Picture) -> str:
+    """A picture as the address of an image that holds it: the page needs no file beside it."""
+    with canvas.matplotlib().rc_context(PAGE):
+        text = canvas.content_of(figure_of(picture), ".svg").decode()
+    fine = re.sub(r"(\.\d\d)\d+|\s+", lambda found: found[1] or " ", text)  # what a screen shows
+    return f"data:image/svg+xml,{quote(fine, SAFE)}"
