@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orders import Agreement, agreement  # beside this file
+from orders import Agreement, agreement, selected  # beside this file
 
 import fedskew as fs
 from fedskew.config.recorded import Run
@@ -223,7 +223,7 @@ def orders(archive: Path) -> str:
     kinds: dict[tuple[str, str], list[tuple[Agreement, Agreement]]] = {}
     for metric in METRICS:
         held = scores(archive, metric)
-        near = held.select(methods=[name for name in held.methods if name not in FAR])
+        near = selected(held, methods=[name for name in held.methods if name not in FAR])
         for found, other in zip(agreements(held), agreements(near), strict=True):
             ends = "" if found.low is None or found.high is None else f"{found.low:.2f} to {found.high:.2f}"
             itself = "" if found.itself is None else f"{found.itself:.2f}"

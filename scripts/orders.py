@@ -5,13 +5,15 @@ M methods with runs under both settings, K seeds each, B resamples.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.errors import require, unknown
 from fedskew.studies.scores import LEVEL, Floats, Scores, quantum_of
 
 RESAMPLES = 10_000
@@ -41,6 +43,16 @@ class Agreement(NamedTuple):
     low: float | None
     high: float | None
     itself: float | None
+
+
+def selected(scores: Scores, methods: Sequence[str] | None = None, settings: Sequence[str] | None = None) -> Scores:
+    """The scores of some methods and settings, in the order asked for; None keeps all. Raises ConfigError."""
+    kept = tuple(methods or scores.methods), tuple(settings or scores.settings)
+    if unheard := [label for label in kept[1] if label not in scores.settings]:
+        raise unknown("setting", unheard[0], scores.settings)
+    rows, columns = [scores.index(m) for m in kept[0]], [scores.settings.index(s) for s in kept[1]]
+    values = scores.values[rows][:, columns]
+    return replace(scores, methods=kept[0], settings=kept[1], values=values)
 
 
 def tau_b(a: Floats, b: Floats) -> Floats:
@@ -80,7 +92,7 @@ def agreement(scores: Scores, one: str, other: str, resamples: int = RESAMPLES, 
     Raises:
         ConfigError: A setting is unknown, an option breaks a rule, or fewer than three methods have runs under both.
     """
-    values = scores.select(settings=(one, other)).oriented  # [M, 2, K]
+    values = selected(scores, settings=(one, other)).oriented  # [M, 2, K]
     there = ~np.isnan(values)
     ran = np.all(np.any(there, axis=2), axis=1)  # [M]
     names = tuple(name for name, kept in zip(scores.methods, ran, strict=True) if kept)

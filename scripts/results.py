@@ -12,16 +12,18 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from papers_page import command_of, hours_of, how_of, swing_of
+from papers_page import pages as both
 
-from fedskew.papers.page import pages as both
-from fedskew.papers.rows import ledger, text_of
+from fedskew.papers.rows import Row, ledger
 from fedskew.papers.runs import HERE, Runs
+from fedskew.records.sheets import csv_text
 from fedskew.studies.archives import lend
 from fedskew.studies.differences import differences
 from fedskew.studies.intervals import t_interval
@@ -42,6 +44,11 @@ COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
     "MB up": ("total_upload_bytes", 1e-6, 0),
     "s": ("total_wall_s", 1.0, 0),
 }
+LEDGER = (  # columns of results/ledger.csv
+    "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
+    "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
+    "planned", "scale", "state", "study", "how", "core_hours", "command", "note",
+)  # fmt: skip
 GLOBAL = ("mean10_accuracy", "mean10_macro_f1", "final_worst_class_recall")
 
 
@@ -186,6 +193,28 @@ def tables(text: str) -> str:
         return found[1] + made + found[5]
 
     return TABLE.sub(made, text)
+
+
+def text_of(rows: Iterable[Row]) -> str:
+    """The ledger as CSV. Gains are in points; of rounds and rows they are ratios, and so is what is between them."""
+    return csv_text([LEDGER, *(_line(row) for row in rows)])
+
+
+def _line(row: Row) -> list[object]:
+    n, gain = row.number, row.gain
+    told = [""] * 6
+    if gain is not None:
+        told = [gain.reference, *map(_shown, (gain.printed, gain.ours, gain.low, gain.high, gain.fitted))]
+    hours = "" if (took := hours_of(row)) is None else f"{took:.3g}"
+    return [
+        *(getattr(n, name) for name in LEDGER[:8]), *map(_shown, (n.mean, n.spread, row.ours, row.low, row.high)),
+        row.level, *told, _shown(swing_of(row)), row.seeds or "", row.planned or "", row.scale, row.state, row.study,
+        how_of(row), hours, command_of(row), n.note,
+    ]  # fmt: skip
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
 
 
 def papers() -> dict[Path, str]:

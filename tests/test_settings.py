@@ -33,7 +33,7 @@ FIELDS = [f.name for f in dataclasses.fields(Settings)]
 OTHER: dict[str, Any] = {  # a value of each field that is not its default
     "rounds": 3, "cohort": 2, "seed": 4, "seed_model": 5, "seed_clients": 6,
     "init_from": "runs/warm", "init_digest": "0f" * 16,
-    "monitor": "val_loss", "patience": 3, "min_delta": 0.01, "max_minutes": 2.5,
+    "monitor": "val_loss", "patience": 3, "max_minutes": 2.5,
     "ray_address": "10.0.0.1:6379", "ray_workers": 2, "ray_gpus": 0.5, "ray_sum": 4,
     "engine": "debug", "threads": 1, "device": "cuda", "dtype": "float64",
     "nonfinite": "drop", "served": "tail", "scores": "every", "fit_logits": "tail", "recall_at": 0.5,
@@ -42,7 +42,7 @@ OTHER: dict[str, Any] = {  # a value of each field that is not its default
     "diagnose": Diagnostics(("drift",), clients=(1,), every=2),
 }  # fmt: skip
 LATER = [f.name for f in dataclasses.fields(Settings) if MARK in f.metadata]
-BESIDE: dict[str, Any] = {name: {"monitor": "val_loss"} for name in ("patience", "min_delta")}
+BESIDE: dict[str, Any] = {"patience": {"monitor": "val_loss"}}
 BESIDE |= {"eval_rows": {"eval_every": 2}, "init_digest": {"init_from": "runs/warm"}}  # what a field must stand beside
 
 

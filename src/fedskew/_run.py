@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from fedskew.engines.guard import guarded, tensors_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
-from fedskew.errors import ConfigError, FieldError, RecordError, plural, require
+from fedskew.errors import ConfigError, FieldError, RecordError, require
 from fedskew.fields import LATER, deciding, demand, resumed
 from fedskew.method import Method, check_method, former, method_spec, spec
 from fedskew.models import Architecture
@@ -33,7 +34,6 @@ from fedskew.records.watch import best_of
 from fedskew.server import State
 from fedskew.session import Observer, Row, Session
 from fedskew.settings import Division, Settings, check_device
-from fedskew.tree import copied
 from fedskew.types import Params, Task
 
 if TYPE_CHECKING:
@@ -245,15 +245,6 @@ def own_bytes(fed: Federation, prepared: Model) -> int:
     return int((fed.sizes > 0).sum()) * sum(t.nbytes for t in (*prepared.params.values(), *prepared.buffers.values()))
 
 
-def own_words(fed: Federation, method: Method, model: Architecture, settings: Settings) -> str:
-    """What ``keep_own`` will write, before it is trained."""
-    if not method.personal:
-        return f"Settings.keep_own: {method.name} gives clients no own models; they use the global one"
-    network = models.architecture(model, method.projection)
-    size = own_bytes(fed, prepared_model(fed, network, None, settings, method.projection))
-    return f"Settings.keep_own: own models of {plural(fed.clients, 'client')}, at most {size / 1e6:.2g} MB"
-
-
 def _signature() -> inspect.Signature:
     """`run`'s signature with the fields of `Settings` in the place of ``**options``, for help and completion."""
     plain = [p for p in PLAIN.parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -338,10 +329,10 @@ def _tell_begin(
     if on_round is None or begin is None:
         return
     named = {"run": record.run, "folder": str(record.folder)} if record else {"run": uuid.uuid4().hex, "folder": ""}
-    begin(copied({**(record.config() if record else facts), **named}))
+    begin(deepcopy({**(record.config() if record else facts), **named}))
     tell = getattr(on_round, "again", on_round)
     for row in done:
-        tell(copied(row))
+        tell(deepcopy(row))
 
 
 # The loop
@@ -360,7 +351,7 @@ def _loop(
                 row = session.round()
                 if on_round:
                     with session.engine.guard.unwritten("on_round", tensors_of(session.observer.fed)):
-                        on_round(copied(row))
+                        on_round(deepcopy(row))
                 now = time.monotonic()
                 longest = max(longest, now - start)
                 if now - began + longest > limit and not session.is_over():
@@ -408,15 +399,12 @@ class _Ending:
             if stopped:
                 session.record.settle(session.done)  # the last one may have been interrupted halfway
                 session.checkpoint()
-            facts = described(
-                trained, self.network, data, session.state.round, settings.dtype, session.method.projection
-            )
+            width = session.method.projection
+            facts = described(trained, self.network, data, session.state.round, settings.dtype, width)
             facts |= {"own": owners} if owners else {}
             session.record.finish(summary, models, {"model": facts})
         if self.on_end:
-            self.on_end(copied(summary))
+            self.on_end(deepcopy(summary))
         folder = session.record.folder if session.record else None
-        rows = session.client_rows
-        return Result(
-            session.done, summary, params, buffers, session.state, session.task, trained, rows, stopped, folder
-        )
+        model, rows = (params, buffers, session.state, session.task, trained), session.client_rows
+        return Result(session.done, summary, *model, rows, stopped, folder)

@@ -28,10 +28,6 @@ DEEPEST = 64  # nested lists and objects; what fedskew writes has less than ten
 JOINERS = "\u200c\u200d"  # they change how letters of some scripts join, and nothing else
 TAKEN = "\n\t"
 LONGEST = 300  # characters of a text of others within a message
-KINDS = {
-    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}  # fmt: skip
 
 
 class FedskewError(Exception):
@@ -281,8 +277,7 @@ def regular(path: str | Path) -> Path:
 
 def _insist_on_file(mode: int, path: str | Path) -> None:
     if not stat.S_ISREG(mode):
-        kind = KINDS.get(stat.S_IFMT(mode), "something else")
-        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        kind, number = ("a folder", errno.EISDIR) if stat.S_ISDIR(mode) else ("a pipe or a device", errno.EINVAL)
         raise OSError(number, f"it is {kind}, not a regular file", str(path))
 
 

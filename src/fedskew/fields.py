@@ -11,7 +11,6 @@ import dataclasses
 import difflib
 import functools
 import itertools
-import math
 import numbers
 import types
 import typing
@@ -35,90 +34,41 @@ Listed = Annotated[str, SEPARATED]  # names in one word, "age,sex": one value of
 
 @dataclass(frozen=True)
 class Limit:
-    """A rule for the numbers of a field: ``Annotated[float, AtLeast(0)]``.
+    """An interval for the numbers of a field: ``Annotated[float, AtLeast(0)]``.
 
-    ``hint`` is a suggestion for the error, for example ``AtLeast(1, hint="for example 10")``.
+    Attributes:
+        low: Lower end.
+        high: Upper end.
+        ends: Its brackets: "[)" includes low and excludes high.
+        infinite: Whether infinity is allowed where nothing bounds it from above.
+        hint: A suggestion for the error, for example "for example 10".
     """
 
+    low: float
+    high: float = INFINITY
+    ends: str = "[]"
+    infinite: bool = dataclasses.field(default=False, kw_only=True)
     hint: str = dataclasses.field(default="", kw_only=True)
 
     @property
     def rule(self) -> str:
-        """The rule in words, after "must"."""
-        raise NotImplementedError
-
-    def holds(self, value: float) -> bool:
-        """Whether a number keeps the rule."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class AtLeast(Limit):
-    """least <= value. Infinity is allowed only where ``infinite`` says so."""
-
-    least: float
-    infinite: bool = False
-
-    @property
-    def rule(self) -> str:
-        """As in "be at least 1"."""
-        return f"be at least {self.least}"
-
-    def holds(self, value: float) -> bool:
-        """least <= value."""
-        return self.least <= value and (self.infinite or value < math.inf)
-
-
-@dataclass(frozen=True)
-class Above(Limit):
-    """bound < value. Infinity is allowed only where ``infinite`` says so."""
-
-    bound: float
-    infinite: bool = False
-
-    @property
-    def rule(self) -> str:
-        """As in "be positive"."""
-        return f"be above {self.bound}" if self.bound else "be positive"
-
-    def holds(self, value: float) -> bool:
-        """bound < value."""
-        return self.bound < value and (self.infinite or value < math.inf)
-
-
-@dataclass(frozen=True)
-class Within(Limit):
-    """An interval from low to high. ``ends`` are its brackets: "[)" includes low and excludes high."""
-
-    low: float
-    high: float
-    ends: str = "[]"
-
-    @property
-    def rule(self) -> str:
-        """As in "be in [0, 1)"."""
-        return f"be in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
+        """The rule in words, after "must": "be at least 1", "be positive", "be in [0, 1)"."""
+        if self.high == INFINITY:
+            least = f"be at least {self.low}" if self.ends[0] == "[" else f"be above {self.low}"
+            return least if self.low or self.ends[0] == "[" else "be positive"
+        span = f"be in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
+        return f"be at most {self.high}" if self.low == -INFINITY else span
 
     def holds(self, value: float) -> bool:
         """Whether the value is in the interval."""
         above = self.low <= value if self.ends[0] == "[" else self.low < value
-        return above and (value <= self.high if self.ends[1] == "]" else value < self.high)
+        return above and (value <= self.high if self.ends[1] == "]" or self.infinite else value < self.high)
 
 
-@dataclass(frozen=True)
-class AtMost(Limit):
-    """value <= most. A whole number with limits of which none bounds it from above has this one, too."""
-
-    most: float = MOST
-
-    @property
-    def rule(self) -> str:
-        """As in "be at most 1000000"."""
-        return f"be at most {self.most}"
-
-    def holds(self, value: float) -> bool:
-        """value <= most."""
-        return value <= self.most
+Within = Limit
+AtLeast = functools.partial(Limit, ends="[)")
+Above = functools.partial(Limit, ends="()")
+AtMost = functools.partial(Limit, -INFINITY)
 
 
 def check(value: Any) -> None:
@@ -132,27 +82,27 @@ def check(value: Any) -> None:
         FieldError: A field has another type, or breaks a limit of its annotation.
     """
     kind: Any = type(value)
-    wrong = () if kind.__module__.startswith("fedskew.") else _wrong_defaults(kind)  # ours are checked by the tests
+    ours = kind.__module__.startswith("fedskew.")  # whose defaults the tests check
+    if not ours:
+        _check_class(kind)
     for f in fields(kind):
         got = getattr(value, f.name, f.default)  # a user's subclass may not call its base's __init__
-        if got is f.default and f.name not in wrong:
+        if ours and got is f.default:
             continue
         hint = hints_of(kind)[f.name]
         if hint is Any or (dataclasses.is_dataclass(hint) and isinstance(got, typing.cast(type, hint))):
             continue
         if not fits(got, hint):
-            raise FieldError(kind.__name__, f.name, _misfit(got, hint), got, _nearest(got, hint))
+            raise FieldError(kind.__name__, f.name, _misfit(got, hint), got, nearest(got, hint))
         if broken := breach(hint, got):
             raise FieldError(kind.__name__, f.name, broken[0], got, broken[1])
 
 
 @cache
-def _wrong_defaults(kind: type) -> tuple[str, ...]:
-    """Fields of a user's class whose default breaks their own rule. Raises ConfigError where the class is wrong."""
+def _check_class(kind: type) -> None:
+    """Raise ConfigError where a user's class itself is wrong."""
     if issubclass(kind, Checked):
         kind.check_class()
-    hints, given = hints_of(kind), [f for f in fields(kind) if f.default is not dataclasses.MISSING]
-    return tuple(f.name for f in given if not fits(f.default, hints[f.name]) or breach(hints[f.name], f.default))
 
 
 class Checked:
@@ -220,20 +170,35 @@ def deciding(kind: Any, *what: str, resolved: bool = True) -> tuple[str, ...]:
 
 def plain_types(kind: Any) -> dict[str, Any]:
     """The types that JSON has for the fields of a dataclass: a Literal is a word. Other fields are left out."""
-    found = {name: _plain_type(hint) for name, hint in hints_of(kind).items()}
-    return {name: plain for name, plain in found.items() if plain is not None}
+    found = {}
+    for name, hint in hints_of(kind).items():
+        every = [str if typing.get_origin(one) is Literal else one for one in plain_kinds(hint)]
+        plain, *others = (one for one in every if one is not types.NoneType)
+        if plain in (int, float, bool, str) and not others:
+            found[name] = plain | None if types.NoneType in every else plain
+    return found
 
 
-def _plain_type(hint: Any) -> Any:
-    """int, float, bool, str, or one of them or None; None for another type."""
-    if typing.get_origin(hint) is Annotated:
-        return _plain_type(hint.__origin__)
-    if typing.get_origin(hint) is typing.Literal:
-        return str
-    if typing.get_origin(hint) in UNION:
-        inner = [_plain_type(one) for one in typing.get_args(hint) if one is not type(None)]
-        return inner[0] | None if len(inner) == 1 and inner[0] else None
-    return hint if hint in (int, float, bool, str) else None
+def plain_kinds(kind: Any) -> list[Any]:
+    """The types of a field without their limits; NoneType is one of those of an optional field.
+
+    Example:
+        >>> plain_kinds(float | None)
+        [<class 'float'>, <class 'NoneType'>]
+    """
+    kinds = [kind]
+    for i, one in enumerate(kinds):
+        while typing.get_origin(one) in (Annotated, *UNION):
+            inner = [one.__origin__] if typing.get_origin(one) is Annotated else typing.get_args(one)
+            kinds[i : i + 1] = inner
+            one = kinds[i]
+    return kinds
+
+
+def choices_of(kind: Any) -> list[str]:
+    """The words that a field takes, where its type lists them."""
+    listed = [typing.get_args(k) for k in plain_kinds(kind) if typing.get_origin(k) is typing.Literal]
+    return ["true", "false"] if bool in plain_kinds(kind) else [str(word) for words in listed for word in words]
 
 
 def resumed(kind: Any, *how: str) -> tuple[str, ...]:
@@ -255,12 +220,11 @@ def breach(hint: Any, value: Any) -> tuple[str, str] | None:
     parts = [value]
     if origin is Annotated:
         limits = [mark for mark in hint.__metadata__ if isinstance(mark, Limit)]
-        if limits and inner[0] is int and not {AtMost, Within} & {*map(type, limits)}:
-            limits.append(AtMost())
+        if limits and inner[0] is int and all(limit.high == INFINITY for limit in limits):
+            limits.append(AtMost(MOST))  # of a whole number that none of them bounds from above
         for limit in limits:
             if not limit.holds(value):
-                finite = value == INFINITY and not isinstance(limit, Within)
-                return ("be finite", "") if finite else (limit.rule, limit.hint)
+                return ("be finite", "") if value == INFINITY == limit.high else (limit.rule, limit.hint)
         inner = () if isinstance(inner[0], type) else inner[:1]
     elif origin is tuple:
         parts, inner = list(value), inner[:1]
@@ -316,28 +280,16 @@ def fits(value: object, hint: Any) -> bool:
 def _misfit(value: Any, hint: Any) -> str:
     """The rule that a value of another type breaks, after "must"."""
     kind = kind_of(hint)
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if kind == "a number" and number and abs(value) > LARGEST:
-        return "be a number that float32 holds"
-    if kind == "a number" and number and isinstance(value, numbers.Integral):
-        return "be a number that has a decimal point or an exponent where it is this large"
-    if kind == "a whole number" and isinstance(value, numbers.Integral) and number:
-        return "be a whole number that int64 holds"
-    return f"be {kind}"
+    numbers_ = {"a number": (numbers.Real, "float32"), "a whole number": (numbers.Integral, "int64")}
+    right, holder = numbers_.get(kind, ((), ""))
+    beyond = isinstance(value, right) and not isinstance(value, bool) and value == value
+    return f"be {kind} that {holder} holds" if beyond else f"be {kind}"
 
 
-def _nearest(value: object, hint: Any) -> str:
-    """The suggestion for a word that is nearly one of a Literal's choices."""
-    words = [str(one) for one in _alternatives(hint) if isinstance(one, str)]
-    near = difflib.get_close_matches(value, words, n=1) if isinstance(value, str) else []
+def nearest(value: object, hint: Any) -> str:
+    """The suggestion for a word that is nearly one of those that a field takes."""
+    near = difflib.get_close_matches(value, choices_of(hint), n=1) if isinstance(value, str) else []
     return f"did you mean {near[0]!r}?" if near else ""
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    if typing.get_origin(hint) is typing.Literal:
-        return typing.get_args(hint)
-    united = typing.get_origin(hint) in UNION
-    return tuple(a for one in typing.get_args(hint) for a in _alternatives(one)) if united else ()
 
 
 def kind_of(hint: Any) -> str:

@@ -77,7 +77,7 @@ class Session:
         """
         if self.settings.monitor is None:
             return None
-        now = self._watch or Watch(self.settings.monitor, self.settings.min_delta or 0.0)
+        now = self._watch or Watch(self.settings.monitor)
         for row in self.rows[self._watched : self.state.round]:
             now = now.saw(row)
         self._watch, self._watched = now, self.state.round
@@ -180,14 +180,10 @@ class Session:
 
     def _train(self, opened: Opened) -> Results:
         """Local training; weights that do not read updates are known before it, so updates come back as a sum."""
-        state = opened.state.parts[self.method.weighting.name]
-        return self.engine.train(
-            self.method,
-            opened.assignment,
-            opened.broadcast,
-            None if self.method.stacks else lambda cohort: self.method.weighting.weigh(state, cohort),
-            keep_deltas=self.observer.wants_deltas(opened.broadcast.round),
-        )
+        state, given = opened.state.parts[self.method.weighting.name], opened.broadcast
+        weigh = None if self.method.stacks else lambda cohort: self.method.weighting.weigh(state, cohort)
+        kept = self.observer.wants_deltas(given.round)
+        return self.engine.train(self.method, opened.assignment, given, weigh, keep_deltas=kept)
 
     def _close(self, opened: Opened, results: Results) -> tuple[State, Weights]:
         """The server's half: the next state, and the weights used. Memories written back wait for the round's end."""

@@ -91,8 +91,6 @@ class Settings:
     """validation metric; the model of its best round is kept beside the last one; unset: none"""
     patience: Annotated[int, AtLeast(1)] | None = option(decides="numbers", resume="new", later=True)
     """evaluations without improvement of the monitored metric before the run ends; unset: no early stop"""
-    min_delta: Annotated[float, AtLeast(0)] | None = option(decides="numbers", resume="new", later=True)
-    """smallest improvement of the monitored metric that counts; unset: any"""
     max_minutes: Annotated[float, Above(0)] | None = option(decides="nothing", resume="new", later=True)
     """minutes after which the run stops and can be resumed; no round starts that may exceed them; unset: no limit"""
     nonfinite: Literal["stop", "drop"] = option("stop", decides="numbers", later=True)
@@ -117,10 +115,8 @@ class Settings:
         demand(self, "init_digest", not self.init_digest or bool(self.init_from), "be used with init_from")
         gpu = self.device.startswith("cuda")
         demand(self, "precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
-        if self.monitor is None:
-            for name in ("patience", "min_delta"):
-                hint = "val_balanced_accuracy counts every class equally"
-                demand(self, name, getattr(self, name) is None, "be used with a monitor", hint)
+        alone, hint = self.monitor is None, "val_balanced_accuracy counts every class equally"
+        demand(self, "patience", not (alone and self.patience), "be used with a monitor", hint)
         between = self.eval_rows is None or self.eval_every > 1
         hint = "eval_every=10 leaves nine of ten rounds to the part"
         demand(self, "eval_rows", between, "be used with an eval_every above 1", hint)

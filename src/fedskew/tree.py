@@ -5,7 +5,6 @@ A tree is a tensor or a dict from names to trees. A component without state has 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -157,26 +156,3 @@ def unflatten(pairs: Iterable[tuple[tuple[str, ...], Tensor | None]]) -> Tree:
             node = node.setdefault(name, {})
         node[path[-1]] = {} if leaf is None else leaf
     return out
-
-
-def copied(value: Any) -> Any:
-    """A copy of plain values, as a record holds them, that shares nothing which can be changed.
-
-    Args:
-        value: Numbers, words, lists and dicts of them; anything else is copied by `copy.deepcopy`.
-
-    Returns:
-        The copy.
-
-    Example:
-        >>> from fedskew.tree import copied
-        >>> row = {"clients": [1, 2]}
-        >>> copied(row)["clients"].append(3)
-        >>> row
-        {'clients': [1, 2]}
-    """
-    if isinstance(value, dict):
-        return {name: copied(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [copied(inner) for inner in value]
-    return value if isinstance(value, str | int | float | None) else copy.deepcopy(value)

@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from fedskew.tree import Params, Tree
+from fedskew.tree import Params as Params
+from fedskew.tree import Tree as Tree
 
 if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+    from fedskew.data.federation import Federation as Federation
 else:  # components are given one, and do not know the room `data`
     Federation = Any
-
-__all__ = [
-    "Answers", "Assignment", "Batch", "Carry", "Cohort", "Context", "Differentiate", "Federation", "Forward",
-    "Gradient", "LocalRun", "Output", "PacePlan", "Params", "Progress", "Query", "Raw", "Report", "Results", "Rule",
-    "Task", "Tree", "View", "Weights", "What", "Width",
-]  # fmt: skip
 
 
 # A parameter () that `Component.serve` may add: the network's logits are then it times f' W / ||f||, without a bias.

@@ -219,8 +219,7 @@ MISTAKES = {
         "--positive must name the class to find, one of ill, well; got 'sick'",
     ),
     "no class": (["heart", "--threshold", "0.3"], "--positive must name the class to find, one of ill, well; got None"),
-    "no such rule": (["heart", *RULE[:3], "recall=0.9"], "--threshold must be a rule, such as recall@specificity=0.9"),
-    "half a rule": (["heart", *RULE[:3], "recall=0.9"], "; did you mean 'specificity@recall=0.9'?"),
+    "no such rule": (["heart", *RULE[:3], "recall=0.9"], "--threshold must be recall@specificity=0.9, "),
     "a share above 1": (
         ["heart", *RULE[:3], "recall@specificity=90"],
         "got 'recall@specificity=90'; shares are from 0 to 1",
@@ -232,9 +231,7 @@ MISTAKES = {
         ["heart", "--by", "client", "--data", "csv", "--data.path", "new.csv"],
         "--by must be used without --data",
     ),
-    "a rule misspelt": (["heart", *RULE[:3], "recall@specifity=0.9"], "did you mean 'recall@specificity=0.9'?"),
-    "percent": (["heart", *RULE[:3], "30%"], "got '30%'; did you mean '0.3'?"),
-    "percent in a rule": (["heart", *RULE[:3], "prevalence=20%"], "did you mean 'prevalence=0.2'?"),
+    "percent": (["heart", *RULE[:3], "30%"], "or a number in [0, 1]; got '30%'; shares are from 0 to 1"),
     "an option misspelt": (["heart", "--treshold", "0.3"], "option '--treshold'; did you mean '--threshold'?"),
     "no labels": (
         ["heart", "--positive", "ill", "--figures", "f", "--data", "csv", "--data.path", "new.csv"],

@@ -30,9 +30,9 @@ LINES = {
     "optimizer": (["fedavg", "--optimizer", "adam"], "did you mean '--local' or '--server'?"),
     "mu elsewhere": (["fedavg", "--mu", "1"], "--parts.proximal.mu with --parts proximal"),
     "one dash": (["fedavg", "-lr", "0.1"], "unknown option '-lr'; did you mean '--lr'?"),
-    "no number": (["fedavg", "--rounds"], "--rounds must be followed by a value, a whole number: number of rounds"),
+    "no number": (["fedavg", "--rounds"], "--rounds must be followed by a value"),
     "no number before a flag": (["fedbal", "--weighting.beta", "--lr", "1"], "--weighting.beta must be followed"),
-    "no name": (["fedavg", "--model"], "--model must be followed by a value, one of 2nn, char_lstm"),
+    "no name": (["fedavg", "--model"], "--model must be followed by a value"),
     "no folder": (["fedavg", "--out"], "--out must be followed by a value, a folder"),
     "no run": (["--from"], "--from must be followed by a value, a run folder or its config.json"),
 }  # fmt: skip

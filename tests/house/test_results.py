@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 from pathlib import Path
 from types import ModuleType
@@ -12,15 +11,12 @@ import pytest
 
 from fedskew.papers.rows import STATES
 from support.paths import ROOT
+from support.scripts import script
 
 
 @pytest.fixture(scope="module")
 def results() -> ModuleType:
-    found = importlib.util.spec_from_file_location("results", ROOT / "scripts/results.py")
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    return script("scripts/results.py")
 
 
 @pytest.mark.thorough

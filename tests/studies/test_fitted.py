@@ -7,7 +7,7 @@ import pytest
 
 import fedskew as fs
 from fedskew.studies.differences import Difference, differences
-from fedskew.studies.fitted import beside, fitted_name, fitted_rows
+from fedskew.studies.fitted import beside, fitted_labels, fitted_name, fitted_summary
 from fedskew.studies.scores import Scores
 
 
@@ -64,15 +64,12 @@ def test_a_metric_and_its_fitted_form() -> None:
 
 
 def test_fitted_models_are_methods_of_their_own_where_every_run_has_them() -> None:
-    def row(label: str, seed: int, **numbers: float) -> dict[str, object]:
-        known = {"setting": "all", "seed": seed, "address": "", "state": "finished", "reason": ""}
-        return {"label": label, **known, "final_accuracy": 0.5, "final_ece": 0.3, "total_upload_bytes": 8, **numbers}
+    def row(label: str, **numbers: float) -> tuple[str, dict[str, float]]:
+        return label, {"final_accuracy": 0.5, "final_ece": 0.3, "total_upload_bytes": 8, **numbers}
 
-    rows = [row("fedavg", seed, final_fitted_accuracy=0.8 + seed / 10) for seed in (0, 1)]
-    rows += [row("old", 0, final_fitted_accuracy=0.9), row("old", 1), row("fedavg, fitted", 0)]
-    rows += [{**row("fedavg", 2), "final_accuracy": None, "state": "missing"}]  # tells nothing
-    first, second, third = fitted_rows(rows, "final_accuracy")
-    assert {one["label"] for one in (first, second, third)} == {"fedavg, fitted'"}, "another method has the plain name"
-    assert [first["final_accuracy"], second["final_accuracy"]] == [0.8, 0.9] and "final_accuracy" not in third
-    assert "final_ece" not in first and first["total_upload_bytes"] == 8, "no raw number passes for a fitted one"
-    assert fitted_rows(rows, "total_upload_bytes") == fitted_rows(rows, "final_ece") == []
+    runs = [row("fedavg", final_fitted_accuracy=0.8), row("old", final_fitted_accuracy=0.9), row("old")]
+    runs += [row("fedavg, fitted"), ("fedavg", {})]  # the last is missing, and tells nothing
+    assert fitted_labels(runs, "final_accuracy") == {"fedavg": "fedavg, fitted'"}, "another method has the plain name"
+    assert fitted_labels(runs, "total_upload_bytes") == fitted_labels(runs, "final_ece") == {}
+    first = fitted_summary(runs[0][1])
+    assert first == {"total_upload_bytes": 8, "final_accuracy": 0.8}, "no raw number passes for a fitted one"

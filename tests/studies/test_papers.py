@@ -14,15 +14,16 @@ from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError
 from fedskew.papers import tables as protocols
-from fedskew.papers.page import appendix_of, page_of
 from fedskew.papers.printed import FIVE, PAPERS, THIRD, Printed, printed
-from fedskew.papers.rows import TOTAL, Row, coverage, how, ledger, rows_of
+from fedskew.papers.rows import TOTAL, Row, coverage, ledger, rows_of
 from fedskew.papers.rules import gain_of, level_of
 from fedskew.papers.runs import Runs, likeness, measured
 from fedskew.papers.tables import Scale, protocol, scaled
-from fedskew.papers.verdicts import claims
 from fedskew.papers.worked import worked
 from fedskew.studies.store import thinned
+from support.scripts import script
+
+PAGE = script("scripts/papers_page.py")
 
 MNIST = "fedga-table1-mnist"
 
@@ -137,18 +138,19 @@ def test_a_run_that_never_gets_there_leaves_no_interval(recwarn: pytest.Warnings
     assert never == ("never", "", "3 of 3")
     assert all(row.low is None or math.isfinite(row.low) for row in rows) and not recwarn.list
     assert {row.gain.verdict for row in rows if row.gain} == {"no verdict"}
-    assert "nan" not in appendix_of(rows)
+    assert "nan" not in PAGE.appendix_of(rows)
 
 
 def test_seeds_that_failed_are_told_beside_a_mean() -> None:
     entries = [e for e in made(MNIST, final_accuracy=0.8, final_macro_f1=0.8)._by.values() if e.config["seed"] != 3]
     rows = rows_of(protocol(MNIST), "paper", Runs(entries))
-    assert {row.texts[3] for row in rows} == {"4 of 5"} and "| 4 of 5 |" in appendix_of(rows)
+    assert {row.texts[3] for row in rows} == {"4 of 5"} and "| 4 of 5 |" in PAGE.appendix_of(rows)
 
 
 def test_how_a_run_was_run_is_told_whole() -> None:
     plain = experiment_from(["fedavg", "--dtype", "float64"])
-    told = lambda **more: how([replace(entry(plain), config=entry(plain).config | more)])
+    number_, held = printed()[0], entry(plain)
+    told = lambda **more: PAGE.how_of(Row(number_, entries=(replace(held, config=held.config | more),)))
     assert (
         told() == "batched, float64"
         and told(device="cuda:0", dtype="float32", precision="tf32") == "batched on cuda, tf32"
@@ -177,8 +179,8 @@ def test_the_worked_example_is_computed() -> None:
     assert len(ours) == 18
     for p in printed():
         if p.id in ours:
-            assert Row(p, ours=ours[p.id], how="computed").state == "agrees", p
-            assert Row(p, ours=ours[p.id] + 0.02, how="computed").state == "differs", p
+            assert Row(p, ours=ours[p.id], computed=True).state == "agrees", p
+            assert Row(p, ours=ours[p.id] + 0.02, computed=True).state == "differs", p
     weights = [ours[p.id] for p in printed() if (p.metric, p.method, p.table) == ("aggregation_weight", "FedLA", "I")]
     assert weights == pytest.approx([0.7 / 3, 1.7 / 3, 0.2])
 
@@ -208,13 +210,13 @@ def test_the_ledger_has_mean_interval_and_scale() -> None:
     first = next(row for row in rows.values() if row.number.metric == "accuracy")
     assert first.ours == pytest.approx(0.82) and (first.seeds, first.scale) == (5, "paper")
     assert first.low is not None and first.high is not None and first.low < 0.82 < first.high < 0.85
-    assert first.how == "batched" and first.hours == pytest.approx(5 * 36 / 3600)
-    assert first.command == f"fedskew reproduce {MNIST} --scale paper"
+    assert PAGE.how_of(first) == "batched" and PAGE.hours_of(first) == pytest.approx(5 * 36 / 3600)
+    assert PAGE.command_of(first) == f"fedskew reproduce {MNIST} --scale paper"
     counted = Counter(row.state for row in coverage(ledger(runs))["FedGA"])
     assert counted.total() == 300 and counted["no data"] == 120
     small = made(MNIST, "small", final_accuracy=0.5, final_macro_f1=0.5)
     assert {row.scale for row in ledger(small) if row.study == MNIST} == {"small"}
-    lines = appendix_of(ledger(small)).partition("## Not run")[2].splitlines()
+    lines = PAGE.appendix_of(ledger(small)).partition("## Not run")[2].splitlines()
     places = [line.split("|")[1:4] + line.split("|")[5:6] for line in lines if line.startswith("| Fed")]
     assert places and all(places.count(place) == 1 for place in places), "a table stands once"
     both = Runs([*runs._by.values(), *small._by.values()])
@@ -229,7 +231,7 @@ def test_a_third_party_stands_beside_the_total_of_the_papers() -> None:
     counted = {paper: len(some) for paper, some in coverage(rows).items()}
     assert list(counted) == [*FIVE, TOTAL, "Flower"] and (counted[TOTAL], counted["Flower"]) == (1039, 60)
     assert coverage(rows)[TOTAL] == coverage(nothing)[TOTAL]
-    page, empty = page_of(rows, Runs([])), page_of(nothing, Runs([]))
+    page, empty = PAGE.page_of(rows, Runs([])), PAGE.page_of(nothing, Runs([]))
     line = {paper: next(text for text in page.splitlines() if text.startswith(f"| {paper} |")) for paper in
             (TOTAL, "Flower")}  # fmt: skip
     assert line[TOTAL] in empty and line[TOTAL].startswith(f"| {TOTAL} | 18 | 0 |")
@@ -257,7 +259,7 @@ def test_a_difference_is_paired_by_seed(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.thorough
 def test_what_is_not_run_stays_so_and_other_runs_do_not_count() -> None:
     other = experiment_from(["fedavg", "--rounds", "3"])
-    assert all(row.ours is None or row.how == "computed" for row in ledger(Runs([entry(other, final_accuracy=1.0)])))
+    assert all(row.ours is None or row.computed for row in ledger(Runs([entry(other, final_accuracy=1.0)])))
     failed = replace(entry(other), state="failed")
     assert Runs([failed]).get(other) is None and Runs([]).get(None) is None
 
@@ -308,12 +310,12 @@ def test_a_mistake_in_a_protocol_is_one_line(
 def test_the_page_has_claims_and_what_has_five_seeds_alone() -> None:
     runs = made(MNIST, final_accuracy=0.8, final_macro_f1=0.7)
     rows = ledger(runs)
-    page, appendix = page_of(rows, runs), appendix_of(rows)
-    assert all(one.claim in page for one in claims()) and f"fedskew reproduce {MNIST} --scale paper" in page
+    page, appendix = PAGE.page_of(rows, runs), PAGE.appendix_of(rows)
+    assert all(one.claim in page for one in PAGE.claims()) and f"fedskew reproduce {MNIST} --scale paper" in page
     assert page.count("| 5 of 5 |") == 60 and MNIST not in appendix.partition("## Not run")[0]
     few = Runs(e for e in runs._by.values() if e.config["seed"] < 4)
     rows = ledger(few)
-    page, appendix = page_of(rows, few), appendix_of(rows)
+    page, appendix = PAGE.page_of(rows, few), PAGE.appendix_of(rows)
     assert "| 4 of 5 |" not in page and appendix.count("| 4 of 5 |") == 60
     assert {row.state for row in rows if row.study == MNIST} == {"no verdict"}
 
@@ -333,5 +335,7 @@ def test_a_gain_under_fitted_biases_stands_where_all_runs_have_it() -> None:
 def test_a_swing_is_told_of_curves_that_show_one() -> None:
     swung = {"final_accuracy": 0.8, "mean10_accuracy": 0.7}
     row = next(iter(rows_of(protocol("seolkim-case4"), "paper", made("seolkim-case4", **swung))))
-    assert row.swing == pytest.approx(10), "in the unit of the metric"
-    assert {row.swing for row in rows_of(protocol(MNIST), "paper", made(MNIST, **swung))} == {None}, "every tenth round"
+    assert PAGE.swing_of(row) == pytest.approx(10), "in the unit of the metric"
+    assert {PAGE.swing_of(row) for row in rows_of(protocol(MNIST), "paper", made(MNIST, **swung))} == {None}, (
+        "every tenth round"
+    )

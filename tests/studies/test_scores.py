@@ -38,12 +38,6 @@ def test_scores_hold_a_copy_that_cannot_be_written() -> None:
         held.values[0, 0, 0] = 1
 
 
-def test_a_selection_keeps_the_order_asked_for() -> None:
-    scores = Scores.of(RUNS, higher_is_better=False).select(methods=["fedla", "fedavg"], settings=["alpha 1"])
-    assert (scores.methods, scores.settings, scores.higher_is_better) == (("fedla", "fedavg"), ("alpha 1",), False)
-    assert np.array_equal(scores.values, [[[0.7, math.nan]], [[math.nan, 0.6]]], equal_nan=True)
-
-
 GOOD: dict[str, Any] = {"metric": "m", "methods": ("a",), "settings": ("s",), "seeds": (0,), "values": [[[0.5]]]}
 BAD = {
     "a text for names": ({"methods": "fedavg"}, "have the shape [6, 1, 1] of methods"),
@@ -82,8 +76,6 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     scores = Scores.of(RUNS)
     with pytest.raises(ConfigError, match="unknown method 'fedvag'; did you mean 'fedavg'"):
         scores.index("fedvag")
-    with pytest.raises(ConfigError, match="unknown setting 'alpha 2'"):
-        scores.select(settings=["alpha 2"])
 
 
 def test_rounding_is_a_trillionth_of_the_largest_score() -> None:

@@ -225,12 +225,6 @@ def test_cost_is_told_from_runs_that_are_done(made: Study) -> None:
     assert cost_of(fresh) == Cost(0.0, 1, 1)
 
 
-def test_what_a_methods_default_changes_is_listed(tmp_path: Path) -> None:
-    found = Study(spec_from(["fedavg", "fedrl", "fedla"], SMALL), tmp_path).differences()
-    assert ("fedla", "weighting.name", "label_aware") in found
-    assert ("fedrl", "pace.lr", "0.001") in found and not [f for f in found if f[0] == "fedavg"]
-
-
 def test_a_run_that_cannot_be_is_noted_and_not_tried_again(tmp_path: Path) -> None:
     study = Study(spec_from(["fedavg(lr=1e30)", "fedavg", "fedavg(cohort=500)"], SMALL), tmp_path)
     assert done(study) == ["failed", "finished", "refused"]
@@ -374,14 +368,10 @@ def test_a_tuned_option_that_no_method_has_is_refused_before_any_run(tmp_path: P
         Study(spec, tmp_path).trials()
 
 
-def test_other_mistakes_of_a_tuned_study_come_first_and_a_wrong_rename_is_one(tmp_path: Path) -> None:
+def test_other_mistakes_of_a_tuned_study_come_first(tmp_path: Path) -> None:
     wrong = Study(spec_from(["fedavg"], [*SMALL, ("nonsense", "3")], tuning=tuning_of("lr=log:0.01..0.3", 2)), tmp_path)
     with pytest.raises(ConfigError, match="unknown option '--nonsense'"):
         wrong.trials()
-    own = {"fedprox": {"lr": "pace.lrr"}}
-    renamed = spec_from(["fedavg", "fedprox"], SMALL, tuning=tuning_of("lr=log:0.01..0.3", 2, own))
-    with pytest.raises(ConfigError, match=r"unknown option '--pace\.lrr'"):
-        Study(renamed, tmp_path).trials()
 
 
 def test_the_best_trial_of_each_method_is_compared(tmp_path: Path) -> None:
@@ -435,7 +425,7 @@ def test_trials_stop_where_the_best_is_inside() -> None:
     assert tuning.next_point(dict.fromkeys(scores, math.nan)) is None
     with pytest.raises(ConfigError, match="tune_beyond must be used with one log range"):
         tuning_of("lr=0.1..0.5", 3, beyond=1)
-    with pytest.raises(ConfigError, match="tune_beyond must be a whole number from 0"):
+    with pytest.raises(ConfigError, match="tune_beyond must be at least 0"):
         tuning_of("lr=log:0.1..0.5", 3, beyond=-1)
 
 
@@ -470,11 +460,6 @@ def test_a_method_of_which_no_trial_finishes_is_refused(tmp_path: Path) -> None:
     (row,) = study.table()
     assert row["state"] == "refused"
     assert row["reason"].startswith("no tuning trial finished: ") and "batch" in row["reason"]
-
-
-def test_differences_are_told_where_fedavg_lacks_an_option(tmp_path: Path) -> None:
-    study = Study(spec_from(["seolkim"], [*SMALL, ("pace.beta", "5")]), tmp_path)
-    assert study.differences() == [] and study.save(tmp_path / "out").is_file()
 
 
 # Small things

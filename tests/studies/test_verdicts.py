@@ -16,9 +16,12 @@ from fedskew.papers.printed import printed
 from fedskew.papers.rows import Row, rows_of
 from fedskew.papers.runs import Runs
 from fedskew.papers.tables import protocol
-from fedskew.papers.verdicts import VERDICTS, Claim, Evidence, Outcome, claims, verdict_of, word_of
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
+from support.scripts import script
+
+verdicts = script("scripts/papers_verdicts.py")
+VERDICTS, Claim, Evidence, Outcome = verdicts.VERDICTS, verdicts.Claim, verdicts.Evidence, verdicts.Outcome
 
 NAME = "fedga-table1-mnist"
 # Gains over FedAvg in points; the seed moves every method alike but FedGA
@@ -99,19 +102,19 @@ def test_a_gain_across_settings_has_a_value_for_each_and_wants_all(monkeypatch: 
 
 
 def test_the_word_follows_from_the_conditions() -> None:
-    of = lambda *met: word_of([Outcome(one, 5) for one in met])
+    of = lambda *met: verdicts.word_of([Outcome(one, 5) for one in met])
     assert (of(True, True), of(True, None), of(True, False)) == ("holds", "holds in part", "does not hold here")
     assert (of(None, False), of(None), of()) == ("does not hold here", "not resolved", "not testable here")
-    assert word_of([Outcome(None, there=False)]) == "no verdict"
+    assert verdicts.word_of([Outcome(None, there=False)]) == "no verdict"
     claim = Claim(
         "FedGA",
         "it gains",
         ("Told.", f"Gain {{gain {PLACE} | FedGA | FedAvg}}."),
         (f"gain {PLACE} | FedGA | FedAvg > 0",),
     )
-    found, few = verdict_of(claim, evidence()), verdict_of(claim, evidence(4))
+    found, few = verdicts.verdict_of(claim, evidence()), verdicts.verdict_of(claim, evidence(4))
     assert (found.word, found.seeds, few.word, few.evidence) == ("holds", (5,), "no verdict", "Told.")
-    assert verdict_of(claim, evidence(gains=(("FedGA", -3.0),))).word == "does not hold here"
+    assert verdicts.verdict_of(claim, evidence(gains=(("FedGA", -3.0),))).word == "does not hold here"
 
 
 def typed(claim: Claim) -> set[str]:
@@ -126,8 +129,8 @@ def typed(claim: Claim) -> set[str]:
 
 def test_every_claim_names_what_there_is_and_types_no_number_of_ours() -> None:
     nothing = Evidence([Row(p) for p in printed()], Runs([]))
-    assert {verdict_of(claim, nothing).word for claim in claims()} <= {*VERDICTS}
-    assert [claim.claim for claim in claims() if typed(claim)] == []
+    assert {verdicts.verdict_of(claim, nothing).word for claim in verdicts.claims()} <= {*VERDICTS}
+    assert [claim.claim for claim in verdicts.claims() if typed(claim)] == []
     assert typed(Claim("FedGA", "it gains", ("At alpha=0.05 it gains 2.13 over 0.812, in 4 of 5.",))) == {
         "2.13",
         "4 of",

@@ -90,12 +90,3 @@ def test_a_version_is_told_where_it_is_not_the_first() -> None:
     for name in ("ditto", "fedavg", "fedbal"):
         made = Experiment(fs.methods.METHODS[name]())
         assert Experiment.from_json(json.loads(json.dumps(made.to_json()))) == made
-
-
-def test_a_version_of_another_type_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = experiment_from(["ditto", *SMALL]).to_json()
-    content["method"]["local"]["version"] = "two"
-    (tmp_path / "c.json").write_text(json.dumps(content))
-    assert "the version of local 'tethered' must be a whole number; got 'two'" in mistake(
-        capsys, "run", "--from", tmp_path / "c.json"
-    )

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from fedskew.config import presets
 from fedskew.config.experiment import Experiment
-from fedskew.config.flags import NAMED, Option, options_of, outline, table_names
-from fedskew.config.words import ALIASES, choices_of, plain_kinds
+from fedskew.config.flags import NAMED, Option, options_of, outline
+from fedskew.config.tables import TABLES
+from fedskew.config.words import ALIASES
+from fedskew.fields import choices_of, plain_kinds
 from fedskew.methods import METHODS
 
 __all__ = ["HUGE", "WORDS", "Grammar", "mutated"]
@@ -73,10 +76,8 @@ class Grammar:
         more: list[str] = []
         if self.often(0.5):
             slot = self.one([n for n in NAMED if n not in ("data", "model")])
-            more += [
-                f"--{slot}",
-                self.one(table_names(slot.removesuffix(".base"))) if self.often(0.9) else self.one(WORDS),
-            ]
+            names = sorted(presets.every() if slot == "preset" else TABLES[slot.removesuffix(".base")])
+            more += [f"--{slot}", self.one(names if self.often(0.9) else WORDS)]
         options = list(options_of(outline([*words, *more])))
         for option in (self.one(options) for _ in range(most)):
             flag = self.one(option.flags)

@@ -61,7 +61,7 @@ STUDY: dict[str, Any] = {
     "tune_trials": 2,
     "options": {"clients": 3, "cohort": 2, "rounds": 1, "partition": {"name": "dirichlet", "alpha": [0.1, 1]}},
     "settings": [{"lr": 0.1}, {"lr": 0.2, "epochs": 1}],
-    "method": {"plain": {"method": "fedavg", "weighting": "uniform", "tune": {"lr": "pace.lr"}}},
+    "method": {"plain": {"method": "fedavg", "weighting": "uniform"}},
 }
 
 

@@ -15,6 +15,7 @@ def script(path: str) -> Any:
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)  # for dataclasses, and for a script that imports another
     sys.path.insert(0, str(file.parent))  # of what stands beside it
     try:
         spec.loader.exec_module(module)

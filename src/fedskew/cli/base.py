@@ -84,7 +84,7 @@ class Command(Page):
                 say(self.get_help(ctx))
                 ctx.exit()
             repeated = [flag for flag, param in self.own.items() if param.multiple]
-            positional, flags = split(args, self.bare, lambda flag: self.wanted(flag, args), repeated)
+            positional, flags = split(args, self.bare, self.wanted, repeated)
             ctx.meta[TYPED] = flags
             self.take(ctx, positional, flags)
             if not positional and self.missing:
@@ -105,7 +105,7 @@ class Command(Page):
                 listed = f"; it takes {', '.join(self.own) or 'no options'}"
                 raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or listed}")
 
-    def wanted(self, flag: str, args: Sequence[str]) -> str:
+    def wanted(self, flag: str) -> str:
         """What a flag without its value wants, after "must be followed by a value"."""
         param = self.own.get(flag)
         return f", {' '.join((param.help or '').split()).partition(';')[0].rstrip('.')}" if param else ""

@@ -11,9 +11,9 @@ import click
 from fedskew.cli.base import TYPED, WORDS, Command, Section, prepare
 from fedskew.cli.names import SLOTS, names
 from fedskew.cli.values import Names, Value, metavar_of
-from fedskew.config.words import Pair, choices_of, scan
+from fedskew.config.words import Pair, scan
 from fedskew.errors import ConfigError
-from fedskew.fields import limits_of
+from fedskew.fields import choices_of, limits_of
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
@@ -81,13 +81,6 @@ class Composed(Command):
         from fedskew.config.flags import experiment_of
 
         return experiment_of(positional, options, self.own)
-
-    def wanted(self, flag: str, args: Sequence[str]) -> str:
-        """What a flag without its value wants."""
-        prepare()
-        from fedskew.config.flags import wanted
-
-        return super().wanted(flag, args) or wanted(flag, args)
 
     def flags(self) -> set[str]:
         """Those of the composition and of the federation, too."""

@@ -10,25 +10,21 @@ import click
 from fedskew.cli.base import Command
 from fedskew.cli.output import grid, say, show
 from fedskew.cli.reproduce import beside
-from fedskew.cli.values import FILE, FOLDER
+from fedskew.cli.values import FOLDER
 from fedskew.errors import require, unknown
 
-EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA", "fedskew ledger --out ledger.csv --page papers.md")
+EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA")
 
 
 @click.command(cls=Command, lines=EXAMPLES)
 @click.option(
     "--paper", metavar="NAME", help="only the numbers of this paper: FedBal, FedGA, Seol-Kim, FedGR, FedLA or Flower"
 )
-@click.option("--out", type=FILE, help="write every number as CSV")
-@click.option(
-    "--page", type=FILE, help="write the page with coverage, verdicts and tables, and its appendix next to it"
-)
 @click.option(
     "--archives", type=FOLDER,
     help="archives of `fedskew study archive`  [default: results/papers]",
 )  # fmt: skip
-def ledger(paper: str | None, out: str | None, page: str | None, archives: str | None) -> None:
+def ledger(paper: str | None, archives: str | None) -> None:
     """Count how many of the papers' 1039 printed numbers agree with our runs.
 
     The 60 numbers of Flower's NIID-Bench baseline, a third party, are listed below them.
@@ -37,9 +33,8 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     seed) minus the printed gain is within one point, or, for rounds and rows, the ratio is within a tenth. It differs
     if the interval is outside, and is not resolved in between. There is no verdict below five seeds.
     """
-    from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage, pages, text_of
+    from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage
     from fedskew.papers import ledger as every
-    from fedskew.records.files import write_atomic
 
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
@@ -47,8 +42,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     require(not archives or folder.is_dir(), "archives", "be a folder", archives)
     if not folder.is_dir():
         say(f"fedskew: note: no runs are read: {folder} does not exist; --archives names another folder", sys.stderr)
-    runs = Runs.of(folder) if folder.is_dir() else Runs(())
-    rows = every(runs)
+    rows = every(Runs.of(folder) if folder.is_dir() else Runs(()))
     papers = coverage(rows)
     states = {paper: [str(sum(row.state == s for row in of) or "") for s in STATES] for paper, of in papers.items()}
     table = grid(("paper", *STATES, "all"), ((paper, *states[paper], str(len(of))) for paper, of in papers.items()))
@@ -63,9 +57,3 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
         show(beside(mine))
     elif paper is not None:
         say(f"no number of {paper} was run")
-    made = {} if out is None else {Path(out): text_of(rows)}
-    if page is not None:
-        made |= pages(rows, runs, Path(page))
-    for file, text in made.items():
-        write_atomic(file, text.encode())
-        say(f"written: {file}")

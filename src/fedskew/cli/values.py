@@ -11,9 +11,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from fedskew.cli.names import names
-from fedskew.config.words import choices_of, parse, plain_kinds
+from fedskew.config.words import parse
 from fedskew.errors import ConfigError
-from fedskew.fields import AtLeast, breach
+from fedskew.fields import AtLeast, breach, choices_of, plain_kinds
 
 Items: TypeAlias = "list[CompletionItem[str]]"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from fedskew._run import Result, own_words, run
+from fedskew._run import Result, run
 from fedskew.config.own import name_of, sources
 from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
@@ -97,13 +97,9 @@ class Experiment(Division, Settings):
         fed = federation or self.federation()
         for note in self.notes(fed) if on_note else ():
             on_note(note)  # type: ignore[misc]
-        if on_note and self.keep_own:
-            on_note(own_words(fed, self.method, self.model, self.settings))
         found = fed.dataset.fingerprint
-        if self.fingerprint not in ("", found):
-            raise RecordError(
-                f"the data must be those of the configuration; fingerprint was {self.fingerprint}, is {found}"
-            )
+        if (was := self.fingerprint) not in ("", found):
+            raise RecordError(f"the data must be those of the configuration; fingerprint was {was}, is {found}")
         cohort = self.cohort_of(fed.clients, fed.clients - len(fed.empty), self.method.share)
         resolved = {
             "partition": fed.partitioner, "clients": fed.clients, "cohort": cohort, "auxiliary": self.rows_at_server,
@@ -188,9 +184,7 @@ def load(path: str | Path) -> Experiment:
         raise RecordError(f"{file} is not a configuration that the command wrote: it has no method")
     if content.get("started_by") == "python":
         hint = "go on where it was started, by its study or by fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
-        raise RecordError(
-            f"{file} is of a run that was started from Python, whose data and parts a file cannot name; {hint}"
-        )
+        raise RecordError(f"{file} is of a run that was started from Python, whose parts no file names; {hint}")
     if content.get("own_data"):
         hint = "`sh run.sh` in the folder of its app continues it"
         raise RecordError(f"{file} is of a run over Flower, whose nodes kept their rows; {hint}")
@@ -213,11 +207,3 @@ def folder_of(experiment: Experiment, root: str | Path = "runs") -> Path:
     base = Path(root) / f"{experiment.method.name.partition('(')[0]}-{digest}"
     taken = [base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 10_000))]
     return next(p for p in taken if not p.exists())
-
-
-def to_json(content: Any) -> str:
-    """Readable JSON."""
-    try:
-        return json.dumps(content, indent=1)
-    except TypeError as error:
-        raise ConfigError(f"the configuration holds a value that JSON cannot represent: {error}") from None

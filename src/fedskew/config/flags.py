@@ -20,7 +20,7 @@ from fedskew.config.experiment import Experiment, load
 from fedskew.config.tables import TABLES, make, method_named
 from fedskew.config.words import ALIASES, SHORT, USUAL, Pair, check_once, parse, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError, UnknownOption
-from fedskew.fields import documented, hints_of, kind_of
+from fedskew.fields import documented, hints_of
 from fedskew.method import SLOTS, Method, renamed
 from fedskew.methods import METHODS
 
@@ -105,7 +105,7 @@ def experiment_from(words: Sequence[str]) -> Experiment:
     Raises:
         ConfigError: one line for every mistake.
     """
-    return experiment_of(*split(words, wanted=lambda flag: wanted(flag, words)))
+    return experiment_of(*split(words))
 
 
 def experiment_of(positional: Sequence[Any], flags: Sequence[Pair], others: Collection[str] = ()) -> Experiment:
@@ -138,11 +138,6 @@ def _parted(flags: Sequence[Pair]) -> list[Pair]:
     """``--epochs 0.5`` as ``--pace.part 0.5``, where no pace is named."""
     parts = {} if "--pace" in dict(flags) else dict.fromkeys(("--epochs", "--pace.epochs"), "--pace.part")
     return [(parts.get(flag, flag) if re.fullmatch(r"\d*\.\d+", str(value)) else flag, value) for flag, value in flags]
-
-
-def table_names(slot: str) -> list[str]:
-    """The names that a slot takes."""
-    return sorted(presets.every() if slot == "preset" else TABLES[slot])
 
 
 # Pass one: the composition
@@ -296,45 +291,25 @@ def spoken(experiment: Experiment | None, typed: Iterable[str] = ()) -> Iterator
     """Name a field's mistake by its flag: ``--server.lr must be positive``, or ``--lr`` where that was ``typed``."""
     try:
         yield
-    except FieldError as error:
-        flag = _flag_of(error, experiment, set(typed))
-        raise (ConfigError(flagged(error.named(flag), experiment)) if flag else error) from None
     except FedskewError as error:
-        told = flagged(str(error), experiment)
+        told = flagged(str(error), experiment, set(typed))
         if told == str(error):
             raise
-        raise type(error)(told) from None
+        raise (ConfigError if isinstance(error, FieldError) else type(error))(told) from None
 
 
-def flagged(text: str, experiment: Experiment | None) -> str:
-    """A sentence of the core with the flags of the fields that it names: ``Csv.exclude`` becomes ``--data.exclude``."""
-    if experiment is None:
-        return text
-    flags = {f"{kind.__name__}.{o.place[-1]}": o.flags[0] for o in options_of(experiment) for kind in o.owner.__mro__}
+def flagged(text: str, experiment: Experiment | None, typed: Collection[str] = ()) -> str:
+    """A sentence of the core with the flags of the fields that it names: ``Csv.exclude`` becomes ``--data.exclude``.
+
+    Of several ingredients of one class the one whose option was typed is named, by the name that was typed.
+    """
+    flags = {f"Method.{slot}": f"--{slot}" for slot in NAMED}
+    for option in options_of(experiment) if experiment else ():
+        as_typed = next((flag for flag in option.flags if flag in typed), "")
+        for kind in option.owner.__mro__:
+            field = f"{kind.__name__}.{option.place[-1]}"
+            flags[field] = as_typed or flags.get(field, option.flags[0])
     return re.sub(r"\b[A-Z]\w*\.[a-z]\w*", lambda found: flags.get(found[0], found[0]), text)
-
-
-def _flag_of(error: FieldError, experiment: Experiment | None, typed: set[str]) -> str | None:
-    """The flag of a field's mistake; of several ingredients of one class the one whose option was typed."""
-    if error.owner == "Method" and error.field in NAMED:
-        return f"--{error.field}"
-    flags = [
-        flag
-        for option in (options_of(experiment) if experiment else ())
-        if option.place[-1] == error.field and error.owner in {kind.__name__ for kind in option.owner.__mro__}
-        for flag in option.flags
-    ]
-    return next((flag for flag in flags if flag in typed), flags[0] if flags else None)
-
-
-def wanted(flag: str, words: Sequence[str]) -> str:
-    """ ", a whole number: number of rounds": what a flag without its value wants, as far as is known."""
-    if flag[2:] in NAMED:
-        return f", one of {', '.join(table_names(flag[2:].removesuffix('.base')))}"
-    options = Options(outline(words))
-    option = options.get(flag) or unknown_option(flag, options)
-    kind = "commas between" if typing.get_origin(option.type) is tuple else kind_of(option.type)
-    return f", {kind}: {' '.join(option.help.split())}"
 
 
 def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = ()) -> typing.NoReturn:

@@ -139,9 +139,7 @@ class _Reader:
         elif isinstance(held, staticmethod | classmethod | functools.cached_property):
             held = vars(held).get("func", getattr(held, "__func__", None))
         if isinstance(held, types.FunctionType):
-            if (
-                inspect.unwrap(held).__code__.co_filename != "<string>"
-            ):  # what `dataclass` writes follows from the fields
+            if inspect.unwrap(held).__code__.co_filename != "<string>":  # what `dataclass` writes follows from fields
                 yield from self.of_value(held, where)
         elif not name.startswith(("__", "_abc_")) and not isinstance(held, DESCRIBED):
             yield from self.of_value(held, where)

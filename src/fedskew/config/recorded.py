@@ -25,20 +25,13 @@ from fedskew.config.tables import method_from, method_named
 from fedskew.errors import FedskewError, RecordError
 from fedskew.fields import deciding
 from fedskew.records import folder as records
-from fedskew.records.probabilities import EACH, SCORES
-from fedskew.records.summary import PREFIXES, worst_class
+from fedskew.records.probabilities import EACH
+from fedskew.records.summary import PREFIXES
 from fedskew.records.typed import Row, fault_of
 from fedskew.settings import SEEDS, Division, Settings
 
 Floats = npt.NDArray[np.float64]
-UNLIKE = (
-    ArithmeticError,
-    AttributeError,
-    KeyError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)  # of other content
+UNLIKE = (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError)  # of other content
 # Entries that do not make two runs different experiments: options that change no training, the seeds, and what a run
 # adds of where it ran, or what follows from the seed (the counts of the split).
 NEUTRAL = {
@@ -109,20 +102,6 @@ class Run:
     def last(self) -> Row:
         """The last evaluated round."""
         return next((row for row in reversed(self.rows) if "accuracy" in row), {})
-
-    @property
-    def finals(self) -> Row:
-        """What was measured of the last model alone, by name: ``auroc_macro``, ``per_class_auroc``, ``confusion``, ...
-
-        A run that was stopped has the scores of its last evaluated round, where it measured them at every evaluation.
-        """
-        names = (*SCORES, *EACH, "confusion")
-        return {name: self.summary[f"final_{name}"] for name in names if f"final_{name}" in self.summary}
-
-    @property
-    def worst(self) -> Row | None:
-        """The worst class of the last evaluation, see `fedskew.records.summary.worst_class`."""
-        return worst_class(self.last, self.config.get("label_names", ()))
 
     @property
     def settings(self) -> Row:
@@ -275,9 +254,7 @@ def read_run(folder: str | Path) -> Run:
     try:
         run = Run(path, *records.read(path))
     except UNLIKE as error:
-        raise RecordError(
-            f"{str(path)!r} is not a run folder: its rounds or its summary hold {_words(error)}"
-        ) from None
+        raise RecordError(f"{str(path)!r} is not a run folder: its files hold {_words(error)}") from None
     for file, fault in faults(run):
         raise RecordError(f"{path / file} is damaged: {fault}")
     return run

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from fedskew.data.federation import Federation, On
 from fedskew.data.sources.rows import Rows
-from fedskew.errors import RecordError, require
+from fedskew.errors import require
 from fedskew.records.decisions import Decision
+from fedskew.records.files import writing
 from fedskew.records.probabilities import PRECISION
 from fedskew.records.sheets import csv_text
 
@@ -89,10 +90,8 @@ class Scores:
             RecordError: It cannot be written.
         """
         require(not Path(path).exists(), "out", "be a new file", str(path))
-        try:
+        with writing(Path(path)):
             Path(path).write_text(self.text(), encoding="utf-8")
-        except OSError as error:
-            raise RecordError(f"cannot write {path}: {error.strerror}") from None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values: the metrics, and of rows without labels the scores."""
@@ -146,6 +145,5 @@ def scores_of(
     metrics = {} if labels is None else trained.of_labelled(x, labels, recall_at, fitted)
     chances = trained.of_samples(x, fitted)
     numbers = tuple(numbers)
-    return Scores(
-        what, trained.label_names, chances, labels, metrics, numbers, beside, tuple(notes), owners, clients, decision
-    )
+    of_rows = numbers, beside, tuple(notes), owners, clients
+    return Scores(what, trained.label_names, chances, labels, metrics, *of_rows, decision)

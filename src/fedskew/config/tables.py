@@ -9,7 +9,7 @@ from fedskew.config.words import tupled
 from fedskew.data import DATASETS
 from fedskew.data.partitioners import PARTITIONERS
 from fedskew.errors import ConfigError, FieldError, require, unknown
-from fedskew.fields import fits, hints_of
+from fedskew.fields import hints_of
 from fedskew.method import Method
 from fedskew.method.component import SLOTS
 from fedskew.methods import METHODS
@@ -31,9 +31,7 @@ def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
         require(isinstance(spec.get("name", ""), str), f"the name of {slot}", "be a word", spec.get("name"))
     fields = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = fields.pop("name", "")
-    if "version" in fields:  # of the record, which `repeatable` compares
-        version = fields.pop("version")
-        require(fits(version, int), f"the version of {slot} {name!r}", "be a whole number", version)
+    fields.pop("version", None)  # of the record, which `repeatable` compares
     if name not in TABLES[slot]:
         raise unknown({"data": "dataset", "parts": "part"}.get(slot, slot), name, TABLES[slot])
     kind = TABLES[slot][name]

@@ -62,9 +62,8 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
         items = [(str(key), v) for key, v in value.items()]
     elif isinstance(value, list):
         names = [v.get("name") if isinstance(v, Mapping) else v for v in value]
-        items = [
-            (n if isinstance(n, str) and n else str(i), v) for i, (n, v) in enumerate(zip(names, value, strict=True))
-        ]
+        keys = [name if isinstance(name, str) and name else str(i) for i, name in enumerate(names)]
+        items = list(zip(keys, value, strict=True))
     else:
         return {path: value}
     return {p: leaf for key, v in items for p, leaf in flat(v, f"{path}.{key}" if path else key).items()}

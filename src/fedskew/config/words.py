@@ -5,16 +5,19 @@ Nothing here needs torch, and nothing knows which options there are.
 
 from __future__ import annotations
 
-import difflib
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from types import NoneType, UnionType
-from typing import Annotated, Any
+from types import NoneType
+from typing import Any
 
 from fedskew.errors import ConfigError, from_json
-from fedskew.fields import fits, kind_of
+from fedskew.fields import fits, kind_of, nearest, plain_kinds
 
+DOTTED = (  # "--eval.every" is typed for "--eval-every"
+    "eval-every", "eval-rows", "checkpoint-every", "seed-partition", "seed-model", "seed-clients", "ray-address",
+    "ray-workers", "ray-gpus", "ray-sum",
+)  # fmt: skip
 ALIASES = {  # what users type -> the flag made from the field
     "--epochs": "--pace.epochs",
     "--steps": "--pace.steps",
@@ -26,21 +29,12 @@ ALIASES = {  # what users type -> the flag made from the field
     "--clip": "--local.clip",
     "--server-lr": "--server.lr",
     "--split-by": "--data.split_by",
-    "--eval.every": "--eval-every",
-    "--eval.rows": "--eval-rows",
     "--eval.personal": "--personal-every",
     "--eval.served": "--served",
     "--eval.scores": "--scores",
     "--eval.recall-at": "--recall-at",
-    "--checkpoint.every": "--checkpoint-every",
     "--data.path": "--path",
-    "--seed.partition": "--seed-partition",
-    "--seed.model": "--seed-model",
-    "--seed.clients": "--seed-clients",
-    "--ray.address": "--ray-address",
-    "--ray.workers": "--ray-workers",
-    "--ray.gpus": "--ray-gpus",
-    "--ray.sum": "--ray-sum",
+    **{f"--{name.replace('-', '.', 1)}": f"--{name}" for name in DOTTED},
     "--diagnose": "--diagnose.names",
 }
 USUAL = {  # what other libraries call an option -> what it is called here
@@ -144,31 +138,8 @@ def parse(flag: str, kind: Any, given: Any) -> Any:
     for plain in kinds:
         with suppress(ValueError, KeyError, *([ConfigError] if len(kinds) > 1 else [])):
             return _read(flag, plain, text)
-    near = difflib.get_close_matches(text, choices_of(kind), n=1)
     rule = "rows such as [[1,2],[3,4]]" if _is_rows(kinds[0]) else kind_of(kind)
-    raise ConfigError(f"{flag} must be {rule}; got {text!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-
-
-def plain_kinds(kind: Any) -> list[Any]:
-    """The types of a field without their limits; NoneType is one of those of an optional field.
-
-    Example:
-        >>> plain_kinds(float | None)
-        [<class 'float'>, <class 'NoneType'>]
-    """
-    kinds = [kind]
-    for i, one in enumerate(kinds):
-        while typing.get_origin(one) in (Annotated, typing.Union, UnionType):
-            inner = [one.__origin__] if typing.get_origin(one) is Annotated else typing.get_args(one)
-            kinds[i : i + 1] = inner
-            one = kinds[i]
-    return kinds
-
-
-def choices_of(kind: Any) -> list[str]:
-    """The words that a field takes, where its type lists them."""
-    listed = [typing.get_args(k) for k in plain_kinds(kind) if typing.get_origin(k) is typing.Literal]
-    return ["true", "false"] if bool in plain_kinds(kind) else [str(word) for words in listed for word in words]
+    raise ConfigError(f"{flag} must be {rule}; got {text!r}" + (f"; {near}" if (near := nearest(text, kind)) else ""))
 
 
 def _is_rows(kind: Any) -> bool:

@@ -455,7 +455,7 @@ def read_description(folder: Path) -> dict[str, Any]:
         hint = "it has not ended: resume it" if not (folder / "summary.json").is_file() else "run it again"
         raise RecordError(f"the run {str(folder)!r} has no final model and {FILE}; {hint}")
     check_file(folder, FILE)
-    content = object_of(folder / FILE, ABOUT)
+    content: Row = object_of(folder / FILE, ABOUT)
     if content["format"] != FORMAT:
         raise RecordError(f"{folder / FILE} must be of format {FORMAT}; this fedskew reads no other")
     return content

@@ -24,7 +24,7 @@ from fedskew.records import digests
 from fedskew.records.files import load_tree, save_tree, write_atomic
 from fedskew.records.folder import Record
 from fedskew.records.summary import summarise
-from fedskew.records.typed import content_of
+from fedskew.records.typed import object_of
 from fedskew.tree import Params, Tree
 
 Memory = dict[str, Tree]
@@ -137,7 +137,7 @@ class NodeMemory:
 
 def _noted(path: Path, kind: Any) -> Any:
     """What a node has noted of the messages it answered, or None. Raises RecordError where it is damaged."""
-    return content_of(path, kind) if path.exists() else None
+    return object_of(path, kind) if path.exists() else None
 
 
 def take_out(folder: Path, out: Path) -> str:

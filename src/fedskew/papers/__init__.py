@@ -3,13 +3,12 @@
 A room of its own: the library does not know it, and the commands ``reproduce`` and ``ledger`` enter it here.
 """
 
-from fedskew.papers.page import pages
 from fedskew.papers.printed import PAPERS, THIRD
-from fedskew.papers.rows import STATES, TOTAL, Row, coverage, ledger, rows_of, text_of
+from fedskew.papers.rows import STATES, TOTAL, Row, coverage, ledger, rows_of
 from fedskew.papers.runs import HERE, Runs
 from fedskew.papers.tables import SCALES, Protocol, Scale, names, protocol, scaled
 
 __all__ = [
     "HERE", "PAPERS", "SCALES", "STATES", "THIRD", "TOTAL", "Protocol", "Row", "Runs", "Scale", "coverage", "ledger",
-    "names", "pages", "protocol", "rows_of", "scaled", "text_of",
+    "names", "protocol", "rows_of", "scaled",
 ]  # fmt: skip

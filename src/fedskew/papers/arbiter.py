@@ -14,7 +14,6 @@ from functools import reduce
 
 from fedskew.config.recorded import Run
 from fedskew.errors import plural
-from fedskew.papers.page import header, line
 from fedskew.papers.printed import Printed
 from fedskew.papers.rows import values_in
 from fedskew.papers.rules import at_level
@@ -165,9 +164,8 @@ class Search:
     def _read(self, label: str, readings: Readings) -> Readings:
         """The readings that change the runs of a method: one for all passes a method by that states the option."""
         own = next(dict(m.options) for m in self.table.spec.methods if m.name == label)
-        return tuple(
-            r for r in readings if r.option != "metric" and (r.of == label or (not r.of and r.option not in own))
-        )
+        of_runs = [r for r in readings if r.option != "metric"]
+        return tuple(r for r in of_runs if r.of == label or (not r.of and r.option not in own))
 
     def _label(self, label: str, readings: Readings) -> str:
         told = ", ".join(map(str, self._read(label, readings)))
@@ -263,6 +261,17 @@ def page(table: Protocol, scale: str, cases: Sequence[Case]) -> str:
             place = f"`{command}`: {n.metric}" if not trial.readings else ""
             lines.append(line(place, trial.name, trial.span, trial.seeds, trial.verdict))
     return "\n".join(lines) + "\n"
+
+
+def header(*cells: str) -> Iterator[str]:
+    """The first two lines of a table in Markdown."""
+    yield line(*cells)
+    yield line(*("---" for _ in cells))
+
+
+def line(*cells: object) -> str:
+    """A line of a table in Markdown."""
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 RULE = """

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 FIVE = ("FedBal", "FedGA", "Seol-Kim", "FedGR", "FedLA")
 THIRD = ("Flower",)  # parties that ran published methods and printed what they got
@@ -104,11 +105,8 @@ def printed() -> tuple[Printed, ...]:
         (1039, 60)
     """
     with (Path(__file__).parent / "printed.csv").open(encoding="utf-8", newline="") as opened:
-        rows = list(csv.DictReader(opened))
-    return tuple(
-        Printed(**{**row, "mean": _number(row["mean"]), "spread": _number(row["spread"])})  # type: ignore[arg-type]
-        for row in rows
-    )
+        rows: list[dict[str, Any]] = list(csv.DictReader(opened))
+    return tuple(Printed(**{**row, "mean": _number(row["mean"]), "spread": _number(row["spread"])}) for row in rows)
 
 
 def _number(text: str) -> float | None:

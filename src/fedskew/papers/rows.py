@@ -12,10 +12,9 @@ import numpy as np
 from fedskew.config.recorded import Run
 from fedskew.papers.printed import FIVE, THIRD, Printed, printed
 from fedskew.papers.rules import FEWEST, Gain, Seeds, gain_of, level_of
-from fedskew.papers.runs import Cells, Runs, cells, fitted_of, swing, values_of
+from fedskew.papers.runs import Cells, Runs, cells, fitted_of, values_of
 from fedskew.papers.tables import Protocol, names, protocol
 from fedskew.papers.worked import worked
-from fedskew.records.sheets import csv_text
 from fedskew.studies.intervals import t_interval
 
 STATES = ("agrees", "differs", "not resolved", "level only", "no verdict", "not run", "input", "no data")
@@ -35,11 +34,10 @@ class Row:
         planned: How many seeds the study has at this scale.
         scale: "paper" or "small".
         study: The protocol that gives it.
-        how: Engine, device and precision of our runs.
-        hours: Hours that the runs took, each on one thread or on the card that ``how`` names.
+        computed: Whether ours follows from a formula, without a run.
+        entries: Our runs.
         each: Ours of every seed.
         fitted: The same under fitted biases and a temperature, of the seeds that have it.
-        swing: Median over the seeds of how far the last evaluation is from the mean of the last ten rounds.
         gain: The gain over the reference method, printed and ours; None of the reference itself.
     """
 
@@ -51,11 +49,10 @@ class Row:
     planned: int = 0
     scale: str = ""
     study: str = ""
-    how: str = ""
-    hours: float | None = None
+    computed: bool = False
+    entries: tuple[Run, ...] = ()
     each: Seeds = field(default_factory=dict)
     fitted: Seeds = field(default_factory=dict)
-    swing: float | None = None
     gain: Gain | None = None
 
     @property
@@ -70,11 +67,6 @@ class Row:
         return "no verdict"
 
     @property
-    def computed(self) -> bool:
-        """Whether ours follows from a formula, without a run."""
-        return self.how == "computed"
-
-    @property
     def judged(self) -> bool:
         """Whether ours has the seeds of a verdict."""
         return self.computed or (self.gain.seeds if self.gain is not None else self.seeds) >= FEWEST
@@ -86,11 +78,6 @@ class Row:
             return ""
         ends = None if self.low is None or self.high is None else (self.low, self.high)
         return level_of(self.number, self.ours, ends)
-
-    @property
-    def command(self) -> str:
-        """What repeats ours."""
-        return f"fedskew reproduce {self.study} --scale {self.scale or 'paper'}" if self.study else ""
 
     @property
     def texts(self) -> tuple[str, str, str, str]:
@@ -112,10 +99,7 @@ def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper")) -> list[Row]:
         One row a printed number, in the order of `printed`.
     """
     ours = worked()
-    found = {
-        p.id: Row(p, ours=ours[p.id], scale="paper", how="computed", hours=0.0) if p.id in ours else Row(p)
-        for p in printed()
-    }
+    found = {p.id: Row(p, ours=ours[p.id], scale="paper", computed=True) if p.id in ours else Row(p) for p in printed()}
     for one in [protocol(name) for name in names()]:
         for scale in scales if not one.cells else ():  # a table with numbers of its own is judged by the arbiter
             for row in rows_of(one, scale, runs):
@@ -153,12 +137,11 @@ def _row(number: Printed, held: Cells) -> Row | None:
     ours = np.array(list(each.values()), dtype=np.float64)
     ends = t_interval(ours) if len(ours) > 1 and np.isfinite(ours).all() else None
     entries = [held.entries[key][seed] for key in wanted for seed in each]
-    fitted, swings = fitted_of(rule), [s for e in entries if (s := swing(rule, e)) is not None]
+    fitted = fitted_of(rule)
     return replace(
         blank, ours=float(ours.mean()), low=ends[0] if ends else None, high=ends[1] if ends else None, seeds=len(ours),
-        planned=len({cell.seed for key in wanted for cell in held.planned[key]}), scale=held.scale, how=how(entries),
-        hours=sum(e.summary.get("total_wall_s", 0.0) for e in entries) / 3600, each=each,
-        fitted=values_in(held, number, fitted) if fitted else {}, swing=statistics.median(swings) if swings else None,
+        planned=len({cell.seed for key in wanted for cell in held.planned[key]}), scale=held.scale, each=each,
+        fitted=values_in(held, number, fitted) if fitted else {}, entries=tuple(entries),
     )  # fmt: skip
 
 
@@ -181,49 +164,6 @@ def _gained(row: Row, base: Row | None, reference: str) -> Row:
     if fitted is not None and fitted.seeds == gain.seeds:
         gain = replace(gain, fitted=fitted.ours)
     return replace(row, gain=gain)
-
-
-def how(entries: Iterable[Run]) -> str:
-    """How runs were run: "batched on cuda, tf32"."""
-    told = set()
-    for entry in entries:
-        config = entry.config
-        engine = config.get("engine_used") or "engine not recorded"
-        where = "" if config.get("device", "cpu") == "cpu" else " on cuda"
-        kinds = dict.fromkeys(config.get(name, "float32") for name in ("dtype", "precision"))
-        told.add(f"{engine}{where}" + "".join(f", {kind}" for kind in kinds if kind != "float32"))
-    return "; ".join(sorted(told))
-
-
-# The file
-
-COLUMNS = (
-    "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
-    "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
-    "planned", "scale", "state", "study", "how", "core_hours", "command", "note",
-)  # fmt: skip
-
-
-def text_of(rows: Iterable[Row]) -> str:
-    """The ledger as CSV. Gains are in points; of rounds and rows they are ratios, and so is what is between them."""
-    return csv_text([COLUMNS, *(_line(row) for row in rows)])
-
-
-def _line(row: Row) -> list[object]:
-    n, gain = row.number, row.gain
-    told = [""] * 6
-    if gain is not None:
-        told = [gain.reference, *map(_shown, (gain.printed, gain.ours, gain.low, gain.high, gain.fitted))]
-    hours = "" if row.hours is None else f"{row.hours:.3g}"
-    return [
-        *(getattr(n, name) for name in COLUMNS[:8]), *map(_shown, (n.mean, n.spread, row.ours, row.low, row.high)),
-        row.level, *told, _shown(row.swing), row.seeds or "", row.planned or "", row.scale, row.state, row.study,
-        row.how, hours, row.command, n.note,
-    ]  # fmt: skip
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
 
 
 def coverage(rows: Iterable[Row]) -> dict[str, list[Row]]:

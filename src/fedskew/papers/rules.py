@@ -58,30 +58,12 @@ class Gain:
         return f"{self.printed:+.1f}", f"{self.ours:+.1f}", span, fitted
 
 
-def printed_gain(number: Printed, reference: Printed | None) -> tuple[float, tuple[float, ...]] | None:
-    """A printed gain with the spreads of its two terms, in points or as the logarithm of a ratio.
-
-    A number that is itself a comparison ("A minus B", a change in percent) needs no reference. The spreads are empty
-    where one is not printed, or the number of runs is not: the gain is then taken as exact.
-    """
-    if number.mean is None:
-        return None
-    if " minus " in number.method:
-        return number.mean, ()
-    if number.metric.endswith("_change_pct"):
-        return math.log1p(number.mean / 100), ()
-    if reference is None or reference.mean is None or reference is number:
-        return None
-    if number.counts:
-        both = number.mean > 0 and reference.mean > 0
-        return (math.log(number.mean / reference.mean), ()) if both else None
-    spreads = tuple(number.points * s for s in (number.spread, reference.spread) if s is not None)
-    known = len(spreads) == 2 and number.runs == reference.runs >= 2
-    return number.points * (number.mean - reference.mean), spreads if known else ()
-
-
 def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds, name: str = "") -> Gain | None:
     """The gain of a number over that of the reference, printed and ours; None where there is nothing to compare.
+
+    It is in points; of counts it is the logarithm of a ratio. A number that is itself a comparison ("A minus B", a
+    change in percent) needs no reference. Where a spread is not printed, or the number of runs is not, the printed gain
+    is taken as exact.
 
     Args:
         number: The printed number.
@@ -98,33 +80,36 @@ def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds
         >>> found.reference, found.verdict
         ('FedAvg', 'agrees')
     """
-    told = printed_gain(number, reference)
-    if told is None or not ours:
+    change, spreads = number.metric.endswith("_change_pct"), tuple[float, ...]()
+    times = number.counts or change
+    if number.mean is None or not ours:
         return None
-    target, spreads = told
-    times = number.counts or number.metric.endswith("_change_pct")
-    each = _each(number, ours, base)
+    if " minus " in number.method:
+        target, each, label = number.mean, list(ours.values()), name
+    elif change:
+        target, each = math.log1p(number.mean / 100), [math.log1p(value / 100) for value in ours.values()]
+        label = name if reference is None else reference.method
+    elif reference is None or reference.mean is None or reference is number:
+        return None
+    else:
+        label, pairs = reference.method, [(ours[seed], base[seed]) for seed in sorted(set(ours) & set(base))]
+        if number.counts and min(number.mean, reference.mean) <= 0:
+            return None
+        if number.counts:
+            target = math.log(number.mean / reference.mean)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                each = [float(np.log(np.float64(a)) - np.log(np.float64(b))) for a, b in pairs]
+        else:
+            target, each = (number.points * (number.mean - reference.mean)), [number.points * (a - b) for a, b in pairs]
+            printed = tuple(number.points * s for s in (number.spread, reference.spread) if s is not None)
+            spreads = printed if len(printed) == 2 and number.runs == reference.runs >= 2 else ()
     if not each:
         return None
     found = equivalence(each, target, math.log1p(SHARE) if times else POINTS, spreads, number.runs if spreads else 0)
     verdict = found.verdict if len(each) >= FEWEST else "no verdict"
-    label = reference.method if reference is not None and " minus " not in number.method else name
     turn = math.exp if times else float
     low, high = (None if end is None else turn(end) for end in (found.low, found.high))
     return Gain(label, turn(target), turn(found.mean), low, high, len(each), verdict, times=times)
-
-
-def _each(number: Printed, ours: Seeds, base: Seeds) -> list[float]:
-    """Our gain of every seed."""
-    if " minus " in number.method:
-        return list(ours.values())
-    if number.metric.endswith("_change_pct"):
-        return [math.log1p(value / 100) for value in ours.values()]
-    pairs = [(ours[seed], base[seed]) for seed in sorted(set(ours) & set(base))]
-    if number.counts:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return [float(np.log(np.float64(a)) - np.log(np.float64(b))) for a, b in pairs]
-    return [number.points * (a - b) for a, b in pairs]
 
 
 def at_level(number: Printed, each: Sequence[float]) -> Equivalence:

@@ -15,8 +15,8 @@ from fedskew.config.experiment import Experiment, repeatable
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, FedskewError, require
 from fedskew.papers.printed import Printed
-from fedskew.papers.tables import SPANS, Protocol, Reading, respanned
-from fedskew.records.summary import FITTED, TAIL
+from fedskew.papers.tables import Protocol
+from fedskew.records.summary import FITTED
 from fedskew.studies.address import asked
 from fedskew.studies.fitted import fitted_name
 from fedskew.studies.spec import Cell
@@ -113,12 +113,8 @@ def values_of(held: Cells, method: str, number: Printed, rule: str) -> dict[int,
     word, _, reference = rule.partition(" ")
     reference = held.protocol.spec.reference if word == "change" else reference
     bases = held.entries.get((reference, number.setting), {})
-    found = {}
-    for seed, entry in held.entries.get((method, number.setting), {}).items():
-        value = measured(rule, entry, bases.get(seed))
-        if value is not None:
-            found[seed] = value
-    return found
+    runs = held.entries.get((method, number.setting), {})
+    return {seed: v for seed, run in runs.items() if (v := measured(rule, run, bases.get(seed))) is not None}
 
 
 def fitted_of(rule: str) -> str | None:
@@ -134,19 +130,6 @@ def fitted_of(rule: str) -> str | None:
         return f"{fitted_name(name)}{star}{factor}"
     except ConfigError:
         return None
-
-
-def swing(rule: str, entry: Run) -> float | None:
-    """How far the last evaluation of a run is from the mean of its last ten rounds, as the rule's metric counts.
-
-    None where the rule is of no metric, or where those rounds have one evaluation.
-    """
-    name = rule.partition(" ")[0]
-    span = name.partition("_")[0]
-    if span not in SPANS.values() or entry.config.get("eval_every", 1) * 2 > TAIL:
-        return None
-    ends = [measured(respanned(rule, Reading("metric", which)), entry) for which in ("last", "mean10")]
-    return None if ends[0] is None or ends[1] is None else abs(ends[0] - ends[1])
 
 
 def measured(rule: str, entry: Run, base: Run | None = None) -> float | None:

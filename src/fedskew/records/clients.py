@@ -5,7 +5,6 @@ The file is optional: a run has it where `Settings.clients_every` or the number 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,11 +70,6 @@ def client_row(
     for which in ("auroc", "auprc"):
         row[which] = sum(found[f"per_class_{which}"][c] for c in ranked) / len(ranked) if ranked else None
     return {**row, "ece": found["ece"] if ranked else calibration_error(labels, probabilities)}
-
-
-def text_of_clients(rows: Iterable[Row]) -> bytes:
-    """The content of the file."""
-    return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
 
 
 def read_clients(run: str | Path) -> list[Row]:

@@ -6,7 +6,6 @@ predicted probability of that class. A row is decided positive where p >= t. P r
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -151,17 +150,7 @@ def parsed_rule(rule: str | float) -> tuple[str, tuple[float, ...]]:
             values = tuple(float(text) for text in match.groups() if text)
             if sum(values) > 0 if kind == "costs" else all(value <= 1 for value in values):
                 return kind, values
-    word, equals, rest = re.sub(f"{NUMBER}%", lambda share: f"{float(share[1]) / 100:g}", str(rule)).partition("=")
-    near = difflib.get_close_matches(word, [*KINDS], n=1)
-    meant = "".join([*(near or [word]), equals, rest])
-    if any(re.fullmatch(pattern, meant) for pattern in KINDS.values()):
-        shares = "; shares are from 0 to 1, and one cost is above 0"
-        hint = f"; did you mean {meant!r}?" if meant != str(rule) else shares
-    else:
-        whole = [f"{kind}={rest}" for kind in KINDS if kind.endswith(f"@{word}")]
-        fits = any(re.fullmatch(KINDS[meant.partition("=")[0]], meant) for meant in whole) and float(rest) <= 1
-        hint = f"; did you mean {whole[0]!r}?" if fits else ""
-    raise ConfigError(f"threshold must be a rule, such as {RULES}; got {rule!r}{hint}")
+    raise ConfigError(f"threshold must be {RULES}; got {rule!r}; shares are from 0 to 1, and one cost is above 0")
 
 
 def wilson(hits: float, rows: float) -> tuple[float, float]:

@@ -23,7 +23,6 @@ from fedskew.types import Cohort, Params, Weights
 
 FEATURE_ROWS = 1000  # test rows whose features are written: as many as a t-SNE picture can show
 SOME = 3  # clients to look at where none are named
-ALWAYS = ("clients", "curves", "heatmap", "samples", "selection", "weights")  # figures that every run records
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,7 @@ class Diagnostics(Checked):
         """Check the names, clients and frequency."""
         super().__post_init__()
         for name in self.names:
-            if name in ALWAYS:
-                figure = {"clients": "selection", "samples": "selection"}.get(name, name)
-                hint = f"every run records what `fedskew plot RUN --figure {figure}` draws"
-                demand(self, "names", False, f"not hold {name}", hint)
             if name not in DIAGNOSTICS:
-                if name in ("tsne", "t-sne"):
-                    raise ConfigError(f"unknown diagnostic {name!r}; did you mean 'features'?")
                 raise unknown("diagnostic", name, DIAGNOSTICS)
         twice = [n for i, n in enumerate(self.names) if n in self.names[:i]]
         demand(self, "names", not twice, "name a diagnostic once")
@@ -85,14 +78,11 @@ class Diagnostics(Checked):
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @classmethod
-    def from_json(cls, content: object) -> Diagnostics:
+    def from_json(cls, content: Any) -> Diagnostics:
         """The diagnostics of `to_json`. Raises ConfigError for other content."""
-        require(isinstance(content, Mapping), "diagnose", 'be {"names": [...], "clients": [...], "every": 1}', content)
-        assert isinstance(content, Mapping)
-        for key in content:
-            if key not in (known := ("names", "clients", "every")):
-                raise unknown("entry of diagnose", key, known)
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
+        known = isinstance(content, Mapping) and content.keys() <= {"names", "clients", "every"}
+        require(known, "diagnose", 'be {"names": [...], "clients": [...], "every": 1}', content)
+        values: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(content).items()}
         try:
             return cls(**values)
         except FieldError as error:

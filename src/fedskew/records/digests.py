@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +13,6 @@ import xxhash
 from torch import Tensor
 
 from fedskew.errors import opened
-
-BLOCK = 1 << 22  # bytes of a file that are read at a time
 
 
 def of_parts(*parts: Any) -> str:
@@ -38,11 +37,8 @@ def of_parts(*parts: Any) -> str:
 
 def of_file(path: Path) -> str:
     """Digest of a file's bytes. Raises OSError where it cannot be read."""
-    found = xxhash.xxh3_128()
     with opened(path) as file:
-        while block := file.read(BLOCK):
-            found.update(block)
-    return found.hexdigest()
+        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
 def of_tensors(tensors: Mapping[str, Tensor]) -> str:

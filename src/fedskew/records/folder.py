@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib import metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,8 @@ from fedskew.tree import Tree
 FORMAT = manifest.FORMAT  # of a run folder
 READABLE = (1, 2)  # 1 has no digests: it is read, and not resumed
 START, CHECKPOINT = ("config.json", "env.json"), Path("checkpoint") / "state.safetensors"
-END = (
-    "final.safetensors",
-    "best.safetensors",
-    "own.safetensors",
-    "model.json",
-    "summary.json",
-)  # what a run that goes on writes again
+# what a run that goes on writes again
+END = ("final.safetensors", "best.safetensors", "own.safetensors", "model.json", "summary.json")
 # what two equal runs may differ in
 TIMES = ("wall_s", "select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")
 
@@ -91,9 +86,8 @@ class Record:
             raise UnwritableError(f"out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
         with held(path) as hold:
             if (path / rounds.FILE).exists():
-                raise RecordError(
-                    f"out must be a folder without a run; got {str(path)!r}; resume that run, or name another folder"
-                )
+                hint = "resume that run, or name another folder"
+                raise RecordError(f"out must be a folder without a run; got {str(path)!r}; {hint}")
             _clear(path)
             for name, content in zip(START, ({"format": FORMAT, **config}, environment()), strict=True):
                 write_atomic(path / name, _json(content))
@@ -179,7 +173,7 @@ class Record:
 
     def keep_clients(self, rows: list[Row]) -> None:
         """Replace clients.jsonl, which the manifest vouches for from then on. Raises RecordError."""
-        content = clients.text_of_clients(rows)
+        content = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
         if clients.FILE in self._manifest.files:
             self._manifest.replace(clients.FILE, content)
         else:  # no kill leaves a file missing that the manifest lists
@@ -250,7 +244,7 @@ def check_config(folder: Path) -> None:
 
 def _config(folder: Path) -> Row:
     file = folder / "config.json"
-    config = object_of(file, Row)
+    config: Row = object_of(file, Row)
     check_format(config, file)
     return config
 
@@ -324,20 +318,14 @@ def finished(folder: str | Path, number: int, patience: int | None = None) -> bo
     if summary is None or summary["stopped"]:
         return False
     rows, config = _rows(path, vouched), _config(path)
-    watch = watched(rows, config["monitor"], config.get("min_delta") or 0.0) if config.get("monitor") else None
+    watch = watched(rows, config["monitor"]) if config.get("monitor") else None
     return len(rows) >= number or bool(watch and patience and watch.idle >= patience)
 
 
 def environment() -> dict[str, Any]:
     """Versions of the packages, and the hardware."""
-    versions = {}
-    for name in ("fedskew", "torch", "numpy", "safetensors"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
     return {
-        "versions": versions,
+        "versions": {name: import_module(name).__version__ for name in ("fedskew", "torch", "numpy", "safetensors")},
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "processor": platform.processor() or platform.machine(),

@@ -10,19 +10,19 @@ Absent classes. A class is *present* when the test labels contain it (support > 
 - recall_c is 0 for an absent class, precision_c is 0 for a class that is never predicted, and F1_c is 0 where
   precision_c + recall_c is 0. Where ``support`` is 0, a 0 means "not measured".
 - macro-F1, balanced accuracy, G-mean and worst-class recall cover the present classes, as do AUROC and AUPRC; the
-  G-mean is 0 if one of them has recall 0. With ``absent`` "zero", macro-F1 is over all C classes.
+  G-mean is 0 if one of them has recall 0.
 - a group (head, mid, tail) without a test row has no entry.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fedskew.errors import DataError, require, unknown
+from fedskew.errors import DataError, require
 from fedskew.records.probabilities import (
     auprc,
     auroc,
@@ -122,9 +122,7 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     return torch.where(whole > 0, part / whole.clamp(min=1), 0.0)
 
 
-def from_confusion(
-    m: Tensor, groups: Groups | None = None, absent: Literal["left_out", "zero"] = "left_out"
-) -> Metrics:
+def from_confusion(m: Tensor, groups: Groups | None = None) -> Metrics:
     """Every metric of a confusion matrix, as Python numbers.
 
     The result holds ``accuracy``, ``macro_f1``, ``balanced_accuracy``, ``g_mean`` and ``worst_class_recall`` as floats,
@@ -135,15 +133,12 @@ def from_confusion(
     Args:
         m: Confusion matrix, [C, C], rows are true classes.
         groups: Head, mid and tail classes, from `groups_by_counts`.
-        absent: What macro-F1 does with classes that no test row has: they are left out, which is scikit-learn's
-            ``labels=np.unique(y_true)``; or they count as 0, its ``labels=range(C)``.
 
     Returns:
         Metrics by name.
 
     Raises:
         DataError: The matrix is not square or holds no row.
-        ConfigError: ``absent`` is unknown.
 
     Example:
         >>> import torch
@@ -154,8 +149,6 @@ def from_confusion(
         >>> found["per_class_recall"], found["support"]
         ([0.8, 0.8], [10, 5])
     """
-    if absent not in (known := ("left_out", "zero")):
-        raise unknown("absent", absent, known)
     if m.ndim != 2 or m.shape[0] != m.shape[1] or int(m.sum()) <= 0:
         raise DataError(f"a confusion matrix must be [C, C] and hold a row; got {tuple(m.shape)}, sum {int(m.sum())}")
     m = m.detach().cpu()
@@ -168,7 +161,7 @@ def from_confusion(
     seen = recall[support > 0]
     out: Metrics = {
         "accuracy": float(hits.sum() / exact.sum()),
-        "macro_f1": float((f1[support > 0] if absent == "left_out" else f1).mean()),
+        "macro_f1": float(f1[support > 0].mean()),
         "balanced_accuracy": float(seen.mean()),
         "g_mean": float(seen.log().mean().exp()),  # log 0 = -inf gives 0
         "worst_class_recall": float(seen.min()),
@@ -177,15 +170,8 @@ def from_confusion(
         "per_class_f1": f1.tolist(),
         "support": support.tolist(),
     }
-    return out | _by_group(hits, exact.sum(1), groups)
-
-
-def _by_group(hits: Tensor, support: Tensor, groups: Groups | None) -> dict[str, float]:
-    """Accuracy of each group that has test rows."""
-    out = {}
-    for name, ids in (groups._asdict() if groups is not None else {}).items():
-        rows = support[ids].sum()
-        if rows > 0:
+    for name, ids in (groups._asdict() if groups else {}).items():
+        if rows := int(support[ids].sum()):
             out[f"{name}_accuracy"] = float(hits[ids].sum() / rows)
     return out
 

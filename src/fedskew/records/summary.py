@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from fedskew.errors import RecordError
 from fedskew.records.probabilities import EACH, RANKED, SCORES
 from fedskew.records.typed import Row
 
@@ -20,20 +19,10 @@ CHANCE = 1.1  # times 1 / C, the balanced accuracy of one and the same answer
 PATIENCE = 10  # evaluations in a row: a run may begin at chance
 
 
-PREFIXES = (
-    "",
-    "part_",
-    "val_",
-    "local_",
-    "personal_",
-    "served_",
-    "heldout_",
-    "heldout_personal_",
-    "heldout_served_",
-    FITTED,
-    f"{FITTED}personal_",
-    f"{FITTED}served_",
-)  # of the rows that a metric is of
+PREFIXES = (  # of the rows that a metric is of
+    "", "part_", "val_", "local_", "personal_", "served_", "heldout_", "heldout_personal_", "heldout_served_", FITTED,
+    f"{FITTED}personal_", f"{FITTED}served_",
+)  # fmt: skip
 
 
 HOW = {
@@ -62,20 +51,6 @@ def summary_names() -> tuple[str, ...]:
     rounds = [f"{span}_{prefix}{name}" for prefix in PREFIXES for name in METRICS for span in spans]
     scores = *SCORES, *(f"{FITTED}{name}" for name in RANKED)
     return *rounds, *(f"final_{name}" for name in scores), *(f"total_{name}" for name in TOTALS)
-
-
-def in_words(key: str) -> str:
-    """What a number of a summary is.
-
-    Example:
-        >>> from fedskew.records.summary import in_words
-        >>> in_words("mean10_served_accuracy")
-        'accuracy of what each client would use (own model where the method has one), the mean over the last 10 rounds'
-        >>> in_words("total_upload_bytes")
-        'upload bytes, the sum over all rounds'
-    """
-    span, _, name = key.partition("_")
-    return f"{metric_words(name)}, {HOW[span]}" if span in HOW else key.replace("_", " ")
 
 
 def metric_words(name: str) -> str:
@@ -188,9 +163,6 @@ def worst_class(row: Row, class_names: Sequence[str] = ()) -> Row | None:
         ``class``, its number; ``name``; ``recall``; ``unrecognised``, how many classes have recall 0, in which case the
         G-mean is 0; ``classes``, how many have test rows. None where nothing was evaluated.
 
-    Raises:
-        RecordError: The row is damaged: its lists differ in length.
-
     Example:
         >>> from fedskew.records.summary import worst_class
         >>> worst_class({"per_class_recall": [0.9, 0.2, 0.0], "support": [5, 5, 0]}, ["cat", "dog", "fox"])
@@ -198,9 +170,6 @@ def worst_class(row: Row, class_names: Sequence[str] = ()) -> Row | None:
     """
     recalls = row.get("per_class_recall") or []
     support = row.get("support") or [1] * len(recalls)
-    if len(recalls) != len(support):
-        got = f"{len(recalls)} and {len(support)}"
-        raise RecordError(f"per_class_recall and support must have one entry for each class; got {got}")
     seen = [(recall, c) for c, (recall, n) in enumerate(zip(recalls, support, strict=True)) if n]
     if not seen:
         return None
@@ -251,27 +220,18 @@ def collapses(rows: Sequence[Row], serves: str = "global") -> list[Collapse]:
     tested = sum(n > 0 for n in support)
     if tested < 2:
         return []
-    signs = []
-    limit = LOSS_LIMIT * math.log(len(support))
-    losses = [(row["round"], row["train_loss"]) for row in rows if row.get("train_loss") is not None]
-    high = _spells(losses, lambda loss: not loss <= limit)
-    if high:
-        at, worst = max((pair for spell in high for pair in spell), key=lambda pair: pair[1])
-        signs.append(Collapse("train_loss", limit, _ends(high), worst, at))
-    least = CHANCE / tested
-    name = "personal_balanced_accuracy" if serves == "own" else "balanced_accuracy"
-    scores = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
-    low = [spell for spell in _spells(scores, lambda score: score < least) if len(spell) >= PATIENCE]
-    if low:
-        at, worst = min((pair for spell in low for pair in spell), key=lambda pair: pair[1])
-        signs.append(Collapse(name, least, _ends(low), worst, at))
-    return signs
+    own = "personal_balanced_accuracy" if serves == "own" else "balanced_accuracy"
+    most, least = LOSS_LIMIT * math.log(len(support)), CHANCE / tested
 
+    def sign(name: str, limit: float, bad: Callable[[float], bool], rounds: int, worst_of: Any) -> list[Collapse]:
+        """Of the spells of at least so many evaluations in a row whose values are bad."""
+        pairs = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
+        every = [list(some) for is_bad, some in groupby(pairs, key=lambda pair: bad(pair[1])) if is_bad]
+        spells = [spell for spell in every if len(spell) >= rounds]
+        if not spells:
+            return []
+        at, worst = worst_of((pair for spell in spells for pair in spell), key=lambda pair: pair[1])
+        return [Collapse(name, limit, [[spell[0][0], spell[-1][0]] for spell in spells], worst, at)]
 
-def _spells(pairs: Iterable[tuple[int, float]], bad: Any) -> list[list[tuple[int, float]]]:
-    """The longest stretches of neighbouring (round, value) whose values are bad."""
-    return [list(some) for is_bad, some in groupby(pairs, key=lambda pair: bad(pair[1])) if is_bad]
-
-
-def _ends(spells: list[list[tuple[int, float]]]) -> list[list[int]]:
-    return [[spell[0][0], spell[-1][0]] for spell in spells]
+    high = sign("train_loss", most, lambda loss: not loss <= most, 1, max)
+    return high + sign(own, least, lambda score: score < least, PATIENCE, min)

@@ -65,7 +65,7 @@ def fault_of(value: object, kind: Any) -> str:
     return f"{entry or 'its content'!r} must be {' or '.join(KINDS.get(kind, kind) for kind in kinds)}; got {got}"
 
 
-def content_of(file: Path, kind: Any, name: str = "") -> Any:
+def object_of(file: Path, kind: Any, name: str = "") -> Any:
     """The content of a JSON file of a kind.
 
     Args:
@@ -82,10 +82,4 @@ def content_of(file: Path, kind: Any, name: str = "") -> Any:
         raise RecordError(f"{name or file} is damaged: {getattr(error, 'strerror', None) or error}") from None
     if fault := fault_of(content, kind):
         raise RecordError(f"{name or file} is damaged: {fault}")
-    return content
-
-
-def object_of(file: Path, kind: Any, name: str = "") -> Row:
-    """The same where the kind is that of a JSON object."""
-    content: Row = content_of(file, kind, name)
     return content

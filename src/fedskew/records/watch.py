@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -21,16 +22,12 @@ class Watch(NamedTuple):
 
     Attributes:
         metric: Name of the metric in a round's row, such as ``val_loss``.
-        by: The least improvement that counts for ``idle``, >= 0.
-        best: The best round, whatever the improvement; the first of equals.
-        mark: The last round that improved by more than ``by``.
-        idle: Evaluations since ``mark``.
+        best: The best round; the first of equals.
+        idle: Evaluations since.
     """
 
     metric: str
-    by: float = 0.0
     best: Best | None = None
-    mark: Best | None = None
     idle: int = 0
 
     def saw(self, row: Row) -> Watch:
@@ -38,28 +35,23 @@ class Watch(NamedTuple):
         value = row.get(self.metric)
         if value is None:
             return self
-        now = Best(row["round"], value)
-        best = now if self._improves(value, self.best, 0.0) else self.best
-        if self._improves(value, self.mark, self.by):
-            return self._replace(best=best, mark=now, idle=0)
-        return self._replace(best=best, idle=self.idle + 1)
-
-    def _improves(self, value: float, than: Best | None, by: float) -> bool:
-        """Whether a value is better by more than ``by``: a loss that is smaller, another metric that is larger."""
-        gain = 0.0 if than is None else (than.value - value if self.metric.endswith("loss") else value - than.value)
-        return value == value if than is None else gain > by
+        than = self.best.value if self.best else math.nan
+        better = value < than if self.metric.endswith("loss") else value > than  # a loss is better where it is less
+        if better or (self.best is None and not math.isnan(value)):
+            return self._replace(best=Best(row["round"], value), idle=0)
+        return self._replace(idle=self.idle + 1)
 
 
-def watched(rows: Iterable[Row], metric: str, by: float = 0.0) -> Watch:
+def watched(rows: Iterable[Row], metric: str) -> Watch:
     """The watch after these rounds.
 
     Example:
         >>> from fedskew.records.watch import watched
-        >>> rows = [{"round": r, "val_loss": v} for r, v in enumerate([0.9, 0.5, 0.6, 0.49], 1)]
-        >>> watched(rows, "val_loss").best, watched(rows, "val_loss", by=0.1).idle
-        (Best(round=4, value=0.49), 2)
+        >>> rows = [{"round": r, "val_loss": v} for r, v in enumerate([0.9, 0.5, 0.6, 0.7], 1)]
+        >>> watched(rows, "val_loss").best, watched(rows, "val_loss").idle
+        (Best(round=2, value=0.5), 2)
     """
-    watch = Watch(metric, by)
+    watch = Watch(metric)
     for row in rows:
         watch = watch.saw(row)
     return watch

@@ -127,13 +127,8 @@ def engine_of(experiment: Experiment, dataset: Dataset) -> str:
         key = (repr(model), shape, dataset.classes, *place, repr(method.components))
         if key not in _CHOSEN:
             network = model if isinstance(model, nn.Module) else models.build(model, shape, dataset.classes, 0)
-            prepared = prepare(
-                network,
-                getattr(network, "head_name", None),
-                shape,
-                dataset.classes,
-                narrow=NARROW[experiment.precision],
-            )
+            head, narrow = getattr(network, "head_name", None), NARROW[experiment.precision]
+            prepared = prepare(network, head, shape, dataset.classes, narrow=narrow)
             _CHOSEN[key] = choose("auto", experiment.device, prepared, method, augmented)[0].name
         name = _CHOSEN[key]  # type: ignore[assignment]
     where = "" if experiment.device == "cpu" else " cuda"
@@ -180,9 +175,8 @@ def _partition(partition: Any) -> dict[str, Any]:
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return _plain(field.default)
-    return _plain(field.default_factory()) if field.default_factory is not dataclasses.MISSING else dataclasses.MISSING
+    made = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return _plain(made)
 
 
 def _plain(value: Any) -> Any:

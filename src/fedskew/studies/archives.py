@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedskew.errors import RecordError, require
-from fedskew.records.files import write_atomic
+from fedskew.records.files import write_atomic, writing
 from fedskew.studies.merging import take
 from fedskew.studies.packing import runs_of
 from fedskew.studies.store import POINTS, archive_line, read_archives
@@ -39,11 +39,9 @@ def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
     require(points >= 1, "points", "be at least 1", points)
     runs = sorted(runs_of(place, failed=True), key=lambda run: run.address)
     require(any(run.state == "finished" for run in runs), "runs", "hold a finished run", str(place))
-    try:
+    with writing(Path(out)):
         Path(out).parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(Path(out), "".join(f"{archive_line(run, points)}\n" for run in runs).encode())
-    except OSError as error:
-        raise RecordError(f"cannot write the archive {str(out)!r}: {error.strerror}") from None
+    write_atomic(Path(out), "".join(f"{archive_line(run, points)}\n" for run in runs).encode())
     return len(runs)
 
 

@@ -132,12 +132,9 @@ def combinations(method: str | Method, options: Sequence[Pair]) -> Iterator[tupl
     Raises:
         ConfigError: a value is empty or is given twice.
     """
-    named = [(o, _several(v, listed=o == "parts")) for o, v in options if o in NAMED]
-    for names in product(*(values for _, values in named)):
-        chosen = {
-            option: name.strip() if isinstance(name, str) else name
-            for (option, _), name in zip(named, names, strict=True)
-        }
+    named = {o: _several(v, listed=o == "parts") for o, v in options if o in NAMED}
+    for names in product(*named.values()):
+        chosen = dict(zip(named, names, strict=True))
         known = Options(compose([method], flags_of(list(chosen.items()))))
         several: list[Sequence[Any]] = []
         for option, value in options:

@@ -239,6 +239,6 @@ def _finite(values: Sequence[float] | Floats) -> Floats:
         found = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
         found = np.empty((0, 0))
-    require(found.ndim == 1 and found.size > 0, "values", "be a list of numbers", type(values).__name__)
-    require(bool(np.isfinite(found).all()), "values", "be finite; leave out pairs that lack a run", "NaN or infinity")
+    good = found.ndim == 1 and found.size > 0 and bool(np.isfinite(found).all())
+    require(good, "values", "be a list of finite numbers; leave out pairs that lack a run", values)
     return found

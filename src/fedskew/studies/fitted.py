@@ -5,7 +5,7 @@ A method's fitted models are a method of their own, too: "fedavg, fitted", deriv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedskew.errors import plural, unknown
@@ -89,21 +89,6 @@ def fitted_labels(runs: Iterable[tuple[str, Mapping[str, Any]]], metric: str) ->
             label += "'"
         found[method] = label
     return found
-
-
-def fitted_rows(rows: Sequence[Row], metric: str) -> list[Row]:
-    """Rows of `Study.table` for the fitted models of its methods, to stand beside them.
-
-    Args:
-        rows: Of the study, "label" names the method.
-        metric: Number of a summary that is compared.
-    """
-    labels = fitted_labels(((row["label"], row) for row in rows), metric)
-    about = ("setting", "seed", "address", "state", "reason")
-    return [
-        {"label": labels[row["label"]], **{name: row[name] for name in about}, **fitted_summary(row)}
-        for row in rows if row["label"] in labels
-    ]  # fmt: skip
 
 
 def beside(raw: Difference, fitted: Difference) -> str:

@@ -92,17 +92,12 @@ def summaries(scores: Scores) -> tuple[Summary, ...]:
         >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
         (0.6, 0.352, 0.848)
     """
-    return tuple(
-        Summary(method, setting, len(values), len(scores.seeds) - len(values), *_bounded(scores, *described(values)))
-        for method in scores.methods
-        for setting, values in zip(scores.settings, scores.of_method(method), strict=True)
-    )
-
-
-def _bounded(
-    scores: Scores, mean: float | None, sd: float | None, low: float | None, high: float | None
-) -> tuple[float | None, float | None, float | None, float | None]:
-    """The same; the interval of what is a share, as accuracy is, is cut at 0 and 1."""
-    if low is None or high is None or not scores.is_share:
-        return mean, sd, low, high
-    return mean, sd, max(low, 0.0), min(high, 1.0)
+    least, most = (0.0, 1.0) if scores.is_share else (-math.inf, math.inf)
+    found = []
+    for method in scores.methods:
+        for setting, values in zip(scores.settings, scores.of_method(method), strict=True):
+            mean, sd, low, high = described(values)
+            ends = (None, None) if low is None or high is None else (max(low, least), min(high, most))
+            runs = len(values), len(scores.seeds) - len(values)
+            found.append(Summary(method, setting, *runs, mean, sd, *ends))
+    return tuple(found)

@@ -183,11 +183,10 @@ def take(entries: Sequence[Run], into: Store) -> None:
         lacking = [entry for entry in entries if entry.address not in into.archived]
         try:
             before = content_of(file) if file.exists() else b""
-            write_atomic(
-                file, before + "".join(f"{archive_line(run, max(1, len(run.rows)))}\n" for run in lacking).encode()
-            )
         except OSError as error:
             raise RecordError(f"cannot read {file}: {error.strerror}") from None
+        lines = [archive_line(run, max(1, len(run.rows))) for run in lacking]
+        write_atomic(file, before + "".join(f"{line}\n" for line in lines).encode())
         into.__dict__.pop("archived", None)  # it was read before
         for entry in entries:
             into.forgive(entry.address)

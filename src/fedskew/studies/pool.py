@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -20,6 +20,7 @@ from fedskew.studies.work import Job, Outcome, begin, work
 
 DEATHS = 3  # of workers that have one run, before it is given up for this time
 BUSY_S = 1.0  # before a run that another process has is looked at again
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 IMPORTED = ["fedskew.studies.work", "fedskew.config.flags"]
 
 
@@ -43,7 +44,7 @@ def schedule(
     waiting, deaths = deque(jobs), dict.fromkeys((job.address for job in jobs), 0)
     count = min(processes or Workers.cores(), len(jobs)) or 1
     while waiting:
-        with _one_thread(), _pool(count) as pool:
+        with _holding(os.environ, ONE_THREAD), _pool(count) as pool:
             running: dict[Any, Job] = {}
             try:
                 feed(waiting, running, count, partial(_submit, pool), _done, on_end, on_begin)
@@ -95,7 +96,12 @@ def feed(
 
 
 def _submit(pool: ProcessPoolExecutor, job: Job) -> Future[Outcome]:
-    with _alone():
+    """Hand a run to a process that does not import the program which wants it.
+
+    It needs nothing of the program, which may have no file that can be imported, or train wherever it is.
+    """
+    main = vars(sys.modules["__main__"])
+    with _holding(main, {name: None for name in ("__spec__", "__file__") if name in main}):
         return pool.submit(work, job)
 
 
@@ -115,34 +121,16 @@ def _done(running: dict[Any, Job]) -> Iterator[tuple[Any, Outcome]]:
 
 
 @contextmanager
-def _one_thread() -> Any:
-    """Processes that begin here compute on one thread each."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+def _holding(names: MutableMapping[str, Any], values: Mapping[str, Any]) -> Iterator[None]:
+    """Names with other values for a moment."""
+    before = {name: names[name] for name in values if name in names}
+    names.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _alone() -> Any:
-    """Processes that begin here do not import the program that wants them.
-
-    They need nothing of it, and it may have no file that can be imported (standard input), or train wherever it is.
-    """
-    main = sys.modules["__main__"]
-    before: dict[str, Any] = {name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)}
-    vars(main).update(dict.fromkeys(before, None))
-    try:
-        yield
-    finally:
-        vars(main).update(before)
+        names.update(before)
+        for name in values.keys() - before.keys():
+            del names[name]
 
 
 def _pool(count: int) -> ProcessPoolExecutor:

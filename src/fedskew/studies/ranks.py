@@ -100,8 +100,6 @@ def average_ranks(scores: Scores, permutations: int = PERMUTATIONS, seed: int = 
     """
     from scipy.stats import rankdata
 
-    good = isinstance(permutations, int) and not isinstance(permutations, bool) and permutations >= 100
-    require(good, "permutations", "be a whole number of at least 100", permutations, "for example 10000")
     require(len(scores.methods) > 1, "methods", "be at least two to be ranked", len(scores.methods))
     blocks, kept, dropped = _blocks(scores)
     k, n = len(scores.methods), len(kept)

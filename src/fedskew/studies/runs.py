@@ -11,7 +11,7 @@ from typing import Any
 
 from fedskew.config.recorded import INNER, Run, run_folders
 from fedskew.config.schema import Config, Summary
-from fedskew.errors import FedskewError, RecordError, from_json
+from fedskew.errors import FedskewError, RecordError
 from fedskew.records import rounds
 from fedskew.records.folder import check_format
 from fedskew.records.lock import Hold
@@ -23,7 +23,6 @@ OWN = (
     "model.json", "summary.json", "clients.jsonl", "env.json", "manifest.json", "rounds.jsonl", "config.json",
 )  # fmt: skip
 UNSAID = ("method.name", "fingerprint", "folder")
-MOST, BLOCK = 1 << 24, 1 << 16  # bytes of the rounds that are read where a run has no summary, and at a time
 ENDED = ("interrupted", "time limit")  # why a run stopped, where nothing failed
 
 
@@ -197,26 +196,10 @@ def is_running(folder: Path) -> bool:
 
 
 def _last(file: Path) -> Row:
-    """What the end of the rounds says, of a run without a summary: how many they are, and the last accuracy."""
-    done, head = 0, b""
+    """What the rounds of a run without a summary say: how many they are, and the last accuracy."""
     try:
-        with open(file, "rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            for end in range(size, max(0, size - MOST), -BLOCK):  # from the end, until a round was evaluated
-                start = stream.seek(max(0, end - BLOCK))
-                head, *lines = (stream.read(end - start) + head).split(b"\n")
-                for row in filter(None, map(_row, reversed(lines if start else [head, *lines]))):
-                    done = done or row["round"]
-                    if isinstance(row.get("accuracy"), float):
-                        return {"rounds": done, "final_accuracy": row["accuracy"]}
-    except OSError:
+        rows = rounds.scan(file, None).rows
+    except RecordError:
         return {}
-    return {"rounds": done}
-
-
-def _row(line: bytes) -> Row | None:
-    try:
-        row = from_json(line)
-    except ValueError:
-        return None
-    return row if isinstance(row, dict) and isinstance(row.get("round"), int) else None
+    scored = [row["accuracy"] for row in rows if isinstance(row.get("accuracy"), float)]
+    return {"rounds": len(rows), **({"final_accuracy": scored[-1]} if scored else {})}

@@ -56,19 +56,11 @@ def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
     here, there = dict(_leaves(one)), dict(_leaves(two))
     worst, comparison = 0.0, Comparison("bits")
     for entry, first in here.items():
-        second = there.get(entry, MISSING)
+        second = there.get(entry, "missing")
         apart = _apart(first, second)
         if apart > worst:
             worst, comparison = apart, Comparison("near" if apart <= NEAR else "differs", entry, first, second)
     return comparison
-
-
-class _Missing:
-    def __repr__(self) -> str:
-        return "missing"
-
-
-MISSING = _Missing()
 
 
 def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:

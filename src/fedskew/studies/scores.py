@@ -5,9 +5,8 @@ M methods, S settings, K seeds. All statistics of `fedskew.studies.statistics` t
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,10 +69,7 @@ class Scores:
 
     @classmethod
     def of(
-        cls,
-        runs: Iterable[tuple[str, str, int, float | None]],
-        metric: str = "accuracy",
-        higher_is_better: bool = True,
+        cls, runs: Iterable[tuple[str, str, int, float | None]], metric: str = "accuracy", higher_is_better: bool = True
     ) -> Scores:
         """The scores of runs.
 
@@ -136,25 +132,6 @@ class Scores:
         Sorted, so that no statistic depends on the order of the seeds, not even in its last bit.
         """
         return tuple(present(row) for row in self.values[self.index(method)])
-
-    def select(self, methods: Sequence[str] | None = None, settings: Sequence[str] | None = None) -> Scores:
-        """The scores of some methods and settings, in the order asked for.
-
-        Args:
-            methods: Labels; None keeps all.
-            settings: Labels; None keeps all.
-
-        Raises:
-            ConfigError: A label is unknown.
-        """
-        kept = [self.methods if methods is None else tuple(methods)]
-        kept += [self.settings if settings is None else tuple(settings)]
-        for label in kept[1]:
-            if label not in self.settings:
-                raise unknown("setting", str(label), self.settings)
-        rows, columns = [self.index(m) for m in kept[0]], [self.settings.index(s) for s in kept[1]]
-        values = self.values[rows][:, columns]
-        return dataclasses.replace(self, methods=kept[0], settings=kept[1], values=values)
 
 
 def more_is_better(metric: str) -> bool:

@@ -194,36 +194,32 @@ class Spec:
         return made, refused
 
     @cached_property
-    def tunable(self) -> dict[tuple[str, str], Mapping[str, str]]:
-        """By method and setting, the options of the search that the method has, with their names there.
+    def tunable(self) -> dict[tuple[str, str], list[str]]:
+        """By method and setting, the options of the search that the method has.
 
         Raises:
             UnknownOption: no method has one of them.
         """
-        found: dict[tuple[str, str], Mapping[str, str]] = {}
+        found: dict[tuple[str, str], list[str]] = {}
         space, known = self.tuning.space if self.tuning else (), set[str]()
         next(self.cells(), None)  # other mistakes of the study come first
         for setting, options in self.axes() if space else ():
             for entry in self.methods:
-                names = found[entry.name, setting] = dict[str, str]()
-                own = self.tuning.own.get(entry.name, {}) if self.tuning else {}
+                named = found[entry.name, setting] = list[str]()
                 try:
                     known |= {flag[2:] for flag in Options(made_of(entry, options))}
                 except FedskewError:
                     continue  # its runs are refused, and say why
                 for axis in space:
-                    name = own.get(axis.option, axis.option)
                     try:
-                        made_of(entry, options, [(name, axis.at(0.5))])
+                        made_of(entry, options, [(axis.option, axis.at(0.5))])
                     except UnknownOption:
-                        if axis.option in own:
-                            raise
                         continue
                     except FedskewError:
                         pass  # its trials say why
-                    names[axis.option] = name
+                    named.append(axis.option)
         for axis in space:
-            if not any(axis.option in names for names in found.values()):
+            if not any(axis.option in named for named in found.values()):
                 near = closest(axis.option, known, listed=False)
                 raise UnknownOption(f"unknown option {axis.option!r} to tune{near}")
         return found
@@ -321,20 +317,16 @@ def table_from(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(text_of(file))
     except OSError as error:
         raise ConfigError(f"cannot read the study {str(file)!r}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested too deep
         raise ConfigError(f"{str(file)!r} is not a study: {error}") from None
-    except RecursionError:
-        raise ConfigError(f"{str(file)!r} is not a study: it is nested too deep") from None
 
 
 def spec_of(content: Mapping[str, Any]) -> Spec:
     """A study as a TOML file holds it. Raises ConfigError."""
     _check(content, STUDY, "a study")
     listed = [*map(entry_of, content.get("methods", [])), *_grouped(content.get("group", {}))]
-    own: dict[str, Mapping[str, str]] = {}
     for label, options in content.get("method", {}).items():
-        own[label] = dict(options_of_table(options.get("tune", {}), f"method.{label}.tune"))
-        rest = {k: v for k, v in options.items() if k not in ("method", "tune")}
+        rest = {k: v for k, v in options.items() if k != "method"}
         entry = Entry(str(options.get("method", label)), options_of_table(rest, f"method.{label}"), label)
         labels = [e.name for e in listed]
         at = labels.index(label) if label in labels else len(listed)
@@ -346,7 +338,7 @@ def spec_of(content: Mapping[str, Any]) -> Spec:
         settings = [{**other.get("options", {}), **setting} for setting in other.get("settings", [])]
     require("settings" not in content or bool(settings), "settings", "be [[settings]] tables", settings)
     texts = {key: content[key] for key in ("title", "metric", "baseline", "notes") if key in content}
-    counts = content.get("tune_trials", 8), own, content.get("tune_beyond", 0)
+    counts = content.get("tune_trials", 8), content.get("tune_beyond", 0)
     tuned = tuning_of(content["tune"], *counts) if "tune" in content else None
     shared = options_of_table(content.get("options", {}), "options")
     each = [options_of_table({k: v for k, v in s.items() if k != "name"}, "settings") for s in settings]

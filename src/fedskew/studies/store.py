@@ -209,9 +209,10 @@ def ended(folder: Path) -> bool:
 def env_of(folder: Path) -> Row:
     """What env.json of a run folder holds; nothing where it cannot be read."""
     try:
-        return object_of(folder / "env.json", Row)
+        env: Row = object_of(folder / "env.json", Row)
     except RecordError:
         return {}
+    return env
 
 
 def read_archives(path: Path, wanted: Container[str] | None = None) -> Iterator[Run]:

@@ -14,16 +14,14 @@ from typing import Any
 from fedskew.config.experiment import Experiment
 from fedskew.config.own import sources
 from fedskew.config.recorded import Run
-from fedskew.config.variants import flat
 from fedskew.errors import ConfigError, FedskewError, require, unknown
-from fedskew.method import Method, method_spec
+from fedskew.method import Method
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
-from fedskew.studies.arguments import Entry, as_word, options_of_table, seeds_of, shard_of
+from fedskew.studies.arguments import as_word, options_of_table, seeds_of, shard_of
 from fedskew.studies.cluster import spread
-from fedskew.studies.fitted import fitted_rows
 from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
@@ -103,7 +101,7 @@ class Study:
                 names = self.spec.tunable[entry.name, setting]
                 points, scores = list(tuning.points()) if names else [], dict[Options, float]()
                 for number, point in enumerate(points):  # grows while the best is at an edge
-                    chosen = tuple((names[option], value) for option, value in point if option in names)
+                    chosen = tuple(pair for pair in point if pair[0] in names)
                     cell = Cell(entry.name, setting, seed, None, trial=number)
                     try:
                         made = _unfitted(alike(made_of(entry, given, chosen), wanted))
@@ -256,12 +254,11 @@ class Study:
             rows.append({**row, **_numbers(numbers)})
         return rows
 
-    def scores(self, metric: str = "", fitted: bool = False) -> Scores:
+    def scores(self, metric: str = "") -> Scores:
         """A metric of every run, for `fedskew.studies.statistics`; NaN where a run is missing or failed.
 
         Args:
             metric: entry of the summaries; that of the study unless given.
-            fitted: whether the fitted models of each method stand beside it as a method, "fedavg, fitted".
 
         Raises:
             ConfigError: no finished run has the metric.
@@ -270,7 +267,6 @@ class Study:
         known = {key for row in rows if row["state"] == "finished" for key in row if key not in FIELDS}
         if known and name not in known:
             raise unknown("metric", name, sorted(known))
-        rows += fitted_rows(rows, name) if fitted else []
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
         return Scores.of(runs, metric=name, higher_is_better=more_is_better(name))
 
@@ -310,24 +306,6 @@ class Study:
             raise ConfigError("a data frame needs pandas: pip install 'fedskew[study]'") from None
         return pandas.DataFrame(self.table() if by == "run" else self.rounds())
 
-    def differences(self) -> list[tuple[str, str, str]]:
-        """(method, option, value) of what differs from the common settings because a method says so.
-
-        Common is what plain FedAvg has under the study's options or, where it refuses them, the first method. What the
-        method is made of, its parts, is not named.
-        """
-        found, common = [], dict[str, Any]()
-        options = self.spec.axes()[0][1]
-        for entry in (Entry("fedavg"), *self.spec.methods):
-            try:
-                own = flat(method_spec(made_of(entry, options).method))
-            except FedskewError:
-                continue
-            common = common or own
-            told = [k for k in dict.fromkeys([*own, *common]) if k != "name" and not k.startswith("parts")]
-            found += [(entry.name, k, str(own[k])) for k in told if k in own and own[k] != common.get(k)]
-        return found
-
     def save(self, folder: str | Path, command: str = "") -> Path:
         """Write ``study.json``, the runs by address, and ``runs.csv``, one line a run without its times.
 
@@ -342,7 +320,6 @@ class Study:
             "baseline": self.spec.reference,
             "command": command,
             "store": os.path.relpath(self.store.folder, place),
-            "differences": [dict(zip(("label", "option", "value"), d, strict=True)) for d in self.differences()],
             "trials": _tried(self),
             "untuned": self.untuned(),
             "runs": [{name: row[name] for name in FIELDS} for row in rows],

@@ -84,42 +84,22 @@ def reach_all(rows: Sequence[Row], targets: Sequence[float], metric: str = "accu
         >>> [(cost.reached, cost.rounds) for cost in reach_all(rows, [0.6, 0.9])]
         [(True, 2), (False, 3)]
     """
-    spent = _spent(rows).cumsum(axis=0)  # [R, 4]
-    scored = [(i, row[metric]) for i, row in enumerate(rows) if row.get(metric) is not None]
-    counted = [int(row["round"]) for row in rows]
-    return tuple(_reached(counted, spent, scored, float(target)) for target in targets)
-
-
-def _reached(
-    rounds: Sequence[int],
-    spent: np.ndarray[Any, np.dtype[np.float64]],
-    scored: Sequence[tuple[int, float]],
-    target: float,
-) -> Reached:
-    """What was spent until a target: of the rounds' numbers, the costs until each [R, 4], and those evaluated."""
-    hit = next((i for i, value in scored if value >= target), None)
-    last = len(spent) - 1 if hit is None else hit
-    up, down, samples, seconds = spent[last].tolist() if len(spent) else (0.0,) * 4
-    return Reached(target, hit is not None, rounds[last] if rounds else 0, up + down, samples, seconds)
-
-
-def _ordered(rows: Sequence[Row]) -> None:
-    """Raise RecordError unless the rows stand for rounds 1 to R: a sum over some of them is too small.
-
-    A row of an archive stands for the rounds before it that were left out, too, and its ``rounds`` says for how many.
-    """
     before = 0
-    for i, row in enumerate(rows, 1):
+    for i, row in enumerate(rows, 1):  # one of an archive also stands for those before it that were left out
         if row["round"] != before + row.get("rounds", 1):
             raise RecordError(f"round must count 1, 2, 3 in the rows of a run; got {row['round']!r} in row {i}")
         before = row["round"]
-
-
-def _spent(rows: Sequence[Row]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The costs of each round, float64 [R, 4]."""
-    _ordered(rows)
     try:
-        spent = [[row[name] for name in SUMMED] for row in rows]
+        costs = [[row[name] for name in SUMMED] for row in rows]
     except KeyError as lacking:
         raise RecordError(f"each round must have {lacking}") from None
-    return np.array(spent, dtype=np.float64).reshape(len(rows), len(SUMMED))
+    spent = np.array(costs, dtype=np.float64).reshape(len(rows), len(SUMMED)).cumsum(axis=0)
+    scored = [(i, row[metric]) for i, row in enumerate(rows) if row.get(metric) is not None]
+    found = []
+    for target in targets:
+        hit = next((i for i, value in scored if value >= target), None)
+        last = len(rows) - 1 if hit is None else hit
+        up, down, samples, seconds = spent[last].tolist() if rows else (0.0,) * 4
+        number = int(rows[last]["round"]) if rows else 0
+        found.append(Reached(float(target), hit is not None, number, up + down, samples, seconds))
+    return tuple(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fedskew import rng
@@ -19,7 +19,8 @@ from fedskew.errors import ConfigError, require
 HELD_OUT = "0.1"  # of the training rows, where the study holds out none
 MOST_TRIALS = 10_000
 TRIAL_SEED = 1_000_003  # added to the first seed
-SPACE = re.compile(r"\s*(?:(log|int):)?\s*([-+0-9.eE]+)\s*\.\.\s*([-+0-9.eE]+)\s*")
+NUMBER = r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?)"
+SPACE = re.compile(rf"\s*(?:(log|int):)?\s*{NUMBER}\s*\.\.\s*{NUMBER}\s*")
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,6 @@ class Tuning:
     space: tuple[Range, ...]
     trials: int = 8
     metric: str = "mean10_val_accuracy"
-    own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """by method: the name that an option of the space has there, such as {"lr": "local.inner_lr"}"""
     beyond: int = 0
     """most trials outside of the range, one at a time while the best value is the smallest or the largest"""
 
@@ -89,15 +88,12 @@ class Tuning:
         return ((axis.option, f"{best * step if best == max(values) else best / step:.4g}"),)
 
 
-def tuning_of(
-    space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] | None = None, beyond: Any = 0
-) -> Tuning:
+def tuning_of(space: Any, trials: Any = 8, beyond: Any = 0) -> Tuning:
     """A search space from words.
 
     Args:
         space: "lr=log:0.01..0.3,momentum=0..0.9", or a mapping of the same.
         trials: runs of each method and setting.
-        own: by method, other names of these options.
         beyond: most trials outside of the range while the best value is at its edge; for one log range.
 
     Raises:
@@ -109,23 +105,16 @@ def tuning_of(
         space = {key.strip(): value for key, _, value in pieces}
     rule = "be OPTION=LOW..HIGH, OPTION=log:LOW..HIGH or OPTION=int:LOW..HIGH"
     require(isinstance(space, Mapping) and bool(space), "tune", rule, space)
-    require(
-        isinstance(trials, int) and not isinstance(trials, bool) and trials >= 2, "tune_trials", "be at least 2", trials
-    )
-    require(trials <= MOST_TRIALS, "tune_trials", f"be at most {MOST_TRIALS}", trials)
+    for name, value, least in (("tune_trials", trials, 2), ("tune_beyond", beyond, 0)):
+        require(type(value) is int and value >= least, name, f"be at least {least}", value)
+        require(value <= MOST_TRIALS, name, f"be at most {MOST_TRIALS}", value)
     ranges = []
     for key, text in space.items():
         found = SPACE.fullmatch(str(text))
-        try:
-            low, high = (float(found[2]), float(found[3])) if found else (1.0, 0.0)
-        except ValueError:
-            low, high = 1.0, 0.0
-        scale = (found[1] or "") if found else ""
-        if not (found and key and low < high and math.isfinite(high - low) and (scale != "log" or low > 0)):
+        scale, low, high = ("", 1.0, 0.0) if found is None else (found[1] or "", float(found[2]), float(found[3]))
+        if not (key and low < high and math.isfinite(high - low) and (scale != "log" or low > 0)):
             raise ConfigError(f"tune must {rule}, with LOW < HIGH, both positive for log; got {f'{key}={text}'!r}")
         ranges.append(Range(key.removeprefix("--"), low, high, scale))
-    whole = isinstance(beyond, int) and not isinstance(beyond, bool) and 0 <= beyond <= MOST_TRIALS
-    require(whole, "tune_beyond", f"be a whole number from 0 to {MOST_TRIALS}", beyond)
     one = not beyond or (len(ranges) == 1 and ranges[0].scale == "log")
     require(one, "tune_beyond", "be used with one log range, such as lr=log:0.01..0.3", beyond)
-    return Tuning(tuple(ranges), trials, own={k: dict(v) for k, v in (own or {}).items() if v}, beyond=beyond)
+    return Tuning(tuple(ranges), trials, beyond=beyond)

@@ -9,8 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,8 +135,6 @@ def _work(job: Job) -> Outcome:
         found = ended("failed" if isinstance(error, TrainingError) else "refused", error)
         store.refuse(job.address, found.state, found.reason)
         return found
-    except MemoryError:
-        return ended("broken", "memory ran out")
     except OSError as error:
         return ended("unsaved" if error.errno in FULL else "broken", error)
     except Exception as error:  # a fault of fedskew: the other runs go on, and this one is told
@@ -176,17 +172,7 @@ def _score(folder: Path, metric: str) -> float | None:
     return None if score is None else float(score)
 
 
-@dataclass(frozen=True)
-class _Divided:
-    """An experiment, equal to those whose rows are divided alike."""
-
-    key: str
-    experiment: Experiment = field(compare=False)
-
-
-@lru_cache(FEDERATIONS)
-def _federation(divided: _Divided) -> Federation:
-    return divided.experiment.federation()
+_federations: dict[str, Federation] = {}
 
 
 def federation_of(experiment: Experiment) -> Federation:
@@ -194,4 +180,9 @@ def federation_of(experiment: Experiment) -> Federation:
     seed = experiment.seed if experiment.seed_partition is None else experiment.seed_partition
     names = {"data", "partition", "rows_at_server", *DIVISION} - {"auxiliary", "seed_partition"}
     division = [getattr(experiment, name) for name in sorted(names)]
-    return _federation(_Divided(repr([*division, seed]), experiment))
+    key = repr([*division, seed])
+    if key not in _federations:
+        for oldest in list(_federations)[: 1 - FEDERATIONS]:
+            del _federations[oldest]
+        _federations[key] = experiment.federation()
+    return _federations[key]

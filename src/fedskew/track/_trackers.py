@@ -9,6 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from fedskew.errors import ConfigError, require
-from fedskew.tree import copied
 
 # What all share
 
@@ -117,24 +117,24 @@ class Several:
         """Tell those that want to know that a run begins."""
         for listener in self.listeners:
             if hasattr(listener, "begin"):
-                listener.begin(copied({**config, **({"name": self.name} if self.name else {})}))
+                listener.begin(deepcopy({**config, **({"name": self.name} if self.name else {})}))
 
     def again(self, row: Row) -> None:
         """Tell trackers alone of a round that was done before the run was resumed."""
         for listener in self.listeners:
             if hasattr(listener, "begin"):
-                listener(copied(row))
+                listener(deepcopy(row))
 
     def __call__(self, row: Row) -> None:
         """Tell all of a round."""
         for listener in self.listeners:
-            listener(copied(row))
+            listener(deepcopy(row))
 
     def end(self, summary: Mapping[str, Any]) -> None:
         """Tell those that want to know that the run ended."""
         for listener in self.listeners:
             if hasattr(listener, "end"):
-                listener.end(copied(dict(summary)))
+                listener.end(deepcopy(dict(summary)))
 
 
 def numbers(row: Mapping[str, Any], labels: Sequence[str] = ()) -> Iterator[tuple[str, float]]:

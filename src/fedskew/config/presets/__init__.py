@@ -19,6 +19,7 @@ from importlib.resources import files
 from typing import Any
 
 from fedskew.config.presets.preset import GRADES, Preset, Stated
+from fedskew.config.tables import method_named
 from fedskew.errors import ConfigError, unknown
 from fedskew.method import Method
 from fedskew.methods import METHODS
@@ -71,9 +72,8 @@ def named(preset: str, method: str) -> Preset:
         raise ConfigError(f"preset {preset!r} must go with {', '.join(known)}; got {method}")
     found = known[method]
     if isinstance(found, str):
-        raise ConfigError(
-            f"preset {preset!r} must go with a method whose authors' pace is on record; {method}: {found}"
-        )
+        rule = "must go with a method whose authors' pace is on record"
+        raise ConfigError(f"preset {preset!r} {rule}; {method}: {found}")
     return found
 
 
@@ -126,6 +126,4 @@ def authors(name: str) -> Method:
         fedskew.errors.ConfigError: preset 'authors' must go with a method whose authors' pace is on record; fedlc: \
 the authors have no public code, and their paper's settings were not checked
     """
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    return applied("authors", METHODS[name]())
+    return applied("authors", method_named(name))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from papers_verdicts import VERDICTS, Evidence, claims, verdict_of
+
+from fedskew.papers.arbiter import header, line
 from fedskew.papers.rows import STATES, TOTAL, Row, coverage
 from fedskew.papers.rules import FEWEST
-from fedskew.papers.runs import Runs
-from fedskew.papers.tables import names, protocol
-from fedskew.papers.verdicts import VERDICTS, Evidence, claims, verdict_of
+from fedskew.papers.runs import Runs, measured
+from fedskew.papers.tables import SPANS, Reading, names, protocol, respanned
+from fedskew.records.summary import TAIL
 from fedskew.studies.spec import table_from
 
 TEXTS = table_from(Path(__file__).with_suffix(".toml"))
@@ -39,6 +43,47 @@ def page_of(rows: Sequence[Row], runs: Runs, appendix: str = "papers-appendix.md
 def appendix_of(rows: Sequence[Row], page: str = "papers.md") -> str:
     """The appendix: what has no verdict, and what was not run."""
     return "\n".join([TEXTS["tail"].replace("PAGE", page), *_unjudged(rows), *_missing(rows)]) + "\n"
+
+
+# What is said of a row
+
+
+def command_of(row: Row) -> str:
+    """What repeats ours."""
+    return f"fedskew reproduce {row.study} --scale {row.scale or 'paper'}" if row.study else ""
+
+
+def hours_of(row: Row) -> float | None:
+    """Hours that our runs took, each on one thread or on the card that `how_of` names; None without ours."""
+    return None if row.ours is None else sum(e.summary.get("total_wall_s", 0.0) for e in row.entries) / 3600
+
+
+def how_of(row: Row) -> str:
+    """How our runs were run: "batched on cuda, tf32"."""
+    told = set()
+    for entry in row.entries:
+        config = entry.config
+        engine = config.get("engine_used") or "engine not recorded"
+        where = "" if config.get("device", "cpu") == "cpu" else " on cuda"
+        kinds = dict.fromkeys(config.get(name, "float32") for name in ("dtype", "precision"))
+        told.add(f"{engine}{where}" + "".join(f", {kind}" for kind in kinds if kind != "float32"))
+    return "computed" if row.computed else "; ".join(sorted(told))
+
+
+def swing_of(row: Row) -> float | None:
+    """How far the last evaluation is from the mean of the last ten rounds, the median over our runs.
+
+    None where the metric is of no span of rounds, or where those rounds have one evaluation.
+    """
+    rule = protocol(row.study).metrics[row.number.metric] if row.entries else ""
+    if rule.partition("_")[0] not in SPANS.values():
+        return None
+    swings = []
+    for entry in row.entries:
+        ends = [measured(respanned(rule, Reading("metric", which)), entry) for which in ("last", "mean10")]
+        if entry.config.get("eval_every", 1) * 2 <= TAIL and ends[0] is not None and ends[1] is not None:
+            swings.append(abs(ends[0] - ends[1]))
+    return statistics.median(swings) if swings else None
 
 
 # The page
@@ -79,7 +124,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "level, printed": lambda row: row.texts[0] if row.level else "",
     "our level, 95 %": lambda row: (row.texts[2] or row.texts[1]) if row.level else "",
     "level": lambda row: row.level,
-    "swing": lambda row: "" if row.swing is None else f"{row.swing:.3g}",
+    "swing": lambda row: "" if (swing := swing_of(row)) is None else f"{swing:.3g}",
     "seeds": lambda row: row.texts[3],
 }
 
@@ -110,8 +155,8 @@ def _sections(rows: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:
         if study:
             one = protocol(study)
             reduced = f" Reduced: {one.reduced(scale)}." if one.reduced(scale) else ""
-            hows = "; ".join(sorted({row.how for row in listed if row.how}))
-            told = f"{one.title}.{reduced} Engine: {hows}. `{listed[0].command}`"
+            hows = "; ".join(sorted({how for row in listed if (how := how_of(row))}))
+            told = f"{one.title}.{reduced} Engine: {hows}. `{command_of(listed[0])}`"
         yield f"### {study or 'FedLA, Table I'}\n\n{told}\n", listed
 
 
@@ -138,14 +183,3 @@ def _missing(rows: Sequence[Row]) -> Iterator[str]:
     for (paper, table, dataset, study), count in places.items():
         command = f"`fedskew reproduce {study} --scale paper`" if study in names() else ""
         yield line(paper, table, dataset, count, command)
-
-
-def header(*cells: str) -> Iterator[str]:
-    """The first two lines of a table in Markdown."""
-    yield line(*cells)
-    yield line(*("---" for _ in cells))
-
-
-def line(*cells: object) -> str:
-    """A line of a table in Markdown."""
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"

@@ -84,11 +84,11 @@ def claims() -> tuple[Claim, ...]:
     """Every claim, in the order of the papers.
 
     Example:
-        >>> from fedskew.papers.verdicts import claims
+        >>> from papers_verdicts import claims
         >>> claims()[0].paper
         'FedBal'
     """
-    content = table_from(Path(__file__).parent / "verdicts.toml")
+    content = table_from(Path(__file__).with_suffix(".toml"))
     return tuple(
         Claim(**{**one, "evidence": tuple(one["evidence"]), "conditions": tuple(one.get("conditions", ()))})
         for one in content["claim"]
@@ -115,8 +115,7 @@ def word_of(found: Sequence[Outcome]) -> str:
     the claim has no condition.
 
     Example:
-        >>> from fedskew.papers.verdicts import Outcome
-        >>> from fedskew.papers.verdicts import word_of
+        >>> from papers_verdicts import Outcome, word_of
         >>> word_of([Outcome(True, 5), Outcome(None, 5)]), word_of([Outcome(True, 5), Outcome(False, 5)])
         ('holds in part', 'does not hold here')
     """
