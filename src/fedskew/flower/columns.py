@@ -5,8 +5,6 @@ categories of each other column. The server makes one encoding of them, which go
 Sums are of differences from the example's mean, which everybody knows: they lose no digits where values are far from 0.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Of a client's memory it keeps a receipt, and what it has yet to send. What nodes
 what they have told before.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

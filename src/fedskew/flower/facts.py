@@ -3,8 +3,6 @@
 Every function takes the table of facts and the name of one. It raises ConfigError, in one line, where the fact is none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

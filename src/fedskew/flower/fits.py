@@ -3,8 +3,6 @@
 A node gets the model once, keeps the logits of its rows, and answers each further point of the server's.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The client's half of a deployment: one node answers the server's messages by the hooks that every engine drives."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Every function raises ConfigError, in one line, before anything is allocated or repeated by a number of the server's.
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
 import types

@@ -1,7 +1,5 @@
 """The rows of a node: a client of a named dataset, or data of the node's own."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -7,8 +7,6 @@ What comes in was written by somebody else. Its list of leaves is read whole, an
 asked for, before any tensor is built. No two elements of a tensor share bytes, so memory is bounded by what came.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
