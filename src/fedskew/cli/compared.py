@@ -52,7 +52,7 @@ class StudyProgress:
 def study_tables(study: Study, fitted: bool = False) -> Iterator[Any]:
     """The results under each setting, with ``fitted`` those of the fitted models, too; then what they do not show."""
     from fedskew.report.compared import compare
-    from fedskew.report.studied import of_rows
+    from fedskew.report.entries import of_rows
 
     entries, lost = of_rows(study.table(), study.store)
     if any(entry.run.last for entry in entries):
@@ -63,7 +63,7 @@ def study_tables(study: Study, fitted: bool = False) -> Iterator[Any]:
 def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
     """The results under each setting, the ranks over several, and what these numbers do not show."""
     from fedskew.report import listings, sentences
-    from fedskew.report.fitted import fitted_alone, fitted_words, twice
+    from fedskew.report.compared import fitted_alone, fitted_words, twice
     from fedskew.studies.fitted import fitted_name
 
     alone = fitted_alone(compared) if fitted else None
@@ -113,7 +113,7 @@ def shown_clients(measured: Sequence[ByClient], labels: Sequence[str]) -> Iterat
     """A table of the worst clients under each setting."""
     from fedskew.report.clients import clients_tables
 
-    for table, _ in clients_tables(measured, labels, WORST):
+    for table in clients_tables(measured, labels, WORST):
         yield table_of(table, [head for head in table.head if head == "AUPRC" or head.startswith("recall of ")])
 
 

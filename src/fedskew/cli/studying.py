@@ -1,4 +1,4 @@
-"""What `fedskew compare` and `fedskew reproduce` share: where a study's runs are, what is missing, and doing it."""
+"""What commands that train have alike: trackers; where a study's runs are, what is missing, and doing it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,35 @@ import click
 
 from fedskew.cli.base import Command, decorated
 from fedskew.cli.interrupt import INTERRUPTED
+from fedskew.cli.names import names
 from fedskew.cli.output import say, show
-from fedskew.cli.values import FILE, FOLDER, POSITIVE
+from fedskew.cli.values import FILE, FOLDER, POSITIVE, Names
 from fedskew.config.words import Pair
-from fedskew.errors import FedskewError, json_file, plural, require, some
+from fedskew.errors import ConfigError, FedskewError, json_file, plural, require, some
 
 if TYPE_CHECKING:
     from fedskew.studies.study import Study
     from fedskew.track import Named
+
+
+track_options = decorated(
+    click.option(
+        "--track", metavar="NAME,...", type=Names("tracker", True),
+        help=f"trackers that follow every round: {', '.join(names('tracker'))}",
+    ),
+    click.option("--track.folder", "track_folder", type=FOLDER, help="a folder for their files  [default: track]"),
+)  # fmt: skip
+
+
+def trackers(listed: str | None, folder: str | None) -> Named | None:
+    """What the options name. Raises ConfigError for an unknown name, and where a package is missing."""
+    if listed is None:
+        if folder is not None:
+            raise ConfigError("--track.folder must go with --track")
+        return None
+    from fedskew.track import named
+
+    return named(listed, folder)
 
 
 class Optioned(Command):
@@ -157,7 +178,7 @@ def _check_free(folder: str, study: Study) -> None:
 def _page(folder: Path) -> None:
     """Write the report of a study beside it; a line where it cannot be."""
     from fedskew.report import paper
-    from fedskew.report.studied import of_study
+    from fedskew.report.entries import of_study
 
     try:
         entries, asked = of_study(folder)
