@@ -12,7 +12,7 @@ import click
 import pytest
 
 from fedskew.cli.command import main, root
-from fedskew.cli.names import SLOTS, TABLES, names
+from fedskew.cli.values import SLOTS, TABLES, names
 from fedskew.config.flags import NAMED, experiment_from, options_of
 from fedskew.config.tables import TABLES as CLASSES
 from fedskew.config.words import ALIASES

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedskew as fs
-from fedskew.cli.compared import _edge
+from fedskew.cli.studying import _edge
 from fedskew.methods import METHODS
 from fedskew.records.summary import collapses
 from fedskew.report.compared import compare

@@ -254,7 +254,7 @@ def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
 
 def _by_client(run: Run, as_json: bool) -> None:
     """Print what each client would use, as the run measured it."""
-    from fedskew.cli.compared import shown_clients
+    from fedskew.cli.studying import shown_clients
     from fedskew.records.clients import MOST_CLIENTS, read_clients
     from fedskew.studies.clients import by_client
 

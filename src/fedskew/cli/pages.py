@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from fedskew.cli.base import Command
-from fedskew.cli.names import names
 from fedskew.cli.output import say, show
-from fedskew.cli.values import FILE, FOLDER, POSITIVE, RUN, Names
+from fedskew.cli.values import FILE, FOLDER, POSITIVE, RUN, Names, names
 from fedskew.errors import ConfigError, unknown
 
 
@@ -42,7 +41,7 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     RUN is a run folder, a folder that holds some, or the folder of a study.
     """
     import fedskew.plots.rounds as rounds
-    from fedskew.cli.compared import comparison_tables
+    from fedskew.cli.studying import comparison_tables
     from fedskew.config.recorded import find_runs
     from fedskew.plots import canvas
     from fedskew.studies.packing import folders_of

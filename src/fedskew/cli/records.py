@@ -244,7 +244,7 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
 
 def _study(folder: Path, metric: str | None) -> Iterator[Any]:
     """The table of a study, methods by settings, what its tuning chose, and the command that repeats it."""
-    from fedskew.cli.compared import results_of
+    from fedskew.cli.studying import results_of
     from fedskew.report.compared import compare
     from fedskew.report.entries import of_study
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.engines.clients import ClientMemory
-from fedskew.engines.personal import Tested, pooled
+from fedskew.engines.evaluation import Tested, pooled
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.facts import count, real
 from fedskew.flower.link import Answer, Link, Request
