@@ -21,9 +21,8 @@ from fedskew.data.encoding import Column, Encoding
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
 from fedskew.errors import ConfigError, RecordError
-from fedskew.flower.columns import MOST, inputs_with
 from fedskew.flower.options import experiment_of
-from fedskew.flower.rows import written
+from fedskew.flower.rows import MOST, inputs_with, written
 from fedskew.flower.wire import Envelope, pack, read, record
 from support.flower_grid import bits, config, plain, served
 

@@ -32,15 +32,8 @@ PERMITS = {
 }
 # sums under weights of the server's choice tell the histogram, and the fit needs it
 IMPLIED = {"histogram": ("labels",), "fit": ("histogram", "labels")}
-FATAL = (
-    "fedskew",
-    "format",
-    "method",
-    "model",
-    "classes",
-    "shape",
-    "columns",
-)  # the others change the last bits at most
+# the others change the last bits at most
+FATAL = ("fedskew", "format", "method", "model", "classes", "shape", "columns")
 
 
 def contract(method: Method, model: Model, inputs: Inputs, settings: Settings) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedskew import server, tree
 from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, FieldError, require, unknown
-from fedskew.flower.facts import EXACT
+from fedskew.flower.wire import EXACT
 from fedskew.method import Method
 from fedskew.method.component import Component, Weighting, does_no_more
 from fedskew.method.samplers import Shuffle

@@ -14,7 +14,7 @@ from fedskew.config.words import flags_of
 from fedskew.errors import ConfigError, FieldError, unknown
 from fedskew.fields import AtLeast, Within, check, demand
 from fedskew.flower.contract import PERMITS, allowed
-from fedskew.flower.facts import MOST_ROWS
+from fedskew.flower.wire import MOST_ROWS
 
 PREFIX = "flower."  # of the app's configuration that is not the run's
 NAME = 200  # bytes of a folder's name; file systems take 255

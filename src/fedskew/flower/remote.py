@@ -22,12 +22,9 @@ from fedskew.engines.sequential import Sequential
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.contract import refused
 from fedskew.flower.exchange import MALFORMED, Bad, Exchange, Measuring, Receipts, of_receipt, written_to
-from fedskew.flower.facts import count, quoted, receipt, short, table
-from fedskew.flower.fits import NodeFits
 from fedskew.flower.link import Link, Request
-from fedskew.flower.options import ServerOptions
 from fedskew.flower.standin import Counting, Hello, Keyless, Rehearsal, declared_counts, nowhere
-from fedskew.flower.wire import Envelope, Packed, pack, travelling
+from fedskew.flower.wire import Envelope, Packed, count, expect, pack, receipt, short, table, travelling
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -49,15 +46,7 @@ class Remote(Sequential):
     rows_of = staticmethod(nowhere)
 
     def __init__(
-        self,
-        model: Model,
-        fed: Federation,
-        task: Task,
-        settings: Settings,
-        *,
-        link: Link,
-        options: ServerOptions,
-        local: bool = False,
+        self, model: Model, fed: Federation, task: Task, settings: Settings, *, link: Link, local: bool
     ) -> None:
         """As `LocalEngine`.
 
@@ -67,10 +56,9 @@ class Remote(Sequential):
             task: facts of the run.
             settings: of the run.
             link: to the nodes, which have said hello.
-            options: of the server.
             local: nodes have test rows of their own, on which the global model is evaluated.
         """
-        self.link, self.options = link, options
+        self.link = link
         self.measured = local and bool(link.measuring)
         self.counted = all("histogram" in hello.facts["permits"] for hello in link.clients.values())
         super().__init__(model, fed, task, settings)
@@ -85,9 +73,9 @@ class Remote(Sequential):
         self.method = method
         self.rehearsal.birth(method, params, buffers)
         self.memory = receipts = Receipts()
-        self.exchange = Exchange(self.link, self.options, receipts, self.accept)
-        self.measuring = Measuring(self.exchange, self.task.classes)
-        self.fitting = NodeFits(self.exchange, self.measuring, self.fed.counts)
+        self.exchange = Exchange(self.link, receipts)
+        self.measuring = Measuring(self.exchange, self.fed.counts)
+        self.link.accept = self.accept
         for hello in self.link.clients.values():
             self.accept(hello)
 
@@ -106,7 +94,7 @@ class Remote(Sequential):
         try:
             return super().train(*args, **options)
         except TrainingError as error:
-            error.drop = error.drop or self.options.bad == "drop"
+            error.drop = error.drop or self.link.options.bad == "drop"
             raise
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
@@ -169,15 +157,14 @@ class Remote(Sequential):
         """
         shared, own = place.job
         sent, told, steps, samples = answer.trees["sent"], answer.facts, len(place.plan.batches), place.plan.samples
-        if (count(told, "steps"), count(told, "samples")) != (steps, samples):
-            got = f"{told['steps']} steps of {told['samples']} rows"
-            raise ValueError(f"{steps} steps of {samples} rows were to be trained; got {got}")
+        trained = count(told, "steps"), count(told, "samples")
+        expect(trained == (steps, samples), "what it trained", f"be {steps} steps of {samples} rows", trained)
         params, buffers = (_whole(sent[n], getattr(shared, n)) for n in ("params", "buffers"))
         fault = _fault(place, told)
         for name in Report._fields:
             value = float(sent["report"][name])
-            if not (math.isfinite(value) or fault) or (name != "loss" and value < 0):
-                raise ValueError(f"the report's {name} must be finite and plausible; got {value}")
+            holds = (math.isfinite(value) or bool(fault)) and (name == "loss" or not value < 0)
+            expect(holds, f"the report's {name}", "be finite and plausible", value)
         ours = {n: getattr(own, n).reshape(1) for n in Report._fields if n != "loss"}
         report = Report(**ours, loss=sent["report"]["loss"])
         watch = self.watcher.watch([place], torch.zeros(1, 1, dtype=self.dtype), params, buffers, sent["uploads"], {})
@@ -267,7 +254,7 @@ class Remote(Sequential):
     def fits(self, params: Params, buffers: Params) -> dict[str, Fit]:
         """A model's fits by objective; none where a node with training rows does not allow it."""
         given = Broadcast(self.exchange.number, params, buffers, {}, {})
-        return {} if self.task.classes > LIMIT else self.fitting.of(_common(given))
+        return {} if self.task.classes > LIMIT else self.measuring.fits(_common(given))
 
 
 def _sent(given: Shared | Broadcast, stays: frozenset[str]) -> dict[str, Params]:
@@ -294,6 +281,5 @@ def _fault(place: Place, told: Mapping[str, Any]) -> Fault | None:
         return None
     found, steps = table(told, "fault"), max(len(place.plan.batches), 1)
     tensor, step = short(found, "tensor"), count(found, "step", 1, steps)
-    if found.get("value") not in ENDLESS:
-        raise ConfigError(f"the value of a fault must be not finite; got {quoted(found.get('value'))}")
+    expect(found.get("value") in ENDLESS, "the value of a fault", "be not finite", found.get("value"))
     return Fault(place.plan.client, int(place.job.shared.round), step, steps, tensor, float(found["value"]))

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +21,34 @@ from fedskew.config.recorded import finished
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
-from fedskew.engines.base import LocalEngine
 from fedskew.engines.measures import PERSONAL
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError, json_file, require
 from fedskew.flower import require_flower
-from fedskew.flower.columns import Telling, check_told, encoding_of, inputs_with, made_of
 from fedskew.flower.contract import contract, needs, refused, terms
-from fedskew.flower.facts import echoed, table
 from fedskew.flower.link import Link
-from fedskew.flower.node import Node, Work, error_text
+from fedskew.flower.node import Node, Work, check_data, error_text
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
-from fedskew.flower.requests import check_data
-from fedskew.flower.rows import inputs_of, of_client, of_node, raw_of, server_data
+from fedskew.flower.rows import (
+    Telling,
+    check_told,
+    encoding_of,
+    inputs_of,
+    inputs_with,
+    made_of,
+    of_client,
+    of_node,
+    raw_of,
+    server_data,
+)
 from fedskew.flower.standin import Hello, alone, declared_counts, stand_in
-from fedskew.flower.wire import pack, read, record
+from fedskew.flower.wire import echoed, pack, read, record, table
 from fedskew.models import architecture
-from fedskew.models.prepare import Model
 from fedskew.records.folder import check_config
 from fedskew.records.lock import Hold
 from fedskew.session import Observer, Row
-from fedskew.settings import Settings
 from fedskew.studies.work import federation_of
-from fedskew.types import Task
 
 LOG = logging.getLogger("flwr")
 Build = Callable[[Mapping[str, Any]], Experiment]
@@ -196,23 +200,12 @@ def _encoding_of_run(out: Path, options: ServerOptions) -> Any:
 
 def _of_nodes(grid: Any, inputs: Inputs, options: ServerOptions, clients: int) -> Inputs:
     """The inputs with scale and categories of all nodes' rows, which say hello for this. Raises ConfigError."""
-    link, ours = _link(grid, terms(inputs), options), encoding_of(inputs)
-
-    def checked(hello: Hello) -> None:
-        check_told(hello, ours)
-
+    link = Link(grid, terms(inputs), options, partial(check_told, encoding=encoding_of(inputs)))
     LOG.info("fedskew: the columns are scaled by the rows of %d nodes, which is waited for", clients)
-    link.meet(clients, checked)
+    link.meet(clients)
     made = made_of(inputs, [hello for k, hello in sorted(link.clients.items()) if k not in link.left_out])
     LOG.info("fedskew: the encoding of all nodes' rows: %s", json.dumps(made.encoding and made.encoding.to_json()))
     return made
-
-
-def _link(grid: Any, agreed: Mapping[str, Any], options: ServerOptions) -> Link:
-    return Link(
-        grid, agreed, options.wait_s, options.poll_s, options.missing == "wait", options.bad == "drop",
-        options.most_rows,
-    )  # fmt: skip
 
 
 def serve(
@@ -246,7 +239,6 @@ def serve(
     server = _server(grid, experiment, options, folder, _encoding_of_run(out, options) if begun else None)
     prepared = prepared_model(server.fed, model, None, settings, method.projection)
     agreed, encoding = contract(method, prepared, server.inputs, settings), server.encoding
-    link = _link(grid, {**agreed, **encoding}, options)
 
     def checked(hello: Hello) -> None:
         declared_counts(hello.facts, server.fed.dataset.classes)
@@ -254,7 +246,8 @@ def serve(
             raise error
 
     LOG.info("fedskew: %s waits for %d nodes", method.name, server.fed.clients)
-    link.meet(server.fed.clients, checked)
+    link = Link(grid, {**agreed, **encoding}, options, checked)
+    link.meet(server.fed.clients)
     _declared(link)
     local = options.own_data or server.fed.held is not None
     if not len(server.fed.dataset.y_test) and not link.measuring:
@@ -263,10 +256,8 @@ def serve(
     fed = stand_in(server.fed, [link.clients[k] for k in range(server.fed.clients)])
     # that of the run, whoever is refused today: a server that goes on may meet other nodes
     cohort = experiment.cohort_of(fed.clients, fed.clients - len(fed.empty) + len(link.left_out), method.share)
-    settings = _smaller(settings, link, fed)
-
-    def made(prepared: Model, fed: Federation, task: Task, settings: Settings) -> LocalEngine:
-        return Remote(prepared, fed, task, settings, link=link, options=options, local=local)
+    if link.left_out and settings.cohort:
+        settings = replace(settings, cohort=min(settings.cohort, fed.clients - len(fed.empty)))
 
     told = needs(method)
     facts = {
@@ -275,21 +266,13 @@ def serve(
         **encoding,
     }  # fmt: skip
     result = launch(
-        fed, method, settings, model=model, out=out, resume=begun, on_round=_told, config=facts, made=made,
+        fed, method, settings, model=model, out=out, resume=begun, on_round=_told, config=facts,
+        made=partial(Remote, link=link, local=local),
         observer=Overview,
     )  # fmt: skip
-    sizes = link.post.sizes
-    LOG.info(
-        "fedskew: %s; %d messages, %d bytes to the nodes, %d bytes back; %s", result, sizes.messages, sizes.down,
-        sizes.up, out.resolve(),
-    )  # fmt: skip
+    sizes = f"{link.turn} messages, {link.down} bytes to the nodes, {link.up} bytes back"
+    LOG.info("fedskew: %s; %s; %s", result, sizes, out.resolve())
     return result
-
-
-def _smaller(settings: Settings, link: Link, fed: Federation) -> Settings:
-    """Settings whose cohort is that of the clients that are left, where nodes were refused."""
-    left = fed.clients - len(fed.empty)
-    return replace(settings, cohort=min(settings.cohort, left)) if link.left_out and settings.cohort else settings
 
 
 def _declared(link: Link) -> None:

@@ -4,7 +4,8 @@ A tensor comes out as it went in: bits, strides, and the place of its first byte
 strides and alignment, and another path rounds differently.
 
 What comes in was written by somebody else. Its list of leaves is read whole, and held against the leaves that were
-asked for, before any tensor is built. No two elements of a tensor share bytes, so memory is bounded by what came.
+asked for, before any tensor is built. No two elements of a tensor share bytes, so memory is bounded by what came. Each
+fact has a type and a range, each text a length.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +21,6 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.errors import ConfigError, from_json, one_line
-from fedskew.flower.facts import quoted
 from fedskew.tree import Params, Tree
 
 FORMAT = 1  # of messages; a node refuses another
@@ -38,9 +39,89 @@ EMPTY = 1 << 20  # product of the other sizes of a tensor without elements
 DEEPEST = 16  # names of a path
 LONGEST = 200  # characters of a name
 AXES = 16  # of a tensor
+EXACT = (1 << 53) - 1  # whole numbers up to here are exact in float64, too
+MOST_ROWS = 10_000_000  # of one node, unless the server's options say otherwise
+NAME = 60  # characters of a name
+NUMBER = 40  # characters of a number that travels as a text
+HEX = frozenset("0123456789abcdef")
 
+Facts = Mapping[str, Any]
 Path = tuple[str, ...]
 Layout = Mapping[Path, tuple[torch.dtype, tuple[int, ...]] | None]  # leaves by path; None: an empty tree
+
+
+# Facts: a function takes their table and the name of one, and raises ConfigError, in one line, where the fact is none
+
+
+def quoted(value: object) -> str:
+    """A value that somebody sent, in a message of ours."""
+    return one_line(repr(value), 80)
+
+
+def expect(holds: bool, what: str, rule: str, got: object) -> None:
+    """Raise ConfigError unless a rule holds for what somebody sent."""
+    if not holds:
+        raise ConfigError(f"{what} must {rule}; got {quoted(got)}")
+
+
+def echoed(facts: Facts) -> dict[str, Any]:
+    """The facts of a message that its answer repeats."""
+    return {name: facts.get(name) for name in ("kind", "session", "turn", "client")}
+
+
+def count(facts: Facts, what: str, least: int = 0, most: int = EXACT) -> int:
+    """A whole number from ``least`` to ``most``."""
+    value: Any = facts.get(what)  # True is no number here
+    expect(type(value) is int and least <= value <= most, what, f"be a whole number from {least} to {most}", value)
+    return int(value)
+
+
+def real(facts: Facts, what: str) -> float:
+    """A finite number that travelled as text, by ``float.hex`` or ``repr``."""
+    value, found = facts.get(what), math.nan
+    if isinstance(value, str) and len(value) <= NUMBER:
+        with suppress(ValueError, OverflowError):
+            found = float.fromhex(value)
+    expect(math.isfinite(found), what, "be a finite number as float.hex writes it", value)
+    return found
+
+
+def flag(facts: Facts, what: str) -> bool:
+    """True or False."""
+    value = facts.get(what)
+    expect(isinstance(value, bool), what, "be true or false", value)
+    return bool(value)
+
+
+def short(facts: Facts, what: str) -> str:
+    """A text as one short line; "" where there is none."""
+    value = facts.get(what)
+    expect(value is None or isinstance(value, str), what, "be a text", value)
+    return one_line(value or "", NAME)
+
+
+def table(facts: Facts, what: str) -> Facts:
+    """A table of further facts."""
+    value: Any = facts.get(what)
+    expect(isinstance(value, dict), what, "be a table", value)
+    return dict(value)
+
+
+def receipt(value: Any) -> str:
+    """A receipt: 32 hex digits, or "" of a client that has not taken part."""
+    holds = isinstance(value, str) and (not value or (len(value) == 32 and set(value) <= HEX))
+    expect(holds, "a receipt", "have 32 hex digits", value)
+    return str(value)
+
+
+def session(facts: Facts) -> str:
+    """The name of a server's session: 32 hex digits."""
+    value = facts.get("session")
+    expect(bool(value), "session", "be 32 hex digits", value)
+    return receipt(value)
+
+
+# Tensors
 
 
 class Packed(NamedTuple):
