@@ -234,7 +234,6 @@ OURS = Inputs(
         lambda e: {**e, "columns": [*e["columns"][:2], {**e["columns"][2], "ordered": False}]},
         lambda e: {**e, "columns": [{**e["columns"][0], "more": 1}, *e["columns"][1:]]},
         lambda e: {**e, "columns": [e["columns"][0], {**e["columns"][1], "unseen": ["f"]}, e["columns"][2]]},
-        lambda e: {**e, "columns": [e["columns"][0], {**e["columns"][1], "once": ["f"]}, e["columns"][2]]},
     ],
 )
 def test_a_node_takes_an_encoding_of_the_apps_columns_alone(change: Any) -> None:

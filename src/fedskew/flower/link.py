@@ -256,7 +256,7 @@ class Link:
         except FedskewError as error:
             return None, one_line(error)
         told = sealed.facts
-        self.up += sealed.size
+        self.up += wire.packed_bytes(*sealed.parts.values())
         if told.get("session") != self.session or told.get("turn") != turn:
             return None, "the answer is to another message: it is late, or was sent before"
         if client >= 0 and told.get("client") != client:

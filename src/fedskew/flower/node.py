@@ -232,9 +232,6 @@ class Node:
     """Answers the messages for one client. It keeps nothing between them but what `NodeMemory` holds."""
 
     def __init__(self, work: Work, rows: Rows, client: int, options: NodeOptions) -> None:
-        """Raises ConfigError: ``client`` is not one of the run's."""
-        rule = f"be at least 0 and below {work.clients}, the run's clients"
-        expect(0 <= client < work.clients, "client", rule, client)
         self.work, self.rows, self.client, self.options = work, rows, client, options
 
     @cached_property

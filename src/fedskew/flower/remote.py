@@ -20,7 +20,7 @@ from fedskew.engines.personal import Tested
 from fedskew.engines.planning import Place
 from fedskew.engines.sequential import Sequential
 from fedskew.errors import ConfigError, TrainingError, one_line
-from fedskew.flower.contract import refused
+from fedskew.flower.contract import check_allowed
 from fedskew.flower.exchange import MALFORMED, Bad, Exchange, Measuring, Receipts, of_receipt, written_to
 from fedskew.flower.link import Link, Request
 from fedskew.flower.standin import Counting, Hello, Keyless, Rehearsal, declared_counts, nowhere
@@ -44,6 +44,7 @@ class Remote(Sequential):
 
     name = "flower"
     rows_of = staticmethod(nowhere)
+    method: Method
 
     def __init__(
         self, model: Model, fed: Federation, task: Task, settings: Settings, *, link: Link, local: bool
@@ -64,7 +65,6 @@ class Remote(Sequential):
         super().__init__(model, fed, task, settings)
         self.planner, self.jobs = Counting(task, settings.seed), Keyless(self.runtime, task, settings.seed)
         self.rehearsal = Rehearsal(model, fed, task, settings)
-        self.method: Method | None = None
         self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
 
     def birth(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
@@ -84,8 +84,7 @@ class Remote(Sequential):
         known, before = declared_counts(hello.facts, self.task.classes), self.link.clients[hello.client].facts
         if not torch.equal(known, self.fed.counts[hello.client]) or hello.facts["test_rows"] != before["test_rows"]:
             raise ConfigError(f"{hello.name} must hold the rows that it had when the run began: its counts are others")
-        if self.method is not None and (error := refused(self.method, frozenset(hello.facts["permits"]), hello.name)):
-            raise error
+        check_allowed(self.method, hello.facts["permits"], hello.name)
 
     # training
 

@@ -46,16 +46,10 @@ KINDS: dict[str, Any] = {".csv": Csv, ".npz": Npz, ".parquet": Parquet}
 def of_client(fed: Federation, k: int) -> Rows:
     """The rows of client k of a federation, in its order, with its share of the test rows or its own test rows."""
     data = fed.dataset
-    if not 0 <= k < fed.clients:
-        raise ConfigError(f"client must be at least 0 and below {fed.clients}, the clients of the data; got {k}")
     at = torch.from_numpy(fed.rows(k))
-    if fed.held is None:
-        test = torch.from_numpy(fed.test_rows(k))
-        x_test, y_test = data.x_test[test], data.y_test[test]
-    else:
-        test = torch.from_numpy(fed.local_test_rows(k))
-        x_test, y_test = data.x[test], data.y[test]
-    return Rows(Inputs.of(data), data.x[at], data.y[at], x_test, y_test, data.augment)
+    test = torch.from_numpy(fed.test_rows(k) if fed.held is None else fed.local_test_rows(k))
+    x, y = (data.x_test, data.y_test) if fed.held is None else (data.x, data.y)
+    return Rows(Inputs.of(data), data.x[at], data.y[at], x[test], y[test], data.augment)
 
 
 class Raw(NamedTuple):

@@ -11,8 +11,9 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedskew.config.tables import method_named
 from fedskew.errors import ConfigError
-from fedskew.flower.functions import ServerState, check_server_side, server_step
+from fedskew.flower.functions import check_server_side, server_step
 from fedskew.method import Method
+from fedskew.server import State
 
 
 class FedSkewStrategy(FedAvg):  # type: ignore[misc]
@@ -44,7 +45,7 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
         self.method = method_named(method) if isinstance(method, str) else method
         check_server_side(self.method, clients_run)
         self.lr, self.seed, self.clients_run = lr, seed, tuple(clients_run)
-        self.state: ServerState | None = None
+        self.state: State | None = None
         self._sent: dict[str, Any] = {}
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Iterable[Any]:

@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -136,7 +137,6 @@ class Envelope(NamedTuple):
 
     facts: dict[str, Any]
     trees: dict[str, Tree]
-    size: int = 0  # bytes of the trees as they travelled
 
 
 class Sealed(NamedTuple):
@@ -145,22 +145,17 @@ class Sealed(NamedTuple):
     facts: dict[str, Any]
     parts: dict[str, Packed]
 
-    @property
-    def size(self) -> int:
-        """Bytes of the trees as they travelled."""
-        return packed_bytes(*self.parts.values())
-
     def unsealed(self, expected: Layout | None = None) -> Envelope:
         """The message with its trees; those that are expected come in one part. Raises ConfigError as `unpack`."""
-        if expected is not None and set(self.parts) != {ANSWER}:
-            raise ConfigError(f"an answer must have the one part {ANSWER!r}; got {quoted(sorted(self.parts))}")
+        holds = expected is None or set(self.parts) == {ANSWER}
+        expect(holds, "an answer", f"have the one part {ANSWER!r}", sorted(self.parts))
         trees: dict[str, Tree] = {}
         for part in self.parts.values():
             found = unpack(part, expected)
-            if twice := trees.keys() & found.keys():
-                raise ConfigError(f"a message must name a tree once; got {quoted(min(twice))} in two parts")
+            twice = sorted(trees.keys() & found.keys())
+            expect(not twice, "a message", "name a tree once", twice)
             trees |= found
-        return Envelope(self.facts, trees, self.size)
+        return Envelope(self.facts, trees)
 
 
 class _Leaf(NamedTuple):
@@ -217,11 +212,8 @@ def unpack(packed: Packed, expected: Layout | None = None) -> dict[str, Tree]:
         raise ConfigError(f"a message's tensors are damaged: {type(error).__name__}: {told}") from None
     if expected is not None and (told := _unlike(listed, expected)):
         raise ConfigError(told)
-    pairs: list[tuple[Path, Tensor | None]] = []
-    begin = 0
-    for leaf in listed:
-        pairs.append((leaf.path, _built(packed.data, begin, leaf)))
-        begin += leaf.span
+    begins = accumulate((leaf.span for leaf in listed), initial=0)
+    pairs = [(leaf.path, _built(packed.data, begin, leaf)) for leaf, begin in zip(listed, begins, strict=False)]
     found: dict[str, Tree] = tree.unflatten(pairs)
     return found
 
@@ -237,10 +229,12 @@ def _listed(packed: Packed) -> list[_Leaf]:
     leaves = [_leaf(*told) for told in from_json(packed.leaves)]
     if [leaf.path for leaf in leaves] == [()] and leaves[0].dtype is None:
         leaves = []  # no tree at all
-    _tree_like([leaf.path for leaf in leaves])
-    left = len(packed.data) - sum(leaf.span for leaf in leaves)
-    if left:
-        raise ValueError(f"{abs(left)} bytes are {'left over' if left > 0 else 'missing'}")
+    known = {leaf.path for leaf in leaves}
+    above = {path[:n] for path in known for n in range(len(path))}
+    if len(known) < len(leaves) or known & above:
+        raise ValueError("a leaf is named twice, or stands below another")
+    if (size := sum(leaf.span for leaf in leaves)) != len(packed.data):
+        raise ValueError(f"{len(packed.data)} bytes came for tensors of {size}")
     return leaves
 
 
@@ -274,14 +268,6 @@ def _apart(shape: Any, strides: Any) -> bool:
     return True
 
 
-def _tree_like(paths: list[Path]) -> None:
-    """Raise ValueError where paths are no tree: one is named twice, or is below another."""
-    known = set(paths)
-    above = {path[:n] for path in known for n in range(len(path))}
-    if len(known) < len(paths) or known & above:
-        raise ValueError("a leaf is named twice, or stands below another")
-
-
 def _unlike(leaves: list[_Leaf], expected: Layout) -> str:
     """How the leaves of a message differ from those that were asked for; "" where they do not."""
     found = {leaf.path: (leaf.dtype, leaf.shape) if leaf.dtype else None for leaf in leaves}
@@ -292,12 +278,9 @@ def _unlike(leaves: list[_Leaf], expected: Layout) -> str:
         if path not in found:
             return f"it must have {len(expected)} tensors by the names that were asked for; it lacks {name}"
         if found[path] != asked:
-            return f"{name} must be {_told(asked)}; got {_told(found[path])}"
+            wanted, got = (f"{leaf[0]} {leaf[1]}" if leaf else "empty" for leaf in (asked, found[path]))
+            return f"{name} must be {wanted}; got {got}"
     return ""
-
-
-def _told(leaf: Any) -> str:
-    return f"{leaf[0]} {leaf[1]}" if leaf else "empty"
 
 
 def _built(data: bytes, begin: int, leaf: _Leaf) -> Tensor | None:
@@ -350,9 +333,7 @@ def opened(content: Any) -> Sealed:
     """A record of Flower whose trees are not looked at. Raises ConfigError where it is none of `record`'s."""
     try:
         held = content[KEY]
-        if held["format"] != FORMAT:
-            got = quoted(held["format"])
-            raise ConfigError(f"a message must have format {FORMAT}; got {got}: fedskew differs in version")
+        expect(held["format"] == FORMAT, "a message", f"have format {FORMAT} of this version", held["format"])
         facts, leaves = from_json(held["facts"]), from_json(held["leaves"])
         parts = {
             name: Packed(listed, content[name][name].data if name in content else b"")
