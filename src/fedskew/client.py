@@ -3,8 +3,6 @@
 All of them work on one client and, under ``vmap``, on a stack of clients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ FedskewError
 └── RecordError      a run folder cannot be written, read or resumed
 """
 
-from __future__ import annotations
-
 import difflib
 import errno
 import io

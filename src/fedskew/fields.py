@@ -5,8 +5,6 @@
 `check` holds a value to both; the command makes flags, help and parsing from the same declarations.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import functools

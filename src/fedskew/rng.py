@@ -5,8 +5,6 @@ splitmix64 finaliser. They work under ``vmap``, give the same numbers on every d
 the host, `generator` turns a key into a numpy Generator.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 

@@ -1,7 +1,5 @@
 """The server's half of a round, pure: state in, state out. What it needs of clients it asks through `query`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

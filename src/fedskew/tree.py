@@ -3,8 +3,6 @@
 A tree is a tensor or a dict from names to trees. A component without state has {}.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 

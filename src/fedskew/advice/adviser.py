@@ -4,8 +4,6 @@ The distance of two federations is the root mean square of the differences in th
 stands in `UNITS`. A federation is near at a distance of at most `NEAR`.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Measured federations: how skewed each one is, and what methods gained there over FedAvg."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """How an `Advice` looks in a terminal."""
 
-from __future__ import annotations
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text

@@ -1,7 +1,5 @@
 """Papers as a line and as BibTeX; and fedskew itself."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """What there is: every method's composition, disclosure and cost, as rows, as a page, and as citations."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator, Sequence

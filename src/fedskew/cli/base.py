@@ -1,7 +1,5 @@
 """What every subcommand shares: its words checked, help with examples, one line and exit code 2 for a mistake."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence

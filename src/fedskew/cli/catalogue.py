@@ -1,7 +1,5 @@
 """``fedskew methods``, ``datasets``, ``partitions``, ``models`` and ``cite``: what there is."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

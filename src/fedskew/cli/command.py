@@ -1,7 +1,5 @@
 """The command ``fedskew``: its subcommands, and how it ends. Every mistake is one line and exit code 2."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence

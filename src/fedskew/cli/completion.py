@@ -1,7 +1,5 @@
 """``fedskew completion``: the script that makes a shell complete commands, names, options and values on Tab."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import click

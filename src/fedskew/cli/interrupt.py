@@ -6,8 +6,6 @@ print a traceback. Begun by the entry point before its imports. Only the command
 that imports fedskew keeps Python's own behaviour.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal

@@ -1,7 +1,5 @@
 """``fedskew ledger``: every number that the five papers and a third party printed, with ours beside it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Aligned columns of text: they are never cut, and a line stays a line where the output is no terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

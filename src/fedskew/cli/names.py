@@ -4,8 +4,6 @@ A table is a literal dictionary, whose keys stand in the text of its file, a fil
 that has a name. The name of an ingredient stands in the text of its class, whose bases say the slot.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """``fedskew plot``: pictures of recorded runs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

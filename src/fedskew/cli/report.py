@@ -1,7 +1,5 @@
 """``fedskew report``: a comparison of runs as one page."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

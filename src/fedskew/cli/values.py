@@ -1,7 +1,5 @@
 """Types of option values: how each is read, what help calls it, and what completion offers."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Callable, Iterable
 from types import NoneType

@@ -1,7 +1,5 @@
 """``fedskew verify``: whether run folders are as their runs wrote them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

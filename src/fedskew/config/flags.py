@@ -4,8 +4,6 @@ Pass one reads the METHOD, ``--from`` and the names (``--data digits``, ``--part
 composition. Pass two looks up the other flags among the fields of what was chosen, and puts the values in.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import re

@@ -3,8 +3,6 @@
 A folder may come from anybody and may be damaged. It is checked once, here, so that what reads it can rely on it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

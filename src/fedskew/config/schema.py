@@ -3,8 +3,6 @@
 Other entries may stand beside those that are named here: a later fedskew writes more.
 """
 
-from __future__ import annotations
-
 from typing import TypedDict
 
 from fedskew.fields import plain_types

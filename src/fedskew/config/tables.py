@@ -1,7 +1,5 @@
 """Every name that a command or a configuration file may hold, and its class. A file never holds a class path."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """In what a method on record differs from the method of the table whose name it has."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Nothing here needs torch, and nothing knows which options there are.
 """
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress

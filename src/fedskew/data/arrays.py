@@ -1,7 +1,5 @@
 """Datasets, and how to make one from your own arrays."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Some of a dataset's classes: the rows of the others are left out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

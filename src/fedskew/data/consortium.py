@@ -1,7 +1,5 @@
 """What a consortium knows before it starts: the cases of each class at each site, failures, links and speeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Matrices of counts [N, C] in csv and npy files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 A source is a federation, a partition file, a file of counts (csv, npy), or a matrix of counts [N, C].
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

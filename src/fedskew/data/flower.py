@@ -1,7 +1,5 @@
 """Exchange of partitions with the partitioners of flwr-datasets. That package is not imported here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ A file becomes at most `RATIO` times its bytes, which is the most that deflate c
 more. What is computed from data, such as a one-hot block, takes at most half of the machine's memory.
 """
 
-from __future__ import annotations
-
 import math
 import os
 

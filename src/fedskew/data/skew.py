@@ -16,8 +16,6 @@ Example:
     [2.0, 2.0]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The dataset's rows on a device: selected, normalised and augmented batch by batch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Raw values of a user's own as tensors: samples, labels and columns, each checked. A value that lacks is an error."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

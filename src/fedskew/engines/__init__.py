@@ -1,7 +1,5 @@
 """Engines: they map the local run of `fedskew.client` over the clients of a round."""
 
-from __future__ import annotations
-
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
 from fedskew.engines.ray import Ray, require_ray

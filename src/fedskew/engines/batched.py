@@ -1,7 +1,5 @@
 """Stacks of clients by vmap: sorted by length, cut where it pays, and narrower as clients end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an engine knows of clients: their rows and the server's auxiliary set on the device, and what they keep."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

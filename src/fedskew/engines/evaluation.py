@@ -1,7 +1,5 @@
 """Evaluation of models on rows: chunks of rows on every thread; nothing is read back before the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

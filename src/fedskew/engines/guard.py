@@ -8,8 +8,6 @@ it was given, which would change another client's or a later round's numbers. In
 dtype, device, finiteness and the content of inputs are looked at as well.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import types

@@ -1,7 +1,5 @@
 """What a run measures of its fitted model, and of what clients would use that join after training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 

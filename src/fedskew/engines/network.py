@@ -3,8 +3,6 @@
 These are drawn, or come out of a file: the final model of another run, or any safetensors file.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import OrderedDict
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Engines note a few numbers of every run, which are read once a round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

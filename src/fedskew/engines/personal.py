@@ -1,7 +1,5 @@
 """Evaluation of what each client would use: its own model where the method has one, else the global model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 

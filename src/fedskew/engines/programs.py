@@ -6,8 +6,6 @@ step (masks of ones, terms of a client's label counts) are computed once a local
 operators, remove work and change no bit of the result. A program is used only where it gives the bits of the function.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Answers to the questions that components ask of clients or of the server's rows (`fedskew.types.Query`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One client after another by plain autograd: the reference; and the same clients on threads, with traced steps."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

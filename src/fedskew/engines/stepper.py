@@ -3,8 +3,6 @@
 A stepper runs the plain function, or a program that is made of it once.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ normalisation of the inputs, the columns of a table with their categories and st
 `decompose` says what the error of such a model is made of: biases of the classes, calibration, ranking, and features.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`fedskew flower init` and `keys`: the files of a Flower app, and what a deployment over TLS needs."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import ipaddress

@@ -1,7 +1,5 @@
 """What server and node must agree on before anything trains: a handshake, and the permissions of a node."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ what they have told before. Biases and a temperature of a served model are fitte
 where all of them allow it: a node gets the model once, keeps the logits of its rows, and answers each further point.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Aggregation weights and server steps on numpy arrays, for a Flower project that has its own strategy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any

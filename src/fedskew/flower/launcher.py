@@ -4,8 +4,6 @@ Flower runs whatever app it is sent. These programs compare the SHA-256 of the b
 they were started, before it is unpacked: ``python -m fedskew.flower.launcher supernode FOLDER [OPTIONS OF FLOWER]``.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Messages to the nodes over Flower's grid: who is which client, who has answered, and who is missing."""
 
-from __future__ import annotations
-
 import logging
 import time
 import uuid

@@ -6,8 +6,6 @@ The server keeps a receipt, the digest of what a client holds, in its checkpoint
 that goes on from an older checkpoint, therefore finds the memory that belongs to it, and never another.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

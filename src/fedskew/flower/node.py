@@ -4,8 +4,6 @@ A server may be hostile, too. What it asks is held against what the node has, be
 by a number of the server's.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import sys

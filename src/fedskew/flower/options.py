@@ -1,7 +1,5 @@
 """The options of a deployment: the server's in the app's configuration, the node's in the node's."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass

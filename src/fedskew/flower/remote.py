@@ -1,7 +1,5 @@
 """The engine of a deployment: it plans, asks and adds up at the server; nodes train, and keep their clients' memory."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator, Mapping

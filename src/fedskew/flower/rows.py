@@ -6,8 +6,6 @@ server makes one encoding of them, which goes with every message from then on. S
 example's mean, which everybody knows: they lose no digits where values are far from 0.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

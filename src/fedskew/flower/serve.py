@@ -1,7 +1,5 @@
 """The two apps of a deployment, as ``server_app.py`` and ``client_app.py`` of a Flower app make them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

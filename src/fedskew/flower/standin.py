@@ -4,8 +4,6 @@ From that come a federation in which no row is the server's to read, plans that 
 answers of use look like.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -8,8 +8,6 @@ asked for, before any tensor is built. No two elements of a tensor share bytes, 
 fact has a type and a range, each text a length.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A third way needs no ingredient of its own: ``Frozen(("*lora_A*",))`` keeps A, a
 https://arxiv.org/abs/2403.12313), and half of the adapters is then neither trained nor sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Parameters that stay on the clients, parameters that do not move, and the blocks of a network, from input to head."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

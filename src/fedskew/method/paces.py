@@ -1,7 +1,5 @@
 """Paces: batch size, number of steps and learning rate of the clients."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated

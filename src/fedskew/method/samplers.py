@@ -1,7 +1,5 @@
 """Samplers: the rows that a client trains on, and their order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Server optimizers: the step of the global model along the aggregated update."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Local steps: how one mini-batch becomes a step of the client."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import partial

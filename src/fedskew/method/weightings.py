@@ -1,7 +1,5 @@
 """Weightings: the aggregation weights of a round."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -29,8 +29,6 @@ Initial weights are keyed by (seed, parameter name). No generator is used, and t
 number of classes start from the same weights below the classifier.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

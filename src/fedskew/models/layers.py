@@ -12,8 +12,6 @@ A layer is converted by changing its class, so that every reference to it stays 
 the key and the mode of the forward pass from the `Call` that all layers of one module share.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import nullcontext

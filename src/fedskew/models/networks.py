@@ -1,7 +1,5 @@
 """What networks are made of; `fedskew.models.architectures` has them and their table."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import OrderedDict

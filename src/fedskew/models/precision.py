@@ -1,7 +1,5 @@
 """Arithmetic inside a network: exact float32, TensorFloat-32 products, bfloat16 by torch's autocast; no denormals."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

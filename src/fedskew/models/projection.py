@@ -1,7 +1,5 @@
 """A projection head in front of a network's classifier, for MOON and FedETF, and for FedAvg on the same network."""
 
-from __future__ import annotations
-
 import copy
 from collections import OrderedDict
 

@@ -5,8 +5,6 @@ linear layers: torch's own have no rule for a stack of clients (`torch.vmap`). A
 recurrence, which is several times faster.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

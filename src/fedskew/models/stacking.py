@@ -4,8 +4,6 @@ Padded rows must not show in the real ones. A network that mixes the rows of a m
 would train on them. BatchNorm mixes rows too, but leaves padded ones out (`fedskew.models.layers`).
 """
 
-from __future__ import annotations
-
 import copy
 import warnings
 from dataclasses import replace

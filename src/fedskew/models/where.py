@@ -1,7 +1,5 @@
 """Where in a network something happens: the layers of a pass as they begin and end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ Each cell is run as stated, with the first reading of every setting that is not.
 reading once, all else as before, and where all of these differ with the nearest of them beside each other reading.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

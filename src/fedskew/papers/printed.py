@@ -1,7 +1,5 @@
 """The numbers that the five papers printed, and those of a third party beside them."""
 
-from __future__ import annotations
-
 import csv
 import re
 from dataclasses import dataclass

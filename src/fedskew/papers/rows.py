@@ -1,7 +1,5 @@
 """The ledger: every printed number, ours beside it, and whether they agree."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence

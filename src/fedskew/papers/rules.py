@@ -4,8 +4,6 @@ A printed number is held against ours by its gain over the reference method of i
 judged apart. docs/reference/statistics.md has the test.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

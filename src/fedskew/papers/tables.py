@@ -1,7 +1,5 @@
 """A table or figure that somebody printed, as a study at three scales: protocol, numbers, and what is not stated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

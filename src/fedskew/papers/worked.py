@@ -1,7 +1,5 @@
 """FedLA's worked example, Table I: computed, not trained."""
 
-from __future__ import annotations
-
 import torch
 
 from fedskew.functional.weights import label_aware_weights

@@ -1,7 +1,5 @@
 """Runs read from their folders, and grouped by configuration with labels that tell the groups apart."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -3,8 +3,6 @@
 The file is optional: a run has it where `Settings.clients_every` or the number of its clients allows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """What a round costs: bytes as they would cross a network, and seconds of one stage after another."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Pure functions of numpy arrays in float64. The n rows have y, whether a row is o
 predicted probability of that class. A row is decided positive where p >= t. P rows are positive, N are negative.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

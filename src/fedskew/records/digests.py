@@ -1,7 +1,5 @@
 """Digests that notice damage: 128 bits of XXH3, some gigabytes a second. They are no defence against a forger."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping

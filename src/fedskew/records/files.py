@@ -1,7 +1,5 @@
 """Files that are replaced whole: bytes, tensors, and trees of tensors with JSON facts."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping

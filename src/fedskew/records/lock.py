@@ -5,8 +5,6 @@ free at once. ``.owner.json`` says who holds it. A file system without such lock
 A folder in which a file that is written in place leads elsewhere is not held: nothing is written through a link.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -14,8 +14,6 @@ Absent classes. A class is *present* when the test labels contain it (support > 
 - a group (head, mid, tail) without a test row has no entry.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

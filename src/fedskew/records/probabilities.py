@@ -5,8 +5,6 @@ the score of a row is its probability of c. A class is *ranked* when it has posi
 that is not ranked is NaN, and a macro mean covers the ranked classes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

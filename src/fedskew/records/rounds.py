@@ -4,8 +4,6 @@ The chain begins with the run's own name, so a row that was changed, left out, r
 noticed, and its round is known. A torn last line is what a kill leaves; it is dropped.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

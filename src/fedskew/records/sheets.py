@@ -1,7 +1,5 @@
 """The one writer of csv files: what a spreadsheet would run as a formula is a text to it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

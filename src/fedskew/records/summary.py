@@ -1,7 +1,5 @@
 """What a run's rounds come to: final, best and mean values, the worst class, totals, and whether training collapsed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Types of what is read from JSON files, which may come from anybody and may be damaged: msgspec checks them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether a run folder is as the run wrote it: every file, every round."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

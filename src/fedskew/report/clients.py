@@ -1,7 +1,5 @@
 """Every client of a comparison: a table with two kinds of intervals, and a picture of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Entries sorted into methods, settings and seeds: what every table and picture of a report is made from."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a report compares: runs with the labels of their method, setting and seed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pictures of a comparison. C classes, N clients."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The fitted models of a comparison beside the raw ones: what of a difference is a bias of the logits."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 

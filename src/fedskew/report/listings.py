@@ -1,7 +1,5 @@
 """The tables of a comparison: results, recalls, ranks, cost, options and runs."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

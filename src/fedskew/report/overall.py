@@ -1,7 +1,5 @@
 """All settings of a comparison together: one table for a paper, and differences from the baseline."""
 
-from __future__ import annotations
-
 from fedskew.report.compared import Compared
 from fedskew.report.figures import words
 from fedskew.report.listings import gap_cells, gap_record

@@ -1,7 +1,5 @@
 """A comparison as one HTML page: no file beside it, no address in it, at most 2 MB for 500 runs."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import shlex

@@ -1,7 +1,5 @@
 """A report's files: the page; every table as CSV and LaTeX; every figure as PDF and SVG, for a paper."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a page is made of: sections of sentences, tables and figures."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What it costs to reach a target: rounds, bytes, samples and seconds, and how many runs get there."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

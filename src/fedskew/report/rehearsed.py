@@ -1,7 +1,5 @@
 """The tables of a rehearsal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

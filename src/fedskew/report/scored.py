@@ -1,7 +1,5 @@
 """What the last model alone is scored by: ranking, calibration, and accuracy over the clients' own label mixes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The verdict in words, and what the numbers do not allow."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import count
 

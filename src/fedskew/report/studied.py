@@ -1,7 +1,5 @@
 """A study as a report compares it: its runs with the labels that the study gave them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

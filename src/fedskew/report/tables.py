@@ -1,7 +1,5 @@
 """Tables as plain values, and as CSV and LaTeX."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ resolved: who is selected where nobody said how many, which engine "auto" takes.
 that a new option changes no address. A class whose formula or default changes raises its ``version``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """From words to lists: methods with options of their own, seeds, and options that take several values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

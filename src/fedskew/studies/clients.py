@@ -4,8 +4,6 @@
 "seeds": the standard deviation over the runs; other draws of the training on the same rows.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The scheduler over a Ray cluster: a run a task, begun anew elsewhere where its worker or machine is lost."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter, deque

@@ -4,8 +4,6 @@ Runs of two methods with the same seed are a pair: they share partition, initial
 compared with the baseline.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

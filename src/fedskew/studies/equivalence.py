@@ -3,8 +3,6 @@
 n values of ours, a target, a margin on either side of it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

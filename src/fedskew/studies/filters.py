@@ -1,7 +1,5 @@
 """Runs of a list, filtered and sorted by any entry of their configuration or summary."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 A method's fitted models are a method of their own, too: "fedavg, fitted", derived from the runs of "fedavg".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Means and intervals of one method under one setting: M methods, S settings, K seeds."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Stores brought together: the union of their runs by address."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -5,8 +5,6 @@ archive.jsonl       every run, one a line, without weights
 runs/ADDRESS/...    whole run folders, where they were asked for
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

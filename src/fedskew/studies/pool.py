@@ -1,7 +1,5 @@
 """The scheduler: hands runs to worker processes, and begins workers anew where one is killed."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

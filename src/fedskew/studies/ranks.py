@@ -3,8 +3,6 @@
 N settings, k methods. A setting is one observation: its scores are means over seeds.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

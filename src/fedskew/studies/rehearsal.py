@@ -3,8 +3,6 @@
 Everything is read from runs of two studies, kept in a store. Each site keeps `TEST` of its cases for its test.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A handful of recorded runs repeated, and compared with what the record says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run folders found, described, chosen and deleted, by their configuration and summary: rounds are not read."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Sequence

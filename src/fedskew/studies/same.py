@@ -1,7 +1,5 @@
 """Whether two records are of one run: every number of their summaries but the times."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What a study compares: methods, settings and seeds; and the runs that this comes to."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

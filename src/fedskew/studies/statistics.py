@@ -4,8 +4,6 @@ Pure functions of `Scores` or of the rows of a run. Draws are seeded, so the sam
 docs/reference/statistics.md has the formula of each, what it assumes, and when it misleads.
 """
 
-from __future__ import annotations
-
 from fedskew.studies.differences import *
 from fedskew.studies.equivalence import *
 from fedskew.studies.intervals import *

@@ -1,7 +1,5 @@
 """A study: its runs planned, done or found in the store, and brought together."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

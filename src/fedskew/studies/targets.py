@@ -1,7 +1,5 @@
 """What it costs a run to reach a target: rounds, bytes, samples and seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

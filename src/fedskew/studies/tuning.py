@@ -4,8 +4,6 @@ Trials are points of a shifted Halton sequence. They are scored on a part of the
 them, never on the test set, and use a seed that is not among the compared seeds.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a worker process does: one run after another, each in its folder of the store."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

@@ -4,8 +4,6 @@ A tracker goes where `fedskew.run` takes ``on_round``. Any object with the same 
 the call with each round's row, and ``end(summary)``.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Trackers: what all share, and those of three packages, each imported when a run begins. None ends a run."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -11,8 +11,6 @@ Example:
     (0.01, 0.9, 1.0)
 """
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """What a preset is: values by place, each with its grade, and where they come from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple

@@ -17,8 +17,6 @@ Example:
     2
 """
 
-from __future__ import annotations
-
 from fedskew.data.partitioners.base import *
 from fedskew.data.partitioners.dirichlet import *
 from fedskew.data.partitioners.file import File as File

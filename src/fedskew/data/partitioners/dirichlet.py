@@ -1,7 +1,5 @@
 """Dirichlet partitioners: class by class and client by client."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

@@ -1,7 +1,5 @@
 """Partitioners that follow the data or a matrix of yours: natural clients, counts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

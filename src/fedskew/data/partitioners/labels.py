@@ -1,7 +1,5 @@
 """Partitioners by whole labels: which labels a client holds, and how the rows of each label are divided."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Partitioners over another one: they choose rows, a long tail or a set that clients share, and it divides them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Client by client at a fixed size: q_k from a Dirichlet around a prior."""
 
-from __future__ import annotations
-
 import bisect
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal

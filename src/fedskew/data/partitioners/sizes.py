@@ -1,7 +1,5 @@
 """How many rows each client gets: an option of partitioners that fix sizes before labels, and partitioners by size."""
 
-from __future__ import annotations
-
 import heapq
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

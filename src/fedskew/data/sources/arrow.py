@@ -1,7 +1,5 @@
 """Your own parquet files, and any dataset of the Hugging Face hub: images, lists, or the columns of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ facts and the key. A file that differs is decoded and written again. The folder 
 ~/.cache/fedskew. A cache that cannot be read or written counts as empty.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

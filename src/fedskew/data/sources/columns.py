@@ -3,8 +3,6 @@
 The rules are the same for every file of a table. `Roles` reads them from the options of its source.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Your own csv files: columns with roles, and one line that says what is wrong in which row and column."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """The handwritten digits that scikit-learn ships, read without importing it: that takes longer than a short run."""
 
-from __future__ import annotations
-
 import warnings
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where datasets are searched for, and checks that the content is the published one."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Folders of images: class/image, or client/class/image."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Published image sets: digits, MNIST and Fashion-MNIST, and what they share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -3,8 +3,6 @@
 The package is read as files; nothing of it is imported.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

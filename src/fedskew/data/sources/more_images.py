@@ -3,8 +3,6 @@
 This package knows no checksum of their rows. ``verify`` compares the number of rows of each class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Your own npz files: arrays of one file, of one file a client, or of MedMNIST."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

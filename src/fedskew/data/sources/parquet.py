@@ -1,7 +1,5 @@
 """Parquet files and datasets of the hub, as arrays. The packages of the extra ``hub`` are imported when needed."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterator, Sequence

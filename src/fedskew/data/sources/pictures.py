@@ -1,7 +1,5 @@
 """Encoded images, PNG, WebP or JPEG, as arrays."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Sequence

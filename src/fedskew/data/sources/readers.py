@@ -1,7 +1,5 @@
 """File formats: csv, idx, npz. None of them can run anything."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

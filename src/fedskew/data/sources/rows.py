@@ -1,7 +1,5 @@
 """New rows for a trained model: all rows of a file of yours, with or without labels, or the test rows of a dataset."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

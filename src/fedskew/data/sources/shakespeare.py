@@ -1,7 +1,5 @@
 """Shakespeare's speakers, with the next character as the class."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of datasets: published ones, and sources for your own data."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any, ClassVar, Protocol
 

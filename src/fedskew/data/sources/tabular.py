@@ -1,7 +1,5 @@
 """Tables of UCI: Adult, and the four hospitals of Heart Disease."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

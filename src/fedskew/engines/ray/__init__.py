@@ -3,8 +3,6 @@
 Ray is imported when an engine is made, never with fedskew.
 """
 
-from __future__ import annotations
-
 from fedskew.engines.ray.engine import Ray
 from fedskew.engines.ray.pool import require_ray
 

@@ -1,7 +1,5 @@
 """The engine `ray`: it plans, evaluates and keeps the clients' memory here, and has clients trained in a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate

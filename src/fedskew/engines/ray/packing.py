@@ -4,8 +4,6 @@ A tensor comes out as it went in: bits, strides, and the place of its first byte
 strides and alignment, and another path rounds differently.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import warnings

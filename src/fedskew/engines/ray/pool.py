@@ -1,7 +1,5 @@
 """A Ray cluster, and a pool of worker processes in it."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """A worker process: it holds the data and trains what it is sent, by the threaded engine with one thread."""
 
-from __future__ import annotations
-
 import platform
 import traceback
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Study files that ship with the package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 __all__ = ["names", "shipped"]
