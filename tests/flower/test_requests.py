@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 
 from fedskew.errors import ConfigError
 from fedskew.flower import serve
-from fedskew.flower.options import node_options, server_options
+from fedskew.flower.options import node_options
 from fedskew.flower.wire import pack, read, record
 from support.bounds import bounded, within
 from support.flower_grid import Grid, config
@@ -168,12 +168,6 @@ def test_a_run_whose_folder_has_no_plain_name_is_refused(out: str) -> None:
     """A node calls the folder of its memory by the last part of it."""
     with pytest.raises(ConfigError, match=r"flower.out must end in a plain name"):
         server_options({"flower.out": out})
-
-
-@pytest.mark.parametrize("file", ["/etc/passwd", "../other.json", "a/b.json"])
-def test_the_inputs_of_an_app_are_a_file_of_the_app(file: str) -> None:
-    with pytest.raises(ConfigError, match=r"flower.inputs must be the name of a file of the app"):
-        server_options({"flower.inputs": file})
 
 
 @pytest.mark.parametrize(

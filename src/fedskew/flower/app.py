@@ -162,8 +162,7 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         place.chmod(0o700)
 
     def pem(key: Any, kind: Any) -> str:
-        text: str = key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()).decode()
-        return text
+        return str(key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()).decode())
 
     def certificate(subject: str, key: Any, issuer: Any, signer: Any, *, authority: bool) -> Any:
         named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
@@ -198,22 +197,16 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         if (place / f"node-{k}").exists():
             continue
         key = ec.generate_private_key(ec.SECP384R1())
-        public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        _write(place / f"node-{k}.pub", public.decode() + f" node-{k}\n")
+        told = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        _write(place / f"node-{k}.pub", told.decode() + f" node-{k}\n")
         _write(place / f"node-{k}", pem(key, serialization.PrivateFormat.OpenSSH), 0o600)
         made += [f"keys/node-{k}", f"keys/node-{k}.pub"]
-    _write(place / "nodes.lst", "".join(f"{_sent(path)}\n" for path in sorted(place.glob("node-*.pub"))))
+    # public keys as Flower sends them with each message: the front passes nobody else on
+    kinds = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    public = [serialization.load_ssh_public_key(path.read_bytes()) for path in sorted(place.glob("node-*.pub"))]
+    _write(place / "nodes.lst", "".join(f"{base64.b64encode(key.public_bytes(*kinds)).decode()}\n" for key in public))
     _connection(folder, nodes)
     return made
-
-
-def _sent(public: Path) -> str:
-    """A node's public key as Flower sends it with each message: the front passes nobody else on."""
-    from cryptography.hazmat.primitives import serialization
-
-    kinds = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    key = serialization.load_ssh_public_key(public.read_bytes())
-    return base64.b64encode(key.public_bytes(*kinds)).decode()
 
 
 def _alternatives(x509: Any, host: str) -> list[Any]:

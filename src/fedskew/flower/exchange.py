@@ -100,17 +100,10 @@ class Bad(NamedTuple):
 
     client: int
     tensor: str  # what is wrong, in words; the name that a round's record gives to it
-    round: int = 0
-    step: int = 0
-
-    @property
-    def words(self) -> str:
-        """The client and what is wrong, in a sentence."""
-        return f"client {self.client}: {self.tensor}"
 
     def to_json(self) -> dict[str, int | str]:
         """What a round's record says of it."""
-        return {"client": self.client, "step": self.step, "tensor": self.tensor}
+        return {"client": self.client, "step": 0, "tensor": self.tensor}
 
 
 @dataclass
@@ -145,7 +138,7 @@ class Exchange:
             elif not wrong:
                 yield answer.envelope
         if wrong:
-            bad = [Bad(a.client, a.wrong, number) for a in wrong]
+            bad = [Bad(a.client, a.wrong) for a in wrong]
             raise self.failure(bad, "missing" if all(a.missing for a in wrong) else "bad")
 
     def answers(self, requests: list[Request], kind: str, number: int) -> Iterator[Answer]:
@@ -225,25 +218,24 @@ class Measuring:
     def of_use(
         self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T]
     ) -> Iterator[tuple[int, T]]:
-        """(client, what ``read`` makes of its answer), in order. Answers for which it raises are left out."""
+        """(client, what ``read`` makes of its answer), in order. Answers for which it raises are left out.
+
+        Raises TrainingError for them under stop.
+        """
         for answer in self.exchange.answers(requests, kind, number):
             try:
                 if answer.envelope is None:
                     raise ValueError(answer.wrong)
                 found = read(answer.client, answer.envelope)
-            except MALFORMED as error:
-                self._leave_out(answer, one_line(error) or type(error).__name__, number)
+            except MALFORMED as error:  # it counts nowhere, and the record names its author
+                bad = Bad(answer.client, one_line(error) or type(error).__name__)
+                failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
+                if not failure.drop:
+                    raise failure from None
+                LOG.warning("fedskew: the model of round %d is measured without it: %s", number, failure)
+                self.unmeasured.append(bad)
                 continue
             yield answer.client, found
-
-    def _leave_out(self, answer: Answer, wrong: str, number: int) -> None:
-        """An answer of no use counts nowhere, and the record names its author. Raises TrainingError under stop."""
-        bad = Bad(answer.client, wrong, number)
-        failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
-        if not failure.drop:
-            raise failure from None
-        LOG.warning("fedskew: the model of round %d is measured without it: %s", number, failure)
-        self.unmeasured.append(bad)
 
     def _measured(self, client: int, answer: Envelope) -> tuple[Tensor, float]:
         """(confusion matrix, mean loss) that a node tells of its test rows. Raises one of MALFORMED."""

@@ -160,18 +160,15 @@ def cohort_of(
     return cohort, buffers
 
 
-def start_state(method: Method, model: Mapping[str, Array], clients_run: Sequence[str] = ()) -> State:
+def _start(method: Method, model: Params, clients_run: Sequence[str]) -> State:
     """The server's state before the first round. Raises ConfigError where the method needs clients of fedskew."""
     check_server_side(method, clients_run)
-    known = _tensors(model)
-    params = {name: known[name] for name in _trained(known)}
-    buffers = {n: p for n, p in known.items() if n not in params}
-    task = Task("", 0, 0, 0, 0)
-    parts: dict[str, Tree] = {}
-    for part in method.components:
+    params = {name: model[name] for name in _trained(model)}
+    parts: dict[str, Tree] = {method.selector.name: {}}
+    for part in [part for part in method.components if part is not method.selector]:
         nobody: Any = _Nobody(part.name)
-        parts[part.name] = {} if part is method.selector else part.init_server(params, nobody, task)
-    return State(0, params, buffers, parts)
+        parts[part.name] = part.init_server(params, nobody, Task("", 0, 0, 0, 0))
+    return State(0, params, {n: leaf for n, leaf in model.items() if n not in params}, parts)
 
 
 def _check_given(part: Weighting, what: str, counts: Any, steps: Any) -> None:
@@ -260,7 +257,7 @@ def server_step(
         [1.5, 1.5]
     """
     value = method_named(method) if isinstance(method, str) else method
-    held = start_state(value, before, clients_run) if state is None else state
+    held = state or _start(value, _tensors(before), clients_run)
     _check_given(value.weighting, value.name, counts, steps)
     cohort, buffers = cohort_of(before, after, samples, counts=counts, steps=steps, lr=lr, round=held.round + 1)
     held = held._replace(params=cohort.before)

@@ -317,7 +317,9 @@ class Node:
     def _train(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """One local run."""
         engine, method = self.engine, self.method
-        shared = self._shared(shared_of(trees, "params", "buffers", "common", "round", "rounds"))
+        given, layout = shared_of(trees, "params", "buffers", "common", "round", "rounds"), engine.runtime.layout
+        params, buffers = (layout(_whole(given, n, engine)) for n in ("params", "buffers"))
+        shared = Shared(params, buffers, layout(given["common"]), given["round"], given["rounds"])
         place = self._place(facts, shared, own_of(trees, engine.memory.template))
         engine.guard.begin(int(shared.round))
         engine.ready(method, [place])
@@ -335,11 +337,6 @@ class Node:
         params, buffers = (wire.travelling(getattr(outcome, n), engine.stays) for n in ("params", "buffers"))
         sent = {"params": params, "buffers": buffers, "uploads": outcome.uploads, "report": report}
         return told, {"sent": sent}
-
-    def _shared(self, told: Tree) -> Shared:
-        layout = self.engine.runtime.layout
-        params, buffers = (layout(_whole(told, n, self.engine)) for n in ("params", "buffers"))
-        return Shared(params, buffers, layout(told["common"]), told["round"], told["rounds"])
 
     def _place(self, facts: Mapping[str, Any], shared: Shared, own: Mapping[str, Tree]) -> Place:
         """This client's place in the round, planned from its own rows by the server's pace."""

@@ -186,9 +186,9 @@ def _pictures(path: Path, inputs: Inputs) -> Raw:
     return _given(x, found.classes, inputs, str(path))
 
 
-def inputs_of(folder: Path, file: str) -> tuple[Inputs, tuple[str, ...]]:
-    """(inputs, augmentations) of an app's file. Raises ConfigError."""
-    path = folder / file
+def inputs_of(folder: Path) -> tuple[Inputs, tuple[str, ...]]:
+    """(inputs, augmentations) of an app's file inputs.json. Raises ConfigError."""
+    path = folder / "inputs.json"
     try:
         content = json_file(path)
         return Inputs.from_json(content["inputs"]), tuple(content.get("augment", ()))

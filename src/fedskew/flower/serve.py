@@ -162,7 +162,7 @@ def _server(
         fed = experiment.federation()
         return fed, Inputs.of(fed.dataset)
     n = _clients(experiment)
-    inputs, _ = inputs_of(folder, options.inputs)
+    inputs, _ = inputs_of(folder)
     if options.encoding == "nodes":
         inputs = inputs_with(inputs, encoding) if encoding else _of_nodes(grid, inputs, options, n)
     data = server_data(inputs, options.test)
@@ -328,7 +328,7 @@ def _node(key: str, build: Build) -> Node | Telling:
     if fed is not None:
         rows = of_client(fed, options.client)
     else:
-        inputs, augment = inputs_of(Path(where), server.inputs)
+        inputs, augment = inputs_of(Path(where))
         raw = raw_of(inputs, options, getattr(experiment.data, "split_by", None) or "")
         if server.encoding == "nodes":
             options.check_permit("columns")

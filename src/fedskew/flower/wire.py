@@ -205,9 +205,8 @@ def unpack(packed: Packed, expected: Layout | None = None) -> dict[str, Tree]:
     """
     try:
         listed = _listed(packed)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        told = one_line(error) or "no message"
-        raise ConfigError(f"a message's tensors are damaged: {type(error).__name__}: {told}") from None
+    except (ConfigError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"a message's tensors are damaged: {type(error).__name__}: {one_line(error)}") from None
     if expected is not None and (told := _unlike(listed, expected)):
         raise ConfigError(told)
     begins = accumulate((leaf.span for leaf in listed), initial=0)
@@ -238,21 +237,19 @@ def _listed(packed: Packed) -> list[_Leaf]:
 
 def _leaf(path: Any, *told: Any) -> _Leaf:
     names = isinstance(path, list) and len(path) <= DEEPEST and all(isinstance(name, str) for name in path)
-    if not names or not all(0 < len(name) <= LONGEST for name in path):
-        raise ValueError(f"a path must be a list of at most {DEEPEST} names; got {quoted(path)}")
+    holds = names and all(0 < len(name) <= LONGEST for name in path)
+    expect(holds, "a path", f"be a list of at most {DEEPEST} names", path)
     if not told:
         return _Leaf(tuple(path))
-    if not path:
-        raise ValueError("a tensor must have a name")
+    expect(bool(path), "a tensor", "have a name", path)
     kind, shape, strides, place = told
     numbers = [*shape, *strides, place]
-    if not all(type(n) is int and 0 <= n <= LARGEST for n in numbers):
-        raise ValueError("sizes must be whole numbers of at least 0")
+    expect(all(type(n) is int and 0 <= n <= LARGEST for n in numbers), "sizes", "be whole numbers from 0", numbers)
     dtype = DTYPES[kind]
-    if len(shape) != len(strides) or len(shape) > AXES or place >= LINE or place % dtype.itemsize:
-        raise ValueError("sizes do not fit each other")
-    if not _apart(shape, strides) or (0 in shape and math.prod(n for n in shape if n) > EMPTY):
-        raise ValueError("a tensor must have its own bytes for each element")
+    holds = len(shape) == len(strides) <= AXES and place < LINE and not place % dtype.itemsize
+    expect(holds, "sizes", "fit each other", numbers)
+    holds = _apart(shape, strides) and (0 not in shape or math.prod(n for n in shape if n) <= EMPTY)
+    expect(holds, "a tensor", "have its own bytes for each element", numbers)
     return _Leaf(tuple(path), dtype, tuple(shape), tuple(strides), place)
 
 
@@ -340,6 +337,5 @@ def opened(content: Any) -> Sealed:
         if not isinstance(facts, dict) or not all(isinstance(p.data, bytes) for p in parts.values()):
             raise ValueError("facts are no table, or tensors no bytes")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        told = one_line(repr(error))
-        raise ConfigError(f"a message must come from fedskew; got one that does not: {told}") from None
+        raise ConfigError(f"a message must come from fedskew; got one that does not: {quoted(error)}") from None
     return Sealed(facts, parts)
