@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 
 from fedskew.errors import ConfigError
 from fedskew.flower import serve
-from fedskew.flower.options import node_options
+from fedskew.flower.options import node_options, server_options
 from fedskew.flower.wire import pack, read, record
 from support.bounds import bounded, within
 from support.flower_grid import Grid, config
