@@ -255,8 +255,8 @@ def test_before_there_is_an_encoding_a_node_answers_a_hello_alone(tmp_path: Path
     own = {"client": 0, "allow": "all", "state": str(tmp_path / "state"), **nodes[0]}
     node = serve._node(json.dumps([content, own, str(tmp_path), None]), serve.experiment_of)
     for kind, contract in (("train", {}), (None, {}), ("hello", 3)):
-        facts, _ = node.answer(Envelope({"kind": kind, "contract": contract}, {}))
-        assert "columns" not in facts and ("must be" in facts["error"] or "alone" in facts["error"])
+        with pytest.raises(ConfigError, match="must be"):
+            node.answer(Envelope({"kind": kind, "contract": contract}, {}))
     assert node.answer(Envelope({"kind": "hello", "contract": {"columns": "other"}}, {}))[0]["fatal"] is True
 
 

@@ -190,7 +190,7 @@ def written_later(patch: pytest.MonkeyPatch) -> None:
 
     def save(self: NodeMemory, held: Any) -> str:
         waiting[id(self)] = held
-        return "" if self.empty else memory.receipt_of({n: memory.tree.map_tree(memory._own, held[n]) for n in held})
+        return "" if self.empty else memory.receipt_of({n: memory.tree.map_tree(memory.copied, held[n]) for n in held})
 
     load = NodeMemory.load
     patch.setattr(NodeMemory, "save", save)

@@ -10,7 +10,7 @@ import torch
 from fedskew.data.inputs import Inputs
 from fedskew.engines.guard import unguarded
 from fedskew.engines.network import frozen
-from fedskew.errors import require, unknown
+from fedskew.errors import one_line, require, unknown
 from fedskew.flower.wire import FORMAT
 from fedskew.method import Method, method_spec
 from fedskew.method.component import Sampler
@@ -64,14 +64,9 @@ def disagreement(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[st
     """(the first entry that differs, in words; whether it forbids the run); ("", False) where all agree."""
     for name in (*FATAL, *(n for n in ours if n not in FATAL)):
         if ours.get(name) != theirs.get(name):
-            here, there = (_short(c.get(name)) for c in (ours, theirs))
+            here, there = (one_line(json.dumps(c.get(name)), 60) for c in (ours, theirs))
             return f"{name} is {there} at the server and {here} at the node", name in FATAL
     return "", False
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _digest(value: Any) -> str:

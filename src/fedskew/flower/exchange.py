@@ -22,7 +22,7 @@ from fedskew.engines.fitting import Fit, fits_by, whole_of
 from fedskew.engines.personal import Tested, pooled
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.link import Answer, Link, Request
-from fedskew.flower.memory import NONE
+from fedskew.flower.memory import NONE, copied
 from fedskew.flower.node import MOST_FITTED
 from fedskew.flower.wire import Envelope, Layout, Packed, count, expect, pack, quoted, real, receipt
 from fedskew.functional.fitting import Sums
@@ -66,10 +66,8 @@ class Receipts(ClientMemory):
 
     def put(self, client: int, memory: Mapping[str, Tree]) -> None:
         """A new receipt replaces all; what a component writes is kept beside it until the node has it."""
-        fresh = RECEIPT in memory
-        merged = dict(memory) if fresh else {**self.get(client), **memory}
-        own: Callable[[Tensor], Tensor] = lambda leaf: leaf.detach().cpu().clone(memory_format=torch.contiguous_format)
-        self.pending[client] = {name: tree.map_tree(own, value) for name, value in merged.items()}
+        merged = memory if RECEIPT in memory else {**self.get(client), **memory}
+        self.pending[client] = {name: tree.map_tree(copied, value) for name, value in merged.items()}
 
 
 def receipt_in(memory: Mapping[str, Tree]) -> str:
@@ -261,7 +259,12 @@ class Measuring:
         Under stop it raises TrainingError.
         """
         counts = self.counts.clone()
-        if self._refusing(counts.sum(1).nonzero().flatten().tolist()):
+        asked, clients = counts.sum(1).nonzero().flatten().tolist(), self.exchange.link.clients
+        if refusing := [k for k in asked if not {"fit", "histogram"} <= set(clients[k].facts["permits"])]:
+            if not self._unfit.issuperset(refusing):
+                told = f"{clients[refusing[0]].name} does not allow fit"
+                LOG.info("fedskew: the model is not fitted, which takes all %d nodes: %s", len(asked), told)
+            self._unfit.update(refusing)
             return {}
         left = iter(range(MOST_FITTED))
         while counts.any():
@@ -275,17 +278,6 @@ class Measuring:
                 return {}
         LOG.warning("fedskew: the model is not fitted: no node gave sums of use")
         return {}
-
-    def _refusing(self, asked: list[int]) -> list[int]:
-        """Clients whose nodes do not allow it. The log says so once."""
-        clients = self.exchange.link.clients
-        found = [k for k in asked if not {"fit", "histogram"} <= set(clients[k].facts["permits"])]
-        if set(found) - self._unfit:
-            told = f"{clients[found[0]].name} does not allow fit"
-            more = f", and {len(found) - 1} others do not" if len(found) > 1 else ""
-            LOG.info("fedskew: the model is not fitted, which takes all %d nodes: %s%s", len(asked), told, more)
-        self._unfit |= set(found)
-        return found
 
     def _sums(
         self, model: Packed, counts: Tensor, left: Iterator[int], kept: dict[int, str], point: Tensor, weights: Tensor

@@ -132,10 +132,7 @@ class Link:
 
     def _there(self) -> Lives:
         """The nodes that are there. A node that was killed and comes again has its number, and another life."""
-        told = getattr(self.grid, "get_nodes", None)
-        if told is None:
-            return dict.fromkeys(self.grid.get_node_ids(), "")
-        return {info.node_id: info.last_activated_at for info in told()}
+        return {info.node_id: info.last_activated_at for info in self.grid.get_nodes()}
 
     def _greet(self, there: Lives) -> bool:
         """Say hello to nodes that are new, and hear those that answer; whether one did. It does not wait for any."""

@@ -69,7 +69,7 @@ class Remote(Sequential):
         """The server keeps receipts; what components keep on a client lies at its node."""
         super().birth(method, params, buffers, "ram")
         self.method = method
-        self.rehearsal.birth(method, params, buffers)
+        self.rehearsal.engine.birth(method, params, buffers, "ram")
         self.memory = receipts = Receipts()
         self.exchange = Exchange(self.link, receipts)
         self.measuring = Measuring(self.exchange, self.fed.counts)
@@ -186,9 +186,8 @@ class Remote(Sequential):
         if not asked:
             raise TrainingError(f"a client must answer {part.name!r}; got no answer of use in round {broadcast.round}")
         expected = self.rehearsal.asked(query, part, method, broadcast)
-        shared, requests = _common(broadcast, self.stays), []
-        for k in asked:
-            requests.append(self.exchange.question(k, facts, shared, expected))
+        shared = _common(broadcast, self.stays)
+        requests = [self.exchange.question(k, facts, shared, expected) for k in asked]
         try:
             return Answers(torch.tensor(asked), self._told(query, part, requests, broadcast.round))
         except TrainingError as error:

@@ -284,13 +284,10 @@ class Telling:
         }  # fmt: skip
 
     def answer(self, message: Envelope) -> tuple[dict[str, Any], Packed]:
-        """(facts, no tensors) of the reply to a hello; a mistake comes back as ``error``."""
+        """(facts, no tensors) of the reply to a hello. Raises ConfigError for anything else."""
         echo = echoed(message.facts)
-        try:
-            expect(echo["kind"] == "hello", "a node without an encoding", "be told hello", echo["kind"])
-            wrong, fatal = disagreement(self.terms, table(message.facts, "contract"))
-        except FedskewError as error:
-            return {**echo, "error": one_line(error)}, pack({})
+        expect(echo["kind"] == "hello", "a node without an encoding", "be told hello", echo["kind"])
+        wrong, fatal = disagreement(self.terms, table(message.facts, "contract"))
         return {**echo, **self.facts, "differs": wrong, "fatal": fatal}, pack({})
 
 

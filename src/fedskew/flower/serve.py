@@ -293,7 +293,7 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
     try:
         encoding = table(envelope.facts, "contract").get("encoding")
         key = json.dumps([dict(context.run_config), dict(context.node_config), str(folder), encoding], sort_keys=True)
-        node = _node(key, build)
+        facts, packed = _node(key, build).answer(envelope)
     except _Spare:
         return record({**echo, "spare": True})
     except (FedskewError, OSError) as error:
@@ -301,7 +301,6 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         if echo["client"] in (None, -1) and isinstance(own, int):
             echo["client"] = own  # a hello has no client; its answer says whose mistake it is
         return record({**echo, "error": error_text(error, bool(context.node_config.get("trace")))}, sent=pack({}))
-    facts, packed = node.answer(envelope)
     return record(facts, sent=packed)
 
 

@@ -31,7 +31,7 @@ from fedskew.methods.fedvc import VirtualClient
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
-from fedskew.types import Assignment, Params, Query, Task, Tree
+from fedskew.types import Assignment, Query, Task, Tree
 
 # What a node tells
 
@@ -218,10 +218,6 @@ class Rehearsal:
         fed = replace(fed, dataset=data, partition=own, counts=counts, validation_rows=none, auxiliary_rows=none)
         self.engine = Sequential(model, fed, task, replace(settings, threads=1))
         self._sent: dict[tuple[Any, ...], Layout] = {}  # by what is sent down
-
-    def birth(self, method: Method, params: Params, buffers: Params) -> None:
-        """As `LocalEngine.birth`."""
-        self.engine.birth(method, params, buffers, "ram")
 
     def trained(self, method: Method, shared: Shared) -> Layout:
         """The answer of a client that trains."""
