@@ -99,6 +99,11 @@ class Bad(NamedTuple):
     client: int
     tensor: str  # what is wrong, in words; the name that a round's record gives to it
 
+    @property
+    def words(self) -> str:
+        """The client and what is wrong, in a sentence."""
+        return f"client {self.client}: {self.tensor}"
+
     def to_json(self) -> dict[str, int | str]:
         """What a round's record says of it."""
         return {"client": self.client, "step": 0, "tensor": self.tensor}
