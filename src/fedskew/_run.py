@@ -29,8 +29,7 @@ from fedskew.models import Architecture
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.records.folder import Record
-from fedskew.records.summary import Collapse, summarise
-from fedskew.records.watch import best_of
+from fedskew.records.summary import Collapse, best_of, summarise
 from fedskew.server import State
 from fedskew.session import Observer, Row, Session
 from fedskew.settings import Division, Settings, check_device

@@ -29,9 +29,8 @@ from fedskew.records.costs import Stopwatch, Traffic
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
 from fedskew.records.metrics import from_confusion, from_mixes, from_probabilities, groups_by_counts
-from fedskew.records.summary import TAIL
+from fedskew.records.summary import TAIL, Watch
 from fedskew.records.typed import Row
-from fedskew.records.watch import Watch
 from fedskew.server import Ask, Broadcast, Opened, State
 from fedskew.settings import Settings
 from fedskew.types import Answers, Cohort, Params, Query, Results, Task, Weights

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import fedskew as fs
-from fedskew.records.lock import Hold
+from fedskew.records.files import Hold
 from support.command import SMALL, fedskew, mistake
 
 

@@ -11,7 +11,7 @@ import torch
 
 import fedskew as fs
 from fedskew.data import load_partition, save_partition
-from fedskew.data.heldout import hold_out
+from fedskew.data.federation import hold_out
 from fedskew.data.partitioners import File, Partition
 from fedskew.errors import ConfigError, DataError
 from fedskew.records.folder import read

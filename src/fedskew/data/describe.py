@@ -15,9 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedskew.data import skew
-from fedskew.data.counts import read_counts
 from fedskew.data.partitioners.file import convention_of, load_partition
-from fedskew.data.sources.readers import read_npz
+from fedskew.data.sources.readers import read_counts, read_npz
 from fedskew.errors import DataError, plural
 
 SHOWN = 20  # most classes to list; of more, the ten largest and the ten smallest

@@ -37,8 +37,8 @@ from fedskew.flower.standin import Hello, alone, declared_counts, stand_in
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
 from fedskew.models.prepare import Model
+from fedskew.records.files import Hold
 from fedskew.records.folder import check_config
-from fedskew.records.lock import Hold
 from fedskew.session import Observer, Row
 from fedskew.settings import Settings
 from fedskew.studies.work import federation_of

@@ -31,13 +31,21 @@ from torch import Tensor
 
 from fedskew.errors import RecordError
 from fedskew.records import clients, digests, manifest, rounds
-from fedskew.records.files import DAMAGED, UnwritableError, load_tree, save_tree, write_atomic, write_tensors, writing
-from fedskew.records.lock import Hold, held
+from fedskew.records.files import (
+    DAMAGED,
+    Hold,
+    UnwritableError,
+    held,
+    load_tree,
+    save_tree,
+    write_atomic,
+    write_tensors,
+    writing,
+)
 from fedskew.records.manifest import Manifest
 from fedskew.records.rounds import Rounds
-from fedskew.records.summary import summarise
+from fedskew.records.summary import summarise, watched
 from fedskew.records.typed import Row, object_of
-from fedskew.records.watch import watched
 from fedskew.tree import Tree
 
 FORMAT = manifest.FORMAT  # of a run folder

@@ -11,8 +11,8 @@ from fedskew.config.recorded import INNER, Run, run_folders
 from fedskew.config.schema import Config, Summary
 from fedskew.errors import FedskewError, RecordError
 from fedskew.records import rounds
+from fedskew.records.files import Hold
 from fedskew.records.folder import check_format
-from fedskew.records.lock import Hold
 from fedskew.records.typed import Row, object_of
 
 # what a run writes: nothing else is ever deleted

@@ -22,8 +22,7 @@ from pathlib import Path
 
 from fedskew.config.recorded import Run, faults, finished, read_run
 from fedskew.errors import RecordError, from_json, json_file, text_of
-from fedskew.records.files import write_atomic
-from fedskew.records.lock import Hold
+from fedskew.records.files import Hold, write_atomic
 from fedskew.records.summary import TOTALS
 from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS

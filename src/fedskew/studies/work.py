@@ -14,8 +14,7 @@ from fedskew.config.experiment import DIVISION, Experiment
 from fedskew.config.recorded import finished, read_run
 from fedskew.data import Federation
 from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, insist
-from fedskew.records.files import UnwritableError
-from fedskew.records.lock import Hold, InUseError
+from fedskew.records.files import Hold, InUseError, UnwritableError
 from fedskew.studies.store import Store
 from fedskew.track import Named, Several
 

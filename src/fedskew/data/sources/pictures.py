@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedskew.data.room import afford, allowed
 from fedskew.data.sources.files import EXTRA
+from fedskew.data.values import afford, allowed
 from fedskew.errors import DataError, one_line, opened
 
 ImageMode = Literal["L", "RGB"]
