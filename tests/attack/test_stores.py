@@ -21,8 +21,8 @@ from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, RecordError
 from fedskew.papers.runs import Runs
 from fedskew.records.files import Hold
+from fedskew.records.folder import troubles
 from fedskew.records.manifest import Manifest
-from fedskew.records.verify import troubles
 from fedskew.studies import repeating
 from fedskew.studies import study as studies
 from fedskew.studies.merging import take

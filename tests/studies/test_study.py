@@ -21,10 +21,9 @@ from fedskew.studies import work as work_module
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.packing import lend, write
 from fedskew.studies.runs import own_files
-from fedskew.studies.spec import spec_from
+from fedskew.studies.spec import spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, thinned
 from fedskew.studies.study import Cost, Study, cost_of, shard_of
-from fedskew.studies.tuning import tuning_of
 from fedskew.studies.work import Job, work
 from support.federations import small_digits
 from support.paths import TESTS

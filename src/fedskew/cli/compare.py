@@ -129,8 +129,7 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
 
     from fedskew.studies.arguments import seeds_of
     from fedskew.studies.shipped import shipped
-    from fedskew.studies.spec import read_spec, spec_from
-    from fedskew.studies.tuning import tuning_of
+    from fedskew.studies.spec import read_spec, spec_from, tuning_of
 
     file = shipped(methods[0]) or (methods[0] if methods[0].endswith(".toml") else None)
     if file:

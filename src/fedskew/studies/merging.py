@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from fedskew.config.recorded import Run
 from fedskew.errors import RecordError, content_of, require
 from fedskew.records.files import Hold, UnwritableError, sync, write_atomic
-from fedskew.records.folder import TIMES
-from fedskew.records.verify import troubles
+from fedskew.records.folder import TIMES, troubles
 from fedskew.studies.runs import is_running, plain_files
 from fedskew.studies.store import Address, Store, archive_line, ended
 

@@ -22,9 +22,8 @@ from fedskew.studies.address import address, dataset_of
 from fedskew.studies.arguments import as_word, options_of_table, seeds_of, shard_of
 from fedskew.studies.pool import schedule, spread
 from fedskew.studies.scores import Scores, more_is_better
-from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
+from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_from, tuning_of, without
 from fedskew.studies.store import Store
-from fedskew.studies.tuning import TRIAL_SEED, tuning_of
 from fedskew.studies.work import Job, Outcome
 from fedskew.track import Named
 
