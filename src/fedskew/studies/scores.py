@@ -1,4 +1,4 @@
-"""The scores of a study, one number for each method, setting and seed; their means, intervals, and tests of equivalence.
+"""The scores of a study, one number for each method, setting and seed; their means and intervals, and equivalence.
 
 M methods, S settings, K seeds. All statistics of `fedskew.studies.statistics` take `Scores`.
 """
