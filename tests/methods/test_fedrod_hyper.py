@@ -17,7 +17,7 @@ from fedskew import functional as F
 from fedskew import methods as m
 from fedskew import rng
 from fedskew.config.experiment import Experiment
-from fedskew.engines import unseen
+from fedskew.engines import measures
 from fedskew.method import Method, method_spec
 from fedskew.method.paces import Fixed
 from fedskew.methods.fedrod import GeneratedHead
@@ -92,7 +92,7 @@ def test_a_client_that_never_trained_makes_no_local_run(monkeypatch: pytest.Monk
     def joined(*args: Any) -> Tensor:
         raise AssertionError("a local run")
 
-    monkeypatch.setattr(unseen, "_joined", joined)
+    monkeypatch.setattr(measures, "_joined", joined)
     assert "heldout_personal_loss" in go(parted(), hyper()).rounds[-1]
     with pytest.raises(AssertionError, match="a local run"):
         go(parted(), m.fedrod())

@@ -122,7 +122,7 @@ def outcome(number: int, seed: int, folder: Path) -> str:
 
 def check(outcomes: Counter[str]) -> None:
     total = sum(outcomes.values())
-    assert outcomes["trained"] >= 0.8 * total, outcomes
+    assert outcomes["trained"] >= 0.75 * total, outcomes
     assert outcomes["diverged"] <= 0.1 * total, outcomes
     assert len(RULES) <= 15
 
