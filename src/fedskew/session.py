@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,10 +32,7 @@ from fedskew.records.summary import TAIL, Watch
 from fedskew.records.typed import Row
 from fedskew.server import Ask, Broadcast, Opened, State
 from fedskew.settings import Settings
-from fedskew.types import Answers, Assignment, Cohort, Params, Query, Results, Task, Tree, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Assignment, Cohort, Federation, Params, Query, Results, Task, Tree, Weights
 
 __all__ = ["Observer", "Row", "Session"]
 

@@ -25,7 +25,7 @@ from fedskew.method import method_spec
 from fedskew.method.component import SLOTS, spec
 from fedskew.methods import METHODS
 from fedskew.records import folder as records
-from fedskew.records.probabilities import EACH
+from fedskew.records.metrics import EACH
 from fedskew.records.summary import PREFIXES
 from fedskew.records.typed import Row, fault_of
 from fedskew.settings import SEEDS, Division, Settings

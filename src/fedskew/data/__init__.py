@@ -15,18 +15,6 @@ from fedskew.data.sources.delimited import from_table
 from fedskew.data.sources.table import DATASETS, load
 
 __all__ = [
-    "DATASETS",
-    "Dataset",
-    "Federation",
-    "Partition",
-    "federate",
-    "from_arrays",
-    "from_flower",
-    "from_table",
-    "keep_classes",
-    "load",
-    "load_partition",
-    "save_partition",
-    "to_flower",
-    "verify_partition",
-]
+    "DATASETS", "Dataset", "Federation", "Partition", "federate", "from_arrays", "from_flower", "from_table",
+    "keep_classes", "load", "load_partition", "save_partition", "to_flower", "verify_partition",
+]  # fmt: skip

@@ -10,18 +10,8 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
+from fedskew.data import values as raw
 from fedskew.data.encoding import Encoding
-from fedskew.data.values import (
-    codes_among,
-    codes_of,
-    count_classes,
-    encode_columns,
-    labels_of,
-    numbered,
-    same_length,
-    samples_of,
-)
-from fedskew.data.values import unseen as unseen_notes
 from fedskew.errors import DataError, closest
 from fedskew.fields import Checked, demand
 
@@ -81,8 +71,8 @@ class Dataset:
     columns_test: dict[str, Tensor] = field(default_factory=dict, repr=False)  # [n_test] int64 each
 
     def __post_init__(self) -> None:
-        same_length("x", self.x, "y", self.y)
-        same_length("x_test", self.x_test, "y_test", self.y_test)
+        raw.same_length("x", self.x, "y", self.y)
+        raw.same_length("x_test", self.x_test, "y_test", self.y_test)
         if self.x.shape[1:] != self.x_test.shape[1:] or self.x.dtype != self.x_test.dtype:
             got = f"{tuple(self.x.shape)} {self.x.dtype} and {tuple(self.x_test.shape)} {self.x_test.dtype}"
             raise DataError(f"x and x_test must have samples of one shape and dtype; got {got}")
@@ -96,9 +86,9 @@ class Dataset:
         if not all(s > 0 for s in self.std):
             raise DataError(f"std must be positive; got {self.std}")
         for name, codes in self.columns.items():
-            same_length(f"column {name!r}", codes, "y", self.y)
+            raw.same_length(f"column {name!r}", codes, "y", self.y)
         for name, codes in self.columns_test.items():
-            same_length(f"test column {name!r}", codes, "y_test", self.y_test)
+            raw.same_length(f"test column {name!r}", codes, "y_test", self.y_test)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -184,16 +174,16 @@ def build(
     columns_test: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Make the checked `Dataset` of raw arrays, with its fingerprint; without a test set, split one off."""
-    (y, y_test), label_names = numbered([y, y_test], label_names)
-    images, labels = [samples_of(x, "x")], [labels_of(y, "y")]
+    (y, y_test), label_names = raw.numbered([y, y_test], label_names)
+    images, labels = [raw.samples_of(x, "x")], [raw.labels_of(y, "y")]
     if x_test is not None:
-        images, labels = [*images, samples_of(x_test, "x_test")], [*labels, labels_of(y_test, "y_test")]
-    same_length("x", images[0], "y", labels[0])
-    total = count_classes(labels, classes or len(label_names) or None)
+        images, labels = [*images, raw.samples_of(x_test, "x_test")], [*labels, raw.labels_of(y_test, "y_test")]
+    raw.same_length("x", images[0], "y", labels[0])
+    total = raw.count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
-    codes, names = encode_columns(columns or {}, len(labels[0]))
-    codes_test = {name: codes_among(values, names[name]) for name, values in (columns_test or {}).items()}
-    units = None if units is None else encode_columns({"split_by": units}, len(labels[0]))[0]["split_by"]
+    codes, names = raw.encode_columns(columns or {}, len(labels[0]))
+    codes_test = {name: raw.codes_among(values, names[name]) for name, values in (columns_test or {}).items()}
+    units = None if units is None else raw.encode_columns({"split_by": units}, len(labels[0]))[0]["split_by"]
     if x_test is None:
         official, stays = False, _stays(labels[0].numpy(), total, units)
         units = None if units is None else units[stays]
@@ -202,7 +192,7 @@ def build(
     data = Dataset(
         name=name, x=images[0], y=labels[0], x_test=images[1], y_test=labels[1], classes=total,
         label_names=label_names, columns=codes, column_names=names, test_is_official=official, source=source,
-        notes=(*notes, *unseen_notes(labels[0], labels[1], label_names)), encoding=encoding, units=units,
+        notes=(*notes, *raw.unseen(labels[0], labels[1], label_names)), encoding=encoding, units=units,
         columns_test=codes_test,
     )  # fmt: skip
     return replace(data, fingerprint=fingerprint(data))
@@ -216,10 +206,10 @@ def held_out(labels: Any, label_names: Sequence[str] = (), units: Any = None) ->
     Raises:
         DataError: As `build` for these labels.
     """
-    (y,), label_names = numbered([labels], label_names)
-    codes = labels_of(y, "y")
-    units = None if units is None else torch.from_numpy(codes_of(units)[0])
-    stays: np.ndarray = _stays(codes.numpy(), count_classes([codes], len(label_names) or None), units).numpy()
+    (y,), label_names = raw.numbered([labels], label_names)
+    codes = raw.labels_of(y, "y")
+    units = None if units is None else torch.from_numpy(raw.codes_of(units)[0])
+    stays: np.ndarray = _stays(codes.numpy(), raw.count_classes([codes], len(label_names) or None), units).numpy()
     return stays
 
 

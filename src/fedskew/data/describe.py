@@ -63,9 +63,8 @@ def _of_path(path: Path) -> Counted:
         return _of_partition(path)
     if not path.is_file():
         raise DataError(f"the described file must exist; got '{path}'")
-    content = read_counts(path)
-    names = content.class_names
-    return Counted(content.counts, {"source": str(path), "label_names": list(names)}, path.name, names)
+    counts, names = read_counts(path)
+    return Counted(counts, {"source": str(path), "label_names": list(names)}, path.name, names)
 
 
 def _of_partition(path: Path) -> Counted:

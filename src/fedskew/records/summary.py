@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from fedskew.records.probabilities import EACH, RANKED, SCORES
+from fedskew.records.metrics import EACH, RANKED, SCORES
 from fedskew.records.typed import Row
 
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")

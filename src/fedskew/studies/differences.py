@@ -77,7 +77,9 @@ class Difference:
         """ "better" or "worse" than the baseline, or "open"."""
         if not self.significant:
             return "open"
-        return "better" if (_leaning(np.array(self.values)) > 0) == self.higher_is_better else "worse"
+        values = np.array(self.values)
+        leaning = _doubled_ranks(values) @ np.sign(values[values != 0])  # ranks of positive values less the others
+        return "better" if (leaning > 0) == self.higher_is_better else "worse"
 
 
 def differences(scores: Scores, baseline: str) -> tuple[Difference, ...]:
@@ -186,11 +188,6 @@ def _doubled_ranks(values: Floats) -> NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
     ranks = rankdata(settled(sizes, quantum_of(sizes)))
     return np.asarray(np.rint(2 * ranks), dtype=np.int64)
-
-
-def _leaning(values: Floats) -> float:
-    """The ranks of positive differences less those of negative ones."""
-    return float(_doubled_ranks(values) @ np.sign(values[values != 0]))
 
 
 def holm(p_values: Sequence[float | None]) -> tuple[float | None, ...]:

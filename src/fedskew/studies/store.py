@@ -181,16 +181,6 @@ class Store:
         return Address.among(sorted(folders | set(self.archived)))
 
 
-def mixed_words(folders: Iterable[Path]) -> str:
-    """What to say of run folders of which some are of a store and others are not; "" where there are not both."""
-    listed = [folder.absolute() for folder in folders]
-    stores = [path.parents[1] if (path.parents[1] / "store.json").is_file() else None for path in listed]
-    named = ", ".join(sorted({str(store) for store in stores if store}))
-    if not named or None not in stores:
-        return ""
-    return f"{stores.count(None)} of these {len(listed)} runs are of no store, the others of {named}"
-
-
 def ended(folder: Path) -> bool:
     """Whether a run came to its end: one that was interrupted has a summary, too, and goes on from its checkpoint.
 

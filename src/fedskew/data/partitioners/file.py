@@ -27,7 +27,7 @@ import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +41,7 @@ from fedskew.data.sources.readers import read_npz
 from fedskew.data.values import afford
 from fedskew.errors import ConfigError, DataError, from_json, require
 from fedskew.fields import demand, fits, recorded
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
+from fedskew.types import Federation
 
 FORMAT, VERSION, TESTED = "fedskew-partition", 1, 2  # TESTED: the version with a local test
 NOBODY = np.empty(0, np.int64)

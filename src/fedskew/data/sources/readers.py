@@ -8,7 +8,7 @@ import struct
 import warnings
 import zipfile
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from fedskew.data.values import RATIO, allowed
 from fedskew.errors import DataError, content_of, opened
 
 AXES = 4  # most of an array of images
+Ints = npt.NDArray[np.int64]
 LARGEST = 2.0**53  # rows of a cell: whole numbers below it are exact in float64
 
 
@@ -136,14 +137,7 @@ def read_bytes(path: Path) -> bytes:
         return content_of(path)
 
 
-class CountsFile(NamedTuple):
-    """Content of a file of counts."""
-
-    counts: npt.NDArray[np.int64]  # [N, C]
-    class_names: tuple[str, ...] = ()  # of a csv file's head
-
-
-def counts_matrix(values: npt.NDArray[Any], what: str) -> npt.NDArray[np.int64]:
+def counts_matrix(values: npt.NDArray[Any], what: str) -> Ints:
     """Check a matrix of counts.
 
     Args:
@@ -165,7 +159,7 @@ def counts_matrix(values: npt.NDArray[Any], what: str) -> npt.NDArray[np.int64]:
     return whole
 
 
-def read_counts(path: str | Path) -> CountsFile:
+def read_counts(path: str | Path) -> tuple[Ints, tuple[str, ...]]:
     r"""Read a matrix of counts from a file.
 
     Args:
@@ -181,7 +175,7 @@ def read_counts(path: str | Path) -> CountsFile:
         >>> from pathlib import Path
         >>> from fedskew.data.sources.readers import read_counts
         >>> _ = Path("counts.csv").write_text("cat,dog\n5,0\n1,4\n")
-        >>> read_counts("counts.csv").counts.tolist()
+        >>> read_counts("counts.csv")[0].tolist()
         [[5, 0], [1, 4]]
     """
     file = Path(path)
@@ -191,11 +185,11 @@ def read_counts(path: str | Path) -> CountsFile:
     if kind == ".npy":
         with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
             values = read_array(content, file.stat().st_size, "it")
-        return CountsFile(counts_matrix(values, str(path)))
+        return counts_matrix(values, str(path)), ()
     raise DataError(f"a file of counts must end in .csv or .npy; got '{path}'")
 
 
-def _of_csv(file: Path) -> CountsFile:
+def _of_csv(file: Path) -> tuple[Ints, tuple[str, ...]]:
     """The numbers of a csv file, and its line of class names if it has one."""
     rows = [(number, cells) for number, cells in read_table(file) if any(cells)]
     head: tuple[str, ...] = ()
@@ -207,4 +201,4 @@ def _of_csv(file: Path) -> CountsFile:
         for cell in cells:
             if not np.isfinite(number_of(cell)):
                 raise DataError(f"{file} line {number}: a count must be a whole number; got {cell!r}")
-    return CountsFile(counts_matrix(np.array([cells for _, cells in rows], dtype=np.float64), str(file)), head)
+    return counts_matrix(np.array([cells for _, cells in rows], dtype=np.float64), str(file)), head
