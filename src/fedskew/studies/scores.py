@@ -1,4 +1,5 @@
-"""The scores of a study, one number for each method, setting and seed; their means and intervals, and equivalence.
+"""The scores of a study, one number for each method, setting and seed; their means and intervals, equivalence;
+and what it costs a run to reach a target: rounds, bytes, samples and seconds.
 
 M methods, S settings, K seeds. All statistics of `fedskew.studies.statistics` take `Scores`.
 """
@@ -6,22 +7,25 @@ M methods, S settings, K seeds. All statistics of `fedskew.studies.statistics` t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.errors import ConfigError, FieldError, RecordError, require, unknown
 
 __all__ = [
-    "Equivalence", "Floats", "Scores", "Summary", "described", "deviation", "equivalence", "more_is_better",
-    "present", "quantum_of", "settled", "summaries", "t_interval",
+    "COSTS", "Equivalence", "Floats", "Reached", "Scores", "Summary", "described", "deviation", "equivalence",
+    "more_is_better", "present", "quantum_of", "reach", "reach_all", "settled", "summaries", "t_interval",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
 LEVEL, ALPHA = 0.95, 0.05  # of every interval and of every test
 RELATIVE = 2.0**-40  # of the largest score: what is closer is rounding, and counts as equal
+SUMMED = ("upload_bytes", "download_bytes", "samples", "wall_s")
+COSTS = ("rounds", "bytes", "samples", "seconds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,3 +364,94 @@ def equivalence(
     below = sum(term**2 / freedom for term, freedom in terms)
     half = float(stdtrit(whole**2 / below, (1 + TWO_TESTS) / 2)) * math.sqrt(whole) if below else 0.0
     return Equivalence(mean, target, apart, apart - half, apart + half, margin)
+
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a run spent until it first reached a target, or in all where it did not.
+
+    Attributes:
+        target: The value to reach.
+        reached: Whether an evaluation has it.
+        rounds: Number of the first evaluated round with it; the last round of the run where none has.
+        bytes: Bytes from and to all clients, up to this round and with it.
+        samples: Training rows of one epoch, summed over clients and rounds, as in the record.
+        seconds: Seconds of these rounds.
+    """
+
+    target: float
+    reached: bool
+    rounds: int
+    bytes: float
+    samples: float
+    seconds: float
+
+
+def reach(rows: Sequence[Row], target: float, metric: str = "accuracy") -> Reached:
+    """The first evaluation of a run that reaches a target, and what the run spent until then.
+
+    Args:
+        rows: All rounds of a run, as rounds.jsonl holds them. A round without the metric was not evaluated.
+        target: The value to reach; a metric that is equal reaches it.
+        metric: A metric of which more is better.
+
+    Returns:
+        What was spent. A run that does not reach the target has what it spent in all.
+
+    Raises:
+        RecordError: A round is missing, or a cost of a round.
+
+    Example:
+        >>> from fedskew.studies.scores import reach
+        >>> costs = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "wall_s": 0.5}
+        >>> rows = [{"round": r, "accuracy": a, **costs} for r, a in ((1, 0.2), (2, 0.6), (3, 0.7))]
+        >>> reached = reach(rows, 0.6)
+        >>> reached.rounds, reached.bytes, reached.seconds
+        (2, 32.0, 1.0)
+    """
+    return reach_all(rows, [target], metric)[0]
+
+
+def reach_all(rows: Sequence[Row], targets: Sequence[float], metric: str = "accuracy") -> tuple[Reached, ...]:
+    """`reach` of several targets; the record is read once.
+
+    Args:
+        rows: All rounds of a run, as rounds.jsonl holds them.
+        targets: Values to reach, in any order.
+        metric: A metric of which more is better.
+
+    Returns:
+        What was spent until each target.
+
+    Raises:
+        RecordError: As `reach`.
+
+    Example:
+        >>> from fedskew.studies.scores import reach_all
+        >>> costs = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "wall_s": 0.5}
+        >>> rows = [{"round": r, "accuracy": a, **costs} for r, a in ((1, 0.2), (2, 0.6), (3, 0.7))]
+        >>> [(cost.reached, cost.rounds) for cost in reach_all(rows, [0.6, 0.9])]
+        [(True, 2), (False, 3)]
+    """
+    before = 0
+    for i, row in enumerate(rows, 1):  # one of an archive also stands for those before it that were left out
+        if row["round"] != before + row.get("rounds", 1):
+            raise RecordError(f"round must count 1, 2, 3 in the rows of a run; got {row['round']!r} in row {i}")
+        before = row["round"]
+    try:
+        costs = [[row[name] for name in SUMMED] for row in rows]
+    except KeyError as lacking:
+        raise RecordError(f"each round must have {lacking}") from None
+    spent = np.array(costs, dtype=np.float64).reshape(len(rows), len(SUMMED)).cumsum(axis=0)
+    scored = [(i, row[metric]) for i, row in enumerate(rows) if row.get(metric) is not None]
+    found = []
+    for target in targets:
+        hit = next((i for i, value in scored if value >= target), None)
+        last = len(rows) - 1 if hit is None else hit
+        up, down, samples, seconds = spent[last].tolist() if rows else (0.0,) * 4
+        number = int(rows[last]["round"]) if rows else 0
+        found.append(Reached(float(target), hit is not None, number, up + down, samples, seconds))
+    return tuple(found)

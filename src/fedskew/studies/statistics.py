@@ -6,4 +6,3 @@ docs/reference/statistics.md has the formula of each, what it assumes, and when 
 
 from fedskew.studies.differences import *
 from fedskew.studies.scores import *
-from fedskew.studies.targets import *

@@ -112,7 +112,7 @@ class Counts(Partitioner):
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.int64)
         demand(self, "path", bool(self.path), "name a csv or npy file of counts [N, C]")
-        return counts_matrix(read_counts(self.path)[0], f"{self.path}")
+        return read_counts(self.path)[0]
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. Column c of the matrix is label c, whichever labels occur."""

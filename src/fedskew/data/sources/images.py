@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedskew.data.arrays import ClassOptions, Dataset, build, channel_statistics
-from fedskew.data.sources import cache, parquet, pictures, readers
+from fedskew.data.sources import cache, parquet, readers
 from fedskew.data.sources.files import Known, absent, md5_of, places, reading, together, verify
 from fedskew.errors import DataError, require
 from fedskew.fields import AtLeast, AtMost, demand
@@ -131,7 +131,7 @@ class Published(ImageOptions):
     repo: ClassVar[str] = ""  # id on the hub; empty: not there
     config: ClassVar[str | None] = None  # configuration of the repo, where it has several
     test_split: ClassVar[str] = "test"  # in the repo and in parquet files
-    mode: ClassVar[pictures.ImageMode | None] = None  # of encoded images; None: that of the first
+    mode: ClassVar[readers.ImageMode | None] = None  # of encoded images; None: that of the first
     folders: ClassVar[tuple[str, ...]]  # below the root
     x_column: ClassVar[str]  # in parquet
     y_columns: ClassVar[tuple[str, ...]]
