@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -16,12 +16,14 @@ from torch import Tensor
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation, On
 from fedskew.data.sources.rows import Rows
-from fedskew.engines.trained import Trained
 from fedskew.errors import require
 from fedskew.records.decisions import Decision
 from fedskew.records.files import writing
 from fedskew.records.metrics import PRECISION
 from fedskew.records.sheets import csv_text
+
+if TYPE_CHECKING:
+    from fedskew.engines.trained import Trained
 
 
 @dataclass(frozen=True, eq=False)
