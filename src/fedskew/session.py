@@ -440,15 +440,16 @@ def check_finite(state: State) -> None:
 
     A component may keep infinities at the server: "not asked yet", "no bound".
     """
-    for (kind, *path), leaf in tree.flatten({"parameter": state.params, "buffer": state.buffers, "state": state.parts}):
-        if leaf is None or not leaf.is_floating_point() or not leaf.numel():
-            continue
-        bounds = torch.stack(torch.aminmax(leaf))
-        if bool((bounds.isnan() if kind == "state" else ~bounds.isfinite()).any()):
-            name = ".".join(path)
-            whole = f"the aggregated {kind} {name!r} is not finite"
-            told = f"the server's state {name!r} has a NaN" if kind == "state" else whole
-            raise TrainingError(f"{told} after round {state.round}; {RATES}")
+    leaves = tree.flatten({"parameter": state.params, "buffer": state.buffers, "state": state.parts})
+    known = [(path, leaf) for path, leaf in leaves if leaf is not None and leaf.is_floating_point() and leaf.numel()]
+    for device in {leaf.device for _, leaf in known}:  # each is read once
+        here = [(path, leaf) for path, leaf in known if leaf.device == device]
+        bounds = torch.stack([bound.double() for _, leaf in here for bound in torch.aminmax(leaf)]).cpu().view(-1, 2)
+        for ((kind, *path), _), (low, high) in zip(here, bounds.tolist(), strict=True):
+            if math.isnan(low) or (kind != "state" and math.inf in (-low, high)):
+                whole = f"the aggregated {kind} {'.'.join(path)!r} is not finite"
+                told = f"the server's state {'.'.join(path)!r} has a NaN" if kind == "state" else whole
+                raise TrainingError(f"{told} after round {state.round}; {RATES}")
 
 
 def check_losses(row: Row) -> None:

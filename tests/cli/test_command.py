@@ -13,14 +13,14 @@ from fedskew.config.flags import experiment_from, options_of
 from fedskew.methods import METHODS
 from fedskew.records.folder import TIMES, read
 from support.command import SMALL, fedskew
-from support.methods import BY_HOOK
+from support.methods import MOST_HOOKS
 
 
 def rows_without_times(folder: Path) -> list[dict]:
     return [{k: v for k, v in row.items() if k not in TIMES} for row in read(folder)[1]]
 
 
-@pytest.mark.parametrize("method", BY_HOOK)
+@pytest.mark.parametrize("method", MOST_HOOKS)
 def test_every_method_runs_and_again_from_its_configuration(method: str, tmp_path: Path) -> None:
     assert fedskew("run", method, *SMALL, "--out", tmp_path / "a") == 0
     assert fedskew("run", "--from", tmp_path / "a/config.json", "--out", tmp_path / "b") == 0

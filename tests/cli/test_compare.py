@@ -54,7 +54,7 @@ def test_the_folder_of_a_study_is_taken_where_runs_are(capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     assert all(len(line) <= 100 for line in said.splitlines()) and said.count("from fedavg") == 2
     assert said.startswith("Two: ") and "fedskew compare fedavg fedla" in said
-    assert fedskew(*words, "--partition.alpha", ",".join(alphas), "--out", "wide") == 0
+    assert fedskew(*words[:-1], "0", "--partition.alpha", ",".join(alphas), "--out", "wide") == 0
     capsys.readouterr()
     assert fedskew("show", "wide") == 0
     lines = capsys.readouterr().out.splitlines()

@@ -29,7 +29,7 @@ def test_init_writes_an_app_whose_configuration_is_the_run(tmp_path: Path, capsy
     assert (found.clients, found.partition.alpha, found.method.pace.lr) == (7, 0.3, 0.05)
     assert found.method.parts[-1].option == 1
     assert server_options(config).out == "run"
-    inputs, augment = inputs_of(app / "my_app", "inputs.json")
+    inputs, augment = inputs_of(app / "my_app")
     assert (inputs.shape, len(inputs.label_names), augment) == ((1, 8, 8), 10, ())
     for name in ("server", "client"):
         compile((app / "my_app" / f"{name}.py").read_text(), name, "exec")
@@ -59,7 +59,7 @@ def test_init_for_nodes_with_data_of_their_own_takes_an_example(
     config = config_of(tmp_path / "app")
     assert server_options(config).own_data
     assert config["clients"] == 3 and "example.csv" not in str(config)  # whose path is the server's own
-    inputs, _ = inputs_of(tmp_path / "app" / "app", "inputs.json")
+    inputs, _ = inputs_of(tmp_path / "app" / "app")
     assert inputs.encoding is not None
     assert inputs.samples({"age": ["50"], "sex": ["m"]}).shape == (1, 3)
     experiment_of(config)
@@ -77,7 +77,7 @@ def test_a_blank_that_the_example_lacks_says_nothing_at_a_node(
     out = capsys.readouterr().out
     assert "another one at a node counts as missing" in out
     assert blank == ("column 'sex': a blank at a node says nothing" not in out)
-    inputs, _ = inputs_of(tmp_path / "app" / "app", "inputs.json")
+    inputs, _ = inputs_of(tmp_path / "app" / "app")
     (x,) = inputs.samples({"age": [50], "sex": [""]}, notes=[])
     assert x[1:].sum() == blank == x[-1]
 

@@ -14,7 +14,7 @@ import fedskew as fs
 from fedskew.records.diagnostics import DIAGNOSTICS
 from support.far import NAME, Device, far_device
 from support.federations import skewed
-from support.methods import BY_HOOK, tiny
+from support.methods import MOST_HOOKS, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.runs import gap, go, rows_of, same
 
@@ -51,13 +51,13 @@ def test_the_device_refuses_what_a_gpu_refuses(device: Device) -> None:
     assert float(far.sum()) == 3 and device.traffic == {"sent": 1, "read": 1}
 
 
-@pytest.mark.parametrize("name", BY_HOOK)
+@pytest.mark.parametrize("name", MOST_HOOKS)
 def test_every_method_gives_the_same_there(name: str, device: Device) -> None:
     far, near = runs(name)
     assert same(far.params, near.params) and rows_of(far) == rows_of(near)
 
 
-@pytest.mark.parametrize("name", BY_HOOK)
+@pytest.mark.parametrize("name", MOST_HOOKS)
 def test_what_is_read_and_sent_does_not_grow_with_the_steps(name: str, device: Device) -> None:
     method, traffic, steps = tiny(name), [], []
     for epochs in (2, 6):

@@ -20,7 +20,7 @@ from fedskew.method import Component, Method
 from fedskew.models.prepare import prepare
 from fedskew.types import View
 from support.federations import RAGGED, blobs, skewed
-from support.methods import BY_HOOK, PACE, tiny
+from support.methods import BY_HOOK, MOST_HOOKS, PACE, tiny
 from support.nets import CONVOLUTIONAL
 from support.runs import gap, go, rows_of, same
 
@@ -54,7 +54,7 @@ def same_runs(a: fs.Result, b: fs.Result) -> bool:
     return same(a.params, b.params) and same(a.buffers, b.buffers) and rows_of(a) == rows_of(b)
 
 
-@pytest.mark.parametrize("name", BY_HOOK)
+@pytest.mark.parametrize("name", MOST_HOOKS)
 def test_threads_and_traces_change_no_bit(name: str, tracing: list[Stepper]) -> None:
     plain = run(name, "sequential")
     assert traced(tracing) == 0

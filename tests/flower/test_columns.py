@@ -21,9 +21,8 @@ from fedskew.data.encoding import Column, Encoding
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
 from fedskew.errors import ConfigError, RecordError
-from fedskew.flower.columns import MOST, inputs_with
 from fedskew.flower.options import experiment_of
-from fedskew.flower.rows import written
+from fedskew.flower.rows import MOST, inputs_with, written
 from fedskew.flower.wire import Envelope, pack, read, record
 from support.flower_grid import bits, config, plain, served
 
@@ -235,7 +234,6 @@ OURS = Inputs(
         lambda e: {**e, "columns": [*e["columns"][:2], {**e["columns"][2], "ordered": False}]},
         lambda e: {**e, "columns": [{**e["columns"][0], "more": 1}, *e["columns"][1:]]},
         lambda e: {**e, "columns": [e["columns"][0], {**e["columns"][1], "unseen": ["f"]}, e["columns"][2]]},
-        lambda e: {**e, "columns": [e["columns"][0], {**e["columns"][1], "once": ["f"]}, e["columns"][2]]},
     ],
 )
 def test_a_node_takes_an_encoding_of_the_apps_columns_alone(change: Any) -> None:
@@ -257,8 +255,8 @@ def test_before_there_is_an_encoding_a_node_answers_a_hello_alone(tmp_path: Path
     own = {"client": 0, "allow": "all", "state": str(tmp_path / "state"), **nodes[0]}
     node = serve._node(json.dumps([content, own, str(tmp_path), None]), serve.experiment_of)
     for kind, contract in (("train", {}), (None, {}), ("hello", 3)):
-        facts, _ = node.answer(Envelope({"kind": kind, "contract": contract}, {}))
-        assert "columns" not in facts and ("must be" in facts["error"] or "alone" in facts["error"])
+        with pytest.raises(ConfigError, match="must be"):
+            node.answer(Envelope({"kind": kind, "contract": contract}, {}))
     assert node.answer(Envelope({"kind": "hello", "contract": {"columns": "other"}}, {}))[0]["fatal"] is True
 
 

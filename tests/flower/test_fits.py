@@ -18,7 +18,7 @@ from fedskew.engines.fitting import ClientLogits, Fit, Fitting, fit, triangle_of
 from fedskew.errors import FedskewError
 from fedskew.flower import serve
 from fedskew.flower.contract import allowed
-from fedskew.flower.fits import check_sums
+from fedskew.flower.exchange import check_sums
 from fedskew.flower.options import experiment_of
 from fedskew.flower.wire import read
 from fedskew.functional import even_weights, logit_sums
@@ -189,7 +189,7 @@ LIES = {
     bent: "its curvature must be that of probabilities", indefinite: "must be positive semidefinite",
     narrow: "gradient must be torch.float64 (11,)", single: "triangle must be torch.float64 (66,)",
     whole: "triangle must be torch.float64 (66,)", no_receipt: "which logits it keeps",
-    path: "a receipt has 32 hex digits",
+    path: "a receipt must have 32 hex digits",
 }  # fmt: skip
 
 

@@ -222,7 +222,7 @@ def not_a_number(facts: Any, trees: Any) -> None:
 
 LIES = {
     wrong_shape: "must be torch.float32", lost_name: "by the names that were asked for", late: "is to another message",
-    other_client: "is of client 3", fewer_steps: "were to be trained",
+    other_client: "is of client 3", fewer_steps: "what it trained must be",
 }  # fmt: skip
 
 

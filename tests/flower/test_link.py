@@ -12,6 +12,7 @@ pytest.importorskip("flwr")
 
 from fedskew.errors import ConfigError
 from fedskew.flower.link import Link, Request
+from fedskew.flower.options import ServerOptions
 from fedskew.flower.standin import Hello
 from fedskew.flower.wire import pack, read, record
 
@@ -62,19 +63,20 @@ def hello(client: int, **more: Any) -> dict[str, Any]:
     return {"client": client, "rows": 5, "test_rows": 0, "permits": [], **more}
 
 
-def linked(grid: Grid, wait_s: float = 5.0) -> Link:
-    return Link(grid, {}, wait_s, 0.01, False)
+def linked(grid: Grid, wait_s: float = 5.0, bad: Any = "stop") -> Link:
+    return Link(grid, {}, ServerOptions(wait_s=wait_s, poll_s=0.01, missing="stop", bad=bad), lambda hello: None)
 
 
 def met(link: Link, count: int) -> list[Hello]:
     seen: list[Hello] = []
-    link.meet(count, seen.append)
+    link.accept = seen.append
+    link.meet(count)
     return seen
 
 
 def ask(link: Link, clients: Iterable[int]) -> list[tuple[int, str]]:
     requests = [Request(k, {"kind": "train"}, {"own": pack({})}) for k in clients]
-    return [(answer.client, answer.wrong) for answer in link.ask(requests, "train", lambda _: None)]
+    return [(answer.client, answer.wrong) for answer in link.ask(requests, "train")]
 
 
 def test_a_node_that_dies_at_its_hello_holds_up_nobody() -> None:
@@ -154,7 +156,7 @@ def test_a_client_whose_node_does_not_come_back_is_missing() -> None:
 
 
 def open_link(grid: Grid) -> Link:
-    return Link(grid, {}, 0.2, 0.01, False, drops=True)
+    return linked(grid, 0.2, "drop")
 
 
 def test_a_second_node_of_a_client_is_refused_and_the_first_one_stays() -> None:
@@ -172,7 +174,7 @@ def test_a_second_node_of_a_client_is_refused_and_the_first_one_stays() -> None:
 @pytest.mark.parametrize("drops", [False, True])
 def test_a_node_of_another_contract_that_comes_late_costs_at_most_its_client(drops: bool) -> None:
     grid = Grid({10: "1", 11: "1"}, lambda node, facts: hello(node % 10))
-    link = Link(grid, {}, 0.2, 0.01, False, drops=drops)
+    link = linked(grid, 0.2, "drop" if drops else "stop")
     met(link, 2)
     plain = grid.say
     grid.say = lambda node, facts: (
@@ -214,6 +216,6 @@ def test_errors_of_flower_are_logged_once_a_node_and_in_one_line(caplog: pytest.
     for number in range(20):
         wrong.reason += str(number)
         message = SimpleNamespace(error=wrong)
-        assert link.post.failed("client 1", 11, message).isprintable()
+        assert link.failed("client 1", 11, message).isprintable()
     assert len([r for r in caplog.records if "Flower's error" in r.getMessage()]) == 1
     assert all(len(r.getMessage()) < 500 for r in caplog.records)

@@ -118,13 +118,13 @@ def test_a_server_cannot_make_a_node_keep_another_network(tmp_path: Path, monkey
 
     plain, seen = Link.ask, []
 
-    def ask(link: Any, requests: Any, kind: str, accept: Any) -> Any:
+    def ask(link: Any, requests: Any, kind: str) -> Any:
         if requests and requests[0].facts["kind"] == "own":
             more = pack({"shared": {"params": {"weight": torch.zeros(2)}, "buffers": {}, "common": {},
                                     "round": torch.tensor(2)}})  # fmt: skip
             requests = [one._replace(parts={**one.parts, "shared": more}) for one in requests]
             seen.append(len(requests))
-        return plain(link, requests, kind, accept)
+        return plain(link, requests, kind)
 
     monkeypatch.setattr(Link, "ask", ask)
     served(tmp_path, content)

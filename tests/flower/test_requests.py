@@ -64,11 +64,11 @@ LIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "pace": ("train", {"pace": [[]] * 5}, "batch size must be a whole number"),
     "paces": ("train", {"pace": [1] * 10**5}, "a pace must have 5 numbers"),
     "member": ("train", {"member": 1 << 80}, "member must be a whole number"),
-    "receipt": ("train", {"receipt": "../../../etc/x"}, "a receipt has 32 hex digits"),
-    "nul": ("train", {"receipt": "\0" * 32}, "a receipt has 32 hex digits"),
+    "receipt": ("train", {"receipt": "../../../etc/x"}, "a receipt must have 32 hex digits"),
+    "nul": ("train", {"receipt": "\0" * 32}, "a receipt must have 32 hex digits"),
     "held": ("train", {"held": ["a" * 32] * 10**4}, "held must be a list of at most 3 receipts"),
-    "held path": ("train", {"held": ["../x"]}, "a receipt has 32 hex digits"),
-    "session": ("train", {"session": "s" * 10**6}, "a receipt has 32 hex digits"),
+    "held path": ("train", {"held": ["../x"]}, "a receipt must have 32 hex digits"),
+    "session": ("train", {"session": "s" * 10**6}, "a receipt must have 32 hex digits"),
     "no session": ("train", {"session": ""}, "session must be 32 hex digits"),
     "turn": ("train", {"turn": 10**4000}, "turn must be a whole number"),
     "client": ("train", {"client": "1\n\x1b[2J"}, "client must be a whole number"),
@@ -160,7 +160,7 @@ def test_a_receipt_of_logits_is_no_path(grids: dict[str, Any]) -> None:
     grid, kept = grids["train"]
     facts, trees = kept["fit"]
     told = answer(grid, {**facts, "session": SESSION, "turn": next(TURNS), "logits": "../" * 10}, trees)["error"]
-    assert "a receipt has 32 hex digits" in told
+    assert "a receipt must have 32 hex digits" in told
 
 
 @pytest.mark.parametrize("out", ["..", "a/..", "x\n", "\x1b[2J", "n" * 300])
@@ -168,12 +168,6 @@ def test_a_run_whose_folder_has_no_plain_name_is_refused(out: str) -> None:
     """A node calls the folder of its memory by the last part of it."""
     with pytest.raises(ConfigError, match=r"flower.out must end in a plain name"):
         server_options({"flower.out": out})
-
-
-@pytest.mark.parametrize("file", ["/etc/passwd", "../other.json", "a/b.json"])
-def test_the_inputs_of_an_app_are_a_file_of_the_app(file: str) -> None:
-    with pytest.raises(ConfigError, match=r"flower.inputs must be the name of a file of the app"):
-        server_options({"flower.inputs": file})
 
 
 @pytest.mark.parametrize(
@@ -188,7 +182,7 @@ def test_a_run_names_no_other_data_than_the_app(change: dict[str, str], tmp_path
     own = {"client": 0, "state": str(tmp_path / "state")}
     assert serve._node(json.dumps([config, own, str(package), None]), serve.experiment_of)
     name = next(iter(change))
-    with pytest.raises(ConfigError, match=rf"^{name} must be .*, as in the app of this node; the server says"):
+    with pytest.raises(ConfigError, match=rf"^{name} must be .*, as in the app of this node; got"):
         serve._node(json.dumps([{**config, **change}, own, str(package), None]), serve.experiment_of)
 
 

@@ -191,13 +191,13 @@ def test_patients_that_cannot_be_kept_apart_are_an_error(text: str, told: str, t
 
 def test_what_an_app_says_of_its_inputs_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "inputs.json").write_text(written(TABLE, ("flip",)))
-    assert inputs_of(tmp_path, "inputs.json") == (TABLE, ("flip",))
+    assert inputs_of(tmp_path) == (TABLE, ("flip",))
     for text in ("", "{}", "[]", json.dumps({"inputs": {"shape": [0]}})):
         (tmp_path / "inputs.json").write_text(text)
         with pytest.raises(FedskewError, match=r"inputs.json must be what `fedskew flower init` writes|Inputs"):
-            inputs_of(tmp_path, "inputs.json")
+            inputs_of(tmp_path)
     with pytest.raises(ConfigError, match="it is missing; `fedskew flower init` writes it"):
-        inputs_of(tmp_path, "other.json")
+        inputs_of(tmp_path / "other")
 
 
 def test_the_server_may_have_test_rows_or_none(tmp_path: Path) -> None:

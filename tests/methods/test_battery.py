@@ -195,6 +195,7 @@ def test_a_run_does_not_change_the_method(name: str) -> None:
     assert pickle.dumps(replace(method)) == before
 
 
+@pytest.mark.thorough
 def test_methods_differ() -> None:
     """Each pair of methods, the same seed: some parameter of the evaluated model differs, or a client's own model."""
     fed = skewed()

@@ -13,7 +13,7 @@ import fedskew as fs
 from fedskew.records.folder import read
 from fedskew.records.summary import collapses, summarise, worst_class, worst_words
 from support.federations import skewed
-from support.methods import BY_HOOK, tiny
+from support.methods import MOST_HOOKS, tiny
 from support.runs import go
 
 COSTS = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "steps": 2, "wall_s": 0.1}
@@ -66,7 +66,7 @@ def test_fedbal_s_collapse_is_told_in_the_record_and_to_python(tmp_path: Path) -
     assert "COLLAPSED: training loss above 23" in repr(result)
 
 
-@pytest.mark.parametrize("name", BY_HOOK)
+@pytest.mark.parametrize("name", MOST_HOOKS)
 def test_a_healthy_run_of_a_method_is_no_collapse(name: str) -> None:
     fed = fs.federate("digits", fs.partitioners.Iid(), clients=4, auxiliary=8)
     result = fs.run(fed, tiny(name), model="logistic", rounds=3, cohort=4)

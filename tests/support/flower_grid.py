@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fedskew import tree
@@ -31,9 +32,10 @@ class Grid:
         self.gone: set[int] = set()
         self.app = app
 
-    def get_node_ids(self) -> list[int]:
+    def get_nodes(self) -> list[Any]:
         """Those that are there."""
-        return [NODES + k for k in range(self.n) if k not in self.gone]
+        there = [NODES + k for k in range(self.n) if k not in self.gone]
+        return [SimpleNamespace(node_id=node, last_activated_at="") for node in there]
 
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
         """Answer each message at once."""

@@ -47,9 +47,11 @@ def rest_thorough(names: Iterable[str]) -> list[Any]:
     return [name if name in kept else pytest.param(name, marks=pytest.mark.thorough) for name in NAMES]
 
 
-# Two choices for a test that runs over all methods: one method of each signature, or a few that define every hook.
+# Choices for a test that runs over all methods: one method of each signature, a few that define every hook, or those of
+# them that define the most.
 BY_SIGNATURE = rest_thorough({signature(METHODS[name]()): name for name in reversed(NAMES)}.values())
 BY_HOOK = rest_thorough(fewest())
+MOST_HOOKS = rest_thorough(fewest()[:5])
 PACE = Fixed(epochs=2, lr=0.1, batch_size=16)
 WHOLE = Fixed(epochs=1, lr=0.1, batch_size=0)  # one step on all rows: gradient descent
 

@@ -11,7 +11,7 @@ import pytest
 from fedskew import tree
 from fedskew.flower import exchange, link, memory, serve, wire
 from fedskew.flower.exchange import Measuring, Receipts
-from fedskew.flower.link import Link, Post
+from fedskew.flower.link import Link
 from fedskew.flower.memory import NodeMemory
 from fedskew.records import files, rounds
 from fedskew.records.folder import Record
@@ -35,21 +35,21 @@ def planted(words: str) -> Callable[[Plant], Plant]:
 
 @planted("an answer to an earlier message is taken")
 def stale_reply(patch: pytest.MonkeyPatch) -> None:
-    plain = Post.opened
+    plain = Link.opened
 
-    def opened(self: Post, message: Any, client: int, turn: int) -> Any:
+    def opened(self: Link, message: Any, client: int, turn: int) -> Any:
         told = wire.opened(message.content).facts.get("turn")
         return plain(self, message, client, told if type(told) is int else turn)
 
-    patch.setattr(Post, "opened", opened)
+    patch.setattr(Link, "opened", opened)
 
 
 @planted("an answer of another session or round is taken")
 def other_round(patch: pytest.MonkeyPatch) -> None:
-    def opened(self: Post, message: Any, client: int, turn: int) -> Any:
+    def opened(self: Link, message: Any, client: int, turn: int) -> Any:
         return wire.opened(message.content), ""
 
-    patch.setattr(Post, "opened", opened)
+    patch.setattr(Link, "opened", opened)
 
 
 @planted("the update of an answer that is lost and asked for again counts twice")
@@ -79,14 +79,7 @@ def no_time_out(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a server that waits for ever gives up")
 def gives_up(patch: pytest.MonkeyPatch) -> None:
-    plain = serve._link
-
-    def made(*args: Any) -> Link:
-        found = plain(*args)
-        found.forever = False
-        return found
-
-    patch.setattr(serve, "_link", made)
+    patch.setattr(Link, "forever", False)
 
 
 @planted("a message that Flower did not take counts as sent")
@@ -197,7 +190,7 @@ def written_later(patch: pytest.MonkeyPatch) -> None:
 
     def save(self: NodeMemory, held: Any) -> str:
         waiting[id(self)] = held
-        return "" if self.empty else memory.receipt_of({n: memory.tree.map_tree(memory._own, held[n]) for n in held})
+        return "" if self.empty else memory.receipt_of({n: memory.tree.map_tree(memory.copied, held[n]) for n in held})
 
     load = NodeMemory.load
     patch.setattr(NodeMemory, "save", save)

@@ -30,7 +30,7 @@ from fedskew.data.federation import Federation
 from fedskew.data.partitioners import Partition
 from fedskew.errors import FedskewError
 from fedskew.flower import link, serve
-from fedskew.flower.options import experiment_of
+from fedskew.flower.options import ServerOptions, experiment_of
 from fedskew.flower.wire import pack, record
 from fedskew.flower.wire import read as read_message
 from fedskew.records.files import load_tree
@@ -392,12 +392,13 @@ def _echo(message: Any, context: Any, build: Any) -> Any:
 def _asked(world: World, trial: _Trial, left: list[int]) -> None:
     """Ask all nodes the questions that are left, one after another."""
     count, forever = world.config["clients"], world.config["flower.missing"] == "wait"
-    asking = link.Link(world, {}, world.wait_s, world.wait_s / 40, forever)
-    asking.meet(count, lambda _: None)
+    options = ServerOptions(wait_s=world.wait_s, poll_s=world.wait_s / 40, missing="wait" if forever else "stop")
+    asking = link.Link(world, {}, options, lambda hello: None)
+    asking.meet(count)
     while left:
         number = left[0]
         requests = [link.Request(k, {"kind": "train", "question": number}, {}) for k in range(count)]
-        answers = list(asking.ask(requests, "train", lambda _: None))
+        answers = list(asking.ask(requests, "train"))
         if [answer.client for answer in answers] != list(range(count)):
             raise _Wrong(f"question {number} has answers of {[answer.client for answer in answers]}")
         for answer in answers:

@@ -64,7 +64,7 @@ def init(
     given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in ctx.meta[TYPED] if flag not in own}
     aliases = {full[2:]: short[2:] for short, full in ALIASES.items()}
     require(encoding == "example" or data.encoding is not None, "encoding", rule, encoding)
-    config = config_of(experiment, own_data=own_data, clients=clients, out="run")
+    config = config_of(experiment, own_data=own_data, clients=clients)
     config |= {"flower.encoding": encoding} if encoding == "nodes" else {}
     if own_data:
         given.pop("path", None)  # of the example, which inputs.json describes
@@ -75,17 +75,17 @@ def init(
         inputs = replace(inputs, encoding=inputs.encoding.of_example())
     files = write_app(Path(out), experiment, config, inputs, data.augment)
     say(f"{plural(len(files), 'file')} in {out} for {plural(clients, 'node')}; start with {out}/README.md")
-    for note in data.notes if own_data else ():
-        if not note.startswith("column "):  # of the example's categories, which nobody trains on
-            say(f"note: {note}")
-    for column in inputs.encoding.columns if own_data and inputs.encoding else ():
+    notes = [note for note in data.notes if not note.startswith("column ")]  # of categories nobody trains on
+    for column in inputs.encoding.columns if inputs.encoding else ():
         if column.unseen:
             told = "a blank at a node says nothing, as no training row of the example has one"
-            say(f"note: column {column.name!r}: {told}")
+            notes.append(f"column {column.name!r}: {told}")
         if column.values and encoding == "example":
             other = "is refused" if "" not in column.values and column.missing is None else "counts as missing"
             known = some([value for value in column.values if value])
-            say(f"note: column {column.name!r} has the categories {known}; another one at a node {other}")
+            notes.append(f"column {column.name!r} has the categories {known}; another one at a node {other}")
+    for note in notes if own_data else ():
+        say(f"note: {note}")
     asking = needs(experiment.method) | ({"columns": "--encoding nodes"} if encoding == "nodes" else {})
     for permit, part in asking.items():
         say(f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it")

@@ -24,14 +24,13 @@ YEARS = 2
 SCRIPTS = ("superlink.sh", "front.sh", "front.cfg", "register.sh", "node.sh", "run.sh", "simulate.sh")
 
 
-def config_of(experiment: Experiment, *, own_data: bool, clients: int, out: str) -> dict[str, Any]:
+def config_of(experiment: Experiment, *, own_data: bool, clients: int) -> dict[str, Any]:
     """``[tool.flwr.app.config]`` of an app: what is often changed.
 
     Args:
         experiment: what the app trains.
         own_data: nodes bring their own data.
         clients: number of nodes.
-        out: run folder at the server.
     """
     usual = {
         "method": experiment.method.name.partition("(")[0], "clients": clients, "cohort": experiment.cohort or clients,
@@ -42,9 +41,11 @@ def config_of(experiment: Experiment, *, own_data: bool, clients: int, out: str)
     pace = experiment.method.pace
     usual |= {"epochs": pace.epochs, "lr": pace.lr, "eval-every": experiment.eval_every}
     usual |= {"batch-size": size} if (size := getattr(pace, "batch_size", None)) is not None else {}
-    usual |= {"keep-own": experiment.keep_own}  # Flower's --run-config takes no key that is not here
-    return {**usual, "flower.out": out, "flower.own-data": own_data, "flower.missing": "wait",
-            "flower.bad": "stop", "flower.wait-s": 600.0, "flower.poll-s": 0.2, "flower.test": ""}  # fmt: skip
+    # Flower's --run-config takes no key that is not here
+    return {
+        **usual, "keep-own": experiment.keep_own, "flower.out": "run", "flower.own-data": own_data,
+        "flower.missing": "wait", "flower.bad": "stop", "flower.wait-s": 600.0, "flower.poll-s": 0.2, "flower.test": "",
+    }  # fmt: skip
 
 
 def write_app(
@@ -80,17 +81,15 @@ def write_app(
         "allow": ", ".join(permits) or "none", "permits": ", ".join(PERMITS), "largest": str(LARGEST),
         "paths": " ".join(f"/v1/fleet/{path}" for path in FLEET),
     }  # fmt: skip
-    files = {
-        "pyproject.toml": _filled("project.toml", values),
-        "LICENSE": _filled("LICENSE", values),
-        "README.md": _filled("README.md", values),
+    templates = {
+        "pyproject.toml": "project.toml", **{name: name for name in ("LICENSE", "README.md", *SCRIPTS)},
+        f"{package}/server.py": "server.py.txt", f"{package}/client.py": "client.py.txt",
+    }  # fmt: skip
+    files = {path: _filled(template, values) for path, template in templates.items()} | {
         ".gitignore": "keys/\nstate/\n.flwr/\nrun/\n*.db\n",
         f"{package}/__init__.py": f'"""{experiment.method.name} on Flower."""\n',
-        f"{package}/server.py": _filled("server.py.txt", values),
-        f"{package}/client.py": _filled("client.py.txt", values),
         f"{package}/inputs.json": written(inputs, augment) + "\n",
     }
-    files |= {script: _filled(script, values) for script in SCRIPTS}
     _connection(folder, int(config["clients"]))
     for path, text in files.items():
         _write(folder / path, text)
@@ -114,13 +113,6 @@ def _filled(file: str, values: Mapping[str, str]) -> str:
 def _toml(value: Any) -> str:
     """A key or value of TOML. A dotted key is quoted, since a table of its own would stand beside a plain value."""
     return json.dumps(value) if not isinstance(value, str) or not re.fullmatch(r"[\w-]+", value) else f'"{value}"'
-
-
-def _private(folder: Path) -> None:
-    """Make a folder that nobody else reads, or make it one."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
@@ -165,42 +157,32 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         raise ConfigError("keys need the package cryptography; pip install 'fedskew[flower]'") from None
     require(nodes >= 1, "nodes", "be at least 1", nodes)
     place, made = folder / "keys", []
-    _private(place)
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
+        place.chmod(0o700)
 
     def pem(key: Any, kind: Any) -> str:
-        text: str = key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()).decode()
-        return text
+        return str(key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()).decode())
 
     def certificate(subject: str, key: Any, issuer: Any, signer: Any, *, authority: bool) -> Any:
         named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
         now = datetime.datetime.now(datetime.UTC)
-        built = (
-            x509.CertificateBuilder()
-            .subject_name(named)
-            .issuer_name(issuer or named)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
-        )
-        usage = dict.fromkeys(
-            ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only",
-             "decipher_only"), False,
-        )  # fmt: skip
-        built = built.add_extension(
-            x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **usage),
-            critical=True,
-        )
+        extensions: list[tuple[Any, bool]] = [
+            (x509.BasicConstraints(ca=authority, path_length=0 if authority else None), True),
+            (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+            (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False),
+            # a server signs what it says, an authority certificates and lists of revoked ones; nobody anything else
+            (x509.KeyUsage(not authority, False, False, False, False, authority, authority, False, False), True),
+        ]
         if not authority:
-            built = built.add_extension(x509.SubjectAlternativeName(_alternatives(x509, host)), critical=False)
+            extensions.append((x509.SubjectAlternativeName(_alternatives(x509, host)), False))
+        built = x509.CertificateBuilder().subject_name(named).issuer_name(issuer or named)
+        built = built.public_key(key.public_key()).serial_number(x509.random_serial_number())
+        built = built.not_valid_before(now - datetime.timedelta(days=1))
+        built = built.not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        for extension, critical in extensions:
+            built = built.add_extension(extension, critical=critical)
         return built.sign(signer, hashes.SHA256())
-
-    def text_of(found: Any) -> str:
-        told: str = found.public_bytes(serialization.Encoding.PEM).decode()
-        return told
 
     if not (place / "ca.crt").exists():
         root, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
@@ -208,29 +190,23 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         own = certificate(host, server, authority.subject, root, authority=False)
         plain = serialization.PrivateFormat.PKCS8
         _write(place / "server.key", pem(server, plain), 0o600)
-        _write(place / "server.crt", text_of(own))
-        _write(place / "ca.crt", text_of(authority))  # last: with it the three are there
+        for name, one in (("server.crt", own), ("ca.crt", authority)):  # last: with it the three are there
+            _write(place / name, one.public_bytes(serialization.Encoding.PEM).decode())
         made += ["keys/ca.crt", "keys/server.crt", "keys/server.key"]
     for k in range(nodes):
         if (place / f"node-{k}").exists():
             continue
         key = ec.generate_private_key(ec.SECP384R1())
-        public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        _write(place / f"node-{k}.pub", public.decode() + f" node-{k}\n")
+        told = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        _write(place / f"node-{k}.pub", told.decode() + f" node-{k}\n")
         _write(place / f"node-{k}", pem(key, serialization.PrivateFormat.OpenSSH), 0o600)
         made += [f"keys/node-{k}", f"keys/node-{k}.pub"]
-    _write(place / "nodes.lst", "".join(f"{_sent(path)}\n" for path in sorted(place.glob("node-*.pub"))))
+    # public keys as Flower sends them with each message: the front passes nobody else on
+    kinds = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    public = [serialization.load_ssh_public_key(path.read_bytes()) for path in sorted(place.glob("node-*.pub"))]
+    _write(place / "nodes.lst", "".join(f"{base64.b64encode(key.public_bytes(*kinds)).decode()}\n" for key in public))
     _connection(folder, nodes)
     return made
-
-
-def _sent(public: Path) -> str:
-    """A node's public key as Flower sends it with each message: the front passes nobody else on."""
-    from cryptography.hazmat.primitives import serialization
-
-    kinds = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    key = serialization.load_ssh_public_key(public.read_bytes())
-    return base64.b64encode(key.public_bytes(*kinds)).decode()
 
 
 def _alternatives(x509: Any, host: str) -> list[Any]:

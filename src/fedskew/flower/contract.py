@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from fedskew.data.inputs import Inputs
 from fedskew.engines.guard import unguarded
 from fedskew.engines.network import frozen
-from fedskew.errors import ConfigError, unknown
+from fedskew.errors import one_line, require, unknown
 from fedskew.flower.wire import FORMAT
 from fedskew.method import Method, method_spec
 from fedskew.method.component import Sampler
@@ -29,16 +29,10 @@ PERMITS = {
     "columns": "sum and sum of squares of each column of numbers, and the categories of each other column",
 }
 # sums under weights of the server's choice tell the histogram, and the fit needs it
-IMPLIED = {"histogram": ("labels",), "fit": ("histogram", "labels")}
-FATAL = (
-    "fedskew",
-    "format",
-    "method",
-    "model",
-    "classes",
-    "shape",
-    "columns",
-)  # the others change the last bits at most
+IMPLIED = {"histogram": ("histogram", "labels"), "fit": ("fit", "histogram", "labels")}
+DISCLOSED = {"histogram": "histogram", "owned labels": "labels", "loss": "loss", "gradient": "probe"}
+# the others change the last bits at most
+FATAL = ("fedskew", "format", "method", "model", "classes", "shape", "columns")
 
 
 def contract(method: Method, model: Model, inputs: Inputs, settings: Settings) -> dict[str, Any]:
@@ -70,14 +64,9 @@ def disagreement(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[st
     """(the first entry that differs, in words; whether it forbids the run); ("", False) where all agree."""
     for name in (*FATAL, *(n for n in ours if n not in FATAL)):
         if ours.get(name) != theirs.get(name):
-            here, there = (_short(c.get(name)) for c in (ours, theirs))
+            here, there = (one_line(json.dumps(c.get(name)), 60) for c in (ours, theirs))
             return f"{name} is {there} at the server and {here} at the node", name in FATAL
     return "", False
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _digest(value: Any) -> str:
@@ -88,15 +77,10 @@ def needs(method: Method) -> dict[str, str]:
     """What a method asks of nodes beside training and the number of rows: {permit: the component that asks}."""
     found: dict[str, str] = {}
     for part in unguarded(method).components:
-        told = part.discloses
-        if "histogram" in told or (isinstance(part, Sampler) and type(part).offer is not Sampler.offer):
-            found.setdefault("histogram", part.name)
-        if "owned labels" in told:
-            found.setdefault("labels", part.name)
-        if "loss" in told:
-            found.setdefault("loss", part.name)
-        if "gradient" in told:
-            found.setdefault("probe", part.name)
+        offers = isinstance(part, Sampler) and type(part).offer is not Sampler.offer
+        for what, permit in DISCLOSED.items():
+            if what in part.discloses or (offers and permit == "histogram"):
+                found.setdefault(permit, part.name)
     return found
 
 
@@ -107,25 +91,20 @@ def kind_of(query: Query) -> str:
     return {"counts": "histogram", "loss": "loss"}.get(query.what if isinstance(query.what, str) else "", "probe")
 
 
-def allowed(words: str | Sequence[str]) -> frozenset[str]:
+def allowed(words: str) -> frozenset[str]:
     """The permits of a node, from "histogram, loss"; "all" gives every one. Raises ConfigError for another word."""
-    listed: Iterable[str] = words.replace(",", " ").split() if isinstance(words, str) else words
-    given: set[str] = set()
+    known: dict[str, Iterable[str]] = {permit: IMPLIED.get(permit, (permit,)) for permit in PERMITS}
+    known |= {"all": PERMITS, "none": ()}
+    listed = words.replace(",", " ").split()
     for word in listed:
-        if word == "none":
-            continue
-        if word != "all" and word not in PERMITS:
-            raise unknown("word of allow", word, [*PERMITS, "all", "none"])
-        given |= set(PERMITS) if word == "all" else {word, *IMPLIED.get(word, ())}
-    return frozenset(given)
+        if word not in known:
+            raise unknown("word of allow", word, known)
+    return frozenset(permit for word in listed for permit in known[word])
 
 
-def refused(method: Method, permits: frozenset[str], who: str) -> ConfigError | None:
-    """The error for a node that does not permit what a method needs; None where it does."""
+def check_allowed(method: Method, permits: Iterable[str], who: str) -> None:
+    """Raise ConfigError where a node does not permit what a method needs."""
     for permit, part in needs(method).items():
-        if permit not in permits:
-            hint = f"start that node with allow={permit!r} in its configuration, or take another method"
-            return ConfigError(
-                f"{who} must allow {permit} ({PERMITS[permit]}) for {method.name}, whose {part!r} asks for it; {hint}"
-            )
-    return None
+        hint = f"start that node with allow={permit!r} in its configuration, or take another method"
+        rule = f"allow {permit} ({PERMITS[permit]}) for {method.name}, whose {part!r} asks for it"
+        require(permit in permits, who, rule, " ".join(permits) or "none", hint)

@@ -1,12 +1,15 @@
 """What the server of a deployment asks its nodes within a round, and what it does about answers of no use.
 
 Of a client's memory it keeps a receipt, and what it has yet to send. What nodes measure is pooled, and held against
-what they have told before.
+what they have told before. Biases and a temperature of a served model are fitted on sums that nodes give of their rows,
+where all of them allow it: a node gets the model once, keeps the logits of its rows, and answers each further point.
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,14 +18,14 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.engines.clients import ClientMemory
+from fedskew.engines.fitting import Fit, fits_by, whole_of
 from fedskew.engines.personal import Tested, pooled
 from fedskew.errors import ConfigError, TrainingError, one_line
-from fedskew.flower.facts import count, real
 from fedskew.flower.link import Answer, Link, Request
-from fedskew.flower.memory import NONE
-from fedskew.flower.options import ServerOptions
-from fedskew.flower.standin import Hello
-from fedskew.flower.wire import Envelope, Layout, Packed, pack
+from fedskew.flower.memory import NONE, copied
+from fedskew.flower.node import MOST_FITTED
+from fedskew.flower.wire import Envelope, Layout, Packed, count, expect, pack, quoted, real, receipt
+from fedskew.functional.fitting import Sums
 from fedskew.records import digests
 from fedskew.tree import Tree
 
@@ -63,10 +66,8 @@ class Receipts(ClientMemory):
 
     def put(self, client: int, memory: Mapping[str, Tree]) -> None:
         """A new receipt replaces all; what a component writes is kept beside it until the node has it."""
-        fresh = RECEIPT in memory
-        merged = dict(memory) if fresh else {**self.get(client), **memory}
-        own: Callable[[Tensor], Tensor] = lambda leaf: leaf.detach().cpu().clone(memory_format=torch.contiguous_format)
-        self.pending[client] = {name: tree.map_tree(own, value) for name, value in merged.items()}
+        merged = memory if RECEIPT in memory else {**self.get(client), **memory}
+        self.pending[client] = {name: tree.map_tree(copied, value) for name, value in merged.items()}
 
 
 def receipt_in(memory: Mapping[str, Tree]) -> str:
@@ -97,8 +98,6 @@ class Bad(NamedTuple):
 
     client: int
     tensor: str  # what is wrong, in words; the name that a round's record gives to it
-    round: int = 0
-    step: int = 0
 
     @property
     def words(self) -> str:
@@ -107,7 +106,7 @@ class Bad(NamedTuple):
 
     def to_json(self) -> dict[str, int | str]:
         """What a round's record says of it."""
-        return {"client": self.client, "step": self.step, "tensor": self.tensor}
+        return {"client": self.client, "step": 0, "tensor": self.tensor}
 
 
 @dataclass
@@ -115,19 +114,12 @@ class Exchange:
     """Asks clients, each in the moment of its memory."""
 
     link: Link
-    options: ServerOptions
     receipts: Receipts
-    accept: Callable[[Hello], None]
     number: int = 0  # of the round
     answered: dict[tuple[int, str], Envelope] = field(default_factory=dict)  # in it: nobody is asked the same twice
 
     def request(
-        self,
-        k: int,
-        facts: Mapping[str, Any],
-        shared: Packed,
-        own: Mapping[str, Tree],
-        expected: Layout | None = None,
+        self, k: int, facts: Mapping[str, Any], shared: Packed, own: Mapping[str, Tree], expected: Layout
     ) -> Request:
         """A message for one client; it says which memory belongs to this moment, and what an answer must hold."""
         kept = receipt_in(self.receipts.get(k))
@@ -136,7 +128,7 @@ class Exchange:
         parts = {"shared": shared, "own": pack({"own": dict(own)})}
         return Request(k, {**facts, "receipt": kept, "held": held}, parts, expected)
 
-    def question(self, k: int, facts: Mapping[str, Any], shared: Packed, expected: Layout | None = None) -> Request:
+    def question(self, k: int, facts: Mapping[str, Any], shared: Packed, expected: Layout) -> Request:
         """A message outside of training, with what the server has yet to write to the client's memory."""
         return self.request(k, facts, shared, {"written": written_to(self.receipts.get(k))}, expected)
 
@@ -149,7 +141,7 @@ class Exchange:
             elif not wrong:
                 yield answer.envelope
         if wrong:
-            bad = [Bad(a.client, a.wrong, number) for a in wrong]
+            bad = [Bad(a.client, a.wrong) for a in wrong]
             raise self.failure(bad, "missing" if all(a.missing for a in wrong) else "bad")
 
     def answers(self, requests: list[Request], kind: str, number: int) -> Iterator[Answer]:
@@ -158,7 +150,7 @@ class Exchange:
             self.number, self.answered = number, {}
         known = self.answered
         keys = [(r.client, _key(r)) for r in requests]
-        fresh = self.link.ask([r for r, key in zip(requests, keys, strict=True) if key not in known], kind, self.accept)
+        fresh = self.link.ask([r for r, key in zip(requests, keys, strict=True) if key not in known], kind)
         for client, key in keys:
             if (client, key) in known:
                 yield Answer(client, known[client, key])
@@ -173,7 +165,7 @@ class Exchange:
 
         ``option`` is "missing" or "bad", the option that says which.
         """
-        drops, first = getattr(self.options, option) == "drop", wrong[0]
+        drops, first = getattr(self.link.options, option) == "drop", wrong[0]
         hello = self.link.clients.get(first.client)
         who = hello.name if hello else f"the node of client {first.client}"
         hint = "" if drops else f'; flower.{option} = "drop" leaves such a client out of the round'
@@ -192,6 +184,9 @@ def _key(request: Request) -> str:
 LOG = logging.getLogger("flwr")
 T = TypeVar("T")
 LARGEST = 1e100  # mean loss of a node: its sum over rows and nodes is finite
+ROUNDING = 1e-6  # of the size of what is compared
+INDEFINITE = 1e-9  # of the diagonal
+NOTHING = pack({})
 
 
 @dataclass
@@ -199,65 +194,193 @@ class Measuring:
     """Asks nodes about a model, outside of training."""
 
     exchange: Exchange
-    classes: int
+    counts: Tensor  # training rows of each client and class, as the nodes have declared them
     unmeasured: list[Bad] = field(default_factory=list)  # whose answers were of no use, until somebody clears them
     number: int = -1  # of the round, when they were asked last
     each: list[Tested] = field(default_factory=list)  # what they told then
     _tested: dict[int, Tensor] = field(default_factory=dict)  # client: its test rows of each class
+    _unfit: set[int] = field(default_factory=set)  # clients of whom the log has said that their nodes allow no fit
 
     def pooled(self, kind: str, shared: Packed, number: int, **facts: Any) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of the nodes that have training and test rows, and permit it.
 
         Raises TrainingError where none of them tells a metric of use.
         """
-        link, classes, requests = self.exchange.link, self.classes, []
+        link, classes = self.exchange.link, self.counts.shape[1]
         expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
-        for k in link.measuring:
-            requests.append(self.exchange.question(k, {"kind": kind, **facts}, shared, expected))
+        told = {"kind": kind, **facts}
+        requests = [self.exchange.question(k, told, shared, expected) for k in link.measuring]
         found = self.of_use(requests, "evaluate", number, self._measured)
         sizes = {k: link.clients[k].facts["test_rows"] for k in link.measuring}
-        self.number, self.each = number, [Tested(k, *told, np.arange(sizes[k]), None) for k, told in found]
+        self.number, self.each = number, [Tested(k, *one, np.arange(sizes[k]), None) for k, one in found]
         if not self.each:
-            raise TrainingError(
-                f"at least one node must send a usable metric; got none of {len(requests)} in round {number}"
-            )
+            got = f"none of {len(requests)} in round {number}"
+            raise TrainingError(f"at least one node must send a usable metric; got {got}")
         return pooled(self.each, classes)
 
     def of_use(
         self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T]
     ) -> Iterator[tuple[int, T]]:
-        """(client, what ``read`` makes of its answer), in order. Answers for which it raises are left out."""
+        """(client, what ``read`` makes of its answer), in order. Answers for which it raises are left out.
+
+        Raises TrainingError for them under stop.
+        """
         for answer in self.exchange.answers(requests, kind, number):
             try:
                 if answer.envelope is None:
                     raise ValueError(answer.wrong)
                 found = read(answer.client, answer.envelope)
-            except MALFORMED as error:
-                self._leave_out(answer, one_line(error) or type(error).__name__, number)
+            except MALFORMED as error:  # it counts nowhere, and the record names its author
+                bad = Bad(answer.client, one_line(error) or type(error).__name__)
+                failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
+                if not failure.drop:
+                    raise failure from None
+                LOG.warning("fedskew: the model of round %d is measured without it: %s", number, failure)
+                self.unmeasured.append(bad)
                 continue
             yield answer.client, found
-
-    def _leave_out(self, answer: Answer, wrong: str, number: int) -> None:
-        """An answer of no use counts nowhere, and the record names its author. Raises TrainingError under stop."""
-        bad = Bad(answer.client, wrong, number)
-        failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
-        if not failure.drop:
-            raise failure from None
-        LOG.warning("fedskew: the model of round %d is measured without it: %s", number, failure)
-        self.unmeasured.append(bad)
 
     def _measured(self, client: int, answer: Envelope) -> tuple[Tensor, float]:
         """(confusion matrix, mean loss) that a node tells of its test rows. Raises one of MALFORMED."""
         told, matrix = answer.facts, answer.trees["matrix"]
         rows = self.exchange.link.clients[client].facts["test_rows"]
-        if count(told, "rows") != rows:
-            raise ValueError(f"its confusion matrix must be of its {rows} test rows; it counts {told['rows']}")
+        counted = count(told, "rows")
+        expect(counted == rows, "its confusion matrix", f"be of its {rows} test rows", counted)
         cells = matrix.flatten().tolist()  # whole numbers without an end: a sum of int64 may come round again
-        if min(cells) < 0 or max(cells) > rows or sum(cells) != rows:
-            raise ValueError(f"its confusion matrix must count its {rows} test rows")
-        loss = real(told, "loss")
-        if not 0 <= loss <= LARGEST:
-            raise ValueError(f"its mean loss must be a number from 0 to {LARGEST:g}; got {loss:g}")
-        if not torch.equal(self._tested.setdefault(client, matrix.sum(1)), matrix.sum(1)):
-            raise ValueError("its confusion matrix must count the test rows of each class that it had before")
+        holds = min(cells) >= 0 and max(cells) <= rows == sum(cells)
+        expect(holds, "its confusion matrix", f"count its {rows} test rows", cells)
+        loss, tests = real(told, "loss"), matrix.sum(1)
+        expect(0 <= loss <= LARGEST, "its mean loss", f"be a number from 0 to {LARGEST:g}", loss)
+        same = torch.equal(self._tested.setdefault(client, tests), tests)
+        expect(same, "its confusion matrix", "count the test rows of each class that it had before", tests.tolist())
         return matrix, loss
+
+    # fits of a served model
+
+    def fits(self, model: Packed) -> dict[str, Fit]:
+        """The fits of a model by objective; none where a node does not allow it.
+
+        A node whose answer is of no use is left out, where its option says drop, and the fit begins again without it.
+        Under stop it raises TrainingError.
+        """
+        counts = self.counts.clone()
+        asked, clients = counts.sum(1).nonzero().flatten().tolist(), self.exchange.link.clients
+        if refusing := [k for k in asked if not {"fit", "histogram"} <= set(clients[k].facts["permits"])]:
+            if not self._unfit.issuperset(refusing):
+                told = f"{clients[refusing[0]].name} does not allow fit"
+                LOG.info("fedskew: the model is not fitted, which takes all %d nodes: %s", len(asked), told)
+            self._unfit.update(refusing)
+            return {}
+        left = iter(range(MOST_FITTED))
+        while counts.any():
+            gone = len(self.unmeasured)
+            try:
+                return fits_by(partial(self._sums, model, counts, left, {}), counts)
+            except _Again:
+                counts[[bad.client for bad in self.unmeasured[gone:]]] = 0
+            except (_Unfit, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
+                LOG.warning("fedskew: the model is not fitted: %s", one_line(error))
+                return {}
+        LOG.warning("fedskew: the model is not fitted: no node gave sums of use")
+        return {}
+
+    def _sums(
+        self, model: Packed, counts: Tensor, left: Iterator[int], kept: dict[int, str], point: Tensor, weights: Tensor
+    ) -> Sums:
+        """One exchange with all clients of a fit: a point and weights of the classes go out, sums come back, added.
+
+        Args:
+            model: what is fitted; a node that keeps its logits does not get it again.
+            counts: rows of each class, [K, C]; 0 of clients that do not take part.
+            left: exchanges that are left for the model, whoever takes part.
+            kept: client: receipt of the logits that its node keeps.
+            point: where the sums are asked for.
+            weights: of each class.
+        """
+        if not bool(point.isfinite().all()):
+            raise _Unfit("the sums lead to no finite point")
+        if next(left, None) is None:
+            raise _Unfit(f"{MOST_FITTED} exchanges have not led to its end")
+        size, left_out, requests = len(point), len(self.unmeasured), []
+        shapes = {"loss": (), "gradient": (size,), "triangle": (size * (size + 1) // 2,)}
+        expected: Layout = {("sums", name): (torch.float64, shape) for name, shape in shapes.items()}
+        for k in counts.sum(1).nonzero().flatten().tolist():
+            facts, given = {"kind": "fit", "logits": kept.get(k, NONE)}, NOTHING if k in kept else model
+            requests.append(self.exchange.request(k, facts, given, {"point": point, "weights": weights}, expected))
+
+        def read(client: int, answer: Envelope) -> tuple[str, Sums]:
+            logits, told = receipt(answer.facts.get("logits")), answer.trees["sums"]
+            expect(bool(logits), "it", "say which logits it keeps", logits)
+            sums = told["loss"], told["gradient"], whole_of(told["triangle"], size)
+            check_sums(sums, point, weights, counts[client])
+            return logits, sums
+
+        total = torch.zeros((), dtype=torch.float64), torch.zeros_like(point), torch.zeros(size, size).double()
+        for client, (logits, sums) in self.of_use(requests, "query", self.exchange.number, read):
+            kept[client] = logits
+            total = total[0] + sums[0], total[1] + sums[1], total[2] + sums[2]
+        if len(self.unmeasured) > left_out:
+            raise _Again
+        return total
+
+
+class _Again(Exception):
+    """A node of the fit was left out: the others' sums are of another sample from here on."""
+
+
+class _Unfit(Exception):
+    """There is no fit, in words."""
+
+
+def check_sums(sums: Sums, point: Tensor, weights: Tensor, counts: Tensor) -> None:
+    """Hold a node's sums against the rows that it has declared: they are those of some logits of so many rows.
+
+    With x = (b, a) the point, n_c rows of class c, W = sum w_c n_c, g and H the gradient and the Hessian:
+
+        g_c + w_c n_c = sum w p_c >= 0, and these sum to W
+        H of the biases is a Laplacian: its rows sum to 0, and beside the diagonal it is at most 0;  H is semidefinite
+        L - x . g = sum w (entropy of p), from 0 to W log C
+        x . H x = sum w (variance of log p) <= W (log^2(C - 1) / 4 + 1)
+
+    So a node can move the fit as its rows could, and no further.
+
+    Args:
+        sums: loss, gradient and Hessian of the node.
+        point: x, at which it was asked.
+        weights: w of each class.
+        counts: n of each class.
+
+    Raises:
+        ValueError: they cannot be; the message says why.
+
+    References:
+        Reeb and Wolf 2015, Tight Bound on Relative Entropy by Entropy Difference (IEEE Transactions on Information
+        Theory 61(3)), for the variance of log p. https://arxiv.org/abs/1304.0036
+    """
+    loss, gradient, hessian = sums
+    whole, held, classes = float((weights * counts).sum()), weights * counts, len(weights)
+    near = ROUNDING * whole
+    if not all(bool(part.isfinite().all()) for part in sums):
+        raise ValueError("its sums must be finite")
+    if not 0 <= float(loss) <= LARGEST * whole:
+        raise ValueError(f"its loss must be from 0 to {LARGEST:g} a row; got {quoted(float(loss))} in all")
+    chances = gradient[:-1] + held  # sum w p of each class
+    if float(chances.min()) < -near or abs(float(chances.sum()) - whole) > near:
+        raise ValueError("its gradient must be of the rows of each class that it has declared")
+    block, own = hessian[:-1, :-1], float(hessian[-1, -1])
+    beside = block - torch.diag(block.diagonal())
+    laplacian = float(beside.max()) <= near and float(block.sum(1).abs().max()) <= near * classes
+    if not laplacian or bool((block.diagonal() > chances + near).any()) or own < 0:
+        raise ValueError("its Hessian must be of the rows that it has declared")
+    scale = torch.full_like(point, whole**-0.5)
+    scale[-1] = max(own, near) ** -0.5
+    if float(torch.linalg.eigvalsh(scale[:, None] * hessian * scale).min()) < -INDEFINITE * classes:
+        raise ValueError("its Hessian must be positive semidefinite")
+    parts = point * gradient
+    entropy, error = float(loss - parts.sum()), ROUNDING * float(whole + loss + parts.abs().sum())
+    if not -error <= entropy <= whole * math.log(classes) + error:
+        raise ValueError("its loss and its gradient must be of the same rows")
+    bent = point[:, None] * hessian * point
+    error = ROUNDING * float(whole + bent.abs().sum())
+    if float(bent.sum()) > whole * (math.log(max(classes - 1, 1)) ** 2 / 4 + 1) + error:
+        raise ValueError("its curvature must be that of probabilities")

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedskew import server, tree
 from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, FieldError, require, unknown
-from fedskew.flower.facts import EXACT
+from fedskew.flower.wire import EXACT
 from fedskew.method import Method
 from fedskew.method.component import Component, Weighting, does_no_more
 from fedskew.method.samplers import Shuffle
@@ -22,7 +22,6 @@ from fedskew.server import State
 from fedskew.types import Cohort, Params, Report, Results, Task, Tree, Weights
 
 Array = npt.NDArray[Any]
-ServerState = State
 CLIENT = (  # hooks that a client must run
     "start", "correct", "learn", "finish", "personalize", "init_client", "init_model", "private", "frozen", "moves",
 )  # fmt: skip
@@ -91,6 +90,10 @@ do; `fedskew flower init fedprox` writes an app whose clients do
             )
 
 
+def _tensors(model: Mapping[str, Array]) -> Params:
+    return {name: torch.from_numpy(np.array(value)) for name, value in model.items()}
+
+
 def _trained(model: Mapping[str, Tensor]) -> list[str]:
     """Names of the parameters of a model, without the statistics of BatchNorm."""
     return [name for name, leaf in model.items() if leaf.is_floating_point() and not name.endswith(STATISTICS)]
@@ -105,7 +108,6 @@ def cohort_of(
     steps: Sequence[float] | None = None,
     lr: float = 1.0,
     round: int = 1,
-    head: str = "",
 ) -> tuple[Cohort, Params]:
     """(cohort with the clients' deltas, their BatchNorm statistics [K, ...]) of trained models.
 
@@ -117,31 +119,25 @@ def cohort_of(
         steps: local steps of each client, [K]; None where no weighting reads them.
         lr: learning rate of the clients, which FedNova's authors' server momentum reads.
         round: one-based.
-        head: name of the classifier layer, which CReFF-like components read; the last matrix where it is empty.
 
     Raises:
         ConfigError: names, shapes or lengths do not agree, or a value is not finite.
     """
     require(len(after) > 0, "after", "hold a model of one client at least", [])
     require(len(samples) == len(after), "samples", f"have {len(after)} numbers", list(samples))
-    known = {name: torch.from_numpy(np.array(value)) for name, value in before.items()}
-    models = []
-    for k, model in enumerate(after):
-        if set(model) != set(known):
-            raise ConfigError(
-                f"the model of client {k} must have the names of the global model; got {sorted(model)[:5]}"
-            )
-        leaves = {name: torch.from_numpy(np.array(model[name])) for name in known}
-        for name, leaf in leaves.items():
-            require(leaf.shape == known[name].shape, f"{name} of client {k}", f"have shape {tuple(known[name].shape)}",
-                    tuple(leaf.shape))  # fmt: skip
-            finite = not leaf.is_floating_point() or bool(torch.isfinite(leaf).all())
-            require(finite, f"{name} of client {k}", "be finite", "a value that is not")
-            require(leaf.dtype == known[name].dtype, f"{name} of client {k}", f"be {known[name].dtype}", leaf.dtype)
-        models.append(leaves)
+    known = _tensors(before)
+    models = [_tensors(model) for model in after]
+    for k, model in enumerate(models):
+        rule = "have the names of the global model"
+        require(set(model) == set(known), f"the model of client {k}", rule, sorted(model)[:5])
+        for name, like in known.items():
+            leaf, what, shape = model[name], f"{name} of client {k}", tuple(like.shape)
+            require(leaf.shape == shape, what, f"have shape {shape}", tuple(leaf.shape))
+            require(bool(torch.isfinite(leaf).all()), what, "be finite", "a value that is not")
+            require(leaf.dtype == like.dtype, what, f"be {like.dtype}", leaf.dtype)
     trained = _trained(known)
     params = {name: known[name] for name in trained}
-    stacked = tree.stack(models)
+    stacked = tree.stack([{name: model[name] for name in known} for model in models])
     deltas = {name: stacked[name] - params[name] for name in trained}
     buffers = {name: stacked[name] for name in known if name not in params}
     n = torch.tensor([float(value) for value in samples], dtype=torch.float64)
@@ -155,7 +151,7 @@ def cohort_of(
     rate = torch.full_like(n, lr)
     report = Report(n, taken, rate, torch.zeros_like(n), taken)
     matrices = [name for name in trained if params[name].dim() == 2]
-    layer = head or (matrices[-1].rpartition(".")[0] if matrices else "")
+    layer = matrices[-1].rpartition(".")[0] if matrices else ""
     task = Task(layer, owned.shape[1], 0, len(after), 0)
     cohort = Cohort(
         task=task, ids=torch.arange(len(after)), owned=owned, offered=owned, used=owned, reports=report, before=params,
@@ -164,18 +160,15 @@ def cohort_of(
     return cohort, buffers
 
 
-def start_state(method: Method, model: Mapping[str, Array], clients_run: Sequence[str] = ()) -> State:
+def _start(method: Method, model: Params, clients_run: Sequence[str]) -> State:
     """The server's state before the first round. Raises ConfigError where the method needs clients of fedskew."""
     check_server_side(method, clients_run)
-    known = {name: torch.from_numpy(np.array(value)) for name, value in model.items()}
-    params = {name: known[name] for name in _trained(known)}
-    buffers = {n: p for n, p in known.items() if n not in params}
-    task = Task("", 0, 0, 0, 0)
-    parts: dict[str, Tree] = {}
-    for part in method.components:
+    params = {name: model[name] for name in _trained(model)}
+    parts: dict[str, Tree] = {method.selector.name: {}}
+    for part in [part for part in method.components if part is not method.selector]:
         nobody: Any = _Nobody(part.name)
-        parts[part.name] = {} if part is method.selector else part.init_server(params, nobody, task)
-    return State(0, params, buffers, parts)
+        parts[part.name] = part.init_server(params, nobody, Task("", 0, 0, 0, 0))
+    return State(0, params, {n: leaf for n, leaf in model.items() if n not in params}, parts)
 
 
 def _check_given(part: Weighting, what: str, counts: Any, steps: Any) -> None:
@@ -225,7 +218,7 @@ def aggregation_weights(
 
 def server_step(
     method: str | Method,
-    state: ServerState | None,
+    state: State | None,
     before: Mapping[str, Array],
     after: Sequence[Mapping[str, Array]],
     samples: Sequence[float],
@@ -235,7 +228,7 @@ def server_step(
     lr: float = 1.0,
     seed: int = 0,
     clients_run: Sequence[str] = (),
-) -> tuple[dict[str, Array], ServerState]:
+) -> tuple[dict[str, Array], State]:
     """One round at the server: weigh, combine, add up, step.
 
     Args:
@@ -264,7 +257,7 @@ def server_step(
         [1.5, 1.5]
     """
     value = method_named(method) if isinstance(method, str) else method
-    held = start_state(value, before, clients_run) if state is None else state
+    held = state or _start(value, _tensors(before), clients_run)
     _check_given(value.weighting, value.name, counts, steps)
     cohort, buffers = cohort_of(before, after, samples, counts=counts, steps=steps, lr=lr, round=held.round + 1)
     held = held._replace(params=cohort.before)

@@ -170,8 +170,7 @@ class Signer:
         from cryptography.hazmat.primitives import serialization
 
         kinds = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        text: str = self.key.public_key().public_bytes(*kinds).decode()
-        return text
+        return str(self.key.public_key().public_bytes(*kinds).decode())
 
     def described(self, run: Any) -> Any:
         """A run, as the SuperLink describes it before it sends its bundle."""

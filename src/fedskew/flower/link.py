@@ -4,76 +4,17 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 from fedskew.errors import ConfigError, FedskewError, one_line, visible
-from fedskew.flower.facts import EXACT, MOST_ROWS, quoted, short
+from fedskew.flower import wire
+from fedskew.flower.options import ServerOptions
 from fedskew.flower.standin import Hello, absent, claimed, hello_of
-from fedskew.flower.wire import Envelope, Layout, Packed, Sealed, opened, packed_bytes, record
+from fedskew.flower.wire import EXACT, Envelope, Layout, Packed, Sealed, quoted, short
 
 LOG = logging.getLogger("flwr")
-
-
-@dataclass
-class Sizes:
-    """Bytes of the messages so far, without Flower's own."""
-
-    down: int = 0
-    up: int = 0
-    messages: int = 0
-
-
-@dataclass
-class Post:
-    """Messages over Flower's grid, each with the session and a number of its own."""
-
-    grid: Any
-    contract: Mapping[str, Any]
-    session: str = field(default_factory=lambda: uuid.uuid4().hex)
-    sizes: Sizes = field(default_factory=Sizes)
-    turn: int = 0
-    warned: set[tuple[int, str]] = field(default_factory=set)  # (node, code of an error of Flower's)
-
-    def message(self, node: int, client: int, kind: str, facts: Mapping[str, Any], parts: Mapping[str, Packed]) -> Any:
-        """A message of Flower's, counted."""
-        from flwr.app import Message
-
-        self.turn += 1
-        told = {**facts, "session": self.session, "turn": self.turn, "client": client, "contract": self.contract}
-        self.sizes.down += packed_bytes(*parts.values())
-        self.sizes.messages += 1
-        return Message(record(told, **parts), dst_node_id=node, message_type=kind)
-
-    def pulled(self, names: Sequence[str]) -> list[tuple[str, Any]]:
-        """(name of the message that it answers, answer) of those that have come."""
-        if not names:
-            return []
-        return [(m.metadata.reply_to_message_id, m) for m in self.grid.pull_messages(names)]
-
-    def opened(self, message: Any, client: int, turn: int) -> tuple[Sealed | None, str]:
-        """(the message, what is wrong with it); tensors are not looked at."""
-        try:
-            sealed = opened(message.content)
-        except FedskewError as error:
-            return None, one_line(error)
-        told = sealed.facts
-        self.sizes.up += sealed.size
-        if told.get("session") != self.session or told.get("turn") != turn:
-            return None, "the answer is to another message: it is late, or was sent before"
-        if client >= 0 and told.get("client") != client:
-            return None, f"the answer is of client {quoted(told.get('client'))}"
-        return sealed, ""
-
-    def failed(self, who: str, node: int, message: Any) -> str:
-        """What an error of Flower's says, which is logged once."""
-        reason = f"Flower's error {quoted(message.error.code)}: {one_line(message.error.reason)}"
-        known = (node, quoted(message.error.code))
-        if known not in self.warned:
-            self.warned.add(known)
-            LOG.warning("fedskew: %s: %s", who, reason)
-        return reason
 
 
 FIRST_S = 0.02  # pause after the first look for answers
@@ -120,20 +61,14 @@ class Link:
     Args:
         grid: Flower's.
         contract: the server's side of the handshake.
-        wait_s: seconds for an answer.
-        poll_s: longest pause between two looks.
-        forever: ask a node that is missing again, without an end.
-        drops: a node that is refused costs its own client; else it ends the run.
-        most_rows: that a node may declare.
+        options: of the server: how long it waits, and what a node costs that is missing or refused.
+        accept: called with each node that has come; it raises ConfigError for one that does not fit the run.
     """
 
     grid: Any
     contract: Mapping[str, Any]
-    wait_s: float
-    poll_s: float
-    forever: bool
-    drops: bool = False
-    most_rows: int = MOST_ROWS
+    options: ServerOptions
+    accept: Callable[[Hello], None]
     count: int = EXACT  # clients of the run
     clients: dict[int, Hello] = field(default_factory=dict)
     left_out: list[int] = field(default_factory=list)  # clients whose nodes were refused before the run began
@@ -141,10 +76,16 @@ class Link:
     _greeted: Flying = field(default_factory=dict)
     _rivals: dict[int, Hello] = field(default_factory=dict)  # client: a second node that says it is the client
     refused: dict[int, str] = field(default_factory=dict)  # client: why its node was refused
-    post: Post = field(init=False)
+    session: str = field(default_factory=lambda: uuid.uuid4().hex)
+    turn: int = 0  # messages so far, each with a number of its own
+    down: int = 0  # bytes of the messages so far, without Flower's own
+    up: int = 0
+    _warned: set[tuple[int, str]] = field(default_factory=set)  # (node, code of an error of Flower's)
 
-    def __post_init__(self) -> None:
-        self.post = Post(self.grid, self.contract)
+    @property
+    def forever(self) -> bool:
+        """A node that is missing is asked again, without an end."""
+        return self.options.missing == "wait"
 
     @property
     def measuring(self) -> list[int]:
@@ -154,20 +95,20 @@ class Link:
 
     # who is there
 
-    def meet(self, count: int, accept: Callable[[Hello], None]) -> None:
+    def meet(self, count: int) -> None:
         """Wait until the nodes of clients 0..count-1 have said hello.
 
-        With ``drops`` a client whose node was refused is left out, unless another node takes its place in time.
+        Under ``flower.bad`` = drop a client whose node was refused is left out, unless another node comes in its place.
 
         Raises:
             ConfigError: a node does not agree with the server, or two nodes are one client; or nobody came in time.
         """
         self.count = count
-        said, end, pause = -1, time.monotonic() + self.wait_s, FIRST_S
+        said, end, pause = -1, time.monotonic() + self.options.wait_s, FIRST_S
         while True:
-            heard = self._greet(self._there(), accept)
+            heard = self._greet(self._there())
             if len(self.clients) != said:
-                said, end = len(self.clients), time.monotonic() + self.wait_s
+                said, end = len(self.clients), time.monotonic() + self.options.wait_s
                 LOG.info("fedskew: %d of %d nodes are there", said, count)
             if len(self.clients) >= count:
                 return
@@ -178,7 +119,7 @@ class Link:
                 if not self.forever:
                     told = f"those of {lacking[:10]} have not come"
                     raise ConfigError(f"nodes of all {count} clients must be there; {told}")
-            pause = FIRST_S if heard else min(2 * pause, self.poll_s)
+            pause = FIRST_S if heard else min(2 * pause, self.options.poll_s)
             time.sleep(pause)
 
     def _leave_out(self, clients: list[int]) -> None:
@@ -191,12 +132,9 @@ class Link:
 
     def _there(self) -> Lives:
         """The nodes that are there. A node that was killed and comes again has its number, and another life."""
-        told = getattr(self.grid, "get_nodes", None)
-        if told is None:
-            return dict.fromkeys(self.grid.get_node_ids(), "")
-        return {info.node_id: info.last_activated_at for info in told()}
+        return {info.node_id: info.last_activated_at for info in self.grid.get_nodes()}
 
-    def _greet(self, there: Lives, accept: Callable[[Hello], None]) -> bool:
+    def _greet(self, there: Lives) -> bool:
         """Say hello to nodes that are new, and hear those that answer; whether one did. It does not wait for any."""
         for client, hello in self.clients.items():
             if hello.node in self._known and there.get(hello.node, hello.life) != hello.life:
@@ -204,66 +142,64 @@ class Link:
                 self.clients[client] = hello._replace(life=there[hello.node])
                 self._known[hello.node] = there[hello.node]
         for name, sent in list(self._greeted.items()):
-            if there.get(sent.node) != sent.life or time.monotonic() - sent.since > self.wait_s:
+            if there.get(sent.node) != sent.life or time.monotonic() - sent.since > self.options.wait_s:
                 del self._greeted[name]  # it is said again, if the node comes
         asked = {sent.node for sent in self._greeted.values()}
         fresh = [node for node, life in there.items() if self._known.get(node) != life and node not in asked]
         if fresh:
             facts = {"kind": "hello", "contract": self.contract}
-            messages = [self.post.message(node, -1, "query", facts, {}) for node in fresh]
-            turns = range(self.post.turn - len(fresh) + 1, self.post.turn + 1)
+            messages = [self.message(node, -1, "query", facts, {}) for node in fresh]
+            turns = range(self.turn - len(fresh) + 1, self.turn + 1)
             for node, turn, name in zip(fresh, turns, self.grid.push_messages(messages), strict=True):
                 if name is not None:
                     self._greeted[name] = Sent(turn, time.monotonic(), node, there[node])
-        found = self.post.pulled(list(self._greeted))
+        found = self.pulled(list(self._greeted))
         for name, message in found:
-            self._met(self._greeted.pop(name), message, there, accept)
+            self._met(self._greeted.pop(name), message, there)
         for client, rival in list(self._rivals.items()):
             if self.clients[client].node not in there:  # the old one has gone: this is the client's node now
                 del self._rivals[client]
-                self._heeded(rival.node, rival.life, rival.facts, partial(self._take, rival, accept))
+                with self._heeded(rival.node, rival.life, rival.facts):
+                    self._take(rival)
         return bool(found)
 
-    def _met(self, sent: Sent, message: Any, there: Lives, accept: Callable[[Hello], None]) -> None:
+    def _met(self, sent: Sent, message: Any, there: Lives) -> None:
         """Take the answer to a hello. A node that comes again takes its old place."""
         if message.has_error():
-            self.post.failed(f"node {sent.node}", sent.node, message)
+            self.failed(f"node {sent.node}", sent.node, message)
             return  # it is asked again
-        sealed, wrong = self.post.opened(message, -1, sent.turn)
+        sealed, wrong = self.opened(message, -1, sent.turn)
         told = sealed.facts if sealed else {}
         if told.get("spare") is True:
             self._known[sent.node] = sent.life
             return
-        self._heeded(sent.node, sent.life, told, partial(self._introduced, sent, told, wrong, there, accept))
+        with self._heeded(sent.node, sent.life, told):
+            self._introduced(sent, told, wrong, there)
 
-    def _heeded(self, node: int, life: str, told: Mapping[str, Any], take: Callable[[], None]) -> None:
-        """Take a node, or refuse it."""
+    @contextmanager
+    def _heeded(self, node: int, life: str, told: Mapping[str, Any]) -> Iterator[None]:
+        """Where a node is refused, the run ends, or goes on without it and a client that no other node has."""
         try:
-            take()
+            yield
+            return
         except ConfigError as error:
-            self._refuse(node, life, told, error)
-
-    def _refuse(self, node: int, life: str, told: Mapping[str, Any], error: ConfigError) -> None:
-        """The run ends, or goes on without this node; a client that no other node has is left out with it."""
-        if not self.drops:
-            raise error
-        said = one_line(error)
+            if self.options.bad == "stop":
+                raise
+            said = one_line(error)
         LOG.warning("fedskew: node %d is refused: %s", node, said)
         self._known[node] = life
         held = next((k for k, hello in self.clients.items() if hello.node == node), claimed(told, self.count))
         if held is not None and (held not in self.clients or self.clients[held].node == node):
             self.refused[held] = said
 
-    def _introduced(
-        self, sent: Sent, told: Mapping[str, Any], wrong: str, there: Lives, accept: Callable[[Hello], None]
-    ) -> None:
+    def _introduced(self, sent: Sent, told: Mapping[str, Any], wrong: str, there: Lives) -> None:
         """Hear who a node is. Raises ConfigError where it does not fit the run, or takes the place of another."""
         wrong = wrong or one_line(told.get("error") or "")
         if wrong or told.get("fatal"):
             known = claimed(told, self.count)  # a mistake before it knew its number comes with the hello's
             who = f"node {sent.node}" if known is None else Hello(sent.node, known, {"name": short(told, "name")}).name
             raise ConfigError(f"{who} must agree with the server: {wrong or one_line(told.get('differs'))}")
-        hello = hello_of(sent.node, told, self.count, self.most_rows)._replace(life=sent.life)
+        hello = hello_of(sent.node, told, self.count, self.options.most_rows)._replace(life=sent.life)
         before, rival = self.clients.get(hello.client), self._rivals.get(hello.client)
         was = next((k for k, one in self.clients.items() if one.node == hello.node), hello.client)
         if was != hello.client:
@@ -273,38 +209,79 @@ class Link:
             twice = ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
             if before is None or before.node != hello.node:
                 raise twice
-            self._refuse(rival.node, rival.life, {}, twice)  # the first one is there still
+            with self._heeded(rival.node, rival.life, {}):  # the first one is there still
+                raise twice
             del self._rivals[hello.client]
         if before is not None and before.node != hello.node and before.node in there:
             # Flower lists a node that was killed for a minute: is this one in its place, or beside it?
             self._rivals[hello.client] = hello
             self._known.pop(before.node, None)
             return
-        self._take(hello, accept)
+        self._take(hello)
 
-    def _take(self, hello: Hello, accept: Callable[[Hello], None]) -> None:
+    def _take(self, hello: Hello) -> None:
         """This node is the client's from now on."""
         if told := hello.facts.get("differs"):
             LOG.warning("fedskew: %s: %s; last bits may differ", hello.name, told)
-        accept(hello)
+        self.accept(hello)
         self.clients[hello.client] = hello
         self.refused.pop(hello.client, None)
 
+    # messages
+
+    def message(self, node: int, client: int, kind: str, facts: Mapping[str, Any], parts: Mapping[str, Packed]) -> Any:
+        """A message of Flower's, counted."""
+        from flwr.app import Message
+
+        self.turn += 1
+        told = {**facts, "session": self.session, "turn": self.turn, "client": client, "contract": self.contract}
+        self.down += wire.packed_bytes(*parts.values())
+        return Message(wire.record(told, **parts), dst_node_id=node, message_type=kind)
+
+    def pulled(self, names: Sequence[str]) -> list[tuple[str, Any]]:
+        """(name of the message that it answers, answer) of those that have come."""
+        if not names:
+            return []
+        return [(m.metadata.reply_to_message_id, m) for m in self.grid.pull_messages(names)]
+
+    def opened(self, message: Any, client: int, turn: int) -> tuple[Sealed | None, str]:
+        """(the message, what is wrong with it); tensors are not looked at."""
+        try:
+            sealed = wire.opened(message.content)
+        except FedskewError as error:
+            return None, one_line(error)
+        told = sealed.facts
+        self.up += wire.packed_bytes(*sealed.parts.values())
+        if told.get("session") != self.session or told.get("turn") != turn:
+            return None, "the answer is to another message: it is late, or was sent before"
+        if client >= 0 and told.get("client") != client:
+            return None, f"the answer is of client {quoted(told.get('client'))}"
+        return sealed, ""
+
+    def failed(self, who: str, node: int, message: Any) -> str:
+        """What an error of Flower's says, which is logged once."""
+        reason = f"Flower's error {quoted(message.error.code)}: {one_line(message.error.reason)}"
+        known = (node, quoted(message.error.code))
+        if known not in self._warned:
+            self._warned.add(known)
+            LOG.warning("fedskew: %s: %s", who, reason)
+        return reason
+
     # questions
 
-    def ask(self, requests: Sequence[Request], kind: str, accept: Callable[[Hello], None]) -> Iterator[Answer]:
+    def ask(self, requests: Sequence[Request], kind: str) -> Iterator[Answer]:
         """Answers in the order of the requests. Each node is asked once at a time; a missing one as the link says."""
         asked, pause = _Asked(self, requests, kind), FIRST_S
         for at in range(len(requests)):
             while at not in asked.done:
                 there = self._there()
                 if asked.waiting:
-                    self._greet(there, accept)
+                    self._greet(there)
                     asked.send(there)
                 heard = asked.hear()
                 if not heard:
                     time.sleep(pause)
-                pause = FIRST_S if heard else min(2 * pause, self.poll_s)
+                pause = FIRST_S if heard else min(2 * pause, self.options.poll_s)
                 asked.give_up(there)
             yield asked.done.pop(at)
 
@@ -333,8 +310,8 @@ class _Asked:
         messages, under_way = [], []
         for at in [at for at in self.waiting if self.requests[at].client in nodes]:
             request, hello = self.requests[at], nodes[self.requests[at].client]
-            messages.append(link.post.message(hello.node, request.client, self.kind, request.facts, request.parts))
-            under_way.append(Sent(link.post.turn, time.monotonic(), hello.node, hello.life, at))
+            messages.append(link.message(hello.node, request.client, self.kind, request.facts, request.parts))
+            under_way.append(Sent(link.turn, time.monotonic(), hello.node, hello.life, at))
         for sent, name in zip(under_way, link.grid.push_messages(messages) if messages else (), strict=True):
             if name is not None:
                 self.waiting.remove(sent.at)
@@ -344,7 +321,7 @@ class _Asked:
 
     def hear(self) -> bool:
         """Take the replies that have come; whether there was one."""
-        pulled = self.link.post.pulled(list(self.flying))
+        pulled = self.link.pulled(list(self.flying))
         for name, message in pulled:
             self._heard(self.flying.pop(name), message)
         return bool(pulled)
@@ -353,13 +330,13 @@ class _Asked:
         """Take one reply."""
         link, request = self.link, self.requests[sent.at]
         if message.has_error():
-            reason = link.post.failed(f"client {request.client}", sent.node, message)
+            reason = link.failed(f"client {request.client}", sent.node, message)
             if link.forever or self.tries[sent.at] < TRIES:
                 self.waiting.append(sent.at)
             else:
                 self._end(sent.at, None, reason, True)
             return
-        sealed, wrong = link.post.opened(message, request.client, sent.turn)
+        sealed, wrong = link.opened(message, request.client, sent.turn)
         envelope: Envelope | None = None
         if sealed is not None and (error := sealed.facts.get("error")):
             wrong = one_line(error)
@@ -377,14 +354,14 @@ class _Asked:
         link, now = self.link, time.monotonic()
         for name, sent in list(self.flying.items()):
             gone = there.get(sent.node) != sent.life
-            if gone or now - sent.since > link.wait_s:
+            if gone or now - sent.since > link.options.wait_s:
                 del self.flying[name]  # an answer that comes now is not looked for
                 if link.forever or gone:
                     self.waiting.append(sent.at)
                 else:
-                    self._end(sent.at, None, f"no answer in {link.wait_s:g} s", True)
+                    self._end(sent.at, None, f"no answer in {link.options.wait_s:g} s", True)
         if link.forever:
             return
-        for at in [at for at in self.waiting if now - self.began[at] > link.wait_s]:
+        for at in [at for at in self.waiting if now - self.began[at] > link.options.wait_s]:
             self.waiting.remove(at)
-            self._end(at, None, f"no node for {link.wait_s:g} s", True)
+            self._end(at, None, f"no node for {link.options.wait_s:g} s", True)

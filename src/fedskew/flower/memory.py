@@ -69,7 +69,7 @@ class NodeMemory:
         """Write a memory once, whole; its receipt."""
         if self.empty:
             return NONE
-        own = {name: tree.map_tree(_own, memory[name]) for name in self.template}
+        own = {name: tree.map_tree(copied, memory[name]) for name in self.template}
         receipt = receipt_of(own)
         if not self._path(receipt).exists():
             save_tree(self._path(receipt), own, {})
@@ -168,6 +168,7 @@ def take_out(folder: Path, out: Path) -> str:
     return told
 
 
-def _own(leaf: Any) -> Tensor:
-    copied: Tensor = leaf.detach().cpu().clone(memory_format=torch.contiguous_format)
-    return copied
+def copied(leaf: Any) -> Tensor:
+    """A contiguous copy on the CPU."""
+    made: Tensor = leaf.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return made

@@ -1,10 +1,19 @@
-"""The client's half of a deployment: one node answers the server's messages by the hooks that every engine drives."""
+"""The client's half of a deployment: one node answers the server's messages by the hooks that every engine drives.
+
+A server may be hostile, too. What it asks is held against what the node has, before anything is allocated or repeated
+by a number of the server's.
+"""
 
 import logging
+import math
+import sys
+import tomllib
 import traceback
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,36 +28,142 @@ from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
 from fedskew.engines.clients import ClientMemory
 from fedskew.engines.fitting import ClientLogits, triangle_of
-from fedskew.engines.guard import guarded
+from fedskew.engines.guard import guarded, unguarded
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.outcomes import Fault, check
-from fedskew.engines.planning import Member, Place
+from fedskew.engines.planning import Member, Pace, Place
 from fedskew.engines.sequential import Threaded
 from fedskew.engines.trained import Trained, described
-from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, visible
+from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, text_of, visible
+from fedskew.flower import wire
 from fedskew.flower.contract import contract, disagreement, kind_of
-from fedskew.flower.facts import count, echoed, flag, quoted, receipt, session, table
 from fedskew.flower.memory import NONE, NodeMemory
 from fedskew.flower.options import NodeOptions
-from fedskew.flower.requests import (
-    MOST_FITTED,
-    check_model,
-    number_of,
-    own_of,
-    pace_of,
-    point_of,
-    question_of,
-    shared_of,
-    used_of,
-)
 from fedskew.flower.standin import alone
-from fedskew.flower.wire import Envelope, Packed, pack, travelling
-from fedskew.method import Method
+from fedskew.flower.wire import count, expect, flag, receipt, session, table
+from fedskew.functional.fitting import MOST
+from fedskew.method import Component, Method
 from fedskew.models.precision import arithmetic
 from fedskew.records.summary import TAIL
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
-from fedskew.types import Params, Task, Tree
+from fedskew.types import Params, Query, Task, Tree
+
+MOST_TRAINED = 1 << 28  # rows times epochs of one message: 2 GiB of row numbers
+MOST_DRAWS = 10_000  # of a question
+MOST_FITTED = 2 * MOST  # exchanges of one model: a fit of the rows as they are, and a balanced one
+READ = ("data", "path", "partition.path", "from")  # options of a run that name files, or a dataset to download
+
+
+def check_data(config: Mapping[str, Any], folder: Path) -> None:
+    """A run's configuration names the data of the app, which the operator of the node has read, and no others."""
+    files = [place / "pyproject.toml" for place in (folder, folder.parent) if (place / "pyproject.toml").is_file()]
+    apps = [tomllib.loads(text_of(file)).get("tool", {}).get("flwr", {}).get("app") for file in files]
+    for app in [app for app in apps if app][:1]:  # none in a simulation in one process; a bundle of Flower's has one
+        held = app.get("config", {})
+        for name in [n for n in {**held, **config} if n in READ or n.startswith("data.")]:
+            ours, theirs = held.get(name), config.get(name)
+            expect(ours == theirs, name, f"be {ours!r}, as in the app of this node", theirs)
+
+
+def shared_of(trees: Mapping[str, Tree], *names: str) -> dict[str, Any]:
+    """What all clients are sent: trees of these names, and "round" and "rounds" as numbers ()."""
+    shared = trees.get("shared")
+    found: dict[str, Any] = shared if isinstance(shared, dict) else {}
+    expect(set(names) <= set(found), "a message", f"hold {', '.join(names)}", sorted(found))
+    for what in names:
+        if what in ("round", "rounds"):
+            number_of(found, what)
+        else:
+            got = type(found[what]).__name__
+            expect(got == "dict", f"{what} of a message", "be named tensors", got)
+    return found
+
+
+def number_of(found: Mapping[str, Any], what: str) -> int:
+    """A round's number, from a tensor ()."""
+    value = found[what]
+    holds = isinstance(value, Tensor) and not value.dim() and value.dtype == torch.int64
+    expect(holds, f"{what} of a message", "be a whole number", type(value).__name__)
+    return count({what: int(value)}, what)
+
+
+def check_model(found: Mapping[str, Tree], wanted: Mapping[str, Tensor]) -> None:
+    """A model that the node is to keep has the tensors of its network, and no others."""
+    told, known = wire.layout_of(found), wire.layout_of(wanted)
+    odd = [".".join(path) for path in {**known, **told} if told.get(path) != known.get(path)]
+    expect(not odd, "a model", "have the tensors of this node's network", odd[:1])
+
+
+def own_of(trees: Mapping[str, Tree], template: Mapping[str, Tree]) -> dict[str, Any]:
+    """What this client alone is sent; what was written to its memory has the shapes of the memory."""
+    found = trees.get("own", {})
+    found = found if isinstance(found, dict) else {"own": found}
+    written, each = found.get("written", {}), found.get("each", {})
+    known = wire.layout_of(template)
+    told = wire.layout_of({"written": written, "each": each})
+    wrong = [path for path, leaf in told.items() if leaf and path[0] == "written" and known.get(path[1:]) != leaf]
+    holds = not wrong and set(found) <= {"written", "each", "offered", "used"} and isinstance(each, dict)
+    expect(holds, "what is written to a client", "be of its memory", wrong[:1] or sorted(found))
+    return {**found, "written": written, "each": each}
+
+
+def used_of(own: Mapping[str, Any], counts: Tensor) -> tuple[Tensor, Tensor]:
+    """(offered, used) rows of each class, [C]; all rows where the server does not know their classes."""
+    if "offered" not in own and "used" not in own:
+        return counts, counts
+    for what in ("offered", "used"):
+        leaf = own.get(what)
+        holds = isinstance(leaf, Tensor) and leaf.shape == counts.shape and leaf.dtype == torch.int64
+        expect(holds, what, f"be a number of rows for each of {len(counts)} classes", type(leaf).__name__)
+        rows = own[what].tolist()
+        expect(all(0 <= n <= MOST_TRAINED for n in rows), what, f"be rows from 0 to {MOST_TRAINED}", rows)
+    return own["offered"], own["used"]
+
+
+def pace_of(facts: Mapping[str, Any], rows: int) -> Pace:
+    """The server's pace: batch size, epochs, steps an epoch, rate, steps in all. ``rows`` are those of an epoch."""
+    told: Any = facts.get("pace")
+    expect(isinstance(told, list) and len(told) == 5, "a pace", "have 5 numbers", told)
+    named = dict(zip(("batch size", "epochs", "steps an epoch", "rate", "steps"), told, strict=True))
+    batch, most, total = (count(named, what) for what in ("batch size", "steps an epoch", "steps"))
+    epochs = count(named, "epochs", 0, MOST_TRAINED // max(rows, 1))
+    rate = named["rate"]
+    holds = type(rate) in (int, float) and 0 <= rate <= sys.float_info.max  # nor NaN
+    expect(holds, "the rate of a pace", "be a finite number of at least 0", rate)
+    return batch, epochs, most, float(rate), total
+
+
+def point_of(trees: Mapping[str, Tree], classes: int) -> tuple[Tensor, Tensor]:
+    """(point [C + 1], weight of each class [C]) at which sums are asked for."""
+    found = trees.get("own")
+    own: dict[str, Any] = found if isinstance(found, dict) else {}
+    for what, size, least in (("point", classes + 1, -math.inf), ("weights", classes, 0.0)):
+        leaf = own.get(what)
+        holds = isinstance(leaf, Tensor) and leaf.shape == (size,) and leaf.dtype == torch.float64
+        expect(holds, f"{what} of a fit", f"be {size} numbers of 8 bytes", type(leaf).__name__)
+        finite = bool(own[what].isfinite().all()) and float(own[what].min()) >= least
+        expect(finite, f"{what} of a fit", f"be finite, and at least {least:g}", own[what].tolist())
+    return own["point"], own["weights"]
+
+
+def question_of(facts: Mapping[str, Any], method: Method, client: int) -> tuple[Query, Component]:
+    """A component's question: "loss", "delta", or a function of the component that is no secret of Python's."""
+    pairs = zip(method.components, unguarded(method).components, strict=True)
+    found = [pair for pair in pairs if pair[0].name == facts.get("part")]
+    expect(bool(found), method.name, "have the component that asks", facts.get("part"))
+    part, plain = found[0]
+    what: Any = facts.get("what")
+    if what not in ("loss", "delta"):
+        function = getattr(type(plain), what, None) if isinstance(what, str) and what[:1] != "_" else None
+        expect(isinstance(function, types.FunctionType), "a question", f"name a function of {part.name!r}", what)
+        what = getattr(part, what)
+    draws = count(facts, "draws", 1, MOST_DRAWS)
+    return Query(torch.tensor([client]), what, "own", flag(facts, "keep"), draws, flag(facts, "augment")), part
+
+
+# The node
+
 
 LOG = logging.getLogger("flwr")
 TRACE = 10_000  # characters of the details of a mistake
@@ -115,9 +230,6 @@ class Node:
     """Answers the messages for one client. It keeps nothing between them but what `NodeMemory` holds."""
 
     def __init__(self, work: Work, rows: Rows, client: int, options: NodeOptions) -> None:
-        """Raises ConfigError: ``client`` is not one of the run's."""
-        if not 0 <= client < work.clients:
-            raise ConfigError(f"client must be at least 0 and below {work.clients}, the run's clients; got {client}")
         self.work, self.rows, self.client, self.options = work, rows, client, options
 
     @cached_property
@@ -150,23 +262,23 @@ class Node:
 
     # messages
 
-    def answer(self, message: Envelope) -> tuple[dict[str, Any], Packed]:
+    def answer(self, message: wire.Envelope) -> tuple[dict[str, Any], wire.Packed]:
         """(facts, tensors) of the reply. A mistake comes back in the facts, as ``error``."""
-        echo = echoed(message.facts)
+        echo = wire.echoed(message.facts)
         try:
             with torch.no_grad(), arithmetic(self.work.settings.precision):
                 more, trees = self._answered(message)
-            return {**echo, **more}, pack(trees)
+            return {**echo, **more}, wire.pack(trees)
         except (FedskewError, OSError) as error:
-            return {**echo, "error": error_text(error, self.options.trace)}, pack({})
+            return {**echo, "error": error_text(error, self.options.trace)}, wire.pack({})
         except Exception as error:  # a component of the user's own may raise anything
             noted, trace = self.engine.guard.noted, traceback.format_exc()
             for line in trace[-TRACE:].splitlines():
                 LOG.error("fedskew: %s", visible(line))
             said = error_text(error, self.options.trace) + (f"; {noted}" if noted else "")
-            return {**echo, "error": said, "trace": trace if self.options.trace else ""}, pack({})
+            return {**echo, "error": said, "trace": trace if self.options.trace else ""}, wire.pack({})
 
-    def _answered(self, message: Envelope) -> tuple[dict[str, Any], dict[str, Tree]]:
+    def _answered(self, message: wire.Envelope) -> tuple[dict[str, Any], dict[str, Tree]]:
         torch.set_num_threads(1)
         facts, kind = message.facts, message.facts.get("kind")
         if kind == "hello":
@@ -174,20 +286,19 @@ class Node:
         wrong, fatal = disagreement(self.contract, table(facts, "contract"))
         if fatal:
             raise ConfigError(f"this node must agree with the server: {wrong}")
-        if count(facts, "client") != self.client:
-            raise ConfigError(f"this node must be asked as client {self.client}; got {facts['client']}")
+        ours = count(facts, "client") == self.client
+        expect(ours, "this node", f"be asked as client {self.client}", facts["client"])
         known = {"train": self._train, "ask": self._ask, "personal": self._personal, "evaluate": self._evaluate,
                  "fit": self._fit, "own": self._own}  # fmt: skip
-        if not isinstance(kind, str) or kind not in known:
-            raise ConfigError(f"the kind of a message must be one of {', '.join(known)}; got {quoted(kind)}")
-        held = facts.get("held")
-        if not isinstance(held, list) or len(held) > HELD:
-            raise ConfigError(f"held must be a list of at most {HELD} receipts; got {quoted(held)}")
+        holds = isinstance(kind, str) and kind in known
+        expect(holds, "the kind of a message", f"be one of {', '.join(known)}", kind)
+        held: Any = facts.get("held")
+        expect(isinstance(held, list) and len(held) <= HELD, "held", f"be a list of at most {HELD} receipts", held)
         kept = [receipt(facts.get("receipt")), *map(receipt, held)]
         if not self.memory.newer(session(facts), count(facts, "turn")):
             raise RecordError(f"message {facts['turn']} was answered before: it is late, or was sent again by another")
         self.memory.keep(*kept, logits=receipt(facts.get("logits", NONE)))
-        return known[kind](facts, message.trees)
+        return known[str(kind)](facts, message.trees)
 
     def _hello(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """Who this node is, and of its rows what it permits."""
@@ -206,7 +317,9 @@ class Node:
     def _train(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """One local run."""
         engine, method = self.engine, self.method
-        shared = self._shared(shared_of(trees, "params", "buffers", "common", "round", "rounds"))
+        given, layout = shared_of(trees, "params", "buffers", "common", "round", "rounds"), engine.runtime.layout
+        params, buffers = (layout(_whole(given, n, engine)) for n in ("params", "buffers"))
+        shared = Shared(params, buffers, layout(given["common"]), given["round"], given["rounds"])
         place = self._place(facts, shared, own_of(trees, engine.memory.template))
         engine.guard.begin(int(shared.round))
         engine.ready(method, [place])
@@ -221,14 +334,9 @@ class Node:
         if fault is not None:
             told["fault"] = {"step": fault.step, "tensor": fault.tensor, "value": repr(fault.value)}
         report = outcome.reports._asdict()
-        params, buffers = (travelling(getattr(outcome, n), engine.stays) for n in ("params", "buffers"))
+        params, buffers = (wire.travelling(getattr(outcome, n), engine.stays) for n in ("params", "buffers"))
         sent = {"params": params, "buffers": buffers, "uploads": outcome.uploads, "report": report}
         return told, {"sent": sent}
-
-    def _shared(self, told: Tree) -> Shared:
-        layout = self.engine.runtime.layout
-        params, buffers = (layout(_whole(told, n, self.engine)) for n in ("params", "buffers"))
-        return Shared(params, buffers, layout(told["common"]), told["round"], told["rounds"])
 
     def _place(self, facts: Mapping[str, Any], shared: Shared, own: Mapping[str, Tree]) -> Place:
         """This client's place in the round, planned from its own rows by the server's pace."""

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_of as experiment_of_flags
@@ -12,9 +12,10 @@ from fedskew.config.words import flags_of
 from fedskew.errors import ConfigError, FieldError, unknown
 from fedskew.fields import AtLeast, Within, check, demand
 from fedskew.flower.contract import PERMITS, allowed
-from fedskew.flower.facts import MOST_ROWS
+from fedskew.flower.wire import MOST_ROWS
 
 PREFIX = "flower."  # of the app's configuration that is not the run's
+T = TypeVar("T", "ServerOptions", "NodeOptions")
 NAME = 200  # bytes of a folder's name; file systems take 255
 
 
@@ -26,8 +27,6 @@ class ServerOptions:
     """run folder at the server; a run that stands there is gone on with"""
     own_data: bool = False
     """each node brings data of its own; else node k holds client k of the named dataset"""
-    inputs: str = "inputs.json"
-    """file of the app with the shape of a sample and the names of the classes, for nodes with data of their own"""
     encoding: Literal["example", "nodes"] = "example"
     """scale and categories of a table's columns: those of the example, or of all nodes' rows, which send sums and sets
     of categories first"""
@@ -49,7 +48,6 @@ class ServerOptions:
         own = Path(self.out).name
         plain = own != ".." and own.isprintable() and len(own.encode()) <= NAME
         demand(self, "out", plain, "end in a plain name: nodes call their folder so")
-        demand(self, "inputs", Path(self.inputs).name == self.inputs, "be the name of a file of the app")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +117,7 @@ def on_nodes(experiment: Experiment) -> Experiment:
 def server_options(config: Mapping[str, Any]) -> ServerOptions:
     """Those of an app's configuration. Raises ConfigError."""
     given = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
-    made: ServerOptions = _made(ServerOptions, given, PREFIX)
-    return made
+    return _made(ServerOptions, given, PREFIX)
 
 
 def node_options(config: Mapping[str, Any], out: str = "run") -> NodeOptions:
@@ -132,21 +129,15 @@ def node_options(config: Mapping[str, Any], out: str = "run") -> NodeOptions:
     given = {key: value for key, value in config.items() if key != "num-partitions"}
     if "partition-id" in given:
         given = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", "trace": True, **given}
-    made: NodeOptions = _made(NodeOptions, {**given, "run": Path(out).name}, "")
-    return made
+    return _made(NodeOptions, {**given, "run": Path(out).name}, "")
 
 
-def _made(kind: Any, given: Mapping[str, Any], prefix: str) -> Any:
-    known = {f.name.replace("_", "-"): f for f in dataclasses.fields(kind)}
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        if key not in known:
-            raise unknown("key of the configuration", f"{prefix}{key}", [f"{prefix}{k}" for k in known if k != "run"])
-        field = known[key]
-        if isinstance(value, int) and not isinstance(value, bool) and "float" in str(field.type):
-            value = float(value)
-        values[field.name] = value
+def _made(kind: type[T], given: Mapping[str, Any], prefix: str) -> T:
+    names = {f.name.replace("_", "-"): f.name for f in dataclasses.fields(kind)}
+    for key in given:
+        if key not in names:
+            raise unknown("key of the configuration", f"{prefix}{key}", [f"{prefix}{k}" for k in names if k != "run"])
     try:
-        return kind(**values)
+        return kind(**{names[key]: value for key, value in given.items()})
     except FieldError as error:
         raise ConfigError(error.named(f"{prefix}{error.field.replace('_', '-')}")) from None

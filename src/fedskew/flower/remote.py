@@ -18,14 +18,11 @@ from fedskew.engines.personal import Tested
 from fedskew.engines.planning import Place
 from fedskew.engines.sequential import Sequential
 from fedskew.errors import ConfigError, TrainingError, one_line
-from fedskew.flower.contract import refused
+from fedskew.flower.contract import check_allowed
 from fedskew.flower.exchange import MALFORMED, Bad, Exchange, Measuring, Receipts, of_receipt, written_to
-from fedskew.flower.facts import count, quoted, receipt, short, table
-from fedskew.flower.fits import NodeFits
 from fedskew.flower.link import Link, Request
-from fedskew.flower.options import ServerOptions
 from fedskew.flower.standin import Counting, Hello, Keyless, Rehearsal, declared_counts, nowhere
-from fedskew.flower.wire import Envelope, Packed, pack, travelling
+from fedskew.flower.wire import Envelope, Packed, count, expect, pack, receipt, short, table, travelling
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -45,17 +42,10 @@ class Remote(Sequential):
 
     name = "flower"
     rows_of = staticmethod(nowhere)
+    method: Method
 
     def __init__(
-        self,
-        model: Model,
-        fed: Federation,
-        task: Task,
-        settings: Settings,
-        *,
-        link: Link,
-        options: ServerOptions,
-        local: bool = False,
+        self, model: Model, fed: Federation, task: Task, settings: Settings, *, link: Link, local: bool
     ) -> None:
         """As `LocalEngine`.
 
@@ -65,27 +55,25 @@ class Remote(Sequential):
             task: facts of the run.
             settings: of the run.
             link: to the nodes, which have said hello.
-            options: of the server.
             local: nodes have test rows of their own, on which the global model is evaluated.
         """
-        self.link, self.options = link, options
+        self.link = link
         self.measured = local and bool(link.measuring)
         self.counted = all("histogram" in hello.facts["permits"] for hello in link.clients.values())
         super().__init__(model, fed, task, settings)
         self.planner, self.jobs = Counting(task, settings.seed), Keyless(self.runtime, task, settings.seed)
         self.rehearsal = Rehearsal(model, fed, task, settings)
-        self.method: Method | None = None
         self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
 
     def birth(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """The server keeps receipts; what components keep on a client lies at its node."""
         super().birth(method, params, buffers, "ram")
         self.method = method
-        self.rehearsal.birth(method, params, buffers)
+        self.rehearsal.engine.birth(method, params, buffers, "ram")
         self.memory = receipts = Receipts()
-        self.exchange = Exchange(self.link, self.options, receipts, self.accept)
-        self.measuring = Measuring(self.exchange, self.task.classes)
-        self.fitting = NodeFits(self.exchange, self.measuring, self.fed.counts)
+        self.exchange = Exchange(self.link, receipts)
+        self.measuring = Measuring(self.exchange, self.fed.counts)
+        self.link.accept = self.accept
         for hello in self.link.clients.values():
             self.accept(hello)
 
@@ -94,8 +82,7 @@ class Remote(Sequential):
         known, before = declared_counts(hello.facts, self.task.classes), self.link.clients[hello.client].facts
         if not torch.equal(known, self.fed.counts[hello.client]) or hello.facts["test_rows"] != before["test_rows"]:
             raise ConfigError(f"{hello.name} must hold the rows that it had when the run began: its counts are others")
-        if self.method is not None and (error := refused(self.method, frozenset(hello.facts["permits"]), hello.name)):
-            raise error
+        check_allowed(self.method, hello.facts["permits"], hello.name)
 
     # training
 
@@ -104,7 +91,7 @@ class Remote(Sequential):
         try:
             return super().train(*args, **options)
         except TrainingError as error:
-            error.drop = error.drop or self.options.bad == "drop"
+            error.drop = error.drop or self.link.options.bad == "drop"
             raise
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
@@ -167,15 +154,14 @@ class Remote(Sequential):
         """
         shared, own = place.job
         sent, told, steps, samples = answer.trees["sent"], answer.facts, len(place.plan.batches), place.plan.samples
-        if (count(told, "steps"), count(told, "samples")) != (steps, samples):
-            got = f"{told['steps']} steps of {told['samples']} rows"
-            raise ValueError(f"{steps} steps of {samples} rows were to be trained; got {got}")
+        trained = count(told, "steps"), count(told, "samples")
+        expect(trained == (steps, samples), "what it trained", f"be {steps} steps of {samples} rows", trained)
         params, buffers = (_whole(sent[n], getattr(shared, n)) for n in ("params", "buffers"))
         fault = _fault(place, told)
         for name in Report._fields:
             value = float(sent["report"][name])
-            if not (math.isfinite(value) or fault) or (name != "loss" and value < 0):
-                raise ValueError(f"the report's {name} must be finite and plausible; got {value}")
+            holds = (math.isfinite(value) or bool(fault)) and (name == "loss" or not value < 0)
+            expect(holds, f"the report's {name}", "be finite and plausible", value)
         ours = {n: getattr(own, n).reshape(1) for n in Report._fields if n != "loss"}
         report = Report(**ours, loss=sent["report"]["loss"])
         watch = self.watcher.watch([place], torch.zeros(1, 1, dtype=self.dtype), params, buffers, sent["uploads"], {})
@@ -200,9 +186,8 @@ class Remote(Sequential):
         if not asked:
             raise TrainingError(f"a client must answer {part.name!r}; got no answer of use in round {broadcast.round}")
         expected = self.rehearsal.asked(query, part, method, broadcast)
-        shared, requests = _common(broadcast, self.stays), []
-        for k in asked:
-            requests.append(self.exchange.question(k, facts, shared, expected))
+        shared = _common(broadcast, self.stays)
+        requests = [self.exchange.question(k, facts, shared, expected) for k in asked]
         try:
             return Answers(torch.tensor(asked), self._told(query, part, requests, broadcast.round))
         except TrainingError as error:
@@ -265,7 +250,7 @@ class Remote(Sequential):
     def fits(self, params: Params, buffers: Params) -> dict[str, Fit]:
         """A model's fits by objective; none where a node with training rows does not allow it."""
         given = Broadcast(self.exchange.number, params, buffers, {}, {})
-        return {} if self.task.classes > LIMIT else self.fitting.of(_common(given))
+        return {} if self.task.classes > LIMIT else self.measuring.fits(_common(given))
 
 
 def _sent(given: Shared | Broadcast, stays: frozenset[str]) -> dict[str, Params]:
@@ -292,6 +277,5 @@ def _fault(place: Place, told: Mapping[str, Any]) -> Fault | None:
         return None
     found, steps = table(told, "fault"), max(len(place.plan.batches), 1)
     tensor, step = short(found, "tensor"), count(found, "step", 1, steps)
-    if found.get("value") not in ENDLESS:
-        raise ConfigError(f"the value of a fault must be not finite; got {quoted(found.get('value'))}")
+    expect(found.get("value") in ENDLESS, "the value of a fault", "be not finite", found.get("value"))
     return Fault(place.plan.client, int(place.job.shared.round), step, steps, tensor, float(found["value"]))

@@ -4,8 +4,8 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +19,34 @@ from fedskew.config.recorded import finished
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
-from fedskew.engines.base import LocalEngine
 from fedskew.engines.measures import PERSONAL
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError, json_file, require
 from fedskew.flower import require_flower
-from fedskew.flower.columns import Telling, check_told, encoding_of, inputs_with, made_of
-from fedskew.flower.contract import contract, needs, refused, terms
-from fedskew.flower.facts import echoed, table
+from fedskew.flower.contract import check_allowed, contract, needs, terms
 from fedskew.flower.link import Link
-from fedskew.flower.node import Node, Work, error_text
+from fedskew.flower.node import Node, Work, check_data, error_text
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
-from fedskew.flower.requests import check_data
-from fedskew.flower.rows import inputs_of, of_client, of_node, raw_of, server_data
+from fedskew.flower.rows import (
+    Telling,
+    check_told,
+    encoding_of,
+    inputs_of,
+    inputs_with,
+    made_of,
+    of_client,
+    of_node,
+    raw_of,
+    server_data,
+)
 from fedskew.flower.standin import Hello, alone, declared_counts, stand_in
-from fedskew.flower.wire import pack, read, record
+from fedskew.flower.wire import echoed, pack, read, record, table
 from fedskew.models import architecture
-from fedskew.models.prepare import Model
 from fedskew.records.files import Hold
 from fedskew.records.folder import check_config
 from fedskew.session import Observer, Row
-from fedskew.settings import Settings
 from fedskew.studies.work import federation_of
-from fedskew.types import Task
 
 LOG = logging.getLogger("flwr")
 Build = Callable[[Mapping[str, Any]], Experiment]
@@ -148,38 +152,29 @@ class Overview(Observer):
 GROUPED = ("head_accuracy", "mid_accuracy", "tail_accuracy")
 
 
-@dataclass(frozen=True, eq=False)
-class _Server:
-    """What the server brings: its experiment, options, and rows."""
-
-    experiment: Experiment
-    options: ServerOptions
-    fed: Federation
-    inputs: Inputs
-
-    @property
-    def encoding(self) -> dict[str, Any]:
-        """The encoding that nodes have made, as an entry of messages and of the record; none of the example's."""
-        made = self.inputs.encoding if self.options.encoding == "nodes" else None
-        return {"encoding": made.to_json()} if made else {}
-
-
-def _server(grid: Any, experiment: Experiment, options: ServerOptions, folder: Path, encoding: Any) -> _Server:
-    """What the server brings. ``encoding`` is that of a run which goes on, where its nodes have made one."""
+def _server(
+    grid: Any, experiment: Experiment, options: ServerOptions, folder: Path, encoding: Any
+) -> tuple[Federation, Inputs]:
+    """(the server's rows, what a sample is). ``encoding`` is that of a run that goes on, if its nodes have made one."""
     if not options.own_data:
         rule = "be example where nodes hold the app's dataset"
         require(options.encoding == "example", "flower.encoding", rule, options.encoding)
         fed = experiment.federation()
-        return _Server(experiment, options, fed, Inputs.of(fed.dataset))
+        return fed, Inputs.of(fed.dataset)
+    n = _clients(experiment)
+    inputs, _ = inputs_of(folder)
+    if options.encoding == "nodes":
+        inputs = inputs_with(inputs, encoding) if encoding else _of_nodes(grid, inputs, options, n)
+    data = server_data(inputs, options.test)
+    counts, nobody = torch.zeros(n, data.classes, dtype=torch.int64), alone(np.empty(0), 0, n)
+    return Federation(data, nobody, Iid(), n, experiment.seed, counts), inputs
+
+
+def _clients(experiment: Experiment) -> int:
+    """The number of nodes that bring their own data."""
     if experiment.clients is None:
         raise ConfigError("clients must say how many nodes there are, since they bring their own data; got none")
-    inputs, _ = inputs_of(folder, options.inputs)
-    if options.encoding == "nodes":
-        inputs = inputs_with(inputs, encoding) if encoding else _of_nodes(grid, inputs, options, experiment.clients)
-    data = server_data(inputs, options.test)
-    n = experiment.clients
-    counts, nobody = torch.zeros(n, data.classes, dtype=torch.int64), alone(np.empty(0), 0, n)
-    return _Server(experiment, options, Federation(data, nobody, Iid(), n, experiment.seed, counts), inputs)
+    return experiment.clients
 
 
 def _encoding_of_run(out: Path, options: ServerOptions) -> Any:
@@ -194,23 +189,12 @@ def _encoding_of_run(out: Path, options: ServerOptions) -> Any:
 
 def _of_nodes(grid: Any, inputs: Inputs, options: ServerOptions, clients: int) -> Inputs:
     """The inputs with scale and categories of all nodes' rows, which say hello for this. Raises ConfigError."""
-    link, ours = _link(grid, terms(inputs), options), encoding_of(inputs)
-
-    def checked(hello: Hello) -> None:
-        check_told(hello, ours)
-
+    link = Link(grid, terms(inputs), options, partial(check_told, encoding=encoding_of(inputs)))
     LOG.info("fedskew: the columns are scaled by the rows of %d nodes, which is waited for", clients)
-    link.meet(clients, checked)
+    link.meet(clients)
     made = made_of(inputs, [hello for k, hello in sorted(link.clients.items()) if k not in link.left_out])
     LOG.info("fedskew: the encoding of all nodes' rows: %s", json.dumps(made.encoding and made.encoding.to_json()))
     return made
-
-
-def _link(grid: Any, agreed: Mapping[str, Any], options: ServerOptions) -> Link:
-    return Link(
-        grid, agreed, options.wait_s, options.poll_s, options.missing == "wait", options.bad == "drop",
-        options.most_rows,
-    )  # fmt: skip
 
 
 def serve(
@@ -241,53 +225,44 @@ def serve(
     if out.exists():
         Hold(out).release()  # another server may train in this folder: it is told before the nodes are asked
     model = architecture(experiment.model, method.projection)
-    server = _server(grid, experiment, options, folder, _encoding_of_run(out, options) if begun else None)
-    prepared = prepared_model(server.fed, model, None, settings, method.projection)
-    agreed, encoding = contract(method, prepared, server.inputs, settings), server.encoding
-    link = _link(grid, {**agreed, **encoding}, options)
+    known, inputs = _server(grid, experiment, options, folder, _encoding_of_run(out, options) if begun else None)
+    prepared = prepared_model(known, model, None, settings, method.projection)
+    agreed = contract(method, prepared, inputs, settings)
+    made = inputs.encoding if options.encoding == "nodes" else None
+    encoding = {"encoding": made.to_json()} if made else {}
 
     def checked(hello: Hello) -> None:
-        declared_counts(hello.facts, server.fed.dataset.classes)
-        if error := refused(method, frozenset(hello.facts["permits"]), hello.name):
-            raise error
+        declared_counts(hello.facts, known.dataset.classes)
+        check_allowed(method, hello.facts["permits"], hello.name)
 
-    LOG.info("fedskew: %s waits for %d nodes", method.name, server.fed.clients)
-    link.meet(server.fed.clients, checked)
+    LOG.info("fedskew: %s waits for %d nodes", method.name, known.clients)
+    link = Link(grid, {**agreed, **encoding}, options, checked)
+    link.meet(known.clients)
     _declared(link)
-    local = options.own_data or server.fed.held is not None
-    if not len(server.fed.dataset.y_test) and not link.measuring:
+    local = options.own_data or known.held is not None
+    if not len(known.dataset.y_test) and not link.measuring:
         hint = 'let nodes allow="metrics" and keep local-test rows, or name test rows of the server by flower.test'
         raise ConfigError(f"somebody must have test rows that may be used; got none; {hint}")
-    fed = stand_in(server.fed, [link.clients[k] for k in range(server.fed.clients)])
+    fed = stand_in(known, [link.clients[k] for k in range(known.clients)])
     # that of the run, whoever is refused today: a server that goes on may meet other nodes
     cohort = experiment.cohort_of(fed.clients, fed.clients - len(fed.empty) + len(link.left_out), method.share)
-    settings = _smaller(settings, link, fed)
-
-    def made(prepared: Model, fed: Federation, task: Task, settings: Settings) -> LocalEngine:
-        return Remote(prepared, fed, task, settings, link=link, options=options, local=local)
+    if link.left_out and settings.cohort:
+        settings = replace(settings, cohort=min(settings.cohort, fed.clients - len(fed.empty)))
 
     told = needs(method)
     facts = {
-        **replace(experiment, clients=fed.clients, cohort=cohort, model=model).to_json(server.fed.dataset.fingerprint),
+        **replace(experiment, clients=fed.clients, cohort=cohort, model=model).to_json(known.dataset.fingerprint),
         "started_by": "flower", "disclosed": sorted(told), **({"own_data": True} if options.own_data else {}),
         **encoding,
     }  # fmt: skip
     result = launch(
-        fed, method, settings, model=model, out=out, resume=begun, on_round=_told, config=facts, made=made,
+        fed, method, settings, model=model, out=out, resume=begun, on_round=_told, config=facts,
+        made=partial(Remote, link=link, local=local),
         observer=Overview,
     )  # fmt: skip
-    sizes = link.post.sizes
-    LOG.info(
-        "fedskew: %s; %d messages, %d bytes to the nodes, %d bytes back; %s", result, sizes.messages, sizes.down,
-        sizes.up, out.resolve(),
-    )  # fmt: skip
+    sizes = f"{link.turn} messages, {link.down} bytes to the nodes, {link.up} bytes back"
+    LOG.info("fedskew: %s; %s; %s", result, sizes, out.resolve())
     return result
-
-
-def _smaller(settings: Settings, link: Link, fed: Federation) -> Settings:
-    """Settings whose cohort is that of the clients that are left, where nodes were refused."""
-    left = fed.clients - len(fed.empty)
-    return replace(settings, cohort=min(settings.cohort, left)) if link.left_out and settings.cohort else settings
 
 
 def _declared(link: Link) -> None:
@@ -318,7 +293,7 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
     try:
         encoding = table(envelope.facts, "contract").get("encoding")
         key = json.dumps([dict(context.run_config), dict(context.node_config), str(folder), encoding], sort_keys=True)
-        node = _node(key, build)
+        facts, packed = _node(key, build).answer(envelope)
     except _Spare:
         return record({**echo, "spare": True})
     except (FedskewError, OSError) as error:
@@ -326,7 +301,6 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         if echo["client"] in (None, -1) and isinstance(own, int):
             echo["client"] = own  # a hello has no client; its answer says whose mistake it is
         return record({**echo, "error": error_text(error, bool(context.node_config.get("trace")))}, sent=pack({}))
-    facts, packed = node.answer(envelope)
     return record(facts, sent=packed)
 
 
@@ -342,14 +316,18 @@ def _node(key: str, build: Build) -> Node | Telling:
         check_data(run_config, Path(where))
     experiment, server = build(run_config), server_options(run_config)
     options = node_options(node_config, server.out)
-    method, clients = experiment.method, experiment.clients
-    model = architecture(experiment.model, method.projection)
     if options.client is None:
         raise ConfigError('client must be the number of this node, from 0, as in --node-config "client=0"; got none')
-    if "partition-id" in node_config and clients is not None and options.client >= clients:
+    fed = None if options.data or server.own_data else federation_of(experiment)
+    clients = _clients(experiment) if fed is None else fed.clients
+    if "partition-id" in node_config and options.client >= clients:
         raise _Spare
-    if options.data or server.own_data:
-        inputs, augment = inputs_of(Path(where), server.inputs)
+    rule = f"be at least 0 and below {clients}, the run's clients"
+    require(0 <= options.client < clients, "client", rule, options.client)
+    if fed is not None:
+        rows = of_client(fed, options.client)
+    else:
+        inputs, augment = inputs_of(Path(where))
         raw = raw_of(inputs, options, getattr(experiment.data, "split_by", None) or "")
         if server.encoding == "nodes":
             options.check_permit("columns")
@@ -357,9 +335,5 @@ def _node(key: str, build: Build) -> Node | Telling:
                 return Telling(inputs, raw, options.client, options)
             inputs = inputs_with(inputs, encoding)
         rows = of_node(inputs, raw, options, augment)
-    else:
-        fed = federation_of(experiment)
-        rows, clients = of_client(fed, options.client), fed.clients
-    if clients is None:
-        raise ConfigError("clients must say how many nodes there are; got none")
-    return Node(Work(method, model, experiment.settings, clients), rows, options.client, options)
+    model = architecture(experiment.model, experiment.method.projection)
+    return Node(Work(experiment.method, model, experiment.settings, clients), rows, options.client, options)

@@ -21,10 +21,9 @@ from fedskew.engines.guard import unguarded
 from fedskew.engines.outcomes import Outcome
 from fedskew.engines.planning import Jobs, Member, Pace, Plan, Planner, length_of
 from fedskew.engines.sequential import Sequential
-from fedskew.errors import ConfigError, one_line
+from fedskew.errors import ConfigError, one_line, require
 from fedskew.flower.contract import PERMITS
-from fedskew.flower.facts import MOST_ROWS, count, quoted, short
-from fedskew.flower.wire import Layout, layout_of, travelling
+from fedskew.flower.wire import MOST_ROWS, Layout, count, expect, layout_of, short, travelling
 from fedskew.method import Component, Method
 from fedskew.method.component import Sampler
 from fedskew.method.samplers import ClassBalanced, Shuffle
@@ -32,7 +31,7 @@ from fedskew.methods.fedvc import VirtualClient
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
-from fedskew.types import Assignment, Params, Query, Task, Tree
+from fedskew.types import Assignment, Query, Task, Tree
 
 # What a node tells
 
@@ -74,15 +73,14 @@ def hello_of(node: int, told: Mapping[str, Any], clients: int, most_rows: int = 
     facts |= {what: told[what] for what in ("counts", "labels", "columns") if told.get(what) is not None}
     hello = Hello(node, k, facts)
     for what in ("rows", "test_rows"):
-        if facts[what] > most_rows:
-            hint = "flower.most-rows of the server allows more"
-            raise ConfigError(f"{hello.name} must have at most {most_rows} {what}; it declares {facts[what]}; {hint}")
+        hint = "flower.most-rows of the server allows more"
+        require(facts[what] <= most_rows, hello.name, f"have at most {most_rows} {what}", facts[what], hint)
     return hello
 
 
-def _permits(told: object) -> list[str]:
-    if not isinstance(told, list) or not all(isinstance(p, str) and p in PERMITS for p in told):
-        raise ConfigError(f"permits must be a list of {', '.join(PERMITS)}; got {quoted(told)}")
+def _permits(told: Any) -> list[str]:
+    holds = isinstance(told, list) and all(isinstance(p, str) and p in PERMITS for p in told)
+    expect(holds, "permits", f"be a list of {', '.join(PERMITS)}", told)
     return sorted(set(told))
 
 
@@ -124,14 +122,14 @@ def declared_counts(facts: Mapping[str, Any], classes: int) -> Tensor:
     """Rows of each class, as far as a checked hello tells them, [C]. Raises ConfigError where they are no counts."""
     n, told, labels = facts["rows"], facts.get("counts"), facts.get("labels")
     if told is not None:
-        if not isinstance(told, list) or len(told) != classes or not _below(told, n + 1) or sum(told) != n:
-            raise ConfigError(f"a node must tell {classes} counts that add up to its {n} rows; got {quoted(told)}")
+        holds = isinstance(told, list) and len(told) == classes and _below(told, n + 1) and sum(told) == n
+        expect(holds, "a node", f"tell {classes} counts that add up to its {n} rows", told)
         return torch.tensor(told, dtype=torch.int64)
     present = list(range(classes)) if labels is None else labels
-    if not isinstance(present, list) or not _below(present, classes) or len(set(present)) < len(present):
-        raise ConfigError(f"a node must tell which of {classes} classes it has; got {quoted(present)}")
-    if n and labels is not None and not 0 < len(present) <= n:
-        raise ConfigError(f"a node must tell the classes of its {n} rows; got {len(present)} classes")
+    holds = isinstance(present, list) and _below(present, classes) and len(set(present)) == len(present)
+    expect(holds, "a node", f"tell which of {classes} classes it has", present)
+    holds = not n or labels is None or 0 < len(present) <= n
+    expect(holds, "a node", f"tell the classes of its {n} rows", present)
     counts = torch.zeros(classes, dtype=torch.int64)
     if n:
         each, rest = divmod(n, len(present))
@@ -216,20 +214,10 @@ class Rehearsal:
         counts[0, 0] = 1
         data = replace(data, x=x, y=y, columns={}, column_names={})
         none = np.empty(0, np.int64)
-        fed = replace(
-            fed,
-            dataset=data,
-            partition=alone(np.zeros(1), 0, task.clients),
-            counts=counts,
-            validation_rows=none,
-            auxiliary_rows=none,
-        )
+        own = alone(np.zeros(1), 0, task.clients)
+        fed = replace(fed, dataset=data, partition=own, counts=counts, validation_rows=none, auxiliary_rows=none)
         self.engine = Sequential(model, fed, task, replace(settings, threads=1))
         self._sent: dict[tuple[Any, ...], Layout] = {}  # by what is sent down
-
-    def birth(self, method: Method, params: Params, buffers: Params) -> None:
-        """As `LocalEngine.birth`."""
-        self.engine.birth(method, params, buffers, "ram")
 
     def trained(self, method: Method, shared: Shared) -> Layout:
         """The answer of a client that trains."""

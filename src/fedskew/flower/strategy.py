@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
 from fedskew.config.tables import method_named
 from fedskew.errors import ConfigError
-from fedskew.flower.functions import ServerState, check_server_side, server_step
+from fedskew.flower.functions import check_server_side, server_step
 from fedskew.method import Method
+from fedskew.server import State
 
 
 class FedSkewStrategy(FedAvg):  # type: ignore[misc]
@@ -44,7 +45,7 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
         self.method = method_named(method) if isinstance(method, str) else method
         check_server_side(self.method, clients_run)
         self.lr, self.seed, self.clients_run = lr, seed, tuple(clients_run)
-        self.state: ServerState | None = None
+        self.state: State | None = None
         self._sent: dict[str, Any] = {}
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Iterable[Any]:
@@ -63,27 +64,19 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
         valid = sorted(valid, key=lambda reply: int(reply.metadata.src_node_id))
         if not valid:
             return None, None
-        metrics = [_metrics(reply) for reply in valid]
+        metrics = [dict(next(iter(reply.content.metric_records.values()))) for reply in valid]
+        held = [next(iter(reply.content.array_records.values())) for reply in valid]
+        models = [{name: array.numpy() for name, array in one.items()} for one in held]
         samples = [float(m[self.weighted_by_key]) for m in metrics]
         model, self.state = server_step(
-            self.method, self.state, self._sent, [_arrays(reply) for reply in valid], samples,
-            counts=_column(metrics, "label-counts"), steps=_column(metrics, "num-steps"), lr=self.lr, seed=self.seed,
-            clients_run=self.clients_run,
+            self.method, self.state, self._sent, models, samples, counts=_column(metrics, "label-counts"),
+            steps=_column(metrics, "num-steps"), lr=self.lr, seed=self.seed, clients_run=self.clients_run,
         )  # fmt: skip
         arrays = ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in model.items()})
         plain = [reply.content for reply in valid]
         told = self.train_metrics_aggr_fn(plain, self.weighted_by_key)
         shown = {name: value for name, value in told.items() if name not in ("label-counts", "num-steps")}
         return arrays, MetricRecord(shown)
-
-
-def _metrics(reply: Message) -> dict[str, Any]:
-    return dict(next(iter(reply.content.metric_records.values())))
-
-
-def _arrays(reply: Message) -> dict[str, Any]:
-    record = next(iter(reply.content.array_records.values()))
-    return {name: array.numpy() for name, array in record.items()}
 
 
 def _column(metrics: list[dict[str, Any]], name: str) -> list[Any] | None:

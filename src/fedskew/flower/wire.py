@@ -4,12 +4,15 @@ A tensor comes out as it went in: bits, strides, and the place of its first byte
 strides and alignment, and another path rounds differently.
 
 What comes in was written by somebody else. Its list of leaves is read whole, and held against the leaves that were
-asked for, before any tensor is built. No two elements of a tensor share bytes, so memory is bounded by what came.
+asked for, before any tensor is built. No two elements of a tensor share bytes, so memory is bounded by what came. Each
+fact has a type and a range, each text a length.
 """
 
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +20,6 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.errors import ConfigError, from_json, one_line
-from fedskew.flower.facts import quoted
 from fedskew.tree import Params, Tree
 
 FORMAT = 1  # of messages; a node refuses another
@@ -36,9 +38,89 @@ EMPTY = 1 << 20  # product of the other sizes of a tensor without elements
 DEEPEST = 16  # names of a path
 LONGEST = 200  # characters of a name
 AXES = 16  # of a tensor
+EXACT = (1 << 53) - 1  # whole numbers up to here are exact in float64, too
+MOST_ROWS = 10_000_000  # of one node, unless the server's options say otherwise
+NAME = 60  # characters of a name
+NUMBER = 40  # characters of a number that travels as a text
+HEX = frozenset("0123456789abcdef")
 
+Facts = Mapping[str, Any]
 Path = tuple[str, ...]
 Layout = Mapping[Path, tuple[torch.dtype, tuple[int, ...]] | None]  # leaves by path; None: an empty tree
+
+
+# Facts: a function takes their table and the name of one, and raises ConfigError, in one line, where the fact is none
+
+
+def quoted(value: object) -> str:
+    """A value that somebody sent, in a message of ours."""
+    return one_line(repr(value), 80)
+
+
+def expect(holds: bool, what: str, rule: str, got: object) -> None:
+    """Raise ConfigError unless a rule holds for what somebody sent."""
+    if not holds:
+        raise ConfigError(f"{what} must {rule}; got {quoted(got)}")
+
+
+def echoed(facts: Facts) -> dict[str, Any]:
+    """The facts of a message that its answer repeats."""
+    return {name: facts.get(name) for name in ("kind", "session", "turn", "client")}
+
+
+def count(facts: Facts, what: str, least: int = 0, most: int = EXACT) -> int:
+    """A whole number from ``least`` to ``most``."""
+    value: Any = facts.get(what)  # True is no number here
+    expect(type(value) is int and least <= value <= most, what, f"be a whole number from {least} to {most}", value)
+    return int(value)
+
+
+def real(facts: Facts, what: str) -> float:
+    """A finite number that travelled as text, by ``float.hex`` or ``repr``."""
+    value, found = facts.get(what), math.nan
+    if isinstance(value, str) and len(value) <= NUMBER:
+        with suppress(ValueError, OverflowError):
+            found = float.fromhex(value)
+    expect(math.isfinite(found), what, "be a finite number as float.hex writes it", value)
+    return found
+
+
+def flag(facts: Facts, what: str) -> bool:
+    """True or False."""
+    value = facts.get(what)
+    expect(isinstance(value, bool), what, "be true or false", value)
+    return bool(value)
+
+
+def short(facts: Facts, what: str) -> str:
+    """A text as one short line; "" where there is none."""
+    value = facts.get(what)
+    expect(value is None or isinstance(value, str), what, "be a text", value)
+    return one_line(value or "", NAME)
+
+
+def table(facts: Facts, what: str) -> Facts:
+    """A table of further facts."""
+    value: Any = facts.get(what)
+    expect(isinstance(value, dict), what, "be a table", value)
+    return dict(value)
+
+
+def receipt(value: Any) -> str:
+    """A receipt: 32 hex digits, or "" of a client that has not taken part."""
+    holds = isinstance(value, str) and (not value or (len(value) == 32 and set(value) <= HEX))
+    expect(holds, "a receipt", "have 32 hex digits", value)
+    return str(value)
+
+
+def session(facts: Facts) -> str:
+    """The name of a server's session: 32 hex digits."""
+    value = facts.get("session")
+    expect(bool(value), "session", "be 32 hex digits", value)
+    return receipt(value)
+
+
+# Tensors
 
 
 class Packed(NamedTuple):
@@ -53,7 +135,6 @@ class Envelope(NamedTuple):
 
     facts: dict[str, Any]
     trees: dict[str, Tree]
-    size: int = 0  # bytes of the trees as they travelled
 
 
 class Sealed(NamedTuple):
@@ -62,22 +143,17 @@ class Sealed(NamedTuple):
     facts: dict[str, Any]
     parts: dict[str, Packed]
 
-    @property
-    def size(self) -> int:
-        """Bytes of the trees as they travelled."""
-        return packed_bytes(*self.parts.values())
-
     def unsealed(self, expected: Layout | None = None) -> Envelope:
         """The message with its trees; those that are expected come in one part. Raises ConfigError as `unpack`."""
-        if expected is not None and set(self.parts) != {ANSWER}:
-            raise ConfigError(f"an answer must have the one part {ANSWER!r}; got {quoted(sorted(self.parts))}")
+        holds = expected is None or set(self.parts) == {ANSWER}
+        expect(holds, "an answer", f"have the one part {ANSWER!r}", sorted(self.parts))
         trees: dict[str, Tree] = {}
         for part in self.parts.values():
             found = unpack(part, expected)
-            if twice := trees.keys() & found.keys():
-                raise ConfigError(f"a message must name a tree once; got {quoted(min(twice))} in two parts")
+            twice = sorted(trees.keys() & found.keys())
+            expect(not twice, "a message", "name a tree once", twice)
             trees |= found
-        return Envelope(self.facts, trees, self.size)
+        return Envelope(self.facts, trees)
 
 
 class _Leaf(NamedTuple):
@@ -129,16 +205,12 @@ def unpack(packed: Packed, expected: Layout | None = None) -> dict[str, Tree]:
     """
     try:
         listed = _listed(packed)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        told = one_line(error) or "no message"
-        raise ConfigError(f"a message's tensors are damaged: {type(error).__name__}: {told}") from None
+    except (ConfigError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"a message's tensors are damaged: {type(error).__name__}: {one_line(error)}") from None
     if expected is not None and (told := _unlike(listed, expected)):
         raise ConfigError(told)
-    pairs: list[tuple[Path, Tensor | None]] = []
-    begin = 0
-    for leaf in listed:
-        pairs.append((leaf.path, _built(packed.data, begin, leaf)))
-        begin += leaf.span
+    begins = accumulate((leaf.span for leaf in listed), initial=0)
+    pairs = [(leaf.path, _built(packed.data, begin, leaf)) for leaf, begin in zip(listed, begins, strict=False)]
     found: dict[str, Tree] = tree.unflatten(pairs)
     return found
 
@@ -154,30 +226,30 @@ def _listed(packed: Packed) -> list[_Leaf]:
     leaves = [_leaf(*told) for told in from_json(packed.leaves)]
     if [leaf.path for leaf in leaves] == [()] and leaves[0].dtype is None:
         leaves = []  # no tree at all
-    _tree_like([leaf.path for leaf in leaves])
-    left = len(packed.data) - sum(leaf.span for leaf in leaves)
-    if left:
-        raise ValueError(f"{abs(left)} bytes are {'left over' if left > 0 else 'missing'}")
+    known = {leaf.path for leaf in leaves}
+    above = {path[:n] for path in known for n in range(len(path))}
+    if len(known) < len(leaves) or known & above:
+        raise ValueError("a leaf is named twice, or stands below another")
+    if (size := sum(leaf.span for leaf in leaves)) != len(packed.data):
+        raise ValueError(f"{len(packed.data)} bytes came for tensors of {size}")
     return leaves
 
 
 def _leaf(path: Any, *told: Any) -> _Leaf:
     names = isinstance(path, list) and len(path) <= DEEPEST and all(isinstance(name, str) for name in path)
-    if not names or not all(0 < len(name) <= LONGEST for name in path):
-        raise ValueError(f"a path must be a list of at most {DEEPEST} names; got {quoted(path)}")
+    holds = names and all(0 < len(name) <= LONGEST for name in path)
+    expect(holds, "a path", f"be a list of at most {DEEPEST} names", path)
     if not told:
         return _Leaf(tuple(path))
-    if not path:
-        raise ValueError("a tensor must have a name")
+    expect(bool(path), "a tensor", "have a name", path)
     kind, shape, strides, place = told
     numbers = [*shape, *strides, place]
-    if not all(type(n) is int and 0 <= n <= LARGEST for n in numbers):
-        raise ValueError("sizes must be whole numbers of at least 0")
+    expect(all(type(n) is int and 0 <= n <= LARGEST for n in numbers), "sizes", "be whole numbers from 0", numbers)
     dtype = DTYPES[kind]
-    if len(shape) != len(strides) or len(shape) > AXES or place >= LINE or place % dtype.itemsize:
-        raise ValueError("sizes do not fit each other")
-    if not _apart(shape, strides) or (0 in shape and math.prod(n for n in shape if n) > EMPTY):
-        raise ValueError("a tensor must have its own bytes for each element")
+    holds = len(shape) == len(strides) <= AXES and place < LINE and not place % dtype.itemsize
+    expect(holds, "sizes", "fit each other", numbers)
+    holds = _apart(shape, strides) and (0 not in shape or math.prod(n for n in shape if n) <= EMPTY)
+    expect(holds, "a tensor", "have its own bytes for each element", numbers)
     return _Leaf(tuple(path), dtype, tuple(shape), tuple(strides), place)
 
 
@@ -191,14 +263,6 @@ def _apart(shape: Any, strides: Any) -> bool:
     return True
 
 
-def _tree_like(paths: list[Path]) -> None:
-    """Raise ValueError where paths are no tree: one is named twice, or is below another."""
-    known = set(paths)
-    above = {path[:n] for path in known for n in range(len(path))}
-    if len(known) < len(paths) or known & above:
-        raise ValueError("a leaf is named twice, or stands below another")
-
-
 def _unlike(leaves: list[_Leaf], expected: Layout) -> str:
     """How the leaves of a message differ from those that were asked for; "" where they do not."""
     found = {leaf.path: (leaf.dtype, leaf.shape) if leaf.dtype else None for leaf in leaves}
@@ -209,12 +273,9 @@ def _unlike(leaves: list[_Leaf], expected: Layout) -> str:
         if path not in found:
             return f"it must have {len(expected)} tensors by the names that were asked for; it lacks {name}"
         if found[path] != asked:
-            return f"{name} must be {_told(asked)}; got {_told(found[path])}"
+            wanted, got = (f"{leaf[0]} {leaf[1]}" if leaf else "empty" for leaf in (asked, found[path]))
+            return f"{name} must be {wanted}; got {got}"
     return ""
-
-
-def _told(leaf: Any) -> str:
-    return f"{leaf[0]} {leaf[1]}" if leaf else "empty"
 
 
 def _built(data: bytes, begin: int, leaf: _Leaf) -> Tensor | None:
@@ -267,9 +328,7 @@ def opened(content: Any) -> Sealed:
     """A record of Flower whose trees are not looked at. Raises ConfigError where it is none of `record`'s."""
     try:
         held = content[KEY]
-        if held["format"] != FORMAT:
-            got = quoted(held["format"])
-            raise ConfigError(f"a message must have format {FORMAT}; got {got}: fedskew differs in version")
+        expect(held["format"] == FORMAT, "a message", f"have format {FORMAT} of this version", held["format"])
         facts, leaves = from_json(held["facts"]), from_json(held["leaves"])
         parts = {
             name: Packed(listed, content[name][name].data if name in content else b"")
@@ -278,6 +337,5 @@ def opened(content: Any) -> Sealed:
         if not isinstance(facts, dict) or not all(isinstance(p.data, bytes) for p in parts.values()):
             raise ValueError("facts are no table, or tensors no bytes")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        told = one_line(repr(error))
-        raise ConfigError(f"a message must come from fedskew; got one that does not: {told}") from None
+        raise ConfigError(f"a message must come from fedskew; got one that does not: {quoted(error)}") from None
     return Sealed(facts, parts)
