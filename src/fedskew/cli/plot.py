@@ -1,6 +1,5 @@
 """``fedskew plot``: pictures of recorded runs."""
 
-import sys
 from pathlib import Path
 
 import click
@@ -44,13 +43,10 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     from fedskew.config.recorded import find_runs
     from fedskew.plots import canvas
     from fedskew.studies.packing import folders_of
-    from fedskew.studies.store import mixed_words
 
     if figure is not None and figure not in rounds.FIGURES:
         raise unknown("figure", figure, rounds.FIGURES)
     folders = find_runs(folders_of(runs))
-    if mixed := mixed_words(folders):
-        say(f"fedskew: note: {mixed}", sys.stderr)
     name = "comparison.png" if figure is None else f"{figure}.png"
     target = Path(out) if out else (Path(runs[0]) if len(runs) == 1 else Path(".")) / name
     canvas.target(target)  # refused before anything is printed

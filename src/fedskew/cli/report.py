@@ -1,6 +1,5 @@
 """``fedskew report``: a comparison of runs as one page."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,6 @@ def report(
     from fedskew.report.entries import from_folders
     from fedskew.report.reached import targets_of
     from fedskew.report.studied import of_study
-    from fedskew.studies.store import mixed_words
 
     given: dict[str, Any] = {"title": title, "metric": metric, "baseline": baseline}
     asked = {name: value for name, value in given.items() if value}
@@ -69,7 +67,5 @@ def report(
         asked = {**facts, **asked}
     else:
         entries = from_folders(runs)
-        if mixed := mixed_words(entry.run.folder for entry in entries):
-            say(f"fedskew: note: {mixed}", sys.stderr)
     for line in paper.write(entries, out, tables, figures, **asked):
         say(line)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew.data.store import Store
+from fedskew.data.inputs import Store
 from fedskew.engines.runtime import Runtime
 from fedskew.functional import cross_entropy
 from fedskew.models.prepare import Model

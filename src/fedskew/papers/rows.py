@@ -13,7 +13,7 @@ from fedskew.papers.rules import FEWEST, Gain, Seeds, gain_of, level_of
 from fedskew.papers.runs import Cells, Runs, cells, fitted_of, values_of
 from fedskew.papers.tables import Protocol, names, protocol
 from fedskew.papers.worked import worked
-from fedskew.studies.intervals import t_interval
+from fedskew.studies.scores import t_interval
 
 STATES = ("agrees", "differs", "not resolved", "level only", "no verdict", "not run", "input", "no data")
 TOTAL = "all five"  # the row of `coverage` that sums the five papers

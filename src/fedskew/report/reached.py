@@ -11,7 +11,7 @@ from fedskew.report.compared import Compared
 from fedskew.report.figures import words
 from fedskew.report.parts import TEXTS, Section
 from fedskew.report.tables import Table, amount, row, under
-from fedskew.studies.targets import COSTS, Reached, reach_all
+from fedskew.studies.scores import COSTS, Reached, reach_all
 
 TITLE = "Cost of a target"
 SHARES = (0.5, 0.75, 0.9)  # of the best mean of a setting: the targets where none are named
