@@ -18,8 +18,7 @@ from fedskew.data import skew
 from fedskew.engines.trained import STEPS
 from fedskew.method.component import SLOTS
 from fedskew.records.decisions import SHARES, Decision
-from fedskew.records.metrics import from_confusion
-from fedskew.records.probabilities import EACH, SCORES
+from fedskew.records.metrics import EACH, SCORES, from_confusion
 from fedskew.records.typed import Number, Real, Whole, entries
 from fedskew.studies.clients import ByClient
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedskew.advice.evidence import MEASURES, WORST, Federation, Gain, descriptors
-from fedskew.config import variants
+from fedskew.config import recorded
 from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, RecordError
 from fedskew.plots.groups import federation_of, title_of
@@ -142,8 +142,8 @@ def _gain(mean: float | None, low: float | None, high: float | None, seeds: int)
 
 def _label(method: dict[str, Any]) -> str:
     """The method's name with what differs from the one of the table, beside its training."""
-    changed = {p: v for p, v in variants.changed(method).items() if not p.startswith(("pace.", "local."))}
-    told = [variants.words_of(path, value) for path, value in changed.items()]
+    changed = {p: v for p, v in recorded.changed(method).items() if not p.startswith(("pace.", "local."))}
+    told = [recorded.words_of(path, value) for path, value in changed.items()]
     return f"{method['name']} ({', '.join(told)})" if told else str(method["name"])
 
 

@@ -20,7 +20,7 @@ from orders import Agreement, agreement, selected  # beside this file
 
 import fedskew as fs
 from fedskew.config.recorded import Run
-from fedskew.studies.ranks import average_ranks
+from fedskew.studies.differences import average_ranks
 from fedskew.studies.scores import Scores
 from fedskew.studies.store import read_archives
 

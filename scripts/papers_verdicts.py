@@ -29,11 +29,10 @@ from fedskew.papers.rows import Row
 from fedskew.papers.rules import FEWEST
 from fedskew.papers.runs import HERE, Runs, cells, entries_of, is_whole
 from fedskew.papers.tables import names, protocol
-from fedskew.studies.intervals import t_interval
+from fedskew.studies.scores import reach, t_interval
 from fedskew.studies.shipped import names as shipped_names
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import Spec, check_names, read_spec, table_from
-from fedskew.studies.targets import reach
 
 VERDICTS = ("holds", "holds in part", "does not hold here", "not resolved", "no verdict", "not testable here")
 ALL = "*"

@@ -24,11 +24,9 @@ from papers_page import pages as both
 from fedskew.papers.rows import Row, ledger
 from fedskew.papers.runs import HERE, Runs
 from fedskew.records.sheets import csv_text
-from fedskew.studies.archives import lend
-from fedskew.studies.differences import differences
-from fedskew.studies.intervals import t_interval
-from fedskew.studies.ranks import average_ranks
-from fedskew.studies.scores import Scores
+from fedskew.studies.differences import average_ranks, differences
+from fedskew.studies.packing import lend
+from fedskew.studies.scores import Scores, t_interval
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study

@@ -12,7 +12,7 @@ import torch
 import fedskew as fs
 from fedskew.data.federation import Federation
 from fedskew.records.folder import finished, read
-from fedskew.records.watch import watched
+from fedskew.records.summary import watched
 from fedskew.session import Session
 from support.command import SMALL, fedskew, mistake
 from support.nets import norm_net

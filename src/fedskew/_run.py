@@ -9,8 +9,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,18 +30,13 @@ from fedskew.models import Architecture
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.records.folder import Record
-from fedskew.records.summary import Collapse, summarise
-from fedskew.records.watch import best_of
+from fedskew.records.summary import Collapse, best_of, summarise
 from fedskew.server import State
 from fedskew.session import Observer, Row, Session
 from fedskew.settings import Division, Settings, check_device
-from fedskew.types import Params, Task
+from fedskew.types import Federation, Params, Task
 
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
-
-Made = Callable[[Model, "Federation", Task, Settings], engines.LocalEngine]
+Made = Callable[[Model, Federation, Task, Settings], engines.LocalEngine]
 
 MOST_OWN = 4 << 30  # bytes of all clients' own models, which one file holds
 COUNTED = 100_000  # cells of a matrix of counts that a configuration still holds
@@ -233,7 +229,7 @@ def launch(
         _tell_begin(on_round, record, facts, session.done)
         with arithmetic(settings.precision):
             ended = getattr(on_round, "end", None)
-            return _loop(session, on_round, _Ending(session, model, prepared, ended), began)
+            return _loop(session, on_round, partial(_end, session, model, prepared, ended), began)
     finally:
         engine.close()
         if record:
@@ -367,44 +363,39 @@ def _loop(
     return end(stopped, finals)
 
 
-@dataclass(frozen=True, eq=False)
-class _Ending:
-    """What is made and written when a run ends, whatever ended it."""
-
-    session: Session
-    network: Architecture | nn.Module
-    prepared: Model
-    on_end: Callable[[dict[str, Any]], None] | None = None  # how a tracker learns of the end
-
-    def __call__(self, stopped: str, finals: Row) -> Result:
-        session, settings, data = self.session, self.session.settings, self.session.observer.fed.dataset
-        session.keep_best()  # an interruption may have come before it
-        params, buffers = session.observer.served(session.state), session.state.buffers
-        trained = Trained(self.prepared, params, buffers, Inputs.of(data), settings.precision, fits_of(finals))
-        summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
-        watch, models = session.monitored(), {"final": {**params, **buffers}}
-        if watch and watch.best and session.best:
-            early = not stopped and session.state.round < session.task.rounds
-            summary["best"] = {**best_of(session.done, watch), "stopped_early": early}
-            models["best"] = {**session.best.params, **session.best.buffers}
-        owners: dict[str, str] = {}
-        if settings.keep_own and session.record and session.method.personal and not stopped:
-            with torch.no_grad(), one_thread():
-                given = session.observer.given(session.state)
-                each = dict(session.engine.own_models(session.method, given))
-            own = {f"{k}/{name}": value for k, model in each.items() for name, value in model.items()}
-            models |= {"own": own} if each else {}  # nodes of Flower keep theirs
-            owners = {str(k): session.observer.fed.name_of(k) for k in each}
-        if session.record:
-            if stopped:
-                session.record.settle(session.done)  # the last one may have been interrupted halfway
-                session.checkpoint()
-            width = session.method.projection
-            facts = described(trained, self.network, data, session.state.round, settings.dtype, width)
-            facts |= {"own": owners} if owners else {}
-            session.record.finish(summary, models, {"model": facts})
-        if self.on_end:
-            self.on_end(deepcopy(summary))
-        folder = session.record.folder if session.record else None
-        model, rows = (params, buffers, session.state, session.task, trained), session.client_rows
-        return Result(session.done, summary, *model, rows, stopped, folder)
+def _end(
+    session: Session, network: Architecture | nn.Module, prepared: Model, on_end: Callable[[Row], None] | None,
+    stopped: str, finals: Row,
+) -> Result:  # fmt: skip
+    """Make and write what a run ends with, whatever ended it. A tracker learns of the end by ``on_end``."""
+    settings, data = session.settings, session.observer.fed.dataset
+    session.keep_best()  # an interruption may have come before it
+    params, buffers = session.observer.served(session.state), session.state.buffers
+    trained = Trained(prepared, params, buffers, Inputs.of(data), settings.precision, fits_of(finals))
+    summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
+    watch, models = session.monitored(), {"final": {**params, **buffers}}
+    if watch and watch.best and session.best:
+        early = not stopped and session.state.round < session.task.rounds
+        summary["best"] = {**best_of(session.done, watch), "stopped_early": early}
+        models["best"] = {**session.best.params, **session.best.buffers}
+    owners: dict[str, str] = {}
+    if settings.keep_own and session.record and session.method.personal and not stopped:
+        with torch.no_grad(), one_thread():
+            given = session.observer.given(session.state)
+            each = dict(session.engine.own_models(session.method, given))
+        own = {f"{k}/{name}": value for k, model in each.items() for name, value in model.items()}
+        models |= {"own": own} if each else {}  # nodes of Flower keep theirs
+        owners = {str(k): session.observer.fed.name_of(k) for k in each}
+    if session.record:
+        if stopped:
+            session.record.settle(session.done)  # the last one may have been interrupted halfway
+            session.checkpoint()
+        width = session.method.projection
+        facts = described(trained, network, data, session.state.round, settings.dtype, width)
+        facts |= {"own": owners} if owners else {}
+        session.record.finish(summary, models, {"model": facts})
+    if on_end:
+        on_end(deepcopy(summary))
+    folder = session.record.folder if session.record else None
+    model, rows = (params, buffers, session.state, session.task, trained), session.client_rows
+    return Result(session.done, summary, *model, rows, stopped, folder)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,19 +25,14 @@ from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics
 from fedskew.records.clients import MOST_CLIENTS, client_row
-from fedskew.records.costs import Stopwatch, Traffic
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
 from fedskew.records.metrics import from_confusion, from_mixes, from_probabilities, groups_by_counts
-from fedskew.records.summary import TAIL
+from fedskew.records.summary import TAIL, Watch
 from fedskew.records.typed import Row
-from fedskew.records.watch import Watch
 from fedskew.server import Ask, Broadcast, Opened, State
 from fedskew.settings import Settings
-from fedskew.types import Answers, Cohort, Params, Query, Results, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
+from fedskew.types import Answers, Assignment, Cohort, Federation, Params, Query, Results, Task, Tree, Weights
 
 __all__ = ["Observer", "Row", "Session"]
 
@@ -472,3 +467,57 @@ def due(number: int, every: int) -> bool:
 
 def _nowhere(name: str, content: Params) -> str:
     raise AssertionError(f"{name} has no run folder")  # Diagnostics.check has refused this
+
+
+@dataclass
+class Traffic:
+    """Bytes of one round, added up as the round goes on."""
+
+    up: int = 0
+    down: int = 0
+
+    def add_query(self, question: Query, answers: Answers, broadcast_bytes: int) -> None:
+        """Count a query: answers go up unless the client keeps them, the model goes down unless counts are asked for.
+
+        Args:
+            question: what was asked; the server's own rows cost nothing.
+            answers: the replies, leaves [Q, ...].
+            broadcast_bytes: bytes of the model and of what else every client is sent.
+        """
+        if question.rows != "own":
+            return
+        if not question.keep:
+            self.up += tree.size_bytes(answers.values)
+        if question.what != "counts":
+            self.down += len(answers.ids) * broadcast_bytes
+
+    def add_training(
+        self, assignment: Assignment, each: Tree, uploads: Tree, *, update_bytes: int, broadcast_bytes: int
+    ) -> None:
+        """Count local training: the model down to every member, updates and uploads up.
+
+        Args:
+            assignment: the chains [G, M], and the quota that their members are told.
+            each: what single clients are sent, leaves [K, ...].
+            uploads: what clients send besides their update, leaves [K, ...].
+            update_bytes: bytes of one client's parameters and BatchNorm statistics.
+            broadcast_bytes: bytes of the model and of what else every client is sent.
+        """
+        members = int((assignment.chains >= 0).sum())
+        quota = 0 if assignment.quota is None else assignment.quota.numel() * 8
+        self.down += members * broadcast_bytes + tree.size_bytes(each) + quota
+        self.up += members * update_bytes + tree.size_bytes(uploads)
+
+
+class Stopwatch:
+    """Seconds of the stages of a round."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """End a stage."""
+        now = time.perf_counter()
+        self.stages[stage] = self.stages.get(stage, 0.0) + now - self._last
+        self._last = now

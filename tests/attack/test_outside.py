@@ -20,11 +20,11 @@ import pytest
 import fedskew as fs
 from fedskew.config.experiment import load as configured
 from fedskew.data import federate, load, load_partition, save_partition
-from fedskew.data.counts import read_counts
 from fedskew.data.partitioners.file import content_digest, json_array
-from fedskew.data.room import ROOM
 from fedskew.data.sources import cache
 from fedskew.data.sources.images import IDX
+from fedskew.data.sources.readers import read_counts
+from fedskew.data.values import ROOM
 from fedskew.errors import DataError, FedskewError
 from fedskew.methods import fedavg
 from support.attack import Line, outcome
@@ -105,8 +105,8 @@ def test_a_run_folder_that_holds_what_is_no_file_is_one_line(
 
 OPENS = re.compile(r"(?<![\w.])open\(|\.(?:read_bytes|read_text|open)\(|\b(?:load_file|safe_open|np\.load)\((?!reg)")
 OWN = {  # files of the package, of the system, or that the process itself wrote
-    "data/sources/digits.py", "data/sources/cache.py", "engines/runtime.py", "engines/clients.py", "report/page.py",
-    "cli/values.py", "advice/evidence.py", "records/lock.py", "cli/output.py", "cli/command.py", "__init__.py",
+    "data/sources/cache.py", "engines/runtime.py", "engines/clients.py", "report/page.py",
+    "cli/values.py", "advice/evidence.py", "records/files.py", "cli/output.py", "cli/command.py", "__init__.py",
     "catalogue/citations.py", "config/presets/__init__.py",
 }  # fmt: skip
 OTHERS = ("flower", "papers", "studies")  # rooms with openers of their own

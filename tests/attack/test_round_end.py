@@ -16,11 +16,11 @@ import fedskew as fs
 from fedskew import _run, session
 from fedskew.data.federation import Federation
 from fedskew.engines import clients
-from fedskew.records import files, folder, manifest, rounds, watch
+from fedskew.records import files, folder, manifest, rounds, summary
 from support.attack import Line, some
 from support.runs import rows_of, same
 
-WATCHED = {module.__file__ for module in (_run, session, clients, folder, files, manifest, rounds, watch)}
+WATCHED = {module.__file__ for module in (_run, session, clients, folder, files, manifest, rounds, summary)}
 ROUNDS, STRUCK = 5, 3  # the exception comes in the third round, after a checkpoint and before another
 Place = tuple[str, int]
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import fedskew as fs
-from fedskew.records.folder import read
-from fedskew.records.verify import troubles
+from fedskew.records.folder import read, troubles
 from support.attack import Line, some
 from support.federations import skewed
 from support.runs import rows_of, same

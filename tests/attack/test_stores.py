@@ -20,13 +20,13 @@ import fedskew as fs
 from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, RecordError
 from fedskew.papers.runs import Runs
-from fedskew.records.lock import Hold
+from fedskew.records.files import Hold
+from fedskew.records.folder import troubles
 from fedskew.records.manifest import Manifest
-from fedskew.records.verify import troubles
 from fedskew.studies import repeating
 from fedskew.studies import study as studies
-from fedskew.studies.archives import lend, write
 from fedskew.studies.merging import take
+from fedskew.studies.packing import lend, write
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Address, Store, read_line
 from fedskew.studies.study import Study

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedskew.records.lock import Hold
+from fedskew.records.files import Hold
 from fedskew.studies import repeating
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, archive_line

@@ -6,7 +6,7 @@ import pytest
 
 import fedskew as fs
 from fedskew.config.flags import experiment_from
-from fedskew.config.variants import changed, label_of
+from fedskew.config.recorded import changed, label_of
 from fedskew.method import method_spec
 from fedskew.methods import METHODS
 

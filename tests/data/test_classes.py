@@ -11,7 +11,7 @@ import torch
 
 import fedskew as fs
 from fedskew.data import DATASETS, keep_classes, load
-from fedskew.data.classes import ClassOptions
+from fedskew.data.arrays import ClassOptions
 from fedskew.errors import DataError, FieldError
 from support.command import SMALL, fedskew, mistake
 from support.data_files import write_idx

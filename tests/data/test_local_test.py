@@ -11,7 +11,7 @@ import torch
 
 import fedskew as fs
 from fedskew.data import load_partition, save_partition
-from fedskew.data.heldout import hold_out
+from fedskew.data.federation import hold_out
 from fedskew.data.partitioners import File, Partition
 from fedskew.errors import ConfigError, DataError
 from fedskew.records.folder import read
@@ -122,7 +122,7 @@ def test_a_file_whose_version_and_arrays_disagree_is_refused(tmp_path: Path) -> 
     for change in ({"version": 1}, {"local_test": None}):
         arrays["header"] = np.frombuffer(json.dumps({**header, **change}).encode(), np.uint8)
         np.savez(tmp_path / "t.npz", **arrays)
-        with pytest.raises(DataError, match="its local test does not match its version"):
+        with pytest.raises(DataError, match="its header lacks 'local_test'"):
             load_partition(tmp_path / "t.npz")
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedskew import rng
-from fedskew.data.store import augment
+from fedskew.data.inputs import augment
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("crop", "constant"), ("crop_reflect", "reflect")])

@@ -19,7 +19,7 @@ from fedskew.flower.options import experiment_of
 from fedskew.flower.rows import written
 from fedskew.flower.wire import pack, read
 from fedskew.records.files import load_tree, save_tree
-from fedskew.records.verify import troubles
+from fedskew.records.folder import troubles
 from support.command import fedskew
 from support.flower_grid import config, served
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import fedskew as fs
-from fedskew.data.store import Store
+from fedskew.data.inputs import Store
 from fedskew.errors import ConfigError
 from fedskew.models import MLP, MODELS, build, projected
 from fedskew.models.prepare import prepare

@@ -15,8 +15,8 @@ import fedskew as fs
 from fedskew.engines.trained import OWN
 from fedskew.records.clients import FILE, client_row
 from fedskew.records.decisions import FEW
+from fedskew.records.folder import troubles
 from fedskew.records.metrics import confusion
-from fedskew.records.verify import troubles
 from fedskew.studies.packing import NAMES
 from fedskew.studies.runs import plain_files
 

@@ -15,15 +15,15 @@ import pytest
 
 import fedskew as fs
 from fedskew.errors import RecordError
+from fedskew.records.files import Hold
 from fedskew.records.folder import Record
-from fedskew.records.lock import Hold
 from support.federations import skewed
 from support.runs import go
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from fedskew.records.lock import Hold
+from fedskew.records.files import Hold
 hold = Hold(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)
@@ -109,7 +109,7 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
     def refuse(self: Any) -> None:
         raise NotImplementedError("no flock here")
 
-    monkeypatch.setattr("fedskew.records.lock.FileLock.acquire", refuse)
+    monkeypatch.setattr("fedskew.records.files.FileLock.acquire", refuse)
     with pytest.raises(RecordError, match="cannot be locked: no flock here; a run needs a file system with locks"):
         Hold(tmp_path)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedskew import metrics
 from fedskew.errors import ConfigError, DataError
-from fedskew.records import probabilities as module
+from fedskew.records import metrics as module
 
 PRECISIONS = (0.05, 0.3, 0.5, 0.9, 1.0)
 

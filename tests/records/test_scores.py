@@ -17,7 +17,7 @@ from fedskew.config.recorded import read_run
 from fedskew.engines.evaluation import Evaluator
 from fedskew.plots.groups import groups_of
 from fedskew.records.folder import finished, read
-from fedskew.records.probabilities import EACH, SCORES
+from fedskew.records.metrics import EACH, SCORES
 from support.command import SMALL, fedskew, mistake
 from support.federations import RAGGED, blobs, skewed
 from support.methods import tiny

@@ -16,13 +16,11 @@ from fedskew.errors import ConfigError, RecordError
 from fedskew.papers.runs import Runs
 from fedskew.slots import INGREDIENTS
 from fedskew.studies.address import address, dataset_of
-from fedskew.studies.archives import lend, write
-from fedskew.studies.cost import Cost, cost_of
 from fedskew.studies.merging import merge, take
-from fedskew.studies.spec import spec_from
+from fedskew.studies.packing import lend, write
+from fedskew.studies.spec import spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, read_archive
-from fedskew.studies.study import Study
-from fedskew.studies.tuning import tuning_of
+from fedskew.studies.study import Cost, Study, cost_of
 from fedskew.studies.work import Job, work
 from support.paths import ROOT
 

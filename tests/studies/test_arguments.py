@@ -10,8 +10,7 @@ import pytest
 from fedskew.errors import ConfigError
 from fedskew.studies.arguments import combinations, entry_of, seeds_of
 from fedskew.studies.shipped import names, shipped
-from fedskew.studies.spec import CONTROLS, Spec, read_spec, spec_from
-from fedskew.studies.tuning import Range, Tuning, tuning_of
+from fedskew.studies.spec import CONTROLS, Range, Spec, Tuning, read_spec, spec_from, tuning_of
 
 SMALL = [("clients", "5"), ("rounds", "2")]
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import rng
-from fedskew.studies.intervals import summaries, t_interval
-from fedskew.studies.scores import Floats, Scores
+from fedskew.studies.scores import Floats, Scores, summaries, t_interval
 
 
 def study(values: Floats, higher_is_better: bool = True) -> Scores:

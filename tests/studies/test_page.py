@@ -6,7 +6,7 @@ import doctest
 import re
 
 from fedskew.studies import statistics
-from fedskew.studies.ranks import critical_difference
+from fedskew.studies.differences import critical_difference
 from support.paths import ROOT
 from support.scripts import script
 

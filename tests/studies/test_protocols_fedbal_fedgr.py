@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedskew.config.experiment import Experiment
-from fedskew.config.variants import flat
+from fedskew.config.recorded import flat
 from fedskew.errors import ConfigError
 from fedskew.method import method_spec
 from fedskew.methods.fednova import FedNova

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedskew.config.experiment import Experiment
-from fedskew.config.variants import flat
+from fedskew.config.recorded import flat
 from fedskew.method import method_spec
 from fedskew.papers.printed import printed
 from fedskew.papers.tables import names, protocol

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedskew import rng
 from fedskew.errors import ConfigError
-from fedskew.studies.ranks import average_ranks, critical_difference
+from fedskew.studies.differences import average_ranks, critical_difference
 from fedskew.studies.scores import Floats, Scores
 
 

@@ -19,13 +19,11 @@ from fedskew.report.entries import of_study
 from fedskew.studies import store as store_module
 from fedskew.studies import work as work_module
 from fedskew.studies.address import address, dataset_of
-from fedskew.studies.archives import lend, write
-from fedskew.studies.cost import Cost, cost_of
+from fedskew.studies.packing import lend, write
 from fedskew.studies.runs import own_files
-from fedskew.studies.spec import spec_from
+from fedskew.studies.spec import spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, thinned
-from fedskew.studies.study import Study, shard_of
-from fedskew.studies.tuning import tuning_of
+from fedskew.studies.study import Cost, Study, cost_of, shard_of
 from fedskew.studies.work import Job, work
 from support.federations import small_digits
 from support.paths import TESTS
@@ -237,7 +235,7 @@ def test_a_run_that_cannot_be_is_noted_and_not_tried_again(tmp_path: Path) -> No
 
 
 def test_a_run_that_another_process_has_is_left_to_it(tmp_path: Path) -> None:
-    from fedskew.records.lock import Hold
+    from fedskew.records.files import Hold
 
     study = Study(spec_from(["fedavg"], SMALL), tmp_path)
     (planned,) = study.missing()

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.errors import RecordError
+from fedskew.studies.scores import Reached, reach, reach_all
 from fedskew.studies.store import thinned
-from fedskew.studies.targets import Reached, reach, reach_all
 
 
 def rows(*accuracies: float | None) -> list[dict[str, Any]]:

@@ -249,7 +249,7 @@ class Deployment:
     def free(self, out: str) -> bool:
         """Whether no server trains in a run folder any more."""
         from fedskew.errors import RecordError
-        from fedskew.records.lock import Hold
+        from fedskew.records.files import Hold
 
         try:
             Hold(self.app / out).release()

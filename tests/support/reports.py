@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedskew.config.recorded import Run
-from fedskew.records.probabilities import EACH, from_mixes
+from fedskew.records.metrics import EACH, from_mixes
 from fedskew.records.summary import summarise
 from fedskew.report import Entry
 

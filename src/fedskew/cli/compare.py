@@ -101,8 +101,8 @@ def compare(
     Every method gets the same partition, initial weights, sequence of clients and order of rows. Runs in the store are
     not computed again. You can stop the command; the same command continues.
     """
-    from fedskew.studies.archives import lend
     from fedskew.studies.fitted import fitted_name
+    from fedskew.studies.packing import lend
     from fedskew.studies.study import Study, shard_of
 
     tracking = trackers(given["track"], given["track_folder"])
@@ -128,8 +128,7 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
 
     from fedskew.studies.arguments import seeds_of
     from fedskew.studies.shipped import shipped
-    from fedskew.studies.spec import read_spec, spec_from
-    from fedskew.studies.tuning import tuning_of
+    from fedskew.studies.spec import read_spec, spec_from, tuning_of
 
     file = shipped(methods[0]) or (methods[0] if methods[0].endswith(".toml") else None)
     if file:

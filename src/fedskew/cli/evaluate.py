@@ -116,7 +116,7 @@ def evaluate(
     from fedskew.data.sources.rows import rows_of
     from fedskew.engines.trained import client_number, load_model, read_description
     from fedskew.records.decisions import parsed_rule, report
-    from fedskew.records.probabilities import PRECISION
+    from fedskew.records.metrics import PRECISION
 
     if out is not None:
         require(not Path(out).exists(), "out", "be a new file", out)

@@ -1,6 +1,5 @@
 """``fedskew plot`` and ``report``: recorded runs as pictures, and as one page."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,10 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     from fedskew.config.recorded import find_runs
     from fedskew.plots import canvas
     from fedskew.studies.packing import folders_of
-    from fedskew.studies.store import mixed_words
 
     if figure is not None and figure not in rounds.FIGURES:
         raise unknown("figure", figure, rounds.FIGURES)
     folders = find_runs(folders_of(runs))
-    if mixed := mixed_words(folders):
-        say(f"fedskew: note: {mixed}", sys.stderr)
     name = "comparison.png" if figure is None else f"{figure}.png"
     target = Path(out) if out else (Path(runs[0]) if len(runs) == 1 else Path(".")) / name
     canvas.target(target)  # refused before anything is printed
@@ -110,7 +106,6 @@ def report(
     from fedskew.report import paper
     from fedskew.report.entries import from_folders, of_study
     from fedskew.report.reached import targets_of
-    from fedskew.studies.store import mixed_words
 
     given: dict[str, Any] = {"title": title, "metric": metric, "baseline": baseline}
     asked = {name: value for name, value in given.items() if value}
@@ -121,7 +116,5 @@ def report(
         asked = {**facts, **asked}
     else:
         entries = from_folders(runs)
-        if mixed := mixed_words(entry.run.folder for entry in entries):
-            say(f"fedskew: note: {mixed}", sys.stderr)
     for line in paper.write(entries, out, tables, figures, **asked):
         say(line)

@@ -109,7 +109,7 @@ def part_of(one: Protocol, scale: str, seeds: str | None, given: Mapping[str, An
 def lent(spec: Spec, store: str | None, given: Mapping[str, Any]) -> Study:
     """A study that finds the runs of archives."""
     from fedskew.papers import HERE
-    from fedskew.studies.archives import lend
+    from fedskew.studies.packing import lend
     from fedskew.studies.study import Study
 
     study = Study(spec, store_of(store))

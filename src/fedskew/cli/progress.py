@@ -60,7 +60,7 @@ class RunProgress:
 
 def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str = "") -> int:
     """Print what a run reached, and whether training collapsed; the exit code."""
-    from fedskew.config.variants import label_of
+    from fedskew.config.recorded import label_of
     from fedskew.method import method_spec
 
     s, name = summary, label_of(method_spec(method))

@@ -387,7 +387,7 @@ def verify(runs: tuple[str, ...]) -> int:
     not damage: `fedskew run --resume RUN` removes them.
     """
     from fedskew.config.recorded import find_runs
-    from fedskew.records.verify import troubles
+    from fedskew.records.folder import troubles
 
     damaged = 0
     for folder in find_runs([Path(run) for run in runs]):

@@ -68,7 +68,7 @@ def archive(place: str, out: str | None, points: int) -> None:
     """
     from pathlib import Path
 
-    from fedskew.studies.archives import write
+    from fedskew.studies.packing import write
 
     if out is None:
         raise ConfigError("--out must name the file, such as results/studies/mine.jsonl")

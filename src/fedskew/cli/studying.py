@@ -230,7 +230,7 @@ def store_of(given: str | None) -> str:
 def print_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.engines.runtime import Workers
-    from fedskew.studies.cost import cost_of
+    from fedskew.studies.study import cost_of
 
     trials, plan = study.trials(), study.plan()
     refused = [p for p in plan if p.cell.experiment is None]

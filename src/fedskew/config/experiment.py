@@ -17,7 +17,7 @@ from fedskew._run import Result, run
 from fedskew.config.own import name_of, sources
 from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
-from fedskew.data.classes import ClassOptions
+from fedskew.data.arrays import ClassOptions
 from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
 from fedskew.fields import recorded, trusted
 from fedskew.method import Method, former, method_spec

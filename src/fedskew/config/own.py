@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +25,6 @@ from torch import Tensor, nn
 from fedskew.data.arrays import Dataset
 from fedskew.errors import ConfigError
 from fedskew.method import SLOTS, Component, spec
-
-if TYPE_CHECKING:
-    from fedskew.config.experiment import Experiment
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
 DESCRIBED = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -44,16 +41,15 @@ class Held:
     def __repr__(self) -> str:
         return f"{self.name} {id(self.dataset)}"
 
-    if TYPE_CHECKING:
-        dataset: Dataset
-        name: str
+    dataset: ClassVar[Dataset]
+    name: ClassVar[str]
 
     def load(self, path: str | None = None) -> Dataset:
         """The dataset."""
         return self.dataset
 
 
-def sources(experiment: Experiment) -> dict[str, str]:
+def sources(experiment: Any) -> dict[str, str]:
     """The digest of each object of the user's own, by its name; empty where all have names in a table.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Recorded runs: found, read from their folders, and checked.
+"""Recorded runs: found, read from their folders, checked, and compared with the method of the table of their name.
 
 A folder may come from anybody and may be damaged. It is checked once, here, so that what reads it can rely on it.
 """
@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.config import variants
 from fedskew.config.experiment import RECORDED
 from fedskew.config.schema import PER_CLASS, Config, Round, Summary
-from fedskew.config.tables import method_from, method_named
+from fedskew.config.tables import TABLES, method_from, method_named
 from fedskew.errors import FedskewError, RecordError
 from fedskew.fields import deciding
+from fedskew.method import method_spec
+from fedskew.method.component import SLOTS, spec
+from fedskew.methods import METHODS
 from fedskew.records import folder as records
-from fedskew.records.probabilities import EACH
+from fedskew.records.metrics import EACH
 from fedskew.records.summary import PREFIXES
 from fedskew.records.typed import Row, fault_of
 from fedskew.settings import SEEDS, Division, Settings
@@ -106,7 +108,7 @@ class Run:
         """The configuration by dotted path, without what does not change the experiment."""
         kept = {key: v for key, v in self.config.items() if key not in NEUTRAL}
         kept |= {key: self.config.get(key) or None for key in OPTIONAL}  # a run of Python may lack them
-        return variants.flat(kept) if "method" in kept else {"folder": str(self.folder)}
+        return flat(kept) if "method" in kept else {"folder": str(self.folder)}
 
     @property
     def seeds(self) -> tuple[tuple[int, str], ...]:
@@ -117,7 +119,7 @@ class Run:
     def changed(self) -> Row:
         """Options of the method that differ from those of the table's method of this name, by dotted path."""
         method = self.config.get("method")
-        options = variants.changed(method) if isinstance(method, Mapping) else {}
+        options = changed(method) if isinstance(method, Mapping) else {}
         return {f"method.{path}": value for path, value in options.items()}
 
     @property
@@ -140,8 +142,8 @@ class Run:
     @cached_property
     def fields(self) -> Row:
         """Every entry of the configuration and of the summary by dotted path; those of `shown` go before them."""
-        config = variants.flat({k: v for k, v in self.config.items() if k not in LARGE})
-        return {**config, **variants.flat(self.summary), **self.shown}
+        config = flat({k: v for k, v in self.config.items() if k not in LARGE})
+        return {**config, **flat(self.summary), **self.shown}
 
     def series(self, name: str) -> tuple[list[int], Floats, Floats, Floats]:
         """A metric over rounds.
@@ -170,7 +172,7 @@ def _label(method: str) -> str:
     """The label of a method's specification in JSON."""
     spec = json.loads(method)
     try:
-        return variants.label_of(spec)
+        return label_of(spec)
     except UNLIKE:
         return str(spec.get("name", ""))
 
@@ -178,7 +180,7 @@ def _label(method: str) -> str:
 def _with_numbers(value: Any) -> str:
     """An ingredient with its options that are numbers, such as "dirichlet (alpha 0.1)"."""
     options = value.items() if isinstance(value, Mapping) else ()
-    words = [variants.words_of(name, number) for name, number in options if isinstance(number, int | float)]
+    words = [words_of(name, number) for name, number in options if isinstance(number, int | float)]
     return f"{name_of(value)} ({', '.join(words)})" if words else name_of(value)
 
 
@@ -307,3 +309,102 @@ def _uneven(row: Row) -> str:
 
 def _words(error: Exception) -> str:
     return f"something else than a run writes ({type(error).__name__}: {' '.join(str(error).split())[:120]})"
+
+
+Spec = Mapping[str, Any]
+
+
+def plain_name(method: Spec) -> str:
+    """The name in the table: "fedbal" of ``fedbal(parts=proximal)``; "" where the table has no such method."""
+    bare = str(method.get("name", "")).partition("(")[0]
+    return bare if bare in METHODS else ""
+
+
+def changed(method: Spec) -> dict[str, Any]:
+    """The options that differ from those of the method of this name, by dotted path.
+
+    An ingredient that the method of the table has is compared with it; another one is named, and compared with its own
+    defaults. Other parts are not named here, as the recorded name says them.
+
+    Args:
+        method: A method as `method_spec` gives it, or as a configuration file holds it.
+
+    Returns:
+        Values by path, such as ``{"weighting.name": "uniform", "pace.lr": 0.05}``; empty for a name that is not known.
+
+    Example:
+        >>> from fedskew import methods, weightings
+        >>> changed(method_spec(methods.fedavg().with_(weighting=weightings.Uniform()).with_("pace", lr=0.05)))
+        {'pace.lr': 0.05, 'weighting.name': 'uniform'}
+    """
+    name = plain_name(method)
+    if not name:
+        return {}
+    plain = method_spec(METHODS[name]())
+    parts = {p["name"]: p for p in plain["parts"]}
+    found: dict[str, Any] = {}
+    for part in _named(method.get("parts", ())):
+        found |= _differing(f"parts.{part['name']}", "parts", part, parts.get(part["name"]))
+    for slot in SLOTS:
+        for now in _named([method.get(slot)]):
+            found |= _differing(slot, slot, now, plain[slot])
+    return found
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Leaves of a configuration by dotted path. An element of a list is addressed by its name.
+
+    Example:
+        >>> flat({"method": {"name": "fedavg", "parts": [{"name": "ldam", "s": 30}]}})
+        {'method.name': 'fedavg', 'method.parts.ldam.name': 'ldam', 'method.parts.ldam.s': 30}
+    """
+    if isinstance(value, Mapping):
+        items = [(str(key), v) for key, v in value.items()]
+    elif isinstance(value, list):
+        names = [v.get("name") if isinstance(v, Mapping) else v for v in value]
+        keys = [name if isinstance(name, str) and name else str(i) for i, name in enumerate(names)]
+        items = list(zip(keys, value, strict=True))
+    else:
+        return {path: value}
+    return {p: leaf for key, v in items for p, leaf in flat(v, f"{path}.{key}" if path else key).items()}
+
+
+def label_of(method: Spec) -> str:
+    """The recorded name with what differs from the method of the table: "fedavg (uniform, lr 0.05)".
+
+    Example:
+        >>> from fedskew import methods, weightings
+        >>> label_of(method_spec(methods.fedavg().with_(weighting=weightings.Uniform())))
+        'fedavg (uniform)'
+    """
+    told = [words_of(path, value) for path, value in changed(method).items()]
+    return f"{method['name']} ({', '.join(told)})" if told else str(method["name"])
+
+
+def words_of(path: str, value: Any) -> str:
+    """An option as a phrase: an ingredient by its name, a field by its last word."""
+    end = path.rpartition(".")[2]
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if end == "name" else f"{end} {text}"
+
+
+def _named(specs: Any) -> Iterator[Spec]:
+    return (s for s in specs if isinstance(s, Mapping) and "name" in s)
+
+
+def _differing(path: str, slot: str, now: Spec, plain: Spec | None) -> dict[str, Any]:
+    """What differs in one ingredient, and in those among its fields."""
+    found: dict[str, Any] = {}
+    if plain is None or plain["name"] != now["name"]:
+        if plain is not None:
+            found[f"{path}.name"] = now["name"]
+        kind = TABLES[slot].get(now["name"])
+        plain = spec(kind()) if kind else {}
+    for option, value in now.items():
+        if option == "name" or option not in plain:
+            continue
+        if isinstance(value, Mapping) and isinstance(plain[option], Mapping):
+            found |= _differing(f"{path}.{option}", slot, value, plain[option])
+        elif json.dumps(plain[option]) != json.dumps(value):
+            found[f"{path}.{option}"] = value
+    return found

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from fedskew.fields import plain_types
 from fedskew.method.component import SLOTS
-from fedskew.records.probabilities import EACH, RANKED, SCORES
+from fedskew.records.metrics import EACH, RANKED, SCORES
 from fedskew.records.summary import METRICS, PREFIXES, TOTALS
 from fedskew.records.typed import Number, Real, Whole, entries
 from fedskew.settings import Division, Settings

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation, On
 from fedskew.data.sources.rows import Rows
 from fedskew.errors import require
 from fedskew.records.decisions import Decision
 from fedskew.records.files import writing
-from fedskew.records.probabilities import PRECISION
+from fedskew.records.metrics import PRECISION
 from fedskew.records.sheets import csv_text
 
 if TYPE_CHECKING:
-    from fedskew.data.arrays import Dataset
     from fedskew.engines.trained import Trained
 
 

@@ -1,4 +1,4 @@
-"""Datasets, and how to make one from your own arrays."""
+"""Datasets, how to make one from your own arrays, and how to keep some of its classes."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -10,19 +10,10 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
+from fedskew.data import values as raw
 from fedskew.data.encoding import Encoding
-from fedskew.data.values import (
-    codes_among,
-    codes_of,
-    count_classes,
-    encode_columns,
-    labels_of,
-    numbered,
-    same_length,
-    samples_of,
-)
-from fedskew.data.values import unseen as unseen_notes
-from fedskew.errors import DataError
+from fedskew.errors import DataError, closest
+from fedskew.fields import Checked, demand
 
 TEST_SHARE = 0.2
 SPLIT_SEED = 0  # one test set for all seeds, so that their results can be compared
@@ -80,8 +71,8 @@ class Dataset:
     columns_test: dict[str, Tensor] = field(default_factory=dict, repr=False)  # [n_test] int64 each
 
     def __post_init__(self) -> None:
-        same_length("x", self.x, "y", self.y)
-        same_length("x_test", self.x_test, "y_test", self.y_test)
+        raw.same_length("x", self.x, "y", self.y)
+        raw.same_length("x_test", self.x_test, "y_test", self.y_test)
         if self.x.shape[1:] != self.x_test.shape[1:] or self.x.dtype != self.x_test.dtype:
             got = f"{tuple(self.x.shape)} {self.x.dtype} and {tuple(self.x_test.shape)} {self.x_test.dtype}"
             raise DataError(f"x and x_test must have samples of one shape and dtype; got {got}")
@@ -95,9 +86,9 @@ class Dataset:
         if not all(s > 0 for s in self.std):
             raise DataError(f"std must be positive; got {self.std}")
         for name, codes in self.columns.items():
-            same_length(f"column {name!r}", codes, "y", self.y)
+            raw.same_length(f"column {name!r}", codes, "y", self.y)
         for name, codes in self.columns_test.items():
-            same_length(f"test column {name!r}", codes, "y_test", self.y_test)
+            raw.same_length(f"test column {name!r}", codes, "y_test", self.y_test)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -183,16 +174,16 @@ def build(
     columns_test: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Make the checked `Dataset` of raw arrays, with its fingerprint; without a test set, split one off."""
-    (y, y_test), label_names = numbered([y, y_test], label_names)
-    images, labels = [samples_of(x, "x")], [labels_of(y, "y")]
+    (y, y_test), label_names = raw.numbered([y, y_test], label_names)
+    images, labels = [raw.samples_of(x, "x")], [raw.labels_of(y, "y")]
     if x_test is not None:
-        images, labels = [*images, samples_of(x_test, "x_test")], [*labels, labels_of(y_test, "y_test")]
-    same_length("x", images[0], "y", labels[0])
-    total = count_classes(labels, classes or len(label_names) or None)
+        images, labels = [*images, raw.samples_of(x_test, "x_test")], [*labels, raw.labels_of(y_test, "y_test")]
+    raw.same_length("x", images[0], "y", labels[0])
+    total = raw.count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
-    codes, names = encode_columns(columns or {}, len(labels[0]))
-    codes_test = {name: codes_among(values, names[name]) for name, values in (columns_test or {}).items()}
-    units = None if units is None else encode_columns({"split_by": units}, len(labels[0]))[0]["split_by"]
+    codes, names = raw.encode_columns(columns or {}, len(labels[0]))
+    codes_test = {name: raw.codes_among(values, names[name]) for name, values in (columns_test or {}).items()}
+    units = None if units is None else raw.encode_columns({"split_by": units}, len(labels[0]))[0]["split_by"]
     if x_test is None:
         official, stays = False, _stays(labels[0].numpy(), total, units)
         units = None if units is None else units[stays]
@@ -201,7 +192,7 @@ def build(
     data = Dataset(
         name=name, x=images[0], y=labels[0], x_test=images[1], y_test=labels[1], classes=total,
         label_names=label_names, columns=codes, column_names=names, test_is_official=official, source=source,
-        notes=(*notes, *unseen_notes(labels[0], labels[1], label_names)), encoding=encoding, units=units,
+        notes=(*notes, *raw.unseen(labels[0], labels[1], label_names)), encoding=encoding, units=units,
         columns_test=codes_test,
     )  # fmt: skip
     return replace(data, fingerprint=fingerprint(data))
@@ -215,10 +206,10 @@ def held_out(labels: Any, label_names: Sequence[str] = (), units: Any = None) ->
     Raises:
         DataError: As `build` for these labels.
     """
-    (y,), label_names = numbered([labels], label_names)
-    codes = labels_of(y, "y")
-    units = None if units is None else torch.from_numpy(codes_of(units)[0])
-    stays: np.ndarray = _stays(codes.numpy(), count_classes([codes], len(label_names) or None), units).numpy()
+    (y,), label_names = raw.numbered([labels], label_names)
+    codes = raw.labels_of(y, "y")
+    units = None if units is None else torch.from_numpy(raw.codes_of(units)[0])
+    stays: np.ndarray = _stays(codes.numpy(), raw.count_classes([codes], len(label_names) or None), units).numpy()
     return stays
 
 
@@ -347,3 +338,83 @@ def _stays(labels: np.ndarray, classes: int, units: Tensor | None = None) -> Ten
     stays = torch.ones(len(labels), dtype=torch.bool)
     stays[torch.from_numpy(test)] = False
     return stays
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassOptions(Checked):
+    """Options of every dataset: which of its classes are kept, and how they are numbered."""
+
+    classes: tuple[str, ...] = ()
+    """classes to keep, by name or number, comma-separated, at least two, for example 6,0; unset: all"""
+    relabel: bool = True
+    """renumber the kept classes from 0 in the given order; false: they keep their numbers, and C is unchanged"""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.classes, list | tuple):  # numbers too: classes=(6, 0)
+            object.__setattr__(self, "classes", tuple(map(str, self.classes)))
+        super().__post_init__()
+        many = len(self.classes) != 1 and len(set(self.classes)) == len(self.classes)
+        demand(self, "classes", many, "name two classes at least, each once", "for example 6,0")
+        demand(self, "relabel", self.relabel or bool(self.classes), "be true if all classes are kept")
+
+    def of_classes(self, data: Dataset) -> Dataset:
+        """The dataset with the classes that the options keep.
+
+        Raises:
+            DataError: A class is unknown.
+        """
+        return keep_classes(data, self.classes, relabel=self.relabel) if self.classes else data
+
+
+def keep_classes(data: Dataset, classes: Sequence[str | int], *, relabel: bool = True) -> Dataset:
+    """Some classes of a dataset: the training and test rows of all others are left out.
+
+    Args:
+        data: The dataset.
+        classes: At least two classes, each a name of ``data.label_names`` or, where no class has that name, a number.
+        relabel: Number the classes 0, 1, ... in the order given. False keeps their numbers and ``data.classes``: the
+            others are then classes without rows, which count as 0 in the macro-F1.
+
+    Returns:
+        The dataset, with a fingerprint of its own.
+
+    Raises:
+        DataError: A class is unknown or named twice, there is one only, or one has no training row.
+
+    Example:
+        >>> from fedskew.data import keep_classes, load
+        >>> two = keep_classes(load("digits"), (6, 0))
+        >>> two.classes, two.label_names, two.counts.tolist()
+        (2, ('6', '0'), [145, 142])
+        >>> keep_classes(load("digits"), (6, 0), relabel=False).counts.tolist()
+        [142, 0, 0, 0, 0, 0, 145, 0, 0, 0]
+    """
+    codes = [_code(data, str(name)) for name in classes]
+    if len(codes) < 2 or len(set(codes)) < len(codes):
+        raise DataError(f"classes must be two at least, each once; got {', '.join(map(str, classes))}")
+    place = torch.full((data.classes,), -1)
+    place[codes] = torch.arange(len(codes)) if relabel else torch.tensor(codes)
+    train, test = place[data.y] >= 0, place[data.y_test] >= 0
+    if scarce := [code for code in codes if not int((data.y == code).sum())]:
+        raise DataError(f"class {data.class_names[scarce[0]]!r} of {data.name!r} must have training rows; got none")
+    named = tuple(data.class_names[code] for code in codes)
+    kept = replace(
+        data, name=f"{data.name} (classes {','.join(named)})", x=data.x[train], y=place[data.y[train]],
+        x_test=data.x_test[test], y_test=place[data.y_test[test]],
+        classes=len(codes) if relabel else data.classes, label_names=named if relabel else data.class_names,
+        columns={name: values[train] for name, values in data.columns.items()},
+        columns_test={name: values[test] for name, values in data.columns_test.items()},
+        units=None if data.units is None else data.units[train],
+        notes=tuple(note for note in data.notes if not note.startswith("class ")),
+    )  # fmt: skip
+    return replace(kept, fingerprint=fingerprint(kept))
+
+
+def _code(data: Dataset, name: str) -> int:
+    """The number of a class: by name, else by number."""
+    names = data.class_names
+    if name in names:
+        return names.index(name)
+    if name.isdecimal() and int(name) < data.classes:
+        return int(name)
+    raise DataError(f"classes must be classes of {data.name!r}; got {name!r}{closest(name, names)}")

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.data.counts import LARGEST
 from fedskew.data.encoding import number_of
 from fedskew.data.sources.delimited import columns_of
+from fedskew.data.sources.readers import LARGEST
 from fedskew.errors import DataError
 
-LEAST = 3  # cases of a site: one at least is kept for its test, see `fedskew.data.heldout.hold_out`
+LEAST = 3  # cases of a site: one at least is kept for its test, see `fedskew.data.federation.hold_out`
 Rule = tuple[str, Callable[[float], bool]]
 POSITIVE: Rule = ("be a positive number", lambda v: 0 < v < math.inf)
 COLUMNS: dict[str, Rule] = {  # that are no class, beside "site"

@@ -15,9 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedskew.data import skew
-from fedskew.data.counts import read_counts
 from fedskew.data.partitioners.file import convention_of, load_partition
-from fedskew.data.sources.readers import read_npz
+from fedskew.data.sources.readers import read_counts, read_npz
 from fedskew.errors import DataError, plural
 
 SHOWN = 20  # most classes to list; of more, the ten largest and the ten smallest
@@ -64,9 +63,8 @@ def _of_path(path: Path) -> Counted:
         return _of_partition(path)
     if not path.is_file():
         raise DataError(f"the described file must exist; got '{path}'")
-    content = read_counts(path)
-    names = content.class_names
-    return Counted(content.counts, {"source": str(path), "label_names": list(names)}, path.name, names)
+    counts, names = read_counts(path)
+    return Counted(counts, {"source": str(path), "label_names": list(names)}, path.name, names)
 
 
 def _of_partition(path: Path) -> Counted:

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedskew.data.room import afford
-from fedskew.data.values import lacking, lacks, words_of
+from fedskew.data.values import afford, lacking, lacks, words_of
 from fedskew.errors import DataError, plural, some
 from fedskew.fields import check
 

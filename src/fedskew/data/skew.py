@@ -291,13 +291,8 @@ def overlap(counts: Counts) -> Floats:
 
 def _to_global(counts: Counts, distance: str) -> Floats:
     """Sum over the classes of a distance's terms between q_k and p, [N]."""
-    return summed(DISTANCES[distance](*_client_and_global(counts)))
-
-
-def _client_and_global(counts: Counts) -> tuple[Floats, Floats]:
-    """q [N, C] and p [1, C]."""
     n = matrix(counts)
-    return distributions(n), distributions(n.sum(axis=0, keepdims=True))
+    return summed(DISTANCES[distance](distributions(n), distributions(n.sum(axis=0, keepdims=True))))
 
 
 def kl_to_global(counts: Counts) -> Floats:
@@ -335,9 +330,7 @@ def js_to_global(counts: Counts) -> Floats:
         >>> skew.js_to_global(np.array([[8, 2], [2, 8]])).round(4).tolist()
         [0.0507, 0.0507]
     """
-    q, p = _client_and_global(counts)
-    middle = (q + p) / 2
-    return (summed(_kl_term(q, middle)) + summed(_kl_term(p, middle))) / 2
+    return _to_global(counts, "js")
 
 
 def tv_to_global(counts: Counts) -> Floats:

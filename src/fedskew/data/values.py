@@ -1,5 +1,12 @@
-"""Raw values of a user's own as tensors: samples, labels and columns, each checked. A value that lacks is an error."""
+"""Raw values of a user's own as tensors: samples, labels and columns, each checked. A value that lacks is an error.
 
+What data may make of the memory is known before anything is allocated. A file becomes at most `RATIO` times its bytes,
+which is the most that deflate can do, or `ROOM` bytes where that is more. What is computed from data, such as a one-hot
+block, takes at most half of the machine's memory.
+"""
+
+import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +21,10 @@ MOST_CLASSES = 1 << 20
 LONGEST = 1000  # characters of a name in a large table
 PART = 1 << 24  # numbers that are checked at a time
 FILL = "fill them, or leave those rows out"
-ROOM = 1 << 28  # bytes that an array of names may take whatever its longest name
+NAMES_ROOM = 1 << 28  # bytes that an array of names may take whatever its longest name
+RATIO = 1032  # bytes that one byte of deflate can become, at most
+ROOM = 1 << 30  # bytes that any file may become
+UNKNOWN = 1 << 35  # memory of a machine that does not say
 
 
 def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -99,7 +109,7 @@ def words_of(cells: Sequence[Any] | np.ndarray, what: str) -> np.ndarray:
     """
     flat = [str(c) for row in cells for c in (row if isinstance(row, list) else (row,))]
     longest = max(map(len, flat), default=0)
-    if longest > LONGEST and 4 * longest * len(flat) > ROOM:
+    if longest > LONGEST and 4 * longest * len(flat) > NAMES_ROOM:
         raise DataError(f"{what} must hold words of at most {LONGEST} characters; got one of {longest:,}")
     width = len(cells[0]) if len(cells) and isinstance(cells[0], list) else 0
     return np.array(flat, dtype=str).reshape(-1, width) if width else np.array(flat, dtype=str)
@@ -301,3 +311,29 @@ def _texts(array: np.ndarray) -> np.ndarray | None:
         return np.char.decode(array, "utf-8", "replace")
     strings = array.dtype.kind == "O" and array.size > 0 and all(isinstance(v, str) for v in array.flat)
     return array if array.dtype.kind == "U" else words_of(array.reshape(-1), "the labels") if strings else None
+
+
+def allowed(size: int) -> int:
+    """Bytes that a file of so many bytes may become.
+
+    Example:
+        >>> from fedskew.data.values import allowed
+        >>> allowed(118_000) == 1 << 30, allowed(10**9)
+        (True, 1032000000000)
+    """
+    return max(RATIO * size, ROOM)
+
+
+def afford(size: int, what: str, hint: str = "") -> None:
+    """Raise DataError for an array of more bytes than half of the machine's memory.
+
+    Args:
+        size: Bytes of the array that is about to be made.
+        what: Its name in the error message.
+        hint: What to do.
+    """
+    pages = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    most = (math.prod(map(os.sysconf, pages)) if hasattr(os, "sysconf") else UNKNOWN) // 2
+    if size > most:
+        told = f"{what} must fit into half of the memory, {most >> 20:,} MiB; got {size >> 20:,} MiB"
+        raise DataError(told + (f"; {hint}" if hint else ""))

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedskew import rng, tree
 from fedskew.client import KEPT
 from fedskew.data.federation import Federation
-from fedskew.data.store import Store
+from fedskew.data.inputs import Store
 from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator, Tested, personal_model, pooled, shares_of, tested
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.client import KEPT
 from fedskew.data.federation import Federation
-from fedskew.data.store import Store
+from fedskew.data.inputs import Store
 from fedskew.engines.runtime import Runtime
 from fedskew.errors import RecordError
 from fedskew.server import Broadcast

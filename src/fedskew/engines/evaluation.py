@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedskew import client as rounds
 from fedskew.data.federation import Federation
-from fedskew.data.store import Store
+from fedskew.data.inputs import Store
 from fedskew.engines.clients import ClientMemory, Clients, Source
 from fedskew.engines.runtime import Runtime
 from fedskew.functional import cross_entropy, fit_logits, fitted_logits

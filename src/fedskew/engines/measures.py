@@ -14,8 +14,7 @@ from fedskew.engines.evaluation import Tested, personal_model, pooled, shares_of
 from fedskew.engines.fitting import measured
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
-from fedskew.records.metrics import from_confusion
-from fedskew.records.probabilities import RANKED
+from fedskew.records.metrics import RANKED, from_confusion
 from fedskew.records.summary import FITTED, METRICS
 from fedskew.records.typed import Row
 from fedskew.server import Broadcast, State

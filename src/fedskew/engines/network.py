@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedskew import models, rng
 from fedskew.data.federation import Federation
-from fedskew.data.store import Store
+from fedskew.data.inputs import Store
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import RecordError, regular

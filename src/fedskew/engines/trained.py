@@ -33,8 +33,7 @@ from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, report
 from fedskew.records.manifest import check_file
-from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
-from fedskew.records.probabilities import PRECISION
+from fedskew.records.metrics import PRECISION, confusion_of, from_confusion, from_probabilities
 from fedskew.records.typed import Row, entries, object_of
 from fedskew.types import Params, Width
 

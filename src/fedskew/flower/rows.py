@@ -26,7 +26,7 @@ from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import image_files
-from fedskew.data.sources.pictures import decode_images
+from fedskew.data.sources.readers import decode_images
 from fedskew.data.sources.rows import Rows as FileRows
 from fedskew.data.sources.rows import rows_of
 from fedskew.data.sources.table import Npz, Parquet

@@ -43,8 +43,8 @@ from fedskew.flower.rows import (
 from fedskew.flower.standin import Hello, alone, declared_counts, stand_in
 from fedskew.flower.wire import echoed, pack, read, record, table
 from fedskew.models import architecture
+from fedskew.records.files import Hold
 from fedskew.records.folder import check_config
-from fedskew.records.lock import Hold
 from fedskew.session import Observer, Row
 from fedskew.studies.work import federation_of
 

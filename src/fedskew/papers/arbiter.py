@@ -19,7 +19,7 @@ from fedskew.papers.runs import Cells
 from fedskew.papers.tables import Protocol, Reading, respanned, under
 from fedskew.records.sheets import csv_text
 from fedskew.studies.arguments import words_of
-from fedskew.studies.equivalence import Equivalence
+from fedskew.studies.scores import Equivalence
 from fedskew.studies.spec import Cell, Spec
 from fedskew.studies.study import Study
 

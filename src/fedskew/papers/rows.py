@@ -14,7 +14,7 @@ from fedskew.papers.printed import FIVE, THIRD, Printed, printed
 from fedskew.papers.rules import FEWEST, Gain, Seeds, gain_of, level_of
 from fedskew.papers.runs import Cells, Runs, cells, fitted_of, values_of
 from fedskew.papers.tables import Protocol, names, protocol
-from fedskew.studies.intervals import t_interval
+from fedskew.studies.scores import t_interval
 
 COUNTS = ((700.0, 0.0, 0.0), (200.0, 100.0, 25.0), (100.0, 0.0, 25.0))  # rows of label a, b, c at clients c1, c2, c3
 

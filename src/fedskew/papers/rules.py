@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedskew.papers.printed import Printed
-from fedskew.studies.equivalence import LEVEL, Equivalence, equivalence
+from fedskew.studies.scores import TWO_TESTS, Equivalence, equivalence
 
 FEWEST = 5  # seeds: below them there is no verdict, and no row but in the appendix
 POINTS = 1.0  # of accuracy: gains that are no further apart are the same
@@ -140,7 +140,7 @@ def at_level(number: Printed, each: Sequence[float]) -> Equivalence:
     found = equivalence(points, number.points * number.mean, POINTS, known, number.runs if known else 0)
     if len(points) > 1 or not known or not math.isfinite(points[0]):
         return found
-    half = float(stdtrit(number.runs - 1, (1 + LEVEL) / 2)) * spread * math.sqrt(1 + 1 / number.runs)
+    half = float(stdtrit(number.runs - 1, (1 + TWO_TESTS) / 2)) * spread * math.sqrt(1 + 1 / number.runs)
     apart = found.mean - found.target
     return replace(found, apart=apart, low=apart - half, high=apart + half)
 

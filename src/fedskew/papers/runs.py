@@ -19,9 +19,9 @@ from fedskew.papers.tables import Protocol
 from fedskew.records.summary import FITTED
 from fedskew.studies.address import asked
 from fedskew.studies.fitted import fitted_name
+from fedskew.studies.scores import reach
 from fedskew.studies.spec import Cell
 from fedskew.studies.store import read_archives
-from fedskew.studies.targets import reach
 
 HERE = Path("results/papers")  # in the current folder: the finished runs that the repository keeps
 # What changes the bits of a run and not what is run: the precision of products; and what is measured beside it

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.config import variants
+from fedskew.config import recorded
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import OPTIONAL, Run, name_of, read_run
 from fedskew.data.describe import Counted, counted
@@ -122,7 +122,7 @@ def _paths(firsts: list[Run]) -> Iterator[tuple[Run, list[str], list[str]]]:
     shared = _shared(firsts)
     for run in firsts:
         method, own = run.config.get("method"), list(run.changed)
-        if not (isinstance(method, Mapping) and variants.plain_name(method)):  # the table has no such method
+        if not (isinstance(method, Mapping) and recorded.plain_name(method)):  # the table has no such method
             alike = [r.settings for r in firsts if r.name == run.name]
             own = [p for p in _differing(alike) if p.startswith("method.")]
         yield run, common, [p for p in own if p not in shared]

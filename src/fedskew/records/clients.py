@@ -14,8 +14,7 @@ from fedskew.errors import RecordError, content_of, from_json
 from fedskew.records.decisions import FEW
 from fedskew.records.files import DAMAGED
 from fedskew.records.manifest import check_file
-from fedskew.records.metrics import from_confusion
-from fedskew.records.probabilities import calibration_error, from_probabilities
+from fedskew.records.metrics import calibration_error, from_confusion, from_probabilities
 from fedskew.records.typed import Natural, Number, Real, Row, entries, fault_of
 
 FILE = "clients.jsonl"

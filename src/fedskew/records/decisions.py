@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedskew import rng
 from fedskew.errors import ConfigError, DataError, plural, require, unknown
-from fedskew.records.probabilities import BINS
+from fedskew.records.metrics import BINS
 from fedskew.records.typed import Row
 
 Floats = npt.NDArray[np.float64]

@@ -1,7 +1,6 @@
 """Digests that notice damage: 128 bits of XXH3, some gigabytes a second. They are no defence against a forger."""
 
 import hashlib
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,16 +40,9 @@ def of_file(path: Path) -> str:
 
 def of_tensors(tensors: Mapping[str, Tensor]) -> str:
     """Digest of names, types, shapes and values of tensors on the host, in the order of their names."""
-    found = xxhash.xxh3_128()
-    for name in sorted(tensors):
-        found.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)};".encode())
-        found.update(bytes_of(tensors[name]))
-    return found.hexdigest()
-
-
-def bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of a contiguous tensor on the host, no copy."""
-    plain = tensor.detach().reshape(-1)
-    if not math.prod(plain.shape):
-        return memoryview(b"")
-    return plain.view(torch.uint8).numpy().data
+    parts: list[Any] = []
+    for name, tensor in sorted(tensors.items()):
+        bare = tensor.detach().reshape(-1)
+        parts.append(f"{name} {tensor.dtype} {tuple(tensor.shape)};")
+        parts.append(bare.view(torch.uint8).numpy().data if bare.numel() else b"")
+    return of_parts(*parts)

@@ -20,7 +20,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -31,13 +31,21 @@ from torch import Tensor
 
 from fedskew.errors import RecordError
 from fedskew.records import clients, digests, manifest, rounds
-from fedskew.records.files import DAMAGED, UnwritableError, load_tree, save_tree, write_atomic, write_tensors, writing
-from fedskew.records.lock import Hold, held
+from fedskew.records.files import (
+    DAMAGED,
+    Hold,
+    UnwritableError,
+    held,
+    load_tree,
+    save_tree,
+    write_atomic,
+    write_tensors,
+    writing,
+)
 from fedskew.records.manifest import Manifest
 from fedskew.records.rounds import Rounds
-from fedskew.records.summary import summarise
+from fedskew.records.summary import summarise, watched
 from fedskew.records.typed import Row, object_of
-from fedskew.records.watch import watched
 from fedskew.tree import Tree
 
 FORMAT = manifest.FORMAT  # of a run folder
@@ -334,3 +342,79 @@ def environment() -> dict[str, Any]:
         "cuda": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
+
+
+UNLIKE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+
+
+def troubles(folder: str | Path) -> tuple[int, list[str]]:
+    """Compare every file of a run folder with its digest.
+
+    What a kill leaves is no trouble: a torn last line, rounds after the checkpoint, temporary files.
+
+    Args:
+        folder: A run folder of format 2.
+
+    Returns:
+        (rounds that are whole, a line for each file, round or record that is not as it was written).
+
+    Raises:
+        RecordError: It is no run folder, or one of format 1, which has no digests.
+
+    Example:
+        >>> import fedskew as fs
+        >>> from fedskew.records.folder import troubles
+        >>> fed = fs.federate("digits", "iid", clients=5)
+        >>> done = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=5, out="checked-run")
+        >>> troubles("checked-run")
+        (2, [])
+    """
+    path = Path(folder)
+    try:
+        return _troubles(path)
+    except UNLIKE as error:
+        words = " ".join(str(error).split())[:120]
+        return 0, [f"{path} holds something that no run writes ({type(error).__name__}: {words})"]
+
+
+def _troubles(path: Path) -> tuple[int, list[str]]:
+    """As `troubles`, of files that hold what a run writes."""
+    if not (path / "config.json").exists():
+        raise RecordError(f"{str(path)!r} must be a run folder; it has no config.json")
+    try:
+        vouched = Manifest.read(path)
+    except RecordError as error:
+        if not (path / "manifest.json").exists() and read(path)[0].get("format", 1) == 1:
+            raise RecordError(f"{str(path)!r} is of format 1, whose files have no digests to compare with") from None
+        return 0, [str(error)]
+    scanned = rounds.scan(path / rounds.FILE, vouched.run, vouched.last)
+    lines = [trouble for name in vouched.files if (trouble := vouched.trouble(name))]
+    lines += [f"{path / rounds.FILE}: {scanned.trouble}"] if scanned.trouble else []
+    lines += [*_of_checkpoint(path, scanned, vouched), *_of_features(path, scanned.rows)]
+    return len(scanned.rows), lines
+
+
+def _of_checkpoint(folder: Path, read: rounds.Scan, vouched: Manifest) -> Iterator[str]:
+    file = folder / CHECKPOINT
+    if not file.exists():
+        return
+    try:
+        _, facts = load_tree(file)
+    except RecordError as error:
+        yield str(error)
+        return
+    number = facts["round"]
+    if facts["run"] != vouched.run:
+        yield f"{file} is the checkpoint of another run"
+    elif len(read.rows) >= number and read.digest(number, vouched.run) != facts["digest"]:
+        yield f"{file} does not belong to the rounds before it"
+
+
+def _of_features(folder: Path, rows: list[Row]) -> Iterator[str]:
+    for row in rows:
+        written = row.get("diagnostics", {}).get("features", {})
+        if "digest" not in written:
+            continue
+        file = folder / "features" / Path(written["file"]).name  # of its own folder, whatever is named
+        if not file.is_file() or digests.of_file(file) != written["digest"]:
+            yield f"{file}, written in round {row['round']}, {'was altered' if file.is_file() else 'is missing'}"

@@ -15,11 +15,9 @@ from fedskew.errors import ConfigError, RecordError, some, unknown
 from fedskew.records.summary import FITTED
 from fedskew.report.entries import Entry
 from fedskew.report.tables import TEXTS
-from fedskew.studies.differences import Difference, differences
+from fedskew.studies.differences import Difference, Ranks, average_ranks, differences
 from fedskew.studies.fitted import beside, fitted_labels, fitted_summary
-from fedskew.studies.intervals import Summary, summaries
-from fedskew.studies.ranks import Ranks, average_ranks
-from fedskew.studies.scores import Scores, more_is_better
+from fedskew.studies.scores import Scores, Summary, more_is_better, summaries
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew

@@ -10,7 +10,7 @@ from fedskew.errors import ConfigError, RecordError, plural
 from fedskew.report.compared import Compared
 from fedskew.report.figures import words
 from fedskew.report.tables import TEXTS, Section, Table, amount, row, under
-from fedskew.studies.targets import COSTS, Reached, reach_all
+from fedskew.studies.scores import COSTS, Reached, reach_all
 
 TITLE = "Cost of a target"
 SHARES = (0.5, 0.75, 0.9)  # of the best mean of a setting: the targets where none are named

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedskew.records.probabilities import PRECISION, SCORES
+from fedskew.records.metrics import PRECISION, SCORES
 from fedskew.report.compared import Compared
 from fedskew.report.tables import TEXTS, Cell, Section, Table, fixed, row, titled
 

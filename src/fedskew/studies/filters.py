@@ -74,7 +74,13 @@ def sorted_by(runs: Sequence[Run], field: str) -> list[Run]:
         return []
     path = path_of(field.removeprefix("-"), _known(runs))
     having = [run for run in runs if run.fields.get(path) is not None]
-    having.sort(key=lambda run: _rank(run.fields[path]), reverse=field.startswith("-"))
+
+    def rank(run: Run) -> tuple[bool, float, str]:
+        """Numbers before words."""
+        value = run.fields[path]
+        return (False, value, "") if isinstance(value, int | float) else (True, 0.0, str(value))
+
+    having.sort(key=rank, reverse=field.startswith("-"))
     return [*having, *(run for run in runs if run.fields.get(path) is None)]
 
 
@@ -121,10 +127,3 @@ def _is_number(word: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _rank(value: Any) -> tuple[bool, float, str]:
-    """Numbers before words."""
-    if isinstance(value, int | float):
-        return False, float(value), ""
-    return True, 0.0, str(value)

@@ -1,4 +1,4 @@
-"""A study or a store as one zip file that can be handed on.
+"""A study or a store as one zip file that can be handed on, or as an archive of finished runs without weights.
 
 study.json          what was compared, where a study is packed
 archive.jsonl       every run, one a line, without weights
@@ -18,12 +18,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedskew.config.recorded import Run
-from fedskew.errors import DataError, RecordError, regular
-from fedskew.records.files import replace_whole, write_atomic
+from fedskew.errors import DataError, RecordError, regular, require
+from fedskew.records.files import replace_whole, write_atomic, writing
 from fedskew.records.typed import Number, Whole, entries, object_of
-from fedskew.studies.merging import Merged, existing, merge
+from fedskew.studies.merging import Merged, existing, merge, take
 from fedskew.studies.runs import plain_files
-from fedskew.studies.store import Address, Store, archive_line, ended, read_archive
+from fedskew.studies.store import POINTS, Address, Store, archive_line, ended, read_archive, read_archives
+from fedskew.studies.study import Study
 
 NAMES = re.compile(  # of what a zip may hold
     r"manifest\.json|study\.json|archive\.jsonl"
@@ -36,13 +37,12 @@ UNREADABLE = (  # what zipfile raises of a file that is damaged, encrypted, or m
     OverflowError,
 )  # fmt: skip
 RATIO, FREE = 300, 1 << 26  # a zip may unpack to so many times its size, or to so many bytes at any rate
-
-
+HERE = Path("results/studies")  # in the current folder: where archives are found without being named
 STATED = dict.fromkeys(("label", "setting", "state", "reason"), str)
 Planned = entries("Planned", {"address": str}, {**STATED, "seed": Whole})
 Trial = entries("Trial", {"label": str, "setting": str, "options": dict[str, str], "score": Number}, {"chosen": bool})
 TEXTS = dict.fromkeys(("title", "notes", "metric", "baseline", "command"), str)
-Study = entries("Study", {"store": str, "runs": list[Planned]}, {"trials": list[Trial], "untuned": list[str], **TEXTS})  # type: ignore[valid-type]
+Saved = entries("Study", {"store": str, "runs": list[Planned]}, {"trials": list[Trial], "untuned": list[str], **TEXTS})  # type: ignore[valid-type]
 
 
 def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | None]:
@@ -64,7 +64,7 @@ def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | N
     file = path if path.name == "study.json" else path / "study.json"
     if not file.is_file():
         raise RecordError(f"{str(place)!r} must be a study or a store; it has neither study.json nor store.json")
-    study = object_of(file, Study)
+    study = object_of(file, Saved)
     named = Path(study["store"])  # from the study's folder; before, from where the command was given
     folder = next((p for p in (file.parent / named, named) if (p / "store.json").is_file()), None)
     if folder is None:
@@ -217,7 +217,7 @@ def _study_of(room: Path, place: Path) -> dict[str, Any] | None:
     try:
         for _ in read_archive(room / "archive.jsonl"):
             pass
-        return object_of(kept, Study) if kept.exists() else None
+        return object_of(kept, Saved) if kept.exists() else None
     except RecordError as error:
         raise RecordError(str(error).replace(str(room), str(place))) from None
 
@@ -227,7 +227,7 @@ def _taken(room: Path, store: Store, place: Path, study: dict[str, Any] | None) 
     named = place.stem.strip(".") or "study"  # of "...zip" it would be the folder above
     target = store.folder / "studies" / named / "study.json"
     content = {**study, "store": str(store.folder)} if study is not None else None
-    if content is not None and target.exists() and object_of(target, Study) != content:
+    if content is not None and target.exists() and object_of(target, Saved) != content:
         raise RecordError(f"{target} is another study; unpack into another store, or rename {place.name}")
     merged = merge([Store(room)], store)
     if content is None:
@@ -252,3 +252,70 @@ def _check(file: zipfile.ZipFile, place: Path) -> None:
         raise RecordError(f"{place} unpacks to {size} bytes, more than {RATIO} times its size: it is no study")
     if "archive.jsonl" not in inside:
         raise RecordError(f"{place} must hold archive.jsonl")
+
+
+def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
+    """Write the runs of a study or of a store that are over as an archive, in the order of their addresses.
+
+    A run that ended by its own numbers, such as an infinite loss, has a line that says so: which trial of a tuning was
+    best depends on it.
+
+    Args:
+        place: A study or a store.
+        out: The file. What it held is replaced.
+        points: Rounds that are kept of a run, at most; costs of the others are added to the next one that stays.
+
+    Returns:
+        The number of runs.
+
+    Raises:
+        ConfigError: No run has ended, or a number of rounds below one.
+        RecordError: The study cannot be read, or the file not written.
+    """
+    require(points >= 1, "points", "be at least 1", points)
+    runs = sorted(runs_of(place, failed=True), key=lambda run: run.address)
+    require(any(run.state == "finished" for run in runs), "runs", "hold a finished run", str(place))
+    with writing(Path(out)):
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(Path(out), "".join(f"{archive_line(run, points)}\n" for run in runs).encode())
+    return len(runs)
+
+
+def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
+    """Let a study find the runs of archives: what they hold is not missing.
+
+    Args:
+        study: The study.
+        folder: A folder of archives, or one archive; None: ``results/studies`` of the current folder, if it is there.
+        keep: Write these runs into an archive of the study's store, so that the store alone holds the study.
+
+    Returns:
+        The number of runs of the study that are found there and not in its store.
+
+    Raises:
+        RecordError: There is no such folder, a line of an archive is no run, or the store cannot be written.
+    """
+    path = HERE if folder is None else Path(folder)
+    if folder is None and not path.is_dir():
+        return 0
+    if not path.exists():
+        raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
+    count, stage = 0, study.trials
+    while True:  # the best trial decides whether there are more trials, and what the compared runs are
+        missing = study.missing(stage())
+        wanted = {address for one in missing for address in (one.address, one.before)}
+        known = {run.address: run for run in read_archives(path, wanted)} if missing else {}
+        addresses = (next((a for a in (one.address, one.before) if a in known), None) for one in missing)
+        runs = [known[address] for address in sorted({a for a in addresses if a})]
+        if keep:
+            take([run for run in runs if run.state == "finished"], study.store)
+            for run in runs:
+                if run.state == "failed":
+                    study.store.refuse(run.address, "failed", run.reason)
+        else:
+            study.store.archived.update({run.address: run for run in runs})
+        count += len(runs)
+        if stage == study.plan:
+            return count
+        if not runs:
+            stage = study.plan

@@ -24,8 +24,7 @@ from fedskew.records.clients import last_clients, read_clients
 from fedskew.records.typed import Row
 from fedskew.studies.address import dataset_of
 from fedskew.studies.arguments import Entry, entry_of, full
-from fedskew.studies.intervals import deviation, t_interval
-from fedskew.studies.scores import LEVEL
+from fedskew.studies.scores import LEVEL, deviation, t_interval
 from fedskew.studies.spec import Spec, made_of
 from fedskew.studies.store import Store
 from fedskew.studies.study import Study

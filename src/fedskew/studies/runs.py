@@ -11,8 +11,8 @@ from fedskew.config.recorded import INNER, Run, run_folders
 from fedskew.config.schema import Config, Summary
 from fedskew.errors import FedskewError, RecordError
 from fedskew.records import rounds
+from fedskew.records.files import Hold
 from fedskew.records.folder import check_format
-from fedskew.records.lock import Hold
 from fedskew.records.typed import Row, object_of
 
 # what a run writes: nothing else is ever deleted
@@ -105,9 +105,10 @@ def remove(run: Run, within: Sequence[str | Path]) -> str:
     except RecordError as error:
         return str(error)
     try:
-        # what makes it a run folder goes last: a kill leaves one that can be deleted
-        for name in (*_halfway(folder), *own_files(folder)):
-            (folder / name).unlink(missing_ok=True)
+        # what makes it a run folder goes last, after what a killed run had half written: a kill leaves one to delete
+        halfway = (file for end in (".*.tmp", ".tmp??????") for file in folder.glob(end) if not file.is_dir())
+        for file in (*halfway, *(folder / name for name in own_files(folder))):
+            file.unlink(missing_ok=True)
         for name in INNER:
             with suppress(OSError):  # not there, or it holds something else
                 (folder / name).rmdir()
@@ -120,7 +121,7 @@ def remove(run: Run, within: Sequence[str | Path]) -> str:
         (folder / ".lock").unlink(missing_ok=True)  # some systems let nobody delete a file that is locked
         folder.rmdir()
     except OSError:
-        return f"{folder} stays: it holds files that no run wrote, {_some(folder)}"
+        return f"{folder} stays: it holds files that no run wrote"
     return ""
 
 
@@ -153,20 +154,6 @@ def own_files(folder: Path) -> list[str]:
 def plain_files(folder: Path) -> list[str]:
     """The names of what a run wrote and may be copied: regular files, none of them behind a link."""
     return [] if folder.is_symlink() else [name for name in own_files(folder) if _is_plain(folder / name)]
-
-
-def _halfway(folder: Path) -> list[str]:
-    """What a killed run had half written."""
-    return [p.name for p in (*folder.glob(".*.tmp"), *folder.glob(".tmp??????")) if not p.is_dir()]
-
-
-def _some(folder: Path) -> str:
-    try:
-        names = sorted(p.name for p in folder.iterdir())
-    except OSError:
-        return "which cannot be listed"
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more}"
 
 
 def is_running(folder: Path) -> bool:

@@ -1,4 +1,5 @@
-"""The scores of a study: one number for each method, setting and seed.
+"""The scores of a study, one number for each method, setting and seed; their means and intervals, equivalence;
+and what it costs a run to reach a target: rounds, bytes, samples and seconds.
 
 M methods, S settings, K seeds. All statistics of `fedskew.studies.statistics` take `Scores`.
 """
@@ -6,19 +7,25 @@ M methods, S settings, K seeds. All statistics of `fedskew.studies.statistics` t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.errors import ConfigError, FieldError, RecordError, require, unknown
 
-__all__ = ["Floats", "Scores", "more_is_better", "present", "quantum_of", "settled"]
+__all__ = [
+    "COSTS", "Equivalence", "Floats", "Reached", "Scores", "Summary", "described", "deviation", "equivalence",
+    "more_is_better", "present", "quantum_of", "reach", "reach_all", "settled", "summaries", "t_interval",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 LEVEL, ALPHA = 0.95, 0.05  # of every interval and of every test
 RELATIVE = 2.0**-40  # of the largest score: what is closer is rounding, and counts as equal
+SUMMED = ("upload_bytes", "download_bytes", "samples", "wall_s")
+COSTS = ("rounds", "bytes", "samples", "seconds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,3 +191,267 @@ def settled(values: Floats, step: float) -> Floats:
     first = sizes[np.concatenate([[True], np.diff(sizes) > step])]  # of each run of equal sizes
     moved: Floats = np.sign(values) * first[np.searchsorted(first, np.abs(values), side="right") - 1]
     return moved + 0.0  # no negative zero
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The runs of one method under one setting.
+
+    Attributes:
+        method: Label of the method.
+        setting: Label of the setting.
+        runs: Number of runs n.
+        missing: Seeds of the study without a run.
+        mean: Mean; None without a run.
+        sd: Sample standard deviation, the sum of squares over n - 1; None below two runs.
+        low: Lower end of the t interval of the mean; None below two runs.
+        high: Upper end.
+    """
+
+    method: str
+    setting: str
+    runs: int
+    missing: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+
+
+def deviation(values: Floats) -> float:
+    """The sample standard deviation, the sum of squares over n - 1; exactly 0 where all n values are equal."""
+    return float(np.std(values, ddof=1)) if np.ptp(values) else 0.0
+
+
+def t_interval(values: Floats) -> tuple[float, float] | None:
+    """Student's t interval of the mean at 95 %: m -+ t(n - 1, 0.975) s / sqrt(n).
+
+    Args:
+        values: float64 [n], no NaN.
+
+    Returns:
+        (low, high); None below two values.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.studies.scores import t_interval
+        >>> [round(end, 3) for end in t_interval(np.array([1.0, 2.0, 3.0]))]
+        [-0.484, 4.484]
+    """
+    from scipy.special import stdtrit
+
+    n = len(values)
+    if n < 2:
+        return None
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * deviation(values) / math.sqrt(n)
+    mean = float(np.mean(values))
+    return mean - half, mean + half
+
+
+def described(values: Floats) -> tuple[float | None, float | None, float | None, float | None]:
+    """(mean, sample standard deviation, low and high end of the t interval); None where there are too few values."""
+    if not len(values):
+        return None, None, None, None
+    return float(np.mean(values)), deviation(values) if len(values) > 1 else None, *(t_interval(values) or (None, None))
+
+
+def summaries(scores: Scores) -> tuple[Summary, ...]:
+    """Mean, standard deviation and t interval of each method under each setting.
+
+    The interval of what is a share, as accuracy is, is cut at 0 and 1: that of two seeds is often wider.
+
+    Args:
+        scores: Scores of a study.
+
+    Returns:
+        M x S summaries, the settings of the first method first.
+
+    Example:
+        >>> from fedskew.studies.scores import summaries
+        >>> from fedskew.studies.scores import Scores
+        >>> found = summaries(Scores("accuracy", ("fedavg",), ("alpha 0.1",), (0, 1, 2), [[[0.5, 0.6, 0.7]]]))[0]
+        >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
+        (0.6, 0.352, 0.848)
+    """
+    least, most = (0.0, 1.0) if scores.is_share else (-math.inf, math.inf)
+    found = []
+    for method in scores.methods:
+        for setting, values in zip(scores.settings, scores.of_method(method), strict=True):
+            mean, sd, low, high = described(values)
+            ends = (None, None) if low is None or high is None else (max(low, least), min(high, most))
+            runs = len(values), len(scores.seeds) - len(values)
+            found.append(Summary(method, setting, *runs, mean, sd, *ends))
+    return tuple(found)
+
+
+TWO_TESTS = 0.90  # of the interval: each of its two tests is at 5 %
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """A mean beside a target.
+
+    Attributes:
+        mean: Mean of the n values.
+        target: The number that it is held against.
+        apart: ``mean`` less ``target``.
+        low: Lower end of the interval of ``apart``; None below two values, or where one is not finite.
+        high: Its upper end.
+        margin: What counts as the same.
+    """
+
+    mean: float
+    target: float
+    apart: float
+    low: float | None
+    high: float | None
+    margin: float
+
+    @property
+    def verdict(self) -> str:
+        """ "agrees", "differs" or "not resolved": the interval inside of the margin, outside of it, or across an end.
+
+        Values of which none is finite and all have one sign differ: a run that never gets there is no near miss.
+        """
+        if self.low is None or self.high is None:
+            return "differs" if math.isinf(self.apart) else "not resolved"
+        if -self.margin <= self.low and self.high <= self.margin:
+            return "agrees"
+        return "differs" if self.low > self.margin or self.high < -self.margin else "not resolved"
+
+
+def equivalence(
+    values: Sequence[float], target: float, margin: float, spreads: Sequence[float] = (), runs: int = 0
+) -> Equivalence:
+    """Two one-sided tests (TOST) of "the mean is within the margin of the target", as one interval.
+
+    d = mean - target, with d -+ t SE, SE^2 = s^2 / n + sum over j of s_j^2 / m. t is the quantile 0.95 of
+    Student's t on the degrees of freedom of Welch and Satterthwaite: SE^4 over the sum of each squared term by its own
+    n - 1 or m - 1. A 90 % interval inside the margin rejects "further apart than the margin" at 5 %, and one
+    outside the margin rejects "no further apart" at 5 %.
+
+    Args:
+        values: Our n values, such as a gain paired by seed.
+        target: The number to compare with.
+        margin: Largest difference that counts as equal, above 0.
+        spreads: Standard deviations s_j of the terms of the target, each over ``runs`` runs; none if the target is
+            exact. A printed gain has two, which count as independent: if their runs share seeds, the interval is too
+            wide, so fewer values agree and fewer differ.
+        runs: m, at least two with spreads.
+
+    Raises:
+        ConfigError: There is no value, or an option breaks a rule.
+
+    Example:
+        >>> from fedskew.studies.scores import equivalence
+        >>> found = equivalence([2.0, 2.3, 1.9, 2.1, 2.2], target=2.5, margin=1)
+        >>> round(found.low, 2), round(found.high, 2), found.verdict
+        (-0.55, -0.25, 'agrees')
+    """
+    from scipy.special import stdtrit
+
+    require(len(values) > 0, "values", "hold a number", list(values))
+    require(margin > 0, "margin", "be above 0", margin)
+    require(runs >= 2 or not len(spreads), "runs", "be at least 2 beside spreads", runs)
+    held = np.asarray(values, dtype=np.float64)
+    n, mean = len(held), float(np.mean(held))
+    apart = mean - target
+    if n < 2 or not np.isfinite(held).all() or not math.isfinite(target):
+        alike = n > 1 and not np.isfinite(held).any() and not math.isnan(mean) and math.isfinite(target)
+        return Equivalence(mean, target, apart if alike else math.nan, None, None, margin)
+    terms = [(deviation(held) ** 2 / n, n - 1), *((spread**2 / runs, runs - 1) for spread in spreads)]
+    whole = sum(term for term, _ in terms)
+    below = sum(term**2 / freedom for term, freedom in terms)
+    half = float(stdtrit(whole**2 / below, (1 + TWO_TESTS) / 2)) * math.sqrt(whole) if below else 0.0
+    return Equivalence(mean, target, apart, apart - half, apart + half, margin)
+
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a run spent until it first reached a target, or in all where it did not.
+
+    Attributes:
+        target: The value to reach.
+        reached: Whether an evaluation has it.
+        rounds: Number of the first evaluated round with it; the last round of the run where none has.
+        bytes: Bytes from and to all clients, up to this round and with it.
+        samples: Training rows of one epoch, summed over clients and rounds, as in the record.
+        seconds: Seconds of these rounds.
+    """
+
+    target: float
+    reached: bool
+    rounds: int
+    bytes: float
+    samples: float
+    seconds: float
+
+
+def reach(rows: Sequence[Row], target: float, metric: str = "accuracy") -> Reached:
+    """The first evaluation of a run that reaches a target, and what the run spent until then.
+
+    Args:
+        rows: All rounds of a run, as rounds.jsonl holds them. A round without the metric was not evaluated.
+        target: The value to reach; a metric that is equal reaches it.
+        metric: A metric of which more is better.
+
+    Returns:
+        What was spent. A run that does not reach the target has what it spent in all.
+
+    Raises:
+        RecordError: A round is missing, or a cost of a round.
+
+    Example:
+        >>> from fedskew.studies.scores import reach
+        >>> costs = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "wall_s": 0.5}
+        >>> rows = [{"round": r, "accuracy": a, **costs} for r, a in ((1, 0.2), (2, 0.6), (3, 0.7))]
+        >>> reached = reach(rows, 0.6)
+        >>> reached.rounds, reached.bytes, reached.seconds
+        (2, 32.0, 1.0)
+    """
+    return reach_all(rows, [target], metric)[0]
+
+
+def reach_all(rows: Sequence[Row], targets: Sequence[float], metric: str = "accuracy") -> tuple[Reached, ...]:
+    """`reach` of several targets; the record is read once.
+
+    Args:
+        rows: All rounds of a run, as rounds.jsonl holds them.
+        targets: Values to reach, in any order.
+        metric: A metric of which more is better.
+
+    Returns:
+        What was spent until each target.
+
+    Raises:
+        RecordError: As `reach`.
+
+    Example:
+        >>> from fedskew.studies.scores import reach_all
+        >>> costs = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "wall_s": 0.5}
+        >>> rows = [{"round": r, "accuracy": a, **costs} for r, a in ((1, 0.2), (2, 0.6), (3, 0.7))]
+        >>> [(cost.reached, cost.rounds) for cost in reach_all(rows, [0.6, 0.9])]
+        [(True, 2), (False, 3)]
+    """
+    before = 0
+    for i, row in enumerate(rows, 1):  # one of an archive also stands for those before it that were left out
+        if row["round"] != before + row.get("rounds", 1):
+            raise RecordError(f"round must count 1, 2, 3 in the rows of a run; got {row['round']!r} in row {i}")
+        before = row["round"]
+    try:
+        costs = [[row[name] for name in SUMMED] for row in rows]
+    except KeyError as lacking:
+        raise RecordError(f"each round must have {lacking}") from None
+    spent = np.array(costs, dtype=np.float64).reshape(len(rows), len(SUMMED)).cumsum(axis=0)
+    scored = [(i, row[metric]) for i, row in enumerate(rows) if row.get(metric) is not None]
+    found = []
+    for target in targets:
+        hit = next((i for i, value in scored if value >= target), None)
+        last = len(rows) - 1 if hit is None else hit
+        up, down, samples, seconds = spent[last].tolist() if rows else (0.0,) * 4
+        number = int(rows[last]["round"]) if rows else 0
+        found.append(Reached(float(target), hit is not None, number, up + down, samples, seconds))
+    return tuple(found)

@@ -5,8 +5,4 @@ docs/reference/statistics.md has the formula of each, what it assumes, and when 
 """
 
 from fedskew.studies.differences import *
-from fedskew.studies.equivalence import *
-from fedskew.studies.intervals import *
-from fedskew.studies.ranks import *
 from fedskew.studies.scores import *
-from fedskew.studies.targets import *

@@ -22,8 +22,7 @@ from pathlib import Path
 
 from fedskew.config.recorded import Run, faults, finished, read_run
 from fedskew.errors import RecordError, from_json, json_file, text_of
-from fedskew.records.files import write_atomic
-from fedskew.records.lock import Hold
+from fedskew.records.files import Hold, write_atomic
 from fedskew.records.summary import TOTALS
 from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS
@@ -180,16 +179,6 @@ class Store:
         """Every run that is there, finished or not."""
         folders = {p.name for p in (self.folder / "runs").glob("[!.]*") if p.is_dir()}
         return Address.among(sorted(folders | set(self.archived)))
-
-
-def mixed_words(folders: Iterable[Path]) -> str:
-    """What to say of run folders of which some are of a store and others are not; "" where there are not both."""
-    listed = [folder.absolute() for folder in folders]
-    stores = [path.parents[1] if (path.parents[1] / "store.json").is_file() else None for path in listed]
-    named = ", ".join(sorted({str(store) for store in stores if store}))
-    if not named or None not in stores:
-        return ""
-    return f"{stores.count(None)} of these {len(listed)} runs are of no store, the others of {named}"
 
 
 def ended(folder: Path) -> bool:

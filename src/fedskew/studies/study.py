@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.config.experiment import Experiment
-from fedskew.config.own import sources
+from fedskew.config.own import name_of, sources
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.method import Method
@@ -19,12 +20,10 @@ from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.arguments import as_word, options_of_table, seeds_of, shard_of
-from fedskew.studies.cluster import spread
-from fedskew.studies.pool import schedule
+from fedskew.studies.pool import schedule, spread
 from fedskew.studies.scores import Scores, more_is_better
-from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
+from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_from, tuning_of, without
 from fedskew.studies.store import Store
-from fedskew.studies.tuning import TRIAL_SEED, tuning_of
 from fedskew.studies.work import Job, Outcome
 from fedskew.track import Named
 
@@ -427,3 +426,52 @@ def study(
     made = Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)
     _ = made.spec.tunable  # mistakes are told now
     return made
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the missing runs of a study cost.
+
+    Attributes:
+        seconds: Of one process, for all of them.
+        runs: How many are missing.
+        unknown: How many of them no finished run is like.
+    """
+
+    seconds: float = 0.0
+    runs: int = 0
+    unknown: int = 0
+
+
+def cost_of(study: Study) -> Cost:
+    """The cost of a study's missing runs.
+
+    A run takes as long a round as the median of finished runs of the same method, data and network; else of the same
+    data and network.
+    """
+    known: dict[str, list[float]] = {}
+    everything = [*study.trials(), *study.plan()]
+    for planned in everything:
+        entry = planned.entry(study.store)
+        if entry and entry.state == "finished" and entry.summary.get("rounds"):
+            rate = entry.summary["total_wall_s"] / entry.summary["rounds"]
+            for key in _alike(planned):
+                known.setdefault(key, []).append(rate)
+    seconds, unknown, missing = 0.0, 0, study.missing(everything)
+    for planned in missing:
+        experiment = planned.cell.experiment
+        rates = next((known[key] for key in _alike(planned) if key in known), None)
+        if experiment is not None and rates is not None:
+            seconds += statistics.median(rates) * experiment.rounds
+        else:
+            unknown += 1
+    return Cost(seconds, len(missing), unknown)
+
+
+def _alike(planned: Planned) -> list[str]:
+    """What tells the time of a run: runs of the same method, data and network; then of the same data and network."""
+    experiment = planned.cell.experiment
+    if experiment is None:
+        return []
+    work = f"{experiment.data.name} {name_of(experiment.model)} {experiment.device} {experiment.cohort}"
+    return [f"{planned.cell.label} {planned.cell.setting} {work}", f"{planned.cell.label} {work}", work]

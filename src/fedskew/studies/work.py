@@ -14,8 +14,7 @@ from fedskew.config.experiment import DIVISION, Experiment
 from fedskew.config.recorded import finished, read_run
 from fedskew.data import Federation
 from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, insist
-from fedskew.records.files import UnwritableError
-from fedskew.records.lock import Hold, InUseError
+from fedskew.records.files import Hold, InUseError, UnwritableError
 from fedskew.studies.store import Store
 from fedskew.track import Named, Several
 
@@ -120,7 +119,8 @@ def _work(job: Job) -> Outcome:
         given = job.experiment
         experiment = given if isinstance(given, Experiment) else Experiment.from_json(given)
         if resume and _over(folder, experiment):
-            return Outcome(job.address, "finished", "", time.monotonic() - began, _score(folder, job.metric), resume)
+            score = read_run(folder).summary.get(job.metric)
+            return Outcome(job.address, "finished", "", time.monotonic() - began, score, resume)
         federation, tracked = federation_of(experiment), _trackers(job, notes.append)
         result = experiment.run(folder, resume=resume, federation=federation, on_round=tracked)
     except InUseError as error:
@@ -163,11 +163,6 @@ def _over(folder: Path, experiment: Experiment) -> bool:
         return False  # the resume mends it, or says what is wrong
     finally:
         hold.release()
-
-
-def _score(folder: Path, metric: str) -> float | None:
-    score = read_run(folder).summary.get(metric)
-    return None if score is None else float(score)
 
 
 _federations: dict[str, Federation] = {}

@@ -12,8 +12,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from fedskew.data import load
-from fedskew.data.sources import digits as module
-from fedskew.data.sources.digits import digits
+from fedskew.data.sources import images as module
+from fedskew.data.sources.images import digits
 from fedskew.errors import DataError
 
 ROWS = np.column_stack([load_digits().data, load_digits().target])
@@ -21,7 +21,7 @@ ROWS = np.column_stack([load_digits().data, load_digits().target])
 
 def placed(root: Path, rows: np.ndarray | bytes) -> SimpleNamespace:
     """What ``find_spec`` says of a scikit-learn whose file holds these rows."""
-    file = root.joinpath(*module.FILE)
+    file = root.joinpath(*module.DIGITS_FILE)
     file.parent.mkdir(parents=True)
     if isinstance(rows, bytes):
         file.write_bytes(rows)

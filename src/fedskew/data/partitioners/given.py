@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew import rng
-from fedskew.data.counts import counts_matrix, read_counts
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table
+from fedskew.data.sources.readers import counts_matrix, read_counts
 from fedskew.errors import DataError, FieldError, closest, require
 from fedskew.fields import demand
 
@@ -112,7 +112,7 @@ class Counts(Partitioner):
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.int64)
         demand(self, "path", bool(self.path), "name a csv or npy file of counts [N, C]")
-        return counts_matrix(read_counts(self.path).counts, f"{self.path}")
+        return read_counts(self.path)[0]
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. Column c of the matrix is label c, whichever labels occur."""

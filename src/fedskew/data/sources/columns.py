@@ -12,8 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from fedskew.data.arrays import Dataset, build, fingerprint, held_out
-from fedskew.data.classes import ClassOptions
+from fedskew.data.arrays import ClassOptions, Dataset, build, fingerprint, held_out
 from fedskew.data.encoding import Column, Encoding, is_absent, lacks_column, number_of, numbers_of, places
 from fedskew.data.encoding import categories as one_hot
 from fedskew.data.sources.files import insist_on_names, listed

@@ -11,7 +11,7 @@ from fedskew.data.arrays import Dataset, build
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import given_file
 from fedskew.data.sources.images import ImageOptions
-from fedskew.data.sources.pictures import ImageMode, decode_images
+from fedskew.data.sources.readers import ImageMode, decode_images
 from fedskew.errors import DataError, plural
 from fedskew.fields import AtLeast, AtMost
 

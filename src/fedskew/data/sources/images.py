@@ -1,19 +1,19 @@
 """Published image sets: digits, MNIST and Fashion-MNIST, and what they share."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from fedskew.data.arrays import Dataset, build, channel_statistics
-from fedskew.data.classes import ClassOptions
-from fedskew.data.sources import cache, parquet, pictures, readers
-from fedskew.data.sources.digits import digits
-from fedskew.data.sources.files import Known, absent, places, together, verify
+from fedskew.data.arrays import ClassOptions, Dataset, build, channel_statistics
+from fedskew.data.sources import cache, parquet, readers
+from fedskew.data.sources.files import Known, absent, md5_of, places, reading, together, verify
 from fedskew.errors import DataError, require
 from fedskew.fields import AtLeast, AtMost, demand
 
@@ -131,7 +131,7 @@ class Published(ImageOptions):
     repo: ClassVar[str] = ""  # id on the hub; empty: not there
     config: ClassVar[str | None] = None  # configuration of the repo, where it has several
     test_split: ClassVar[str] = "test"  # in the repo and in parquet files
-    mode: ClassVar[pictures.ImageMode | None] = None  # of encoded images; None: that of the first
+    mode: ClassVar[readers.ImageMode | None] = None  # of encoded images; None: that of the first
     folders: ClassVar[tuple[str, ...]]  # below the root
     x_column: ClassVar[str]  # in parquet
     y_columns: ClassVar[tuple[str, ...]]
@@ -307,3 +307,27 @@ class FashionMnist(Mnist):
         Known(60000, "4115895a719d060966a54c7f2e69e159", "3236f6424fc25388b2834cb19942cf7e"),
         Known(10000, "4e6f7641d5ba513061f4658044048c5c", "8dea97a4e78c1bd1b5a6e8efbb870b6e"),
     )
+
+
+DIGITS_FILE = ("datasets", "data", "digits.csv.gz")  # in the folder of the package
+DIGITS_MD5 = "265453a2439934797bb770ce205b6fad"  # of the rows as uint8: 64 pixels and the label
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """All rows in their order: pixels from 0 to 16, uint8 [1797, 8, 8], and labels, int64 [1797].
+
+    Raises:
+        DataError: scikit-learn is absent, or its rows are not the published ones.
+    """
+    package = find_spec("sklearn")  # which looks for the package and does not import it
+    if package is None or package.origin is None:
+        raise DataError("dataset 'digits' needs scikit-learn, which is not installed")
+    file = Path(package.origin).parent.joinpath(*DIGITS_FILE)
+    fault = "must hold the published rows of dataset 'digits'; reinstall scikit-learn"
+    with reading(file, fault), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an empty file, and of a NaN as uint8
+        table = np.loadtxt(file, delimiter=",")
+        rows = np.ascontiguousarray(table.astype(np.uint8))
+        if md5_of(rows) != DIGITS_MD5 or not (rows == table).all():
+            raise ValueError("it holds other rows")
+    return rows[:, :64].reshape(-1, 8, 8), rows[:, 64].astype(np.int64)

@@ -13,8 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedskew.data.arrays import Dataset, build, held_out
-from fedskew.data.classes import ClassOptions
+from fedskew.data.arrays import ClassOptions, Dataset, build, held_out
 from fedskew.data.encoding import Column, Encoding, numbers_of
 from fedskew.data.encoding import places as place_of
 from fedskew.data.sources import cache

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedskew.data.room import allowed
 from fedskew.data.sources.files import EXTRA, reading
-from fedskew.data.sources.pictures import ImageMode, decode_images
-from fedskew.data.values import lacks
+from fedskew.data.sources.readers import ImageMode, decode_images
+from fedskew.data.values import allowed, lacks
 from fedskew.errors import DataError, FieldError, closest, from_json, regular
 
 PART = 1 << 27  # bytes of words that are decoded at a time
@@ -210,7 +209,7 @@ def schema_names(table: Any, column: str) -> tuple[str, ...]:
 
 
 def affordable(path: Path) -> None:
-    """Raise DataError where a file becomes more than `fedskew.data.room.allowed` says.
+    """Raise DataError where a file becomes more than `fedskew.data.values.allowed` says.
 
     How many numbers there are, and how wide, is known from the file's foot. Words are read a few rows at a time, and
     only counted: no word is longer than what decoding the first row of its row group took, its dictionary included.

@@ -1,22 +1,30 @@
-"""File formats: csv, idx, npz. None of them can run anything."""
+"""File formats: csv, idx, npz, matrices of counts, encoded images (PNG, WebP, JPEG). None of them can run anything."""
 
 import csv
 import gzip
 import io
 import math
+import os
 import struct
 import warnings
 import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from fedskew.data.room import RATIO, allowed
-from fedskew.data.sources.files import reading
-from fedskew.errors import DataError, content_of, opened
+from fedskew.data.encoding import number_of
+from fedskew.data.sources.files import EXTRA, reading
+from fedskew.data.values import RATIO, afford, allowed
+from fedskew.errors import DataError, content_of, one_line, opened
 
 AXES = 4  # most of an array of images
+Ints = npt.NDArray[np.int64]
+LARGEST = 2.0**53  # rows of a cell: whole numbers below it are exact in float64
+ImageMode = Literal["L", "RGB"]
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -131,3 +139,138 @@ def read_bytes(path: Path) -> bytes:
     """The content of a file. Raises DataError when it cannot be read."""
     with reading(path, "cannot be read"):
         return content_of(path)
+
+
+def counts_matrix(values: npt.NDArray[Any], what: str) -> Ints:
+    """Check a matrix of counts.
+
+    Args:
+        values: Array to check.
+        what: Its name in the error message.
+
+    Returns:
+        The counts, int64 [N, C].
+
+    Raises:
+        DataError: It is not a non-empty matrix of whole numbers of at least 0, or it is all 0.
+    """
+    fine = values.ndim == 2 and values.size and values.dtype.kind in "iuf"
+    bounded = fine and bool((np.abs(values.astype(np.float64)) < LARGEST).all())  # false for NaN and infinity
+    whole = values.astype(np.int64) if bounded else None
+    if whole is None or not (whole == values).all() or whole.min() < 0 or not whole.any():
+        got = f"{values.dtype} of shape {values.shape}"
+        raise DataError(f"{what} must be a matrix [clients, classes] of whole numbers >= 0, not all 0; got {got}")
+    return whole
+
+
+def read_counts(path: str | Path) -> tuple[Ints, tuple[str, ...]]:
+    r"""Read a matrix of counts from a file.
+
+    Args:
+        path: A csv file, with or without a line of class names, or an npy file.
+
+    Returns:
+        The counts [N, C] and the class names, if any.
+
+    Raises:
+        DataError: The file is absent or damaged, or does not hold a matrix of counts.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from fedskew.data.sources.readers import read_counts
+        >>> _ = Path("counts.csv").write_text("cat,dog\n5,0\n1,4\n")
+        >>> read_counts("counts.csv")[0].tolist()
+        [[5, 0], [1, 4]]
+    """
+    file = Path(path)
+    kind = file.suffix.lower()
+    if kind == ".csv":
+        return _of_csv(file)
+    if kind == ".npy":
+        with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
+            values = read_array(content, file.stat().st_size, "it")
+        return counts_matrix(values, str(path)), ()
+    raise DataError(f"a file of counts must end in .csv or .npy; got '{path}'")
+
+
+def _of_csv(file: Path) -> tuple[Ints, tuple[str, ...]]:
+    """The numbers of a csv file, and its line of class names if it has one."""
+    rows = [(number, cells) for number, cells in read_table(file) if any(cells)]
+    head: tuple[str, ...] = ()
+    if rows and not all(np.isfinite(number_of(cell)) for cell in rows[0][1]):
+        head, rows = tuple(rows[0][1]), rows[1:]
+    if not rows or len({len(cells) for _, cells in rows} | ({len(head)} if head else set())) != 1:
+        raise DataError(f"{file} must hold as many numbers on each line, after a head of class names or none")
+    for number, cells in rows:
+        for cell in cells:
+            if not np.isfinite(number_of(cell)):
+                raise DataError(f"{file} line {number}: a count must be a whole number; got {cell!r}")
+    return counts_matrix(np.array([cells for _, cells in rows], dtype=np.float64), str(file)), head
+
+
+def decode_images(
+    encoded: Sequence[bytes | Path], what: str, mode: ImageMode | None = None, size: int = 0
+) -> np.ndarray:
+    """Decode PNG, WebP or JPEG images.
+
+    Args:
+        encoded: Images as bytes or as files.
+        what: Their name in error messages.
+        mode: "L" makes all images grey, "RGB" gives them three channels; None takes the first image's mode.
+        size: Pixels a side to which each image is scaled, bilinear; 0 leaves images as they are.
+
+    Returns:
+        uint8 [n, channels, H, W].
+
+    Raises:
+        DataError: An image is damaged, or has another size than the first.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError(f"decoding images needs the extra hub: {EXTRA}") from None
+    if not encoded:
+        raise DataError(f"{what} must have rows; got none")
+
+    def place(row: int) -> str:
+        content = encoded[row]
+        return f"row {row}" if isinstance(content, bytes) else f"'{content}'"
+
+    def decode(row: int, mode: str | None) -> np.ndarray:
+        content = encoded[row]
+        try:
+            with (
+                io.BytesIO(content) if isinstance(content, bytes) else opened(content) as file,
+                Image.open(file) as image,
+            ):
+                mode = mode or ("L" if image.mode in ("1", "L") else "RGB")
+                made = image.convert(mode)
+                return np.asarray(made.resize((size, size), Image.Resampling.BILINEAR) if size else made)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise DataError(f"{what} has no readable image in {place(row)}: {one_line(error)}") from None
+
+    first = decode(0, mode)
+    _bounded(len(encoded) * first.nbytes, encoded, what, size)
+    common = "L" if first.ndim == 2 else "RGB"
+    out = np.empty((len(encoded), *first.shape), np.uint8)
+
+    def fill(row: int) -> None:
+        image = decode(row, common)
+        if image.shape != first.shape:
+            sizes = f"{image.shape[1]}x{image.shape[0]}, {place(0)} is {first.shape[1]}x{first.shape[0]}"
+            raise DataError(f"{what} must have images of one size; {place(row)} is {sizes}")
+        out[row] = image
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Pillow releases the lock while it decodes
+        for _ in pool.map(fill, range(len(encoded))):
+            pass
+    return out[:, None] if out.ndim == 3 else np.ascontiguousarray(out.transpose(0, 3, 1, 2))
+
+
+def _bounded(total: int, encoded: Sequence[bytes | Path], what: str, size: int) -> None:
+    """Raise DataError for images that all together are more than their files may become, or than the memory holds."""
+    held = sum(len(one) if isinstance(one, bytes) else one.stat().st_size if one.is_file() else 0 for one in encoded)
+    if not size and total > allowed(held):
+        told = f"{len(encoded)} images of the first one's size are {total:,} bytes"
+        raise DataError(f"{what} must be images of at most {allowed(held):,} bytes when they are decoded; {told}")
+    afford(total, what, "a smaller size needs less" if size else "")

@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 
-from fedskew.data.arrays import Dataset, build, fingerprint
-from fedskew.data.classes import ClassOptions
+from fedskew.data.arrays import ClassOptions, Dataset, build, fingerprint
 from fedskew.data.sources.files import absent, places, reading
 from fedskew.errors import DataError, text_of
 from fedskew.fields import AtLeast

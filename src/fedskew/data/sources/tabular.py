@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedskew import rng
-from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, Dataset, build, draw, share
-from fedskew.data.classes import ClassOptions
+from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, ClassOptions, Dataset, build, draw, share
 from fedskew.data.encoding import Column, Encoding, numbers_of
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, together
