@@ -18,9 +18,9 @@ from torch import Tensor
 from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
+from fedskew.engines.evaluation import Tested, pooled
 from fedskew.engines.measures import PERSONAL, fitted_last, fitted_row, newcomers
 from fedskew.engines.outcomes import Fault, not_finite
-from fedskew.engines.personal import Tested, pooled
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics

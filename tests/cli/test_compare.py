@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedskew.cli import compared
+from fedskew.cli import studying
 from fedskew.studies import study as module
 from fedskew.studies.work import Job, work
 from support.command import fedskew, mistake
@@ -213,7 +213,7 @@ def test_a_study_of_which_nothing_came_to_an_end_has_no_page(
 
 
 def test_durations() -> None:
-    assert [compared.duration(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]
+    assert [studying.duration(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]
 
 
 def test_fitted_numbers_stand_beside_the_raw_ones(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

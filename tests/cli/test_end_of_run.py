@@ -9,7 +9,7 @@ import pytest
 
 import fedskew
 from fedskew.catalogue.listing import citations
-from fedskew.cli.names import names
+from fedskew.cli.values import names
 from fedskew.config.tables import TABLES
 from fedskew.methods import METHODS
 from support.command import SMALL, mistake

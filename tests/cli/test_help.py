@@ -12,7 +12,7 @@ import click
 import pytest
 
 from fedskew.cli.command import main, root
-from fedskew.cli.names import SLOTS, TABLES, names
+from fedskew.cli.values import SLOTS, TABLES, names
 from fedskew.config.flags import NAMED, experiment_from, options_of
 from fedskew.config.tables import TABLES as CLASSES
 from fedskew.config.words import ALIASES
@@ -68,7 +68,7 @@ def test_help_shows_own_options_and_an_example_and_cuts_nothing(
         ["run", "--resume", "no/such/run", "--help"],
         ["run", "--lr", "0.1", "--lr", "0.2", "-lr", "--help"],
         ["describe", "no.npz", "--data", "digits", "--help"],
-        ["partition", "verify", "--help", "--match"],
+        ["partition", "verify", "--help", "--data"],
         ["plot", "--figure", "drfit", "--help"],
         ["help"],
         ["help", "run", "fedbal"],
@@ -152,7 +152,6 @@ MISTAKES = {
     "nothing to cite": (["cite"], "fedskew cite needs at least one method, ingredient or dataset, or fedskew"),
     "two forms of a page": (["methods", "fedavg", "--json"], "takes NAME or --json; got both"),
     "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),
-    "match": (["partition", "verify", "a.npz", "--match", "label"], "did you mean 'labels'?"),
     "option of a page": (["plot", "x", "--figur", "y"], "'--figur' of fedskew plot; did you mean '--figure'?"),
     "alias and field": (["run", "fedavg", "--server-lr", "-1"], "--server-lr must be positive; got -1.0"),
     "field as typed": (["run", "fedavg", "--server.lr", "-1"], "--server.lr must be positive; got -1.0"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedskew import papers
-from fedskew.cli import reproduce as reproducing
+from fedskew.cli import papers as reproducing
 from fedskew.cli.output import show
 from fedskew.papers.printed import printed
 from fedskew.papers.rows import Row

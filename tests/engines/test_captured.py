@@ -15,7 +15,7 @@ from torch import Tensor
 import fedskew as fs
 from fedskew import engines
 from fedskew.engines import stepper
-from fedskew.engines.captured import Captured, captured
+from fedskew.engines.programs import Captured, captured
 from fedskew.engines.stepper import Way
 from fedskew.method.paces import Fixed
 from support.federations import RAGGED, blobs, skewed

@@ -23,7 +23,7 @@ from fedskew import methods as m
 from fedskew import server
 from fedskew.client import KEPT
 from fedskew.data.federation import Federation
-from fedskew.engines.personal import personal_model
+from fedskew.engines.evaluation import personal_model
 from fedskew.method import Method
 from fedskew.method.paces import Fixed
 from fedskew.method.steps import SGD

@@ -16,7 +16,7 @@ import fedskew as fs
 from fedskew import methods as m
 from fedskew import rng, server
 from fedskew.data.federation import Federation
-from fedskew.engines.personal import personal_model
+from fedskew.engines.evaluation import personal_model
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
 from fedskew.method.keeping import Frozen

@@ -11,7 +11,7 @@ import torch
 
 import fedskew as fs
 from fedskew import server
-from fedskew.engines.personal import personal_model
+from fedskew.engines.evaluation import personal_model
 from fedskew.method.paces import Fixed
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Size

@@ -18,7 +18,7 @@ import fedskew as fs
 from fedskew import methods as m
 from fedskew import server, tree
 from fedskew.client import KEPT
-from fedskew.engines.personal import personal_model
+from fedskew.engines.evaluation import personal_model
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
 from fedskew.method.keeping import Frozen, Private

@@ -13,8 +13,8 @@ import fedskew as fs
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError
 from fedskew.plots import rounds
+from fedskew.plots.canvas import Shown
 from fedskew.plots.groups import groups_of, title_of
-from fedskew.plots.panels import Shown
 from support.command import fedskew, mistake
 from support.old_format import as_format_1
 

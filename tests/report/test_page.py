@@ -16,8 +16,8 @@ import pytest
 
 from fedskew import report
 from fedskew.errors import ConfigError, RecordError
+from fedskew.plots.canvas import DASHES, look_of
 from fedskew.plots.drawing import Chart, Heat, Line, inline
-from fedskew.plots.panels import DASHES, look_of
 from fedskew.report import Entry, Trial
 from fedskew.report.compared import compare
 from fedskew.report.figures import curves

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedskew.report.studied import of_study
+from fedskew.report.entries import of_study
 from support.command import fedskew
 from support.reports import parsed, words_of
 

@@ -1,4 +1,4 @@
-"""Every client of a run and of a comparison: tables, intervals, sentences and pictures."""
+"""Every client of a run and of a comparison: tables, intervals and sentences."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 import fedskew as fs
 from fedskew import report
-from fedskew.cli.compared import shown_clients
 from fedskew.cli.output import show
+from fedskew.cli.studying import shown_clients
 from fedskew.records.decisions import wilson
 from fedskew.report.clients import clients
 from fedskew.report.compared import compare
@@ -139,14 +139,14 @@ def test_hospitals_are_shown_unasked_with_their_own_patients(tmp_path: Path, cap
     assert not fed.dealt and "dealt" not in told
 
 
-def test_names_of_clients_are_text_in_tables_and_pictures(tmp_path: Path) -> None:
+def test_names_of_clients_are_text_in_tables(tmp_path: Path) -> None:
     fed = replace(fs.federate("digits", "iid", clients=3), client_names=("=1+1", "<script>", "\\input{x}\n"))
     for seed in (0, 1):
         fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=3, seed=seed, out=tmp_path / str(seed))
     found = compare(report.from_folders([tmp_path]))
-    section = clients(found, found.settings, found.methods, ())
-    figure, table = section.parts
-    assert figure.pictures[0].ticks and len(table.rows) == 3  # type: ignore[union-attr]
+    section = clients(found, found.settings, ())
+    (table,) = section.parts
+    assert len(table.rows) == 3  # type: ignore[union-attr]
     assert "'=1+1" in to_csv(table) and r"\input" not in to_latex(table)  # type: ignore[arg-type]
     page = report.build(report.from_folders([tmp_path]))
     assert "<script>," not in page and "&lt;script&gt;" in page and "<h2" in page
@@ -156,4 +156,4 @@ def test_a_run_without_rows_of_clients_has_no_section(tmp_path: Path) -> None:
     fed = fs.federate("digits", "iid", clients=3)
     fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=3, out=tmp_path / "a", served="none")
     found = compare(report.from_folders([tmp_path]))
-    assert clients(found, found.settings, found.methods, ()).parts == ()
+    assert clients(found, found.settings, ()).parts == ()

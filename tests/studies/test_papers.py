@@ -15,11 +15,10 @@ from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError
 from fedskew.papers import tables as protocols
 from fedskew.papers.printed import FIVE, PAPERS, THIRD, Printed, printed
-from fedskew.papers.rows import TOTAL, Row, coverage, ledger, rows_of
+from fedskew.papers.rows import TOTAL, Row, coverage, ledger, rows_of, worked
 from fedskew.papers.rules import gain_of, level_of
 from fedskew.papers.runs import Runs, likeness, measured
 from fedskew.papers.tables import Scale, protocol, scaled
-from fedskew.papers.worked import worked
 from fedskew.studies.store import thinned
 from support.scripts import script
 

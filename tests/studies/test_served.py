@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import fedskew as fs
-from fedskew.cli.compared import _edge
+from fedskew.cli.studying import _edge
 from fedskew.methods import METHODS
 from fedskew.records.summary import collapses
 from fedskew.report.compared import compare
+from fedskew.report.entries import of_study
 from fedskew.report.sentences import cautions, verdict
-from fedskew.report.studied import of_study
 from fedskew.studies.differences import differences
 from fedskew.studies.scores import Scores
 from support.command import fedskew

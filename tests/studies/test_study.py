@@ -15,7 +15,7 @@ from fedskew.config.experiment import load
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
 from fedskew.methods import METHODS
-from fedskew.report.studied import of_study
+from fedskew.report.entries import of_study
 from fedskew.studies import store as store_module
 from fedskew.studies import work as work_module
 from fedskew.studies.address import address, dataset_of

@@ -17,13 +17,13 @@ from typing import Any, ClassVar
 import pytest
 
 import fedskew as fs
+from fedskew import track as _base
 from fedskew.errors import ConfigError
 from fedskew.studies import study as module
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
-from fedskew.track import _trackers as _base
 from support.command import fedskew, mistake
 from support.tracking import MISTAKES
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import fedskew as fs
+from fedskew import track as _base
 from fedskew.errors import ConfigError
-from fedskew.track import _trackers as _base
 from support.command import SMALL, fedskew, mistake
 from support.tracking import MISTAKES
 

@@ -19,16 +19,19 @@ SHORT = "memory ran out; a run keeps its completed rounds and can be resumed; us
 ALLOCATION = (  # what torch, threading, the system's loader and its calls say of it
     "can't allocate memory", "bad_alloc", "can't start new thread", "failed to map segment", "annot allocate memory",
 )  # fmt: skip
-CATALOGUE = ("methods", "datasets", "partitions", "models", "cite")
 TITLES = {
     "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise", "rehearse"),
     "Check the papers": ("reproduce", "ledger", "arbitrate"),
     "Train on machines of their own": ("flower",),
     "Keep and share runs": ("runs", "show", "study", "verify"),
     "Divide data over clients": ("describe", "partition"),
-    "What there is": CATALOGUE,
+    "What there is": ("methods", "datasets", "partitions", "models", "cite"),
     "Shell": ("completion",),
 }
+FILES = {  # of several commands
+    "papers": TITLES["Check the papers"], "catalogue": TITLES["What there is"], "records": ("runs", "show", "verify"),
+    "federations": ("describe", "partition", "advise"), "pages": ("plot", "report"),
+}  # fmt: skip
 # What torch and numpy say, in errors of no class of their own, of an array that cannot be and of a number too large.
 TOO_LARGE = (
     "Storage size calculation overflowed", "Maximum allowed dimension", "array is too big",
@@ -50,7 +53,8 @@ class Commands(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name not in self.names:
             raise KeyError(name)
-        found: click.Command = vars(import_module(f"fedskew.cli.{'catalogue' if name in CATALOGUE else name}"))[name]
+        file = next((file for file, names in FILES.items() if name in names), name)
+        found: click.Command = vars(import_module(f"fedskew.cli.{file}"))[name]
         return found
 
     def __iter__(self) -> Iterator[str]:

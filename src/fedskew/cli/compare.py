@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from fedskew.cli.output import say
-from fedskew.cli.studying import Optioned, print_plan, run_study, store_of, store_options
-from fedskew.cli.tracking import track_options, trackers
+from fedskew.cli.studying import Optioned, print_plan, run_study, store_of, store_options, track_options, trackers
 from fedskew.cli.values import POSITIVE, Names, Value
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError

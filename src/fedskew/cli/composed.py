@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.base import TYPED, WORDS, Command, Section, prepare
-from fedskew.cli.names import SLOTS, names
-from fedskew.cli.values import Names, Value, metavar_of
+from fedskew.cli.values import SLOTS, Names, Value, metavar_of, names
 from fedskew.config.words import Pair, scan
 from fedskew.errors import ConfigError
 from fedskew.fields import choices_of, limits_of

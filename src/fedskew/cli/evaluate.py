@@ -88,10 +88,6 @@ class RunAndData(Beside):
     "specificity@recall=0.9, fp=1,fn=5 (costs of mistakes), prevalence, prevalence=0.2, or the threshold itself",
 )  # fmt: skip
 @click.option(
-    "--threshold-on", type=Value(Literal["validation", "test"]), default="validation",
-    help="rows that the threshold is chosen on; test goes with a run without validation rows alone",
-)  # fmt: skip
-@click.option(
     "--positive", metavar="CLASS",
     help="the class to find: sensitivity, specificity and others, of all rows and of each client's, with intervals",
 )  # fmt: skip
@@ -106,8 +102,8 @@ class RunAndData(Beside):
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
 def evaluate(
     run: str, out: str | None, best: bool, fitted: bool, decompose: bool, on: On, threshold: str | None,
-    threshold_on: Literal["validation", "test"], positive: str | None, figures: str | None, client: str | None,
-    by: str | None, as_json: bool, experiment: Experiment | None,
+    positive: str | None, figures: str | None, client: str | None, by: str | None, as_json: bool,
+    experiment: Experiment | None,
 ) -> None:  # fmt: skip
     """Evaluate the model of a finished RUN on test rows or new rows.
 
@@ -147,7 +143,7 @@ def evaluate(
     if chosen or (experiment is None and (client is not None or deciding or on != "test")):
         fed = _federation(recorded, about, threshold if chosen else None)
     if threshold is not None:
-        decision = trained.decide(fed, threshold, positive, threshold_on=threshold_on, fitted=fitted, client=number)
+        decision = trained.decide(fed, threshold, positive, fitted=fitted, client=number)
     if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs)
     elif number is not None and fed is not None:
@@ -258,7 +254,7 @@ def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
 
 def _by_client(run: Run, as_json: bool) -> None:
     """Print what each client would use, as the run measured it."""
-    from fedskew.cli.compared import shown_clients
+    from fedskew.cli.studying import shown_clients
     from fedskew.records.clients import MOST_CLIENTS, read_clients
     from fedskew.studies.clients import by_client
 

@@ -12,7 +12,7 @@ import click
 from fedskew.cli.base import WORDS
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
-from fedskew.cli.tracking import track_options, trackers
+from fedskew.cli.studying import track_options, trackers
 from fedskew.cli.values import FOLDER, RUN, Names
 from fedskew.config.words import SHORT, Pair, scan
 from fedskew.errors import ConfigError, FieldError, RecordError

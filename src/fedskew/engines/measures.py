@@ -10,8 +10,8 @@ from torch import Tensor
 from fedskew import server, tree
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.clients import ClientMemory, Clients
+from fedskew.engines.evaluation import Tested, personal_model, pooled, shares_of, tested
 from fedskew.engines.fitting import measured
-from fedskew.engines.personal import Tested, personal_model, pooled, shares_of, tested
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records.metrics import RANKED, from_confusion

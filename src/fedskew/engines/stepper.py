@@ -12,9 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fedskew.engines.captured import Captured, captured
 from fedskew.engines.dense import Dense
-from fedskew.engines.programs import Along, Program, StepFunction, flatten, leaves_of, like, program
+from fedskew.engines.programs import Along, Captured, Program, StepFunction, captured, flatten, leaves_of, like, program
 from fedskew.method import Method
 from fedskew.models.prepare import Model
 

@@ -136,7 +136,7 @@ class Trained:
 
     def decide(
         self, fed: Federation | None, rule: str | float, positive: str | None = None, *,
-        threshold_on: Literal["validation", "test"] = "validation", fitted: bool = False, client: int | None = None,
+        fitted: bool = False, client: int | None = None,
     ) -> Decision:  # fmt: skip
         """Choose a threshold on the probability of one class by rows that training did not see.
 
@@ -145,7 +145,6 @@ class Trained:
                 goes with a threshold that is given as a number.
             rule: As for `fedskew.records.decisions.choose_threshold`: "recall@specificity=0.9", "fp=1,fn=5", 0.3.
             positive: Name of the class, which is decided against all others. None takes "1" of the classes "0" and "1".
-            threshold_on: "validation", or "test" in a federation that keeps no validation rows.
             fitted: Whether the fitted model decides, by its fit of the training prior.
             client: Number of a client, whose rows alone are looked at; None takes the rows of all. So does a number
                 where validation rows have no clients, which `Decision.client` says.
@@ -154,8 +153,7 @@ class Trained:
             The decision. ``decision(trained.probabilities(x))`` says which rows are positive.
 
         Raises:
-            ConfigError: The rule or the class is none, there are no such rows, or test rows are asked for beside
-                validation rows.
+            ConfigError: The rule or the class is none, or there are no validation rows.
             DataError: The rows lack one of the two classes, or were encoded otherwise.
 
         Example:
@@ -173,20 +171,16 @@ class Trained:
             return Decision(name, column, values[0], str(rule), fitted=fitted)
         if fed is None:
             raise ConfigError(f"fed must be a federation, whose rows the rule {str(rule)!r} looks at; got None")
-        require(threshold_on in ("validation", "test"), "threshold_on", "be validation or test", threshold_on)
-        kept = len(fed.validation_rows) > 0
-        hint = "a federation keeps some with validation=0.1; test makes the numbers of test rows too good"
-        require(kept or threshold_on == "test", "threshold_on", "name rows that were kept", threshold_on, hint)
-        hint = "a threshold that is chosen on test rows makes their numbers too good"
-        require(not kept or threshold_on != "test", "threshold_on", "be validation, whose rows are kept", "test", hint)
-        x, labels, owners = self.rows_on(fed, threshold_on)
+        need, hint = "be a number where no validation rows are kept", "a federation keeps some with validation=0.1"
+        require(len(fed.validation_rows) > 0, "threshold", need, str(rule), hint)
+        x, labels, owners = self.rows_on(fed, "validation")
         whose = "" if client is None or (owners < 0).all() else fed.name_of(client)
         if whose:
             x, labels = x[owners == client], labels[owners == client]
-            require(len(x) > 0, "threshold_on", f"name rows of the client {whose!r}", threshold_on, "it has none")
+            require(len(x) > 0, "client", "have validation rows", whose)
         y, p = (labels == column).numpy(), self.of_samples(x, fitted)[:, column].numpy()
         found = choose_threshold(y, p, rule)
-        return Decision(name, column, found, str(rule), threshold_on, len(y), int(y.sum()), fitted, whose)
+        return Decision(name, column, found, str(rule), "validation", len(y), int(y.sum()), fitted, whose)
 
     def evaluate_decision(self, fed: Federation, decision: Decision, on: On = "test") -> Row:
         """What decisions are worth on rows of a federation, of all and of each client's.

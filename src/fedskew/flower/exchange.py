@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.engines.clients import ClientMemory
+from fedskew.engines.evaluation import Tested, pooled
 from fedskew.engines.fitting import Fit, fits_by, whole_of
-from fedskew.engines.personal import Tested, pooled
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.link import Answer, Link, Request
 from fedskew.flower.memory import NONE, copied

@@ -11,10 +11,10 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.client import Shared
 from fedskew.data.federation import Federation
+from fedskew.engines.evaluation import Tested
 from fedskew.engines.fitting import LIMIT, Fit
 from fedskew.engines.guard import infinite
 from fedskew.engines.outcomes import Fault, Outcome, Settle, Watch, as_it_is, chained
-from fedskew.engines.personal import Tested
 from fedskew.engines.planning import Place
 from fedskew.engines.sequential import Sequential
 from fedskew.errors import ConfigError, TrainingError, one_line

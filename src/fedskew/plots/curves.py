@@ -3,27 +3,19 @@
 G groups of runs (one configuration under several seeds), R rounds, C classes. A megabyte (MB) is 10^6 bytes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedskew.config.recorded import Run
 from fedskew.errors import RecordError, require
 from fedskew.plots import canvas, drawing
-from fedskew.plots.canvas import Floats, matplotlib
+from fedskew.plots.canvas import Figure, Floats, matplotlib, readable
 from fedskew.plots.drawing import Chart, Heat, Line
 from fedskew.plots.groups import Group, groups_of, recall_of, title_of
-from fedskew.plots.panels import readable
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 SERVED = "mean10_served_accuracy"
 ACROSS = {"rounds": "round", "megabytes": "MB uploaded by all clients", "seconds": "seconds"}

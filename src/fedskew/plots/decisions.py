@@ -1,18 +1,13 @@
 """Pictures of probabilities that decide: a reliability diagram and a decision curve."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedskew.plots import canvas
+from fedskew.plots.canvas import Figure
 from fedskew.records.decisions import net_benefit, reliability, wilson
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 BINS = 10  # of the reliability diagram
 LAST = 0.99  # the greatest threshold of a decision curve

@@ -1,22 +1,14 @@
 """Pictures as plain values, charts and heat maps, and how matplotlib draws them: alone, as panels, and on a page."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
 from fedskew.plots import canvas
-from fedskew.plots.canvas import Floats
-from fedskew.plots.panels import look_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+from fedskew.plots.canvas import Axes, Figure, Floats, look_of
 
 LEVELS = 11  # shades of a heat map
 SAFE = " ='()*,/:;?@!$+"  # characters that an address within double quotes may hold as they are
@@ -30,19 +22,19 @@ UNKNOWN, PALE, DEEP = "#e4e4e4", "#1b1f25", "#fffffe"
 
 @dataclass(frozen=True)
 class Line:
-    """Points of a method: joined in curves, single in a scatter. P points."""
+    """Points of a method. P points."""
 
     label: str
     place: int  # of the method among the sorted names: its colour and dashes
     x: Floats  # [P]
     y: Floats  # [P]
-    low: Floats | None = None  # [P] of the band, or of the whisker of a single point
+    low: Floats | None = None  # [P] of the band
     high: Floats | None = None
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines with bands, or single points with whiskers."""
+    """Lines with bands."""
 
     key: str  # names its file
     title: str
@@ -50,9 +42,7 @@ class Chart:
     ylabel: str
     lines: tuple[Line, ...]
     told: str  # the same in words, for readers who do not see it
-    joined: bool = True
     logarithmic: bool = False  # the horizontal axis
-    ticks: tuple[str, ...] = ()  # names of the places 0, 1, ... of the horizontal axis
 
 
 @dataclass(frozen=True)
@@ -116,22 +106,15 @@ def _label(axes: Axes, picture: Picture) -> None:
 
 
 def chart(axes: Axes, picture: Chart) -> None:
-    """Draw joined points with their bands, or single points, each with its whisker."""
+    """Draw lines with their bands."""
     for line in picture.lines:
         style = look_of(line.place, len(line.x))
-        if not picture.joined:
-            style |= {"linestyle": "", "markersize": 7}
         if line.low is not None and line.high is not None:
-            if picture.joined:
-                axes.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.15, lw=0)
-            else:
-                axes.vlines(line.x, line.low, line.high, color=style["color"], lw=1.6)
+            axes.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.15, lw=0)
         axes.plot(line.x, line.y, **style, label=canvas.entry(canvas.short(line.label)))
     _label(axes, picture)
-    axes.margins(x=0.02 if picture.joined else 0.08)
-    if picture.ticks:
-        _name_places(axes, range(len(picture.ticks)), picture.ticks)
-    elif picture.logarithmic:
+    axes.margins(x=0.02)
+    if picture.logarithmic:
         canvas.logarithmic(axes.xaxis)
     else:
         axes.set_xlim(left=min(0.0, *(float(line.x.min()) for line in picture.lines)))

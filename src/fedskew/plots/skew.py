@@ -4,11 +4,8 @@ They take label histograms [N, C]. Beyond 1200 clients, a column of a heat map i
 Beyond 500 clients, the matrix of pairs shows an even selection. For files see `fedskew.plots.canvas`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +13,7 @@ import numpy.typing as npt
 from fedskew.data import skew
 from fedskew.errors import plural, require
 from fedskew.plots import canvas
-from fedskew.plots.canvas import COLOURS, STYLE, Counts, Floats, counted
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+from fedskew.plots.canvas import COLOURS, STYLE, Axes, Counts, Figure, Floats, counted
 
 BLUE, ORANGE = COLOURS[:2]
 COLUMNS, COMPARED = 1200, 500

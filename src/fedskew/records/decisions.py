@@ -45,7 +45,7 @@ class Decision:
         column: Its column in the probabilities.
         threshold: A row is decided positive where its probability of the class is this or more.
         rule: How the threshold was chosen; see `choose_threshold`.
-        chosen_on: The rows that it was chosen on, "validation" or "test"; "" where it was given as a number.
+        chosen_on: The rows that it was chosen on, "validation"; "" where it was given as a number.
         rows: Their number.
         positives: The number of them that are of the class.
         fitted: Whether the probabilities are those of the fitted model.

@@ -2,28 +2,32 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, TypeVar, TypeVarTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, some, unknown
+from fedskew.records.summary import FITTED
 from fedskew.report.entries import Entry
+from fedskew.report.tables import TEXTS
 from fedskew.studies.differences import Difference, Ranks, average_ranks, differences
+from fedskew.studies.fitted import beside, fitted_labels, fitted_summary
 from fedskew.studies.scores import Scores, Summary, more_is_better, summaries
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
 UNNAMED = "unnamed"
 ALL = "all"  # of a comparison without settings, as a study calls it
+KEPT = 64  # numbers of comparisons that are computed once: a page asks for each in many places
 PREFIXES = ("final_", "best_", "mean10_", "mean50_", "total_")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a comparison is itself: what is computed of it is kept by it
 class Compared:
     """M methods under S settings, K seeds."""
 
@@ -104,11 +108,6 @@ class Compared:
         return average_ranks(self.scores) if len(self.methods) > 1 else None
 
     @cached_property
-    def kept(self) -> dict[Any, Any]:
-        """What was computed once: a page of many runs is made several times, each with less detail."""
-        return {}
-
-    @cached_property
     def order(self) -> tuple[str, ...]:
         """The methods, the best average rank first; those without a value last."""
         places = [{method: place for place, method in enumerate(self.present(s))} for s in self.settings]
@@ -121,29 +120,13 @@ class Compared:
         return names.index(self.fitted.get(method, method))
 
 
-Asked = TypeVarTuple("Asked")
-Given = TypeVar("Given")
-
-
-def once(make: Callable[[Compared, *Asked], Given]) -> Callable[[Compared, *Asked], Given]:
-    """Keep what a function gives for a comparison as long as the comparison itself."""
-
-    def kept(found: Compared, *args: *Asked) -> Given:
-        if (make, args) not in found.kept:
-            found.kept[make, args] = make(found, *args)
-        given: Given = found.kept[make, args]
-        return given
-
-    return kept
-
-
-@once
+@lru_cache(KEPT)
 def _summaries(found: Compared, key: str) -> dict[tuple[str, str], Summary]:
     places = itertools.product(found.methods, found.settings)
     return dict(zip(places, summaries(found.scores_of(key)), strict=True))
 
 
-@once
+@lru_cache(KEPT)
 def gaps(found: Compared, key: str) -> dict[tuple[str, str | None], Difference]:
     """Paired differences from the baseline in a number of the summaries, by method and setting; None: over all."""
     named: dict[str | None, str] = dict(zip(_labels(found.settings), found.settings, strict=True))
@@ -210,3 +193,58 @@ def _keys(entries: Sequence[Entry], metric: str) -> tuple[str, str]:
     if metric in whole:
         return next(metric.removeprefix(p) for p in PREFIXES if metric.startswith(p)), metric
     raise unknown("metric", metric, known)
+
+
+# The fitted models of a comparison beside the raw ones: what of a difference is a bias of the logits
+
+
+@lru_cache(KEPT)
+def twice(found: Compared) -> Compared:
+    """The comparison with the fitted models of each method as a method of their own; the same one where none have."""
+    labels = fitted_labels(((entry.method, entry.run.summary) for entry in found.entries), found.key)
+    more = tuple(
+        e._replace(method=labels[e.method], run=replace(e.run, summary=fitted_summary(e.run.summary)))
+        for e in found.entries if e.method in labels
+    )  # fmt: skip
+    methods = (*found.methods, *(labels[m] for m in found.methods if m in labels))
+    by = {label: method for method, label in labels.items()}
+    return replace(found, entries=(*found.entries, *more), methods=methods, fitted=by) if by else found
+
+
+@lru_cache(KEPT)
+def fitted_alone(found: Compared) -> Compared | None:
+    """The fitted models against the raw baseline: a family of comparisons of its own. None where none have any."""
+    both = twice(found)
+    kept = (found.baseline, *both.fitted)
+    entries = tuple(entry for entry in both.entries if entry.method in kept)
+    return replace(both, entries=entries, methods=kept) if both.fitted else None
+
+
+class Pair(NamedTuple):
+    """Numbers of a summary that stand beside each other, of one span of rounds."""
+
+    raw: str
+    fitted: str
+
+
+@lru_cache(KEPT)
+def _pair(found: Compared) -> Pair | None:
+    """The metric and its fitted form; those of the last model where the rounds have none. None without any."""
+    span, _, name = found.key.partition("_")
+    if found.fitted:
+        return None  # its fitted models are methods already
+    for one in (Pair(found.key, f"{span}_{FITTED}{name}"), Pair(f"final_{name}", f"final_{FITTED}{name}")):
+        if any(found.has(setting, one.fitted) for setting in found.settings):
+            return one
+    return None
+
+
+def fitted_words(found: Compared, most: int) -> list[str]:
+    """A sentence on each method under each setting, at most so many: its gain, raw and fitted."""
+    pair = _pair(found)
+    if pair is None:
+        return []
+    raw, fitted = gaps(found, pair.raw), gaps(found, pair.fitted)
+    told = [f"{f'{at}: ' if at else ''}{beside(raw[m, at], gap)}." for (m, at), gap in fitted.items() if at is not None]
+    more = [f"The table of results holds {len(told) - most} more."] if len(told) > most else []
+    return [*([TEXTS["intervals"]] if told else []), *told[:most], *more]

@@ -10,10 +10,9 @@ import numpy as np
 from fedskew.config.recorded import Run
 from fedskew.plots.drawing import Heat, levels
 from fedskew.records.typed import Row
-from fedskew.report.compared import Compared
+from fedskew.report.compared import Compared, twice
 from fedskew.report.entries import Trial, ended_early
 from fedskew.report.figures import words
-from fedskew.report.fitted import twice
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled, under
 from fedskew.studies.differences import Difference
@@ -128,6 +127,34 @@ def ranks(found: Compared) -> Table:
     )
     head = ("method", "average rank", "best in")
     return Table("ranks", "Average ranks; 1 is the best", head, rows, 1, records, (seen.conclusion,))
+
+
+def compact(found: Compared) -> Table:
+    """Methods by settings in one table for a paper: mean ± half of the 95 % interval over the seeds, the best bold."""
+    rows = []
+    for method in found.order:
+        cells: list[Cell | str] = [method]
+        for setting in found.settings:
+            one, best = found.summary(method, setting), found.present(setting)[:1] == [method]
+            ends = [abs(end - one.mean) for end in (one.low, one.high) if end is not None and one.mean is not None]
+            half = f" ± {fixed(max(ends))}" if ends else ""  # an end may be cut at 0 or 1
+            cells.append(Cell(f"{fixed(one.mean)}{half}", best=best))
+        rows.append(row(*cells))
+    caption = f"{words(found.metric).capitalize()} of each method, mean and half of the 95 % interval over the seeds"
+    return Table("compact", caption, ("method", *(setting or "mean" for setting in found.settings)), tuple(rows))
+
+
+def together(found: Compared) -> Table:
+    """Paired differences from the baseline over all settings."""
+    gaps = {m: found.difference(m, None) for m in found.order if m != found.baseline}
+    head = ("method", f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant", "settings")
+    settings = {m: gap.settings if gap else 0 for m, gap in gaps.items()}
+    rows = tuple(row(m, *gap_cells(gap), f"{settings[m]} of {len(found.settings)}") for m, gap in gaps.items())
+    records = tuple(
+        {"metric": found.key, "method": m, "baseline": found.baseline, **gap_record(gap), "settings": settings[m]}
+        for m, gap in gaps.items()
+    )
+    return Table("together", f"Each method against {found.baseline}, over all settings", head, rows, 1, records)
 
 
 def costs(found: Compared, setting: str) -> Table:

@@ -14,15 +14,12 @@ from fedskew.plots import canvas
 from fedskew.plots.drawing import inline
 from fedskew.report import figures, listings, sentences
 from fedskew.report.clients import clients
-from fedskew.report.compared import Compared, compare
+from fedskew.report.compared import Compared, compare, fitted_alone, twice
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
-from fedskew.report.fitted import fitted_alone, twice
-from fedskew.report.overall import overall
-from fedskew.report.parts import TEXTS, Figure, Section
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
-from fedskew.report.tables import Table, clean
+from fedskew.report.tables import TEXTS, Figure, Section, Table, clean
 
 OPEN = 12  # rows of a table of options that is not folded
 INTRODUCED = TEXTS["introduced"]
@@ -137,11 +134,11 @@ def sections(
         Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(found))),
         _how(found),
         _results(found),
-        overall(found),
+        _overall(found),
         _curves(found, detail, shown),
         _recalls(found, detail, shown),
         scored(found, settings, shown, written),
-        clients(found, settings, shown, written),
+        clients(found, settings, written),
         _ranks(twice(found)),
         _cost(found),
         reached(found, settings, shown, checked(targets), written),
@@ -189,6 +186,11 @@ def _how(found: Compared) -> Section:
     )
     open_ = tuple(t for t in tables if t.key != "shared" and len(t.rows) <= OPEN)
     return Section("how", "What was compared, and how", text, open_, folded=tuple(t for t in tables if t not in open_))
+
+
+def _overall(found: Compared) -> Section:
+    several = len(found.methods) > 1 and len(found.settings) > 1
+    return Section("overall", "All settings together", (TEXTS["over"],), (listings.together(found),) if several else ())
 
 
 def _curves(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:

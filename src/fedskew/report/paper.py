@@ -12,10 +12,9 @@ from fedskew.records.files import write_atomic, writing
 from fedskew.report.compared import compare
 from fedskew.report.entries import Entry
 from fedskew.report.figures import Detail, recalls
-from fedskew.report.overall import compact
+from fedskew.report.listings import compact
 from fedskew.report.page import build, sections
-from fedskew.report.parts import Figure
-from fedskew.report.tables import Table, to_csv, to_latex
+from fedskew.report.tables import Figure, Table, to_csv, to_latex
 
 WHOLE = Detail(points=400, settings=10**6, methods=10**6, heats=10**6, matrices=10**6)  # a paper leaves nothing out
 

@@ -9,8 +9,7 @@ import numpy as np
 from fedskew.errors import ConfigError, RecordError, plural
 from fedskew.report.compared import Compared
 from fedskew.report.figures import words
-from fedskew.report.parts import TEXTS, Section
-from fedskew.report.tables import Table, amount, row, under
+from fedskew.report.tables import TEXTS, Section, Table, amount, row, under
 from fedskew.studies.scores import COSTS, Reached, reach_all
 
 TITLE = "Cost of a target"

@@ -5,8 +5,7 @@ from typing import Any
 
 from fedskew.records.metrics import PRECISION, SCORES
 from fedskew.report.compared import Compared
-from fedskew.report.parts import TEXTS, Section
-from fedskew.report.tables import Cell, Table, fixed, row, titled
+from fedskew.report.tables import TEXTS, Cell, Section, Table, fixed, row, titled
 
 MIX = "mix_accuracy_"
 RANKED = tuple(name for name in SCORES if not name.startswith(MIX))

@@ -6,10 +6,9 @@ from itertools import count
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
 from fedskew.records.summary import HOW, collapses, metric_words
-from fedskew.report.compared import Compared
+from fedskew.report.compared import Compared, fitted_words, twice
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import SCORED, listed, words
-from fedskew.report.fitted import fitted_words, twice
 from fedskew.report.tables import fixed, spread
 from fedskew.studies.differences import Difference, smallest_p
 from fedskew.studies.scores import ALPHA

@@ -1,14 +1,18 @@
-"""Tables as plain values, and as CSV and LaTeX."""
+"""What a page is made of: sections of sentences, tables and figures; tables are also CSV and LaTeX."""
 
 import math
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import Any
 
-from fedskew.errors import visible
+from fedskew.errors import text_of, visible
+from fedskew.plots.drawing import Picture
 from fedskew.records.sheets import csv_text
 
+TEXTS = tomllib.loads(text_of(Path(__file__).parent / "texts.toml"))  # of the sections
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -167,3 +171,27 @@ def _escaped(text: str) -> str:
     plain = visible(text).replace("\n", " ").replace("\t", " ")
     apart = {i for i in range(1, len(plain)) if plain[i - 1 : i + 1] == "--"}  # two hyphens would print as a dash
     return "".join("{}-" if i in apart else SPECIAL.get(char, char) for i, char in enumerate(plain))
+
+
+# Sections of a page
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Pictures side by side."""
+
+    pictures: tuple[Picture, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page."""
+
+    key: str
+    title: str
+    text: tuple[str, ...] = ()
+    parts: tuple[Table | Figure, ...] = ()
+    listed: tuple[str, ...] = ()
+    code: str = ""
+    folded: tuple[Table, ...] = ()
+    missing: str = ""  # why nothing is shown, in one sentence

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedskew as fs
-from fedskew.cli.partition import verify
 from fedskew.data import federate, from_arrays, load_partition, save_partition, verify_partition
 from fedskew.data.describe import describe, describe_table
 from fedskew.data.partitioners import (
@@ -136,13 +135,14 @@ def test_rows_of_several_clients_count_at_each_and_once_in_the_report():
     assert "rows of several clients" not in printed(describe_table(plain))
 
 
-def test_a_file_of_them_counts_rows_once_and_copies_beside_them(tmp_path):
+def test_a_file_of_them_counts_rows_once_and_copies_beside_them(tmp_path, capsys):
     fed = made()
     _ = save_partition(tmp_path / "shared.npz", fed)
     facts = verify_partition(tmp_path / "shared.npz", fed.dataset)
     assert facts["rows"] == fed.report()["training_rows"]
     assert facts["rows"] + facts["shared_copies"] == int(fed.sizes.sum()) > facts["rows"]
-    assert f"rows of arrays and {facts['shared_copies']:,} copies" in verify(tmp_path / "shared.npz")
+    assert fedskew("partition", "verify", tmp_path / "shared.npz") == 0
+    assert f"rows of arrays and {facts['shared_copies']:,} copies" in capsys.readouterr().out
 
 
 def test_no_client_tests_on_a_row_that_another_trains_on():

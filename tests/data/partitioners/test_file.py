@@ -11,11 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.cli.partition import free, make, verify
-from fedskew.data import Dataset, Partition, federate, from_arrays, load_partition, save_partition, verify_partition
+from fedskew.data import (
+    Dataset,
+    Partition,
+    federate,
+    from_arrays,
+    load_partition,
+    save_partition,
+    verify_partition,
+)  # fmt: skip
 from fedskew.data.partitioners import Dirichlet, File, Iid, LongTail, Shards
 from fedskew.errors import ConfigError, DataError
-from support.command import fedskew
+from support.command import fedskew, mistake
 
 MIXED = np.random.default_rng(5).permutation(np.repeat(np.arange(4), [70, 60, 50, 40]))
 
@@ -223,29 +230,33 @@ def test_what_is_missing_is_told(tmp_path: Path, data: Dataset) -> None:
         save_partition(tmp_path / "folder" / "p.npz", parts, labels=MIXED)
 
 
-def test_verify_says_what_was_checked(file: Path, data: Dataset) -> None:
+def test_verify_says_what_was_checked(file: Path, data: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify_partition(file)["data"] == "no dataset was given"
     facts = verify_partition(file, data)
     assert facts["data"] == "same dataset" and facts["content"] == "intact" and facts["clients"] == 6
-    line = verify(file, data)
-    assert "intact" in line and "longtail" in line and "seed 4, 6 clients" in line and "of mine; same dataset" in line
+    assert fedskew("partition", "verify", file) == 0
+    line = capsys.readouterr().out
+    assert line.startswith(f"{file}: intact, sha256 ")
+    assert "longtail" in line and "seed 4, 6 clients" in line and "of mine; no dataset was given" in line
 
 
-# the command's functions
-
-
-def test_make_show_and_verify(tmp_path: Path, data: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
-    line = make(federate(data, Dirichlet(0.5), clients=4, validation=0.1), free(tmp_path / "made"))
-    assert line.startswith(f"{tmp_path / 'made'}.npz: 4 clients, 198 rows, 22 validation, 0.0 MB, sha256 ")
-    assert verify(tmp_path / "made.npz", data).startswith(f"{tmp_path / 'made'}.npz: intact, sha256 ")
-    with pytest.raises(ConfigError, match=r"--out must be a new file"):
-        free(tmp_path / "made")
+def test_make_show_and_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--clients", 4, "--partition.alpha", 0.5, "--validation", 0.1, "--local-test", 0.1)
+    make = ("partition", "make", "--partition", "dirichlet", *words, "--out", tmp_path / "made")
+    assert fedskew(*make) == 0
+    line = capsys.readouterr().out
+    assert line.startswith(f"{tmp_path / 'made'}.npz: 4 clients, ") and ", 145 validation, " in line
+    assert " kept by clients for a test, 0.0 MB, sha256 " in line
+    assert "--out must be a new file" in mistake(capsys, *make)
+    assert fedskew("partition", "verify", tmp_path / "made.npz", "--data", "digits") == 0
+    assert capsys.readouterr().out.endswith(" of digits; same dataset\n")
     pictures = tmp_path / "pictures"
     assert fedskew("partition", "show", tmp_path / "made.npz", "--json", "--out", pictures) == 0
     said = capsys.readouterr()
     facts = json.loads(said.out)
-    assert facts["clients"] == 4 and facts["rows"] == 198 and facts["partition"] == "dirichlet"
+    assert facts["clients"] == 4 and facts["partition"] == "dirichlet"
     assert facts["partition_options"] == {"alpha": 0.5} and facts["sha256"][:16] in line
     drawn = [pictures / name for name in ("heatmap.png", "histograms.png", "pairs.png")]
-    assert said.err.splitlines() == [f"picture: {file}" for file in drawn]
+    whats = ("heat map", "histograms", "overlap")
+    assert said.err.splitlines() == [f"{what}: {file}" for what, file in zip(whats, drawn, strict=True)]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)

@@ -1,31 +1,26 @@
-"""``fedskew reproduce``: a table of a paper, run again, and the printed numbers beside ours."""
+"""``fedskew reproduce``, ``ledger`` and ``arbitrate``: printed tables run again, and their numbers beside ours."""
 
 from __future__ import annotations
 
 import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedskew.cli.base import Command, decorated
+from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import grid, say, show
-from fedskew.cli.studying import print_plan, run_study, store_of, store_options
-from fedskew.cli.values import Names
+from fedskew.cli.studying import print_plan, run_study, store_of, store_options, work_off
+from fedskew.cli.values import FOLDER, Names
 from fedskew.errors import ConfigError, FieldError, require, unknown, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from fedskew.papers import Protocol, Row
     from fedskew.studies.spec import Spec
     from fedskew.studies.study import Study
-
-
-EXAMPLES = (
-    "fedskew reproduce",
-    "fedskew reproduce fedga-table1-mnist --scale small --dry-run",
-    "fedskew reproduce fedga-table1-mnist --scale smoke",
-)
 
 
 def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -47,7 +42,14 @@ def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callab
     )  # fmt: skip
 
 
-@click.command(cls=Command, lines=EXAMPLES)
+@click.command(
+    cls=Command,
+    lines=(
+        "fedskew reproduce",
+        "fedskew reproduce fedga-table1-mnist --scale small --dry-run",
+        "fedskew reproduce fedga-table1-mnist --scale smoke",
+    ),
+)
 @click.argument("name", required=False, metavar="[NAME]", type=Names("protocol"))
 @part_options("small", "smoke: seconds, on digits; small: reduced, as listed; paper: the full protocol")
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
@@ -58,24 +60,30 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     Without a NAME, the studies are listed. You can stop the command; the same command continues. `fedskew ledger` shows
     all printed numbers.
     """
-    from fedskew.papers import protocol
+    from fedskew.papers import Runs, names, protocol, rows_of
 
     if name is None:
         _check_list(scale, **{"seeds": seeds, "out": out, **given})
-        show(_listing())
+        made = {each: protocol(each) for each in names()}
+        lines = ((each, one.title, str(len(one.numbers()) or "")) for each, one in made.items())
+        show(grid(("name", "what", "printed numbers"), lines))
         return 0
     one = protocol(name)
     spec, words = part_of(one, scale, seeds, given)
     study = lent(spec, store, given)
     study.plan()  # a mistake is told before what would be run
-    for line in _told(one, scale):
-        say(line)
+    say(f"{one.title}: {one.reading}")
+    if reduced := one.reduced(scale):
+        say(f"reduced: {reduced}")
     if given["dry_run"]:
         return print_plan(study, given["processes"] or 0)
     command = shlex.join(["fedskew", "reproduce", name, "--scale", scale, *words])
     code = run_study(study, given["processes"] or 0, (1, 1), given["retry"], out, command)
     if scale != "smoke":
-        _beside(one, scale, study)
+        runs = Runs(entry for _, entry in study.entries() if entry is not None)
+        rows = [row for row in rows_of(one, scale, runs, study.spec.seeds) if row.ours is not None]
+        if rows:
+            show(beside(rows))
     return code
 
 
@@ -138,31 +146,6 @@ def _check_list(scale: str, **of_one: object) -> None:
         require(not value, option.replace("_", "-"), "be used with the NAME of a study", str(value), hint)
 
 
-def _told(one: Protocol, scale: str) -> list[str]:
-    """What the study is, and what its scale reduces."""
-    reduced = one.reduced(scale)
-    return [f"{one.title}: {one.reading}", *([f"reduced: {reduced}"] if reduced else [])]
-
-
-def _listing() -> Any:
-    """The studies, by paper."""
-    from fedskew.papers import names, protocol
-
-    made = {name: protocol(name) for name in names()}
-    lines = ((name, one.title, str(len(one.numbers()) or "")) for name, one in made.items())
-    return grid(("name", "what", "printed numbers"), lines)
-
-
-def _beside(one: Protocol, scale: str, study: Study) -> None:
-    """Print the numbers of the paper and ours."""
-    from fedskew.papers import Runs, rows_of
-
-    entries = [entry for _, entry in study.entries() if entry is not None]
-    rows = [row for row in rows_of(one, scale, Runs(entries), study.spec.seeds) if row.ours is not None]
-    if rows:
-        show(beside(rows))
-
-
 def beside(rows: list[Row]) -> Any:
     """A table of printed numbers and ours; below five seeds a gain has no verdict."""
     from rich.table import Table
@@ -178,3 +161,101 @@ def beside(rows: list[Row]) -> Any:
         place = visible(n.setting), visible(n.method), n.metric
         table.add_row(*place, told, f"{ours}{between}", seeds, gain + (row.state if row.judged else ""))
     return table
+
+
+@click.command(cls=Command, lines=("fedskew ledger", "fedskew ledger --paper FedGA"))
+@click.option(
+    "--paper", metavar="NAME", help="only the numbers of this paper: FedBal, FedGA, Seol-Kim, FedGR, FedLA or Flower"
+)
+@click.option(
+    "--archives", type=FOLDER,
+    help="archives of `fedskew study archive`  [default: results/papers]",
+)  # fmt: skip
+def ledger(paper: str | None, archives: str | None) -> None:
+    """Count how many of the papers' 1039 printed numbers agree with our runs.
+
+    The 60 numbers of Flower's NIID-Bench baseline, a third party, are listed below them.
+
+    A number agrees if its gain over the reference method of its table agrees: the 90 % interval of our gain (paired by
+    seed) minus the printed gain is within one point, or, for rounds and rows, the ratio is within a tenth. It differs
+    if the interval is outside, and is not resolved in between. There is no verdict below five seeds.
+    """
+    from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage
+    from fedskew.papers import ledger as every
+
+    if paper is not None and paper not in PAPERS:
+        raise unknown("paper", paper, PAPERS)
+    folder = Path(archives or HERE)
+    require(not archives or folder.is_dir(), "archives", "be a folder", archives)
+    if not folder.is_dir():
+        say(f"fedskew: note: no runs are read: {folder} does not exist; --archives names another folder", sys.stderr)
+    rows = every(Runs.of(folder) if folder.is_dir() else Runs(()))
+    papers = coverage(rows)
+    states = {paper: [str(sum(row.state == s for row in of) or "") for s in STATES] for paper, of in papers.items()}
+    table = grid(("paper", *STATES, "all"), ((paper, *states[paper], str(len(of))) for paper, of in papers.items()))
+    table.columns[0].no_wrap = table.columns[-1].no_wrap = True  # the states fold in a narrow terminal
+    show(table)
+    for name in (TOTAL, *THIRD):
+        ours = [row for row in papers[name] if row.ours is not None]
+        full = sum(row.scale == "paper" for row in ours)
+        say(f"{name}: {len(ours)} with our number, {full} of them at the scale of the paper")
+    mine = [row for row in rows if row.number.paper == paper and row.ours is not None]
+    if mine:
+        show(beside(mine))
+    elif paper is not None:
+        say(f"no number of {paper} was run")
+
+
+@click.command(
+    cls=Command,
+    lines=(
+        "fedskew arbitrate niid-bench-mnist --scale smoke --dry-run",
+        "fedskew arbitrate niid-bench-mnist --scale smoke --out arbiter",
+    ),
+    missing="a table: TABLE.toml, or a name that `fedskew reproduce` lists",
+)
+@click.argument("name", required=False, metavar="TABLE.toml | NAME", type=Names("protocol"))
+@part_options("paper", "paper: the full protocol; small: reduced, where the table has it; smoke: seconds, on digits")
+def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
+    """Judge each cell of a printed table, and search for what makes those that differ.
+
+    A cell is run as stated. One that differs is run again under each reading of the settings that the table leaves
+    open, then under pairs of them. --out is a folder for cells.csv and page.md. You can stop the command; the same
+    command continues.
+    """
+    from fedskew.papers import protocol
+    from fedskew.papers.arbiter import Search, arbitrate, cells_of, page, sheet
+    from fedskew.records.files import write_atomic
+
+    table = protocol(name)
+    spec, _ = part_of(table, scale, seeds, given)
+    search = Search(table, spec)
+    asked = {number: [()] for number in search.numbers() if number.kind != "no data"}
+    if given["dry_run"]:
+        say("as stated:")
+        print_plan(lent(search.part(asked), store, given), given["processes"] or 0)
+        say("with each other reading, if all cells differ:")
+        every = {number: [(), *search.singles(number)] for number in asked}
+        return print_plan(lent(search.part(every), store, given), given["processes"] or 0)
+    lost = list[str]()
+    if out:
+        Path(out).mkdir(parents=True, exist_ok=True)  # a mistake is told before hours of runs
+
+    def work(part: Spec) -> Study:
+        study = lent(part, store, given)
+        ended = work_off(study, given["processes"] or 0, retry=given["retry"])
+        if ended is None:
+            raise click.exceptions.Exit(INTERRUPTED)
+        lost.extend(ended)
+        return study
+
+    cases = arbitrate(table, spec, work)
+    heads = ("setting", "method", "metric", "printed", "ours less printed", "seeds", "verdict", "cause")
+    show(grid(heads, map(cells_of, cases)))
+    if out:
+        for file, text in (("cells.csv", sheet(cases)), ("page.md", page(table, scale, cases))):
+            write_atomic(Path(out) / file, text.encode())
+            say(f"written: {Path(out) / file}")
+    for line in lost:
+        say(line, sys.stderr)
+    return int(bool(lost))

@@ -1,0 +1,186 @@
+"""``fedskew describe``, ``partition`` and ``advise``: a federation, its file, and what helped on those like it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from fedskew.cli.base import TYPED, Command, Group
+from fedskew.cli.composed import Beside, FileOrOptions
+from fedskew.cli.output import say, show
+from fedskew.cli.values import FILE, FOLDER, POSITIVE, RUN, Names
+from fedskew.errors import plural, require
+
+if TYPE_CHECKING:
+    from fedskew.config.experiment import Experiment
+    from fedskew.data.describe import Counted
+
+
+def source_of(file: str | None, experiment: Experiment | None) -> Any:
+    """What is described: the FILE, or the federation that the options name."""
+    if file is not None:
+        return Path(file)
+    assert experiment is not None
+    return experiment.federation()
+
+
+@click.command(
+    cls=FileOrOptions,
+    slots=("data", "partition"),
+    fields="federation",
+    lines=(
+        "fedskew describe --data digits --partition dirichlet --partition.alpha 0.1",
+        "fedskew describe --partition shards --clients 20 --out shards.svg",
+        "fedskew describe split.npz --json",
+    ),
+)
+@click.argument("file", required=False, metavar="[FILE]", type=FILE)
+@click.option(
+    "--out", metavar="PICTURE", type=FILE,
+    help="a picture's file, .png, .svg or .pdf, next to which histograms and overlap are drawn  [default: no picture]",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="print numbers as JSON instead of the table")
+def describe(file: str | None, out: str | None, as_json: bool, experiment: Experiment | None) -> None:
+    """Show how skewed a federation is, as a table and, with --out, in three pictures.
+
+    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy). Without it, the
+    options describe the federation. Other options of `fedskew run` are accepted and ignored.
+    """
+    import fedskew.data.describe as words
+    from fedskew.config.flags import flagged
+    from fedskew.plots import canvas
+
+    path = canvas.target(out) if out else None
+    source = source_of(file, experiment)
+    found = words.counted(source)
+    dataset = getattr(source, "dataset", None)
+    notes = [flagged(note, experiment) for note in dataset.notes] if dataset else []
+    if as_json:
+        say(json.dumps({**words.describe(source), "notes": notes}, indent=1))
+    else:
+        show(words.describe_table(source))
+        for note in notes:
+            say(f"note: {note}")
+    if path is not None:
+        beside = [path.with_name(f"{path.stem}-{name}{path.suffix}") for name in ("histograms", "overlap")]
+        draw(found, (path, *beside), sys.stderr if as_json else sys.stdout)
+    elif not as_json:
+        say("add `--out federation.png` to draw it")
+
+
+def draw(found: Counted, files: Any, to: TextIO) -> None:
+    """Write the three pictures, and say where they are."""
+    from fedskew.plots import skew as skewplots
+
+    drawn = skewplots.report(found.counts, files, title=found.title, class_names=found.class_names)
+    for name, picture in zip(("heat map", "histograms", "overlap"), drawn, strict=True):
+        say(f"{name}: {picture}", to)
+
+
+MADE = "fedskew partition make --partition shards --clients 20 --out split.npz"
+
+
+@click.group(
+    cls=Group, kind="action of fedskew partition", lines=(MADE, "fedskew partition show split.npz --out pictures")
+)
+def partition() -> None:
+    """Make, show and verify partition files."""
+
+
+@partition.command("make", cls=FileOrOptions, slots=("data", "partition"), fields="federation", lines=(MADE,))
+@click.option("--out", type=FILE, help="a new file  [default: partition.npz]")
+def _make(out: str | None, experiment: Experiment) -> None:
+    """Divide a dataset over clients and write the partition to a file.
+
+    `fedskew run METHOD --partition file --partition.path FILE` trains on it. Other options of `fedskew run` are
+    accepted and ignored.
+    """
+    from fedskew.data.partitioners.file import save_partition
+
+    path = Path(out or "partition.npz")
+    path = path.with_suffix(path.suffix or ".npz")
+    require(not path.exists(), "--out", "be a new file: runs may use the old one", str(path))
+    fed = experiment.federation()
+    digest = save_partition(path, fed)
+    rows = plural(fed.report()["training_rows"], "row")
+    beside = {"validation": fed.validation_rows, "auxiliary": fed.auxiliary_rows,
+              "kept by clients for a test": fed.local_test_rows()}  # fmt: skip
+    aside = "".join(f", {len(kept):,} {what}" for what, kept in beside.items() if len(kept))
+    size = path.stat().st_size / 1e6
+    say(f"{path}: {plural(fed.clients, 'client')}, {rows}{aside}, {size:.1f} MB, sha256 {digest[:16]}…")
+
+
+@partition.command(
+    "show", cls=Command, missing="a file",
+    lines=("fedskew partition show split.npz", "fedskew partition show split.npz --out pictures"),
+)  # fmt: skip
+@click.argument("file", required=False, metavar="FILE", type=FILE)
+@click.option("--out", type=FOLDER, help="a folder for heatmap, histograms and pairs as .png")
+@click.option("--json", "as_json", is_flag=True, help="print numbers as JSON instead of the table")
+def _show(file: str, out: str | None, as_json: bool) -> None:
+    """Show how skewed the partition in FILE is, or a matrix of counts (csv, npy)."""
+    import fedskew.data.describe as words
+
+    say(json.dumps(words.describe(file), indent=1)) if as_json else show(words.describe_table(file))
+    if out is not None:
+        files = [Path(out) / f"{name}.png" for name in ("heatmap", "histograms", "pairs")]
+        draw(words.counted(file), files, sys.stderr if as_json else sys.stdout)
+
+
+@partition.command(
+    "verify", cls=Beside, slots=("data",), fields="path", missing="a file",
+    lines=("fedskew partition verify split.npz", "fedskew partition verify split.npz --data digits"),
+)  # fmt: skip
+@click.argument("file", required=False, metavar="FILE", type=FILE)
+def _verify(file: str, experiment: Experiment | None) -> None:
+    """Check that the partition in FILE is intact and, with --data, that it fits the dataset."""
+    from fedskew.data.describe import named
+    from fedskew.data.partitioners.file import verify_partition
+
+    facts = verify_partition(file, experiment.data.load(experiment.path) if experiment else None)
+    split = f"{plural(facts['clients'], 'client')}, {plural(facts['rows'], 'row')} of {facts['dataset']['name']}"
+    copies = f" and {facts['shared_copies']:,} copies" * bool(facts["shared_copies"])
+    how = f"{named(facts['convention'])}, seed {facts['seed']}, {split}{copies}"
+    say(f"{file}: intact, sha256 {facts['sha256'][:16]}…; {how}; {facts['data']}")
+
+
+@click.command(
+    cls=FileOrOptions,
+    slots=("data", "partition", "model"),
+    fields="federation",
+    lines=(
+        "fedskew advise --data digits --partition labels_k --partition.labels 3",
+        "fedskew advise --from runs/fedavg",
+        "fedskew advise split.npz --top 3",
+    ),
+)
+@click.argument("file", required=False, metavar="[FILE]", type=FILE)
+@click.option("--from", "source", type=RUN, help="a run folder or its config.json: its federation")
+@click.option(
+    "--measure", metavar="NAME", type=Names("measure of advice"), default="accuracy",
+    help="a name: accuracy or macro_f1, of the last ten rounds",
+)  # fmt: skip
+@click.option("--top", type=POSITIVE, default=5, help="a whole number: methods to list at most")
+@click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
+@click.pass_context
+def advise(
+    ctx: click.Context, file: str | None, source: str | None, measure: str, top: int,
+    as_json: bool, experiment: Experiment | None,
+) -> None:  # fmt: skip
+    """Show what helped on the measured federations nearest to yours.
+
+    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy). Without it, the
+    options describe the federation; --model, --cohort and --from also set the model and the clients of a round.
+    """
+    from fedskew.advice import adviser
+    from fedskew.advice.table import advice_table
+
+    typed = dict(ctx.meta[TYPED]).keys()
+    model = experiment.model.name if experiment and typed & {"--model", "--from"} else None
+    cohort = experiment.cohort if experiment and typed & {"--cohort", "--from"} else None
+    found = adviser.advise(source_of(file, experiment), model=model, cohort=cohort, measure=measure, top=top)
+    say(json.dumps(found.to_json(), indent=1)) if as_json else show(advice_table(found))
