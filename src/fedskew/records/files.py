@@ -27,6 +27,7 @@ from fedskew.records import digests
 from fedskew.tree import Tree
 
 DAMAGED = "restore it from a copy, or start the run again in another folder"  # what to do
+BUFFER = 2 << 20  # bytes
 IN_PLACE = (".lock", "rounds.jsonl")  # all else that a run writes is replaced whole
 
 
@@ -67,6 +68,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     Raises:
         UnwritableError: The file cannot be written.
     """
+    bytearray(BUFFER)  # raises MemoryError, where safetensors would end the process for its buffer of 1 MiB
     replace_whole(path, lambda waiting: save_file(_apart(tensors), waiting, None if header is None else dict(header)))
 
 
