@@ -182,7 +182,7 @@ def test_a_study_file_stands_alone(capsys: pytest.CaptureFixture[str], tmp_path:
         (["fedavg", "--shard", "²/2"], "--shard must be PART/PARTS"),
         (["fedavg", "--tune", "lr=0..1", "--tune-trials", "9" * 18], "--tune-trials must be at most 10000"),
         (["trials.toml"], "trials.toml: tune_trials must be at most 10000"),
-        (["deep.toml"], "'deep.toml' is not a study: maximum recursion depth exceeded"),
+        (["deep.toml"], "'deep.toml' is not a study: it is nested too deep"),
         (["options.toml"], "options.toml: options must be a table of options; got 'x'"),
     ],
 )

@@ -37,6 +37,7 @@ SMALL: dict[str, dict[str, Any]] = {  # fields that make an ingredient quick, or
     "adam": {"lr": 0.01},
     "yogi": {"lr": 0.01},
 }
+ADAPTED = ("alternate_adapters", "average_products")  # they want a network with adapters
 RULES = {  # what a refusal says: at most fifteen, each declared in notes/decisions.md
     "pass a model from client to client": "chains with memory on clients, uploads, or a step across clients",
     "be 0 if fednova is used with a proximal part": "FedNova with momentum and a proximal part",
@@ -74,7 +75,7 @@ def composition(number: int, seed: int) -> Method:
         inner = [n for n in sorted(TABLES["weighting"]) if n != weighting.name]
         weighting = replace(weighting, base=ingredient("weighting", pick(draw, inner)))
     losses = [n for n, kind in TABLES["parts"].items() if kind.classification]
-    others = [n for n in TABLES["parts"] if n not in losses]
+    others = [n for n in TABLES["parts"] if n not in losses and n not in ADAPTED]
     chosen = [pick(draw, losses), *draw.permutation(others)[: int(draw.integers(0, 3))].tolist()]
     halves = [n for n in chosen if n.endswith("dynamic_regulariser")]
     if halves or slots["server"].name in ("dynamic_correction", "corrected_mean"):  # the halves of one method
@@ -84,6 +85,9 @@ def composition(number: int, seed: int) -> Method:
         slots["selector"].chained and slots["local"].stateful
     ):  # a step with memory has a half at the server, which these refuse
         slots["local"] = ingredient("local", "sgd")
+    if slots["selector"].chained:  # half of the draws keep to parts without memory, which no client hands on
+        kept = [c.name for c in (ingredient("parts", n) for n in chosen) if not (c.stateful or overrides(c, "combine"))]
+        chosen = kept if number % 2 else chosen
     if slots["local"].name == "adamw":  # whose step has the length of the rate, whatever the gradient
         slots["pace"] = replace(slots["pace"], lr=0.003)
     parts = tuple(ingredient("parts", n) for n in chosen)
@@ -122,7 +126,7 @@ def outcome(number: int, seed: int, folder: Path) -> str:
 
 def check(outcomes: Counter[str]) -> None:
     total = sum(outcomes.values())
-    assert outcomes["trained"] >= 0.75 * total, outcomes
+    assert outcomes["trained"] >= 0.8 * total, outcomes
     assert outcomes["diverged"] <= 0.1 * total, outcomes
     assert len(RULES) <= 15
 

@@ -4,6 +4,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -82,7 +83,7 @@ class Command(Page):
                 say(self.get_help(ctx))
                 ctx.exit()
             repeated = [flag for flag, param in self.own.items() if param.multiple]
-            positional, flags = split(args, self.bare, self.wanted, repeated)
+            positional, flags = split(args, self.bare, partial(self.wanted, args), repeated)
             ctx.meta[TYPED] = flags
             self.take(ctx, positional, flags)
             if not positional and self.missing:
@@ -103,8 +104,8 @@ class Command(Page):
                 listed = f"; it takes {', '.join(self.own) or 'no options'}"
                 raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or listed}")
 
-    def wanted(self, flag: str) -> str:
-        """What a flag without its value wants, after "must be followed by a value"."""
+    def wanted(self, words: Sequence[str], flag: str) -> str:
+        """What a flag without its value wants, after "must be followed by a value"; ``words`` are those of the line."""
         param = self.own.get(flag)
         return f", {' '.join((param.help or '').split()).partition(';')[0].rstrip('.')}" if param else ""
 

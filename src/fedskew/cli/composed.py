@@ -67,6 +67,14 @@ class Composed(Command):
 
     # Words
 
+    def wanted(self, words: Sequence[str], flag: str) -> str:
+        """As `Command.wanted`. Raises UnknownOption for a flag that there is not."""
+        from fedskew.config.flags import NAMED, Options, outline, unknown_option
+
+        if flag not in self.own and flag[2:] not in NAMED and flag not in (options := Options(outline(words))):
+            unknown_option(flag, options, self.own)
+        return super().wanted(words, flag)
+
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Both passes: ``ctx.params["experiment"]`` is what the words name. Raises ConfigError."""
         prepare()

@@ -426,7 +426,9 @@ def table_from(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(text_of(file))
     except OSError as error:
         raise ConfigError(f"cannot read the study {str(file)!r}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested too deep
+    except RecursionError:
+        raise ConfigError(f"{str(file)!r} is not a study: it is nested too deep") from None
+    except ValueError as error:  # no TOML, or no UTF-8
         raise ConfigError(f"{str(file)!r} is not a study: {error}") from None
 
 

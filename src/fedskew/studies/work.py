@@ -135,6 +135,8 @@ def _work(job: Job) -> Outcome:
         return found
     except OSError as error:
         return ended("unsaved" if error.errno in FULL else "broken", error)
+    except MemoryError:
+        return ended("broken", "memory ran out")
     except Exception as error:  # a fault of fedskew: the other runs go on, and this one is told
         return ended("broken", f"{type(error).__name__}: {error}")
     state = "finished" if not result.stopped else "interrupted"

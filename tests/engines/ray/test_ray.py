@@ -164,10 +164,10 @@ def test_more_workers_than_the_cluster_has_room_for() -> None:
 
 
 def test_the_broadcast_is_packed_once_a_round(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedskew.engines.ray.packing import pack, size
+    from fedskew.engines.ray.packing import pack, size, unpack
     from fedskew.engines.ray.worker import Turn
 
-    turns, sent = list[int](), list[int]()
+    turns, sent, received = list[int](), list[int](), list[int]()
 
     def noted(value: Any, **options: Any) -> Any:
         message = pack(value, **options)
@@ -175,11 +175,17 @@ def test_the_broadcast_is_packed_once_a_round(cluster: Any, monkeypatch: pytest.
             (turns if isinstance(value, Turn) else sent).append(size(message))
         return message
 
+    def counted(message: Any) -> Any:
+        received.append(size(message))
+        return unpack(message)
+
     monkeypatch.setattr("fedskew.engines.ray.engine.pack", noted)
+    monkeypatch.setattr("fedskew.engines.ray.pool.unpack", counted)
     result = go(skewed(), tiny("fedavg"), engine="ray", rounds=3, cohort=4, model=fs.models.MLP(hidden=400))
     model = sum(p.numel() * p.element_size() for p in result.params.values())
     assert len(turns) == 3 and len(sent) == 12
     assert 3 * model < sum(turns) < 3 * model + 60_000  # the method, the weights and the pickle's own words
+    assert 12 * model < sum(received) < 12 * model + 12 * 20_000
     assert sum(sent) < 12 * 20_000
 
 
