@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,10 @@ def test_every_paper_is_cited_and_every_citation_is_a_paper() -> None:
     cited |= {kind.reference for slot in ("parts", *SLOTS) for kind in TABLES[slot].values() if kind.reference}
     cited |= {kind.reference for kind in TABLES["data"].values() if getattr(kind, "reference", "")}
     assert cited == set(papers())
+    venue = "(booktitle|journal|howpublished|institution)"
+    form = rf"@\w+\{{\w+,\n  author = .*\n  title = \{{\{{.*\}}\}},\n  {venue} = .*\n  year = .*\n\}}"
+    for key, entry in papers().items():
+        assert re.fullmatch(form, entry), f"{key}: author, {{{{title}}}}, venue and year, a line each"
     for name in METHODS:
         assert citations([name])[0].startswith("@")
     assert len(citations(["fedadam", "fedyogi"])) == 1, "one paper for two methods is cited once"

@@ -30,7 +30,7 @@ def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], lef
     tables = []
     for setting in settings:
         called = {**CALLED, "recall_at_precision_macro": f"recall at precision {_precisions(found, setting)}"}
-        for key, what, names in (("scores", "scores of the last model", {n: called[n] for n in RANKED}),
+        for key, what, names in (("scores", "scores of the last model", {n: called.get(n, n) for n in RANKED}),
                                  ("mixes", "accuracy over the clients' own label mixes", mixed)):  # fmt: skip
             table = _table(found, setting, methods, key, what, names)
             tables += [table] if table is not None else []
