@@ -16,6 +16,9 @@
 # The first target that needs the environment makes it. PYTHON names the interpreter, VENV the folder, CONSTRAINTS the
 # file of versions: `make test VENV=.venv-3.13 PYTHON=python3.13`. CONTRIBUTING.md has the commands for the oldest versions.
 
+# What is compiled is kept, wherever the environment says otherwise: the tests start hundreds of commands.
+export PYTHONDONTWRITEBYTECODE :=
+
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:

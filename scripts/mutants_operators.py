@@ -135,7 +135,7 @@ def _arithmetic(node: ast.BinOp) -> Iterator[Change]:
 def _unary(node: ast.UnaryOp) -> Iterator[Change]:
     if isinstance(node.op, ast.USub) and _integer(node) is None:
         yield "sign", node, node.operand
-    elif isinstance(node.op, ast.Not | ast.Invert):
+    elif isinstance(node.op, ast.Not | ast.Invert) and not _static(node.operand):
         yield "condition", node, node.operand
 
 
@@ -148,8 +148,13 @@ def _compare(node: ast.Compare) -> Iterator[Change]:
 def _negated(test: ast.expr) -> Iterator[Change]:
     """An equality's negation is already a comparison, a negation's the operand."""
     single = isinstance(test, ast.Compare) and len(test.ops) == 1 and len(OTHER[type(test.ops[0])]) == 1
-    if not single and not (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)):
+    if not single and not _static(test) and not (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)):
         yield "condition", test, ast.UnaryOp(ast.Not(), test)
+
+
+def _static(test: ast.expr) -> bool:
+    """Whether a condition holds for type checkers alone: no test that runs can tell."""
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
 def _kind(node: ast.expr) -> str:

@@ -52,11 +52,13 @@ ENTER = "mutants_enter"
 
 
 def test_files(places: Iterable[str], root: Path) -> list[str]:
-    """The test files at these places, relative to ``root``, in order."""
+    """The test files at these places, relative to ``root``, in order. Raises FileNotFoundError."""
     found = [
         p for place in places for p in sorted((root / "tests" / place).rglob("test_*.py")) or [root / "tests" / place]
     ]
-    return [p.relative_to(root).as_posix() for p in found if p.is_file()]
+    if gone := [str(p) for p in found if not p.is_file()]:
+        raise FileNotFoundError(f"no tests at {', '.join(gone)}")
+    return [p.relative_to(root).as_posix() for p in found]
 
 
 def digest(paths: Iterable[Path]) -> str:

@@ -20,7 +20,7 @@ from orders import Agreement, agreement, selected  # beside this file
 
 import fedskew as fs
 from fedskew.config.recorded import Run
-from fedskew.studies.differences import average_ranks
+from fedskew.studies.differences import average_ranks, differences
 from fedskew.studies.scores import Scores
 from fedskew.studies.store import read_archives
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "src/fedskew/studies/shipped/natural.toml"
 ARCHIVE = ROOT / "results/studies/natural.jsonl"
 PAGE = ROOT / "notes/natural.md"
-MARKS = re.compile(r"(<!-- (skew|orders|scores) -->\n).*?(<!-- end -->)", re.S)
+MARKS = re.compile(r"(<!-- (skew|orders|gains|scores) -->\n).*?(<!-- end -->)", re.S)
 SEEDS = range(3)  # of the partitions that are matched, and of the study
 METRICS = ("mean10_accuracy", "mean10_macro_f1")
 MEASURES = ("js_mean", "tv_mean", "missing_rate", "quantity_gini")
@@ -255,6 +255,21 @@ def matrix(archive: Path, metric: str = METRICS[0]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def gains(archive: Path) -> str:
+    """Methods by datasets with their natural clients: points over FedAvg, raw and fitted; * where 95 % exclude 0."""
+    shown = dict.fromkeys(("control", *METHODS[1:]), "")
+    for one in DATASETS:
+        for metric in ("mean10_accuracy", "mean10_fitted_accuracy"):
+            held = selected(scores(archive, metric), settings=[f"{one.label}, natural"])
+            for gain in differences(held, "fedavg"):
+                if gain.method in shown and gain.mean is not None and gain.low is not None and gain.high is not None:
+                    star = "*" if gain.low > 0 or gain.high < 0 else ""
+                    shown[gain.method] += f" {100 * gain.mean:+.1f}{star} |"
+    head = "| |" + "".join(f" {one.label}: raw | fitted |" for one in DATASETS)
+    lines = [head, "|---|" + "---:|" * 2 * len(DATASETS), *(f"| {name} |{cells}" for name, cells in shown.items())]
+    return "\n".join(lines) + "\n"
+
+
 def page(text: str, archive: Path, data: bool) -> str:
     """The page with its tables made again: that of the skew where the data are at hand, the others where runs are."""
 
@@ -263,7 +278,7 @@ def page(text: str, archive: Path, data: bool) -> str:
             return found[1] + skews() + found[3] if data else found[0]
         if not archive.is_file():
             return found[0]
-        return found[1] + (orders(archive) if found[2] == "orders" else matrix(archive)) + found[3]
+        return found[1] + {"orders": orders, "gains": gains, "scores": matrix}[found[2]](archive) + found[3]
 
     return MARKS.sub(made, text)
 

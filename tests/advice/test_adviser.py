@@ -72,7 +72,7 @@ def test_far_away_nothing_helps_and_that_is_said(capsys: pytest.CaptureFixture[s
         "FARS is near, whose states are alike"
     )
     (feddyn,) = (one for one in even.worth_trying if one.method == "feddyn")
-    assert feddyn.gain < 0.02 and [*feddyn.after_fit.values()] == ["its gain is a bias of the logits"]
+    assert feddyn.gain < 0.02 and "its gain is a bias of the logits" in feddyn.after_fit.values()
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_packaged_evidence_is_what_the_results_make() -> None:
     text = (ROOT / "src/fedskew/advice/evidence.json").read_text(encoding="utf-8")
     plain = dict.fromkeys((*evidence.KEPT, "participation"), 0.0)
     kept = [{**one, "descriptors": plain} for one in json.loads(text)]
-    assert json.loads(made_evidence.made(describe=lambda _: plain)) == kept and len(text) < 70_000
+    assert json.loads(made_evidence.made(describe=lambda _: plain)) == kept and len(text) < 80_000
 
 
 def test_the_packaged_descriptors_are_those_of_the_splits() -> None:

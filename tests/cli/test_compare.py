@@ -43,6 +43,7 @@ def test_a_study_is_done_once_and_then_there_is_nothing_to_do(
     assert "nothing to do: every run is in the store" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_the_folder_of_a_study_is_taken_where_runs_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     alphas = [*map(str, range(1, 10))]
     words = ("compare", "fedavg", "fedla", *SMALL, "--seeds", "0-1")

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fedskew as fs
+from fedskew.cli.command import main
 
 SOURCE = str(Path(fs.__file__).parents[1])
 LATE = ("torch", "numpy", "scipy", "sklearn", "rich", "matplotlib", "pandas", "datasets")
@@ -31,6 +33,24 @@ def complete(line: str, cwd: Path | None = None) -> list[str]:
     done = process("-m", "fedskew", cwd=cwd, **asked)
     assert done.stderr == "", done.stderr
     return [row.partition(",")[2] for row in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def complete_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], list[str]]:
+    """`complete` in this process, where torch is imported already."""
+
+    def offers(line: str) -> list[str]:
+        monkeypatch.setenv("_FEDSKEW_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        monkeypatch.setattr(sys, "argv", ["fedskew"])
+        with pytest.raises(SystemExit):
+            main()
+        told = capsys.readouterr()
+        assert told.err == "", told.err
+        return [row.partition(",")[2] for row in told.out.splitlines()]
+
+    return offers
 
 
 @pytest.mark.parametrize(
@@ -63,26 +83,33 @@ def test_names_are_completed_without_torch(line: str, offered: list[str], tmp_pa
         ("fedskew run fedavg --weighting aggregation_balancer --weighting.s", ["scope", "similarity"]),
     ],
 )
-def test_options_are_those_of_the_composition_so_far(line: str, offered: list[str]) -> None:
-    assert {flag.rpartition(".")[2] for flag in complete(line)} == set(offered)
+def test_options_are_those_of_the_composition_so_far(
+    line: str, offered: list[str], complete_here: Callable[[str], list[str]]
+) -> None:
+    assert {flag.rpartition(".")[2] for flag in complete_here(line)} == set(offered)
 
 
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
         ("fedskew run fedga --parts.calibrated_targets.form ", ["softce", "exact", "binary"]),
-        ("fedskew run fedavg --engine th", ["threaded"]),
         ("fedskew run fedavg --diagnose drift,cov", ["drift,coverage"]),
         ("fedskew run fedavg --data.augment ", ["true", "false"]),
     ],
 )
-def test_values_are_those_that_the_type_lists(line: str, offered: list[str]) -> None:
-    assert complete(line) == offered
+def test_values_are_those_that_the_type_lists(
+    line: str, offered: list[str], complete_here: Callable[[str], list[str]]
+) -> None:
+    assert complete_here(line) == offered
 
 
 @pytest.mark.parametrize("line", ["fedskew rnu ", "fedskew run fedprx --da", "fedskew run --from nowhere --server "])
-def test_a_mistake_on_the_line_breaks_no_completion(line: str) -> None:
-    complete(line)
+def test_a_mistake_on_the_line_breaks_no_completion(line: str, complete_here: Callable[[str], list[str]]) -> None:
+    complete_here(line)
+
+
+def test_options_are_completed_in_a_process_of_its_own() -> None:
+    assert complete("fedskew run fedavg --engine th") == ["threaded"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])

@@ -38,6 +38,22 @@ LINES = {
 }  # fmt: skip
 
 
+MISSPELT = {
+    "run": (["run", "fedavg", "--roundss"], "unknown option '--roundss'; did you mean '--rounds'?"),
+    "report": (["report", "a", "--outt"], "unknown option '--outt' of fedskew report; did you mean '--out'?"),
+    "compare": (["compare", "fedavg", "fedprox", "--sees"], "unknown option '--sees'; did you mean '--seeds'?"),
+    "a second method": (["compare", "fedavg", "fedprox", "--parts.proximal.mu"], "mu must be followed by a value"),
+}
+
+
+@pytest.mark.parametrize("case", MISSPELT)
+def test_a_flag_that_ends_the_line_is_looked_up_before_its_value_is_missed(
+    case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, expected = MISSPELT[case]
+    assert expected in mistake(capsys, *words)
+
+
 @pytest.mark.parametrize("case", LINES)
 def test_a_mistake_is_one_line(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

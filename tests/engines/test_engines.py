@@ -217,7 +217,7 @@ def test_modules_of_a_users_own(build: Callable[[], nn.Module], name: str) -> No
 LARGE = {"resnet9", "resnet18"}  # millions of parameters
 
 
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedbal"])
+@pytest.mark.parametrize("name", [pytest.param("fedavg", marks=pytest.mark.thorough), "scaffold", "fedbal"])
 @pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in LARGE else m for m in BUILT])
 def test_every_model_of_the_package(model: str, name: str) -> None:
     fed = tokens() if model in TOKENS else images((3, 32, 32))

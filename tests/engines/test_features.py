@@ -45,7 +45,10 @@ def go(method: str = "fedavg", engine: str = "sequential", **options: Any) -> fs
     return fs.run(fed(), fs.methods.METHODS[method](), model=Probe(), head="top.fc", engine=engine, **given)
 
 
-@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched", "debug"])
+@pytest.mark.parametrize(
+    "engine",
+    ["sequential", "batched", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("threaded", "debug"))],
+)
 @pytest.mark.parametrize("method", ["fedavg", "fedlc", "scaffold", "moon", "fedper"])
 def test_a_probe_is_the_run_of_the_whole_network(
     method: str, engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -70,7 +70,9 @@ def by_clients(result: fs.Result, fed: Federation, objective: str, ridge: float 
 
 
 @pytest.mark.parametrize("engine", ["sequential", pytest.param("threaded", marks=pytest.mark.thorough), "batched"])
-@pytest.mark.parametrize("name", FEDERATIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.thorough) if "MNIST" in n else n for n in FEDERATIONS]
+)
 def test_the_fit_of_a_run_is_that_of_its_clients_sums(name: str, engine: str) -> None:
     fed, method = FEDERATIONS[name]()
     result = go(fed, method, engine=engine, cohort=2)

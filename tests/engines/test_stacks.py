@@ -82,7 +82,7 @@ def test_a_narrowed_stack_comes_together_again() -> None:
 
 
 @pytest.fixture(
-    params=[v if n != "a stack a client" else pytest.param(v, marks=pytest.mark.thorough) for n, v in ENDS.items()],
+    params=[v if n == "some stacks" else pytest.param(v, marks=pytest.mark.thorough) for n, v in ENDS.items()],
     ids=ENDS,
 )
 def priced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,8 @@ def test_only_controlled_classes_are_released() -> None:
     controlled = torch.tensor([0.0, 1.0, 0.0, 1.0, 1.0])
     assert fn.fedgrab_release(torch.zeros(5), controlled).tolist() == [False, True, False, True, True]
     assert fn.fedgrab_release(torch.zeros(5), torch.zeros(5)).tolist() == [False] * 5
+    two = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0])  # the second one by 0.1^(1 / 1)
+    assert fn.fedgrab_release(torch.full((5,), 0.2), two).tolist() == [False, True, False, False, False]
     both = torch.stack([torch.zeros(5), torch.full((5,), 0.99)])
     stacked = torch.vmap(fn.fedgrab_release, in_dims=(0, None))(both, controlled)
     assert stacked.tolist() == [[False, True, False, True, True], [False, True, False, False, False]]

@@ -64,7 +64,9 @@ def test_clients_miss_rounds_as_often_as_their_rates_say() -> None:
     """Nobody of rate 1 is chosen, no round is empty, and clients miss rounds independently."""
     selector, fed = Failing(rates=(0.0, 0.2, 0.9, 1.0, 0.5)), blobs([[1, 1], [1, 1], [1, 1], [9, 9], [0, 0]])
     state = selector.init_server({}, fed, TASK)
-    drawn = [selector.select(state, 5, rng.key(0, t, "select")).ids.tolist() for t in range(3000)]
+    chosen = [selector.select(state, 5, rng.key(0, t, "select")) for t in range(3000)]
+    assert all(one.chains.shape[1] == 1 for one in chosen)  # nobody passes a model on
+    drawn = [one.ids.tolist() for one in chosen]
     there = torch.tensor([[k in ids for k in range(5)] for ids in drawn]).double()
     assert there.mean(0).tolist() == pytest.approx([1, 0.8, 0.1, 0, 0], abs=0.03)
     assert float((there[:, 1] * there[:, 2]).mean()) == pytest.approx(0.08, abs=0.02)

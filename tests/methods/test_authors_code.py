@@ -106,7 +106,10 @@ def test_every_number_is_compared() -> None:
     assert len({tuple(np.round(values, 4)) for values in last.values()}) == len(last), "no two runs are alike"
 
 
-@pytest.mark.parametrize("engine", ["sequential", pytest.param("threaded", marks=pytest.mark.thorough), "batched"])
+@pytest.mark.parametrize(
+    "engine",
+    ["sequential", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("threaded", "batched"))],
+)
 @pytest.mark.parametrize("name", RUNS)
 def test_the_authors_code_gives_the_same_rounds(name: str, engine: str) -> None:
     want = CODE["runs"][name]

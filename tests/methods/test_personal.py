@@ -38,7 +38,7 @@ from support.replay import PACE, agree, record
 from support.runs import gap, go, rows_of, same
 
 
-@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+@pytest.mark.parametrize("engine", ["sequential", pytest.param("threaded", marks=pytest.mark.thorough), "batched"])
 @pytest.mark.parametrize("name", CASES)
 def test_rounds_agree_with_the_oracle(name: str, engine: str) -> None:
     method, options = CASES[name]

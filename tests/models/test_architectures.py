@@ -157,7 +157,10 @@ def test_prepared_networks_give_the_module_s_logits(name):
     assert prepare(module, None, shape, 7).head == "fc"
 
 
-@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "resnet18_group"])
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "resnet20" else pytest.param(n, marks=pytest.mark.thorough) for n in VARIANTS if n != "resnet18_group"],
+)
 def test_vmap_of_grad_equals_a_loop(name):
     """Two clients with weights, rows and keys of their own, one batch each, one padded row."""
     options, shape = VARIANTS[name]

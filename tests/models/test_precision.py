@@ -19,7 +19,7 @@ from fedskew.models.prepare import prepare
 from fedskew.settings import Settings
 from fedskew.types import View
 from support.federations import RAGGED, blobs, skewed
-from support.methods import BY_HOOK, tiny
+from support.methods import MOST_HOOKS, tiny
 from support.nets import CONVOLUTIONAL, keyed
 from support.runs import gap, go, rows_of, same
 
@@ -32,7 +32,7 @@ def run(name: str, **options: Any) -> fs.Result:
 
 
 @pytest.mark.parametrize("engine", ["sequential", "batched"])
-@pytest.mark.parametrize("name", BY_HOOK)
+@pytest.mark.parametrize("name", MOST_HOOKS)
 def test_every_method_trains_wide_parameters_by_narrow_products(name: str, engine: str) -> None:
     narrow, wide = (run(name, engine=engine, precision=p) for p in ("bfloat16", "float32"))
     assert all(p.dtype == torch.float32 for p in narrow.params.values())

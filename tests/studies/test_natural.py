@@ -60,6 +60,7 @@ def test_the_tables_are_those_of_the_runs(natural: Any, tmp_path: Path) -> None:
     assert natural.page(text, tmp_path / "nothing", data=False) == text
 
 
+@pytest.mark.thorough
 def test_the_page_says_what_the_committed_runs_say(natural: Any) -> None:
     shown = natural.PAGE.read_text(encoding="utf-8")
     assert natural.page(shown, natural.ARCHIVE, data=False) == shown, "run scripts/natural.py"

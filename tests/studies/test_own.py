@@ -206,7 +206,7 @@ REFUSED = {
 
 def made(folder: Path, text: str) -> Any:
     """The class Mine of a new module with this text."""
-    name = f"of_a_user_{len(list(folder.iterdir()))}"
+    name = f"of_a_user_{len(list(folder.glob('*.py')))}"
     (folder / f"{name}.py").write_text(text)
     spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec and spec.loader

@@ -83,7 +83,7 @@ class Command(Page):
                 say(self.get_help(ctx))
                 ctx.exit()
             repeated = [flag for flag, param in self.own.items() if param.multiple]
-            positional, flags = split(args, self.bare, partial(self.wanted, args), repeated)
+            positional, flags = split(args, self.bare, partial(self.wanted, ctx), repeated)
             ctx.meta[TYPED] = flags
             self.take(ctx, positional, flags)
             if not positional and self.missing:
@@ -99,13 +99,18 @@ class Command(Page):
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Take the options that are not the command's own: here there are none. Raises ConfigError."""
         for flag, _ in flags:
-            if flag not in self.own:
-                near = closest(flag, self.own, listed=False)
-                listed = f"; it takes {', '.join(self.own) or 'no options'}"
-                raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or listed}")
+            self.check_known(ctx, flag)
 
-    def wanted(self, words: Sequence[str], flag: str) -> str:
-        """What a flag without its value wants, after "must be followed by a value"; ``words`` are those of the line."""
+    def check_known(self, ctx: click.Context, flag: str) -> None:
+        """Raise ConfigError for an option that the command does not have, with the one that was probably meant."""
+        if flag not in self.own:
+            near = closest(flag, self.own, listed=False)
+            listed = f"; it takes {', '.join(self.own) or 'no options'}"
+            raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or listed}")
+
+    def wanted(self, ctx: click.Context, flag: str) -> str:
+        """What a flag without its value wants, after "must be followed by a value". Raises ConfigError if unknown."""
+        self.check_known(ctx, flag)
         param = self.own.get(flag)
         return f", {' '.join((param.help or '').split()).partition(';')[0].rstrip('.')}" if param else ""
 

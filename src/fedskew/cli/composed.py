@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -67,13 +67,9 @@ class Composed(Command):
 
     # Words
 
-    def wanted(self, words: Sequence[str], flag: str) -> str:
-        """As `Command.wanted`. Raises UnknownOption for a flag that there is not."""
-        from fedskew.config.flags import NAMED, Options, outline, unknown_option
-
-        if flag not in self.own and flag[2:] not in NAMED and flag not in (options := Options(outline(words))):
-            unknown_option(flag, options, self.own)
-        return super().wanted(words, flag)
+    def check_known(self, ctx: click.Context, flag: str) -> None:
+        """Raise UnknownOption for an option that neither the command nor the composition has."""
+        check_composed(ctx.meta[WORDS], flag, self.own)
 
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Both passes: ``ctx.params["experiment"]`` is what the words name. Raises ConfigError."""
@@ -155,6 +151,19 @@ class Composed(Command):
             names = {"all": (option.place[0],), "federation": (*DIVISION, "seed"), "path": ("path",)}
             return option.place[0] in names[self.fields]
         return option.section.partition(".")[0] in self.slots
+
+
+def check_composed(words: Sequence[str], flag: str, own: Iterable[str]) -> None:
+    """Raise UnknownOption for a flag that is not one of ``own`` and that no METHOD among the words takes."""
+    from fedskew.config.flags import NAMED, Options, outline, unknown_option
+    from fedskew.methods import METHODS
+
+    if flag in own or flag[2:] in NAMED:
+        return
+    methods = [word for word in words if word in METHODS] or ["fedavg"]
+    options = [Options(outline([method, *words])) for method in methods]
+    if not any(flag in each for each in options):
+        unknown_option(flag, options[0], own)
 
 
 class FileOrOptions(Composed):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli.base import Command, decorated
+from fedskew.cli.base import WORDS, Command, decorated
+from fedskew.cli.composed import check_composed
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import LEFT_OUT, say, show, table_of
 from fedskew.cli.values import FILE, FOLDER, POSITIVE, Names, names
@@ -195,6 +196,10 @@ class Optioned(Command):
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Set the options of the runs aside."""
         ctx.params["options"] = [(flag[2:], value) for flag, value in flags if flag not in self.own]
+
+    def check_known(self, ctx: click.Context, flag: str) -> None:
+        """Raise UnknownOption for an option that neither the command nor one of its methods has."""
+        check_composed(ctx.meta[WORDS], flag, self.own)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Where the options of the runs are explained."""

@@ -56,12 +56,15 @@ class Watch(NamedTuple):
     places: list[Place]
     losses: Tensor  # [k, T]; 0 where a run is shorter
     names: list[str]
-    sums: list[Tensor]  # of each named tensor, [k] or (): not finite where the tensor is not
+    bounds: list[Tensor]  # the least and the greatest value of each named tensor, [k] or (): both finite where it is
     told: Fault | None = None  # what another machine, where its one client trained, has found
 
 
 class Watcher:
-    """Makes the watches of an engine. The sum of x - x is 0 where a tensor x is finite, else NaN."""
+    """Makes the watches of an engine.
+
+    Extremes are exact, which a sum is not (it may overflow), and need no copy of the tensor. NaN is an extreme.
+    """
 
     def __init__(self) -> None:
         self._endless: set[str] = set()  # memories that begin with an infinity, as "nothing seen yet" may be written
@@ -79,20 +82,20 @@ class Watcher:
             losses: [k, T].
             *after: parameters, buffers, uploads and memories; leaves [k, ...], of one client also [...].
         """
-        names, sums = [], []
+        names: list[str] = []
+        bounds: list[Tensor] = []
         for path, leaf in tree.flatten(dict(zip(KINDS, after, strict=True))):
-            if leaf is not None and leaf.is_floating_point() and (name := _spelled(path)) not in self._endless:
-                names.append(name)
-                sums.append(_sum(leaf - leaf, len(places)))
-        return Watch(places, losses, names, sums)
+            if leaf is None or not leaf.is_floating_point() or not leaf.numel():
+                continue
+            if (name := _spelled(path)) not in self._endless:
+                rows, dims = (leaf.reshape(len(places), -1), (1,)) if len(places) > 1 else (leaf, ())
+                names += [name, name]
+                bounds += [rows.amin(dims), rows.amax(dims)]
+        return Watch(places, losses, names, bounds)
 
 
 def _spelled(path: tuple[str, ...]) -> str:
     return f"{path[0]} {'.'.join(path[1:])}"
-
-
-def _sum(leaf: Tensor, k: int) -> Tensor:
-    return leaf.sum() if k == 1 else leaf.reshape(k, -1).sum(1)
 
 
 def check(groups: Iterable[Sequence[Watch]], clients: Sequence[int] = ()) -> None:
@@ -108,7 +111,7 @@ def check(groups: Iterable[Sequence[Watch]], clients: Sequence[int] = ()) -> Non
     """
     waiting = [list(group) for group in groups]
     told = any(w.told for group in waiting for w in group)
-    if not told and _all_finite([leaf for group in waiting for w in group for leaf in (w.losses, *w.sums)]):
+    if not told and _all_finite([leaf for group in waiting for w in group for leaf in (w.losses, *w.bounds)]):
         return
     faults: list[Fault] = []
     for group in waiting:
@@ -134,7 +137,7 @@ def _faults(watch: Watch) -> Iterable[Fault]:
         yield watch.told
         return
     losses = watch.losses.cpu()
-    sums = [s.cpu().reshape(-1) for s in watch.sums]
+    bounds = [bound.cpu().reshape(-1) for bound in watch.bounds]
     for i, place in enumerate(watch.places):
         steps = max(len(place.plan.batches), 1)
         client, round = place.plan.client, int(place.job.shared.round)
@@ -143,8 +146,8 @@ def _faults(watch: Watch) -> Iterable[Fault]:
             step = int(bad[0])
             yield Fault(client, round, step + 1, steps, "loss", float(losses[i, step]))
             continue
-        for name, total in zip(watch.names, sums, strict=True):
-            if not torch.isfinite(total[i]):
+        for name, bound in zip(watch.names, bounds, strict=True):
+            if not torch.isfinite(bound[i]):
                 yield Fault(client, round, steps, steps, name)
                 break
 

@@ -44,6 +44,7 @@ def test_no_alpha_breaks_a_dirichlet(kind, labels, alpha, clients, seed):
     assert len(np.unique(parts.rows)) == len(parts.rows) > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("alpha", "low", "high"), [(0.05, 0.8, 0.95), (0.1, 0.06, 0.17), (0.5, 0.0, 0.0)])
 def test_how_often_class_wise_dirichlet_leaves_a_client_empty(alpha, low, high):
     labels = np.repeat(np.arange(10), 6000)
