@@ -107,6 +107,7 @@ def test_biases_alone_and_a_temperature_alone() -> None:
 
 
 def test_biases_of_the_histogram_and_even_weights() -> None:
+    assert even_weights(torch.tensor([6, 2, 0, 4])).tolist() == [0.5, 1.5, 0.0, 0.75]
     counts = torch.tensor([100, 10, 0, 1])
     assert torch.allclose(
         prior_biases(counts) - prior_biases(counts)[0], torch.tensor([1, 10, 100, 100]).double().log()
