@@ -72,7 +72,8 @@ def test_far_away_nothing_helps_and_that_is_said(capsys: pytest.CaptureFixture[s
         "FARS is near, whose states are alike"
     )
     (feddyn,) = (one for one in even.worth_trying if one.method == "feddyn")
-    assert feddyn.gain < 0.02 and "its gain is a bias of the logits" in feddyn.after_fit.values()
+    assert feddyn.gain < 0.02
+    assert [*feddyn.after_fit.values()] == ["its gain stays after the fit", "its gain is a bias of the logits"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.command import fedskew, mistake
+from support.command import SMALL, fedskew, mistake
 from support.old_format import as_format_1
 
 LINES = {
@@ -44,6 +44,13 @@ MISSPELT = {
     "compare": (["compare", "fedavg", "fedprox", "--sees"], "unknown option '--sees'; did you mean '--seeds'?"),
     "a second method": (["compare", "fedavg", "fedprox", "--parts.proximal.mu"], "mu must be followed by a value"),
 }
+
+
+def test_a_flag_of_the_method_of_another_run_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("run", "fedprox", *SMALL, "--out", tmp_path / "prox") == 0
+    capsys.readouterr()
+    said = mistake(capsys, "run", "--from", tmp_path / "prox", "--parts.proximal.mu")
+    assert "--parts.proximal.mu must be followed by a value" in said
 
 
 @pytest.mark.parametrize("case", MISSPELT)

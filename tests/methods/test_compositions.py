@@ -81,7 +81,7 @@ PLAIN = {"cross_entropy", "shuffle", "random", "fixed", "size", "plain", "sgd"}
 LEARNING_RATES = {"fedadagrad": 0.1, "fedadam": 0.01, "fedyogi": 0.01, "fedavgm": 1.0}
 
 
-@pytest.mark.parametrize("name", COMPOSITIONS)
+@pytest.mark.parametrize("name", METHODS)
 def test_compositions(name: str) -> None:
     method = METHODS[name]()
     assert {c.name for c in method.components} - PLAIN == COMPOSITIONS[name]

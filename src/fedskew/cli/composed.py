@@ -160,8 +160,8 @@ def check_composed(words: Sequence[str], flag: str, own: Iterable[str]) -> None:
 
     if flag in own or flag[2:] in NAMED:
         return
-    methods = [word for word in words if word in METHODS] or ["fedavg"]
-    options = [Options(outline([method, *words])) for method in methods]
+    lines = [[word, *words] for word in words if word in METHODS] or [[*words]]  # without METHOD, --from may name one
+    options = [Options(outline(line)) for line in lines]
     if not any(flag in each for each in options):
         unknown_option(flag, options[0], own)
 

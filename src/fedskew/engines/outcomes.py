@@ -55,7 +55,7 @@ class Watch(NamedTuple):
 
     places: list[Place]
     losses: Tensor  # [k, T]; 0 where a run is shorter
-    names: list[str]
+    names: list[str]  # of the tensors of ``bounds``, each twice
     bounds: list[Tensor]  # the least and the greatest value of each named tensor, [k] or (): both finite where it is
     told: Fault | None = None  # what another machine, where its one client trained, has found
 
