@@ -22,7 +22,8 @@ from fedskew.method import Method
 from fedskew.records.summary import FITTED, METRICS
 from support.federations import RAGGED, blobs, skewed
 from support.methods import WHOLE, tiny
-from support.runs import go, rows_of, same
+from support.runs import measured as go
+from support.runs import rows_of, same
 
 DIRICHLET = fs.partitioners.Dirichlet(alpha=0.3)
 
