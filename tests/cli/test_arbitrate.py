@@ -12,6 +12,7 @@ import fedskew as fs
 from fedskew.papers.rules import at_level
 from fedskew.papers.tables import protocol
 from support.command import fedskew, mistake
+from support.scheduling import without_workers
 
 # Batches alone differ between runs, so that they spread little; few clients of a round and unequal sizes make the last
 # round no best one, and the weights matter.
@@ -29,6 +30,11 @@ TRUTH = {  # what the made-up authors ran, and which number of it they printed
     "FedProx": ("fedprox(weighting=size)", "best_accuracy"),  # the paper says: of the last round
     "Clipped": ("fedavg(weighting=uniform, clip=2)", "final_accuracy"),  # the paper says: weighted by size
 }
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_workers(monkeypatch)
 
 
 def quoted(options: dict[str, object]) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedskew.cli import studying
-from fedskew.studies import study as module
-from fedskew.studies.work import Job, work
 from support.command import fedskew, mistake
+from support.scheduling import without_workers
 
 SMALL = ("--clients", "5", "--cohort", "2", "--rounds", "2", "--model", "logistic")
 
@@ -19,13 +17,7 @@ SMALL = ("--clients", "5", "--cohort", "2", "--rounds", "2", "--model", "logisti
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Runs are done in this process, one after another; the store is the test's own."""
-
-    def schedule(jobs: list[Job], processes: int, told: Any, began: Any) -> None:
-        for job in jobs:
-            began(job)
-            told(work(job))
-
-    monkeypatch.setattr(module, "schedule", schedule)
+    without_workers(monkeypatch)
     monkeypatch.setenv("FEDSKEW_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
 
