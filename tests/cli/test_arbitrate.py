@@ -18,7 +18,8 @@ from support.scheduling import without_workers
 # round no best one, and the weights matter.
 PROTOCOL = {
     "data": "digits", "model": "logistic", "partition": "counts", "clients": 5, "cohort": 3, "rounds": 9, "epochs": 3,
-    "batch-size": 64, "seed-partition": 1, "seed-model": 1, "seed-clients": 1, "partition.matrix": """[
+    "batch-size": 64, "seed-partition": 1, "seed-model": 1, "seed-clients": 1,
+    "fit-logits": "none", "eval.served": "none", "partition.matrix": """[
   [90, 90, 90, 90, 90, 0, 0, 0, 0, 0], [9, 9, 9, 9, 9, 20, 20, 20, 20, 20], [0, 0, 0, 0, 0, 12, 12, 12, 12, 12],
   [0, 0, 0, 12, 12, 12, 0, 0, 0, 0], [30, 0, 0, 0, 0, 0, 0, 0, 30, 30]
 ]""",
