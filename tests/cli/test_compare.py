@@ -168,6 +168,31 @@ def test_a_study_file_stands_alone(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "must be used alone" in mistake(capsys, "compare", "s.toml", "fedla")
 
 
+def test_a_study_file_runs_elsewhere(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What decides no number may differ from the file, also where a setting or a method has it."""
+    (tmp_path / "s.toml").write_text("""
+[options]
+clients = 5
+cohort = 2
+rounds = 1
+model = "logistic"
+[[settings]]
+name = "one"
+engine = "batched"
+[[settings]]
+name = "two"
+partition = {name = "iid"}
+[method.own]
+method = "fedavg"
+engine = "debug"
+""")
+    assert fedskew("compare", "s.toml", "--engine", "sequential", "--out", "study") == 0
+    configs = [json.loads(file.read_text()) for file in (tmp_path / "store" / "runs").glob("*/config.json")]
+    assert {c["engine"] for c in configs} == {"sequential"} and len(configs) == 2
+    held = json.loads((tmp_path / "study" / "study.json").read_text())
+    assert held["command"] == "fedskew compare s.toml --engine sequential"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
