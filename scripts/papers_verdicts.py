@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,10 +30,12 @@ from fedskew.papers.rows import Row
 from fedskew.papers.rules import FEWEST
 from fedskew.papers.runs import HERE, Runs, cells, entries_of, is_whole
 from fedskew.papers.tables import names, protocol
+from fedskew.studies.packing import lend
 from fedskew.studies.scores import reach, t_interval
 from fedskew.studies.shipped import names as shipped_names
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import Spec, check_names, read_spec, table_from
+from fedskew.studies.study import Study
 
 VERDICTS = ("holds", "holds in part", "does not hold here", "not resolved", "no verdict", "not testable here")
 ALL = "*"
@@ -252,8 +255,7 @@ class Evidence:
                 self._cells[study] = scales[0] or scales[1]
             else:
                 archive = self.studies / f"{study}.jsonl"
-                runs = Runs.of(archive) if archive.is_file() else Runs(())
-                self._cells[study] = entries_of(_spec(study).cells(), runs)
+                self._cells[study] = shipped_entries(_spec(study), archive) if archive.is_file() else {}
         return self._cells[study]
 
     def pairs(self, study: str, setting: str, one: str, other: str, metric: str) -> dict[int, tuple[float, float]]:
@@ -279,6 +281,20 @@ class Evidence:
         for row in self.rows:
             found[row.study, row.number.setting].append(row)
         return found
+
+
+def shipped_entries(spec: Spec, archive: Path) -> dict[tuple[str, str], dict[int, Run]]:
+    """The finished runs of a study by method and setting. Where it is tuned, its trials say which runs are compared."""
+    if spec.tuning is None:
+        return entries_of(spec.cells(), Runs.of(archive))
+    found: dict[tuple[str, str], dict[int, Run]] = defaultdict(dict)
+    with tempfile.TemporaryDirectory() as folder:
+        study = Study(spec, Path(folder) / "store")
+        lend(study, archive, keep=False)
+        for one, run in study.entries():
+            if run and run.state == "finished":
+                found[one.cell.label, one.cell.setting][one.cell.seed] = run
+    return found
 
 
 def _spec(study: str) -> Spec:
@@ -330,11 +346,13 @@ def across(
     yield Quantity(setting, f"{shown}{above}" if (shown := _shown(each, "{:+.1f}")) else "", each)
 
 
-def growth(evidence: Evidence, study: str, start: str, end: str, one: str, other: str) -> Iterator[Quantity]:
+def growth(
+    evidence: Evidence, study: str, start: str, end: str, one: str, other: str, metric: str = METRIC
+) -> Iterator[Quantity]:
     """By how many points a gain is larger under one setting than under another, paired by seed."""
     for place in (start, end):
         next(_places(study, place, one, other))
-    less, more = (evidence.pairs(study, at, one, other, METRIC) for at in (start, end))
+    less, more = (evidence.pairs(study, at, one, other, metric) for at in (start, end))
     each = tuple(100 * (more[s][0] - more[s][1] - less[s][0] + less[s][1]) for s in sorted(less) if s in more)
     yield Quantity(end, _shown(each, "{:+.1f}"), each, study=study)
 

@@ -160,7 +160,7 @@ def hand(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Sco
     """Dense networks, differentiated by hand: stacks of clients, as many as the cache holds, and no tape."""
     x, y = data[0].flatten(1), data[1]
     size = sum(t.numel() * t.element_size() for t in net.parameters())
-    stack = max(CACHE_BYTES // size, 1)
+    stack = max(CACHE_BYTES // size, 1) if x.device.type == "cpu" else work.cohort
     classes = torch.arange(work.classes, device=y.device)
     sizes = work.sizes
     begins = sizes.cumsum() - sizes
@@ -186,7 +186,7 @@ def hand(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Sco
             at = [plan[t] + begin for plan, begin in zip(plans, first, strict=True) if t < len(plan)]
             rows = nn.utils.rnn.pad_sequence(at, batch_first=True, padding_value=-1)
             real = rows >= 0
-            share = 1 / rows.shape[1] if real.all() else (real / real.sum(1, keepdim=True)).unsqueeze(2)
+            share = 1 / rows.shape[1] if real.all() else (real / real.sum(1, keepdim=True)).unsqueeze(2).to(x.device)
             step([p[: len(at)] for p in params], rows.clamp_(min=0).to(x.device), share)
 
     def train(state: State, cohort: Seeded) -> State:
@@ -197,7 +197,7 @@ def hand(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Sco
             part = order[at : at + stack]
             params = [t.detach().expand(len(part), *t.shape).clone() for t in state]
             along(params, part)
-            weight = torch.tensor([float(sizes[k]) / total for k, _ in part])
+            weight = torch.tensor([float(sizes[k]) / total for k, _ in part], device=x.device)
             ends.append([torch.einsum("k,k...->...", weight, p) for p in params])
         return [torch.stack(same).sum(0) for same in zip(*ends, strict=True)]
 
@@ -211,7 +211,7 @@ def drawn(work: Work, g: torch.Generator) -> list[int]:
 
 
 HOWS = {"loop": loop, "pool": pool, "vmap": vmap, "hand": hand}
-CACHE_BYTES = 2**22  # of parameters in a stack
+CACHE_BYTES = 2**22  # of parameters in a stack on a CPU
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

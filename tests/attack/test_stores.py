@@ -24,7 +24,6 @@ from fedskew.records.files import Hold
 from fedskew.records.folder import troubles
 from fedskew.records.manifest import Manifest
 from fedskew.studies import repeating
-from fedskew.studies import study as studies
 from fedskew.studies.merging import take
 from fedskew.studies.packing import lend, write
 from fedskew.studies.spec import spec_from
@@ -37,6 +36,7 @@ from support.command import fedskew, mistake
 from support.disk import Disk
 from support.fuzz import fault
 from support.grammar import mutated
+from support.scheduling import without_workers
 
 OPTIONS = [("clients", "5"), ("rounds", "2"), ("model", "logistic"), ("diagnose", "features")]
 WORDS = [word for option, value in OPTIONS for word in (f"--{option}", value)]
@@ -45,13 +45,6 @@ ADDRESSES = (
     "../../victim", "../victim", "..", ".", "", "x", "0" * 15, "0" * 17, "A" * 16, "0" * 15 + "\n", "/etc/passwd",
     "0" * 8 + "/" + "0" * 7, "\u0660" * 16, "\ud800" * 16, "0" * 100_000, None, 0, 1e300, True, [], {}, ["0" * 16],
 )  # fmt: skip
-
-
-def schedule(jobs: list[Job], processes: int, told: Any, began: Any) -> None:
-    """Runs in this process, one after another."""
-    for job in jobs:
-        began(job)
-        told(work(job))
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +64,7 @@ def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     """A copy, with a file that nobody may touch; work is done in this process."""
     shutil.copytree(original, tmp_path, dirs_exist_ok=True)
     (tmp_path / "victim.json").write_text(KEPT)
-    monkeypatch.setattr(repeating, "schedule", schedule)
-    monkeypatch.setattr(studies, "schedule", schedule)
+    without_workers(monkeypatch)
     with contextlib.chdir(tmp_path):
         yield tmp_path
     assert (tmp_path / "victim.json").read_text() == KEPT

@@ -12,12 +12,14 @@ import fedskew as fs
 from fedskew.papers.rules import at_level
 from fedskew.papers.tables import protocol
 from support.command import fedskew, mistake
+from support.scheduling import without_workers
 
 # Batches alone differ between runs, so that they spread little; few clients of a round and unequal sizes make the last
 # round no best one, and the weights matter.
 PROTOCOL = {
     "data": "digits", "model": "logistic", "partition": "counts", "clients": 5, "cohort": 3, "rounds": 9, "epochs": 3,
-    "batch-size": 64, "seed-partition": 1, "seed-model": 1, "seed-clients": 1, "partition.matrix": """[
+    "batch-size": 64, "seed-partition": 1, "seed-model": 1, "seed-clients": 1,
+    "fit-logits": "none", "eval.served": "none", "partition.matrix": """[
   [90, 90, 90, 90, 90, 0, 0, 0, 0, 0], [9, 9, 9, 9, 9, 20, 20, 20, 20, 20], [0, 0, 0, 0, 0, 12, 12, 12, 12, 12],
   [0, 0, 0, 12, 12, 12, 0, 0, 0, 0], [30, 0, 0, 0, 0, 0, 0, 0, 30, 30]
 ]""",
@@ -29,6 +31,11 @@ TRUTH = {  # what the made-up authors ran, and which number of it they printed
     "FedProx": ("fedprox(weighting=size)", "best_accuracy"),  # the paper says: of the last round
     "Clipped": ("fedavg(weighting=uniform, clip=2)", "final_accuracy"),  # the paper says: weighted by size
 }
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_workers(monkeypatch)
 
 
 def quoted(options: dict[str, object]) -> str:

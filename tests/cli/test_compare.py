@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedskew.cli import studying
-from fedskew.studies import study as module
-from fedskew.studies.work import Job, work
 from support.command import fedskew, mistake
+from support.scheduling import without_workers
 
 SMALL = ("--clients", "5", "--cohort", "2", "--rounds", "2", "--model", "logistic")
 
@@ -19,13 +17,7 @@ SMALL = ("--clients", "5", "--cohort", "2", "--rounds", "2", "--model", "logisti
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Runs are done in this process, one after another; the store is the test's own."""
-
-    def schedule(jobs: list[Job], processes: int, told: Any, began: Any) -> None:
-        for job in jobs:
-            began(job)
-            told(work(job))
-
-    monkeypatch.setattr(module, "schedule", schedule)
+    without_workers(monkeypatch)
     monkeypatch.setenv("FEDSKEW_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
 
@@ -174,6 +166,31 @@ def test_a_study_file_stands_alone(capsys: pytest.CaptureFixture[str], tmp_path:
     (tmp_path / "s.toml").write_text('methods = ["fedavg"]\n')
     assert "must be used alone" in mistake(capsys, "compare", "s.toml", "--rounds", "3")
     assert "must be used alone" in mistake(capsys, "compare", "s.toml", "fedla")
+
+
+def test_a_study_file_runs_elsewhere(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What decides no number may differ from the file, also where a setting or a method has it."""
+    (tmp_path / "s.toml").write_text("""
+[options]
+clients = 5
+cohort = 2
+rounds = 1
+model = "logistic"
+[[settings]]
+name = "one"
+engine = "batched"
+[[settings]]
+name = "two"
+partition = {name = "iid"}
+[method.own]
+method = "fedavg"
+engine = "debug"
+""")
+    assert fedskew("compare", "s.toml", "--engine", "sequential", "--out", "study") == 0
+    configs = [json.loads(file.read_text()) for file in (tmp_path / "store" / "runs").glob("*/config.json")]
+    assert {c["engine"] for c in configs} == {"sequential"} and len(configs) == 2
+    held = json.loads((tmp_path / "study" / "study.json").read_text())
+    assert held["command"] == "fedskew compare s.toml --engine sequential"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from fedskew.cli.command import TITLES
 from support.command import SMALL, fedskew
+from support.scheduling import without_workers
 from support.scripts import script
 
 CONTRACTS = script("scripts/docs_contracts.py").CONTRACTS
@@ -70,7 +71,8 @@ def test_advise(words: tuple[str, ...], runs: Path, capsys: pytest.CaptureFixtur
     _is_as_promised("advise", capsys, "advise", *given)
 
 
-def test_rehearse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rehearse(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    without_workers(monkeypatch)
     (tmp_path / "sites.csv").write_text("ill,well\n20,9\n9,20\n")
     words = ("--data", "digits", "--rounds", 2, "--model", "logistic", "--seeds", 0, "--store", tmp_path / "store")
     _is_as_promised("rehearse", capsys, "rehearse", tmp_path / "sites.csv", "--processes", 1, *words)

@@ -17,8 +17,14 @@ from fedskew.papers.rows import Row
 from fedskew.papers.runs import Runs
 from support.command import fedskew, mistake
 from support.paths import ROOT
+from support.scheduling import without_workers
 
 SMOKE = ["reproduce", "fedga-table1-mnist", "--scale", "smoke"]
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_workers(monkeypatch)
 
 
 def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from fedskew.data.consortium import Consortium, read_consortium, scaled
 from fedskew.records.clients import last_clients
 from fedskew.studies.rehearsal import Expected, Rehearsal, difference, expected
 from support.command import fedskew, mistake
+from support.scheduling import without_workers
 
 COUNTS = "site,ill,well,failure,up,down,step_s\nva,60,30,0.5,8,80,0.01\nparis,10,50,0,4,4,0.02\noslo,20,20,0,8,8,0.01\n"
 SMALL = ("--data", "digits", "--rounds", 4, "--model", "logistic", "--seeds", "0-1", "--processes", 1)
@@ -31,6 +32,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     """A store with the runs of `COUNTS` and an app beside it, and what the command said."""
     folder = tmp_path_factory.mktemp("rehearsal")
     with pytest.MonkeyPatch.context() as patch:
+        without_workers(patch)
         written: list[str] = []
         patch.setattr("fedskew.cli.rehearse.say", lambda text, *_: written.append(text))
         words = ("--store", folder / "store", "--out", folder / "app", "--json", *SMALL)

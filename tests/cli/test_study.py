@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedskew.studies.store import Store, archive_line
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from support.command import fedskew, mistake
+from support.scheduling import without_workers
 
 OPTIONS = [("clients", "5"), ("rounds", "2"), ("model", "logistic")]
 
@@ -52,15 +53,9 @@ def place(originals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are repeated in this process: another one takes seconds to begin."""
-
-    def schedule(jobs: list[Job], processes: int, told: Callable[[Any], None], began: Callable[[Any], None]) -> None:
-        for job in jobs:
-            told(work(job))
-
-    monkeypatch.setattr(repeating, "schedule", schedule)
-    yield
+    without_workers(monkeypatch)
 
 
 def addresses(store: str) -> list[str]:

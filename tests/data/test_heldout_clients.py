@@ -21,7 +21,8 @@ from fedskew.methods import METHODS
 from fedskew.studies.clients import by_client
 from support.command import fedskew, refused
 from support.federations import small_digits
-from support.runs import go, rows_of, same
+from support.runs import measured as go
+from support.runs import rows_of, same
 
 
 def parted(fraction: float = 0.3, seed: int = 1, **options: float) -> fs.Federation:

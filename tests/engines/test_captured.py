@@ -21,7 +21,8 @@ from fedskew.method.paces import Fixed
 from support.federations import RAGGED, blobs, skewed
 from support.methods import BY_HOOK, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
-from support.runs import gap, go, rows_of, same
+from support.runs import gap, rows_of, same
+from support.runs import measured as go
 
 
 def again(function: Callable[[], None]) -> Callable[[], None]:

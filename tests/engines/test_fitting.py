@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from fedskew.method import Method
 from fedskew.records.summary import FITTED, METRICS
 from support.federations import RAGGED, blobs, skewed
 from support.methods import WHOLE, tiny
-from support.runs import go, rows_of, same
+from support.runs import measured as go
+from support.runs import rows_of, same
 
 DIRICHLET = fs.partitioners.Dirichlet(alpha=0.3)
 
@@ -47,6 +49,9 @@ FEDERATIONS: dict[str, Any] = {
     "Adult": lambda: (named("adult", clients=10), replace(tiny("fedavg"), pace=WHOLE)),
 }
 
+QUICK = {(name, "sequential") for name in FEDERATIONS if "MNIST" not in name}
+QUICK |= {(name, "batched") for name in ("a class missing at training", "personalised")}
+
 
 def logits_of(result: fs.Result, fed: Federation, k: int) -> tuple[Tensor, Tensor]:
     """Logits, up to a number of each row, and labels of a client's training rows."""
@@ -69,9 +74,12 @@ def by_clients(result: fs.Result, fed: Federation, objective: str, ridge: float 
     return fit_by_sums(ask, float((weights * pooled).sum()), free, ridge)[0]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("engine", ["sequential", pytest.param("threaded", marks=pytest.mark.thorough), "batched"])
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.thorough) if "MNIST" in n else n for n in FEDERATIONS]
+    ("name", "engine"),
+    [
+        case if case in QUICK else pytest.param(*case, marks=pytest.mark.thorough)
+        for case in product(FEDERATIONS, ("sequential", "threaded", "batched"))
+    ],
 )
 def test_the_fit_of_a_run_is_that_of_its_clients_sums(name: str, engine: str) -> None:
     fed, method = FEDERATIONS[name]()

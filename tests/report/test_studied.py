@@ -9,6 +9,7 @@ import pytest
 from fedskew.report.entries import of_study
 from support.command import fedskew
 from support.reports import parsed, words_of
+from support.scheduling import without_workers
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
@@ -32,6 +33,7 @@ model = "logistic"
 def test_title_notes_metric_and_baseline_of_a_study_file_reach_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    without_workers(monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.toml").write_text(FILE)
     assert fedskew("compare", "study.toml", "--store", "store", "--out", "out", "--processes", "1") == 0

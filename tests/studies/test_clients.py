@@ -21,6 +21,7 @@ from fedskew.report.compared import compare
 from fedskew.report.tables import to_csv, to_latex
 from fedskew.studies.clients import by_client, few_rows
 from support.command import fedskew, mistake
+from support.scheduling import without_workers
 
 ROW = {"round": 1, "rows": 20, "per_class_recall": [0.5, 1.0], "support": [2, 18], "auroc": None, "dealt": True}
 RUN = [
@@ -106,7 +107,10 @@ def test_what_a_run_lacks_is_one_line(
     assert told in mistake(capsys, "evaluate", tmp_path / "b" if method == "fedavg" else ran, *words)
 
 
-def test_compare_shows_clients_where_they_are_asked_for(tmp_path: Path, capsys: Capture) -> None:
+def test_compare_shows_clients_where_they_are_asked_for(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_workers(monkeypatch)
     words = ("compare", "fedavg", "localonly", *RUN, "--seeds", "0-1", "--store", tmp_path, "--processes", "1")
     assert "sampling" not in said(capsys, *words)
     told = " ".join(said(capsys, *words, "--by", "client").split())
@@ -129,7 +133,10 @@ def test_a_wide_table_of_clients_loses_no_number_at_80_columns(
 
 
 @pytest.mark.skipif("FEDSKEW_DATA" not in os.environ, reason="Heart Disease is not at hand")
-def test_hospitals_are_shown_unasked_with_their_own_patients(tmp_path: Path, capsys: Capture) -> None:
+def test_hospitals_are_shown_unasked_with_their_own_patients(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_workers(monkeypatch)
     words = ("compare", "fedavg", "fedper", "--data", "heart_disease", "--partition", "natural", "--rounds", "2")
     told = said(capsys, *words, "--seeds", "0-1", "--store", tmp_path, "--processes", "1")
     fed = fs.federate("heart_disease", "natural")

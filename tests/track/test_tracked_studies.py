@@ -19,12 +19,12 @@ import pytest
 import fedskew as fs
 from fedskew import track as _base
 from fedskew.errors import ConfigError
-from fedskew.studies import study as module
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from support.command import fedskew, mistake
+from support.scheduling import without_workers
 from support.tracking import MISTAKES
 
 SMALL = [("clients", "5"), ("cohort", "2"), ("rounds", "3"), ("model", "logistic"), ("checkpoint-every", "1")]
@@ -177,12 +177,7 @@ def test_a_tracker_that_fails_in_a_worker_is_one_note_and_the_run_goes_on(tmp_pa
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Runs are done in this process, and every package seems to be there."""
-
-    def schedule(jobs: list[Job], processes: int, told: Any, began: Any) -> None:
-        for job in jobs:
-            told(work(job))
-
-    monkeypatch.setattr(module, "schedule", schedule)
+    without_workers(monkeypatch)
     monkeypatch.setattr(_base, "_installed", lambda package: True)
     monkeypatch.setenv("FEDSKEW_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)

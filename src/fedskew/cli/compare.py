@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -126,20 +127,25 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
     """The study that the words name. Raises ConfigError."""
     from dataclasses import replace
 
-    from fedskew.studies.arguments import seeds_of
+    from fedskew.fields import deciding
+    from fedskew.settings import Settings
+    from fedskew.studies.arguments import full, seeds_of
     from fedskew.studies.shipped import shipped
-    from fedskew.studies.spec import read_spec, spec_from, tuning_of
+    from fedskew.studies.spec import instead, read_spec, spec_from, tuning_of
 
     file = shipped(methods[0]) or (methods[0] if methods[0].endswith(".toml") else None)
     if file:
-        beside = [*methods[1:], *(f"--{option}" for option, _ in rest)]
+        where = deciding(Settings, "bits", "nothing")
+        elsewhere = [pair for pair in rest if re.sub("[-.]", "_", full(pair[0])) in where]
+        beside = [*methods[1:], *(f"--{option}" for option, value in rest if (option, value) not in elsewhere)]
         named = [flag for flag in OF_FILE if given[flag[2:].replace("-", "_")] and flag != "--seeds"]
         if beside or named:
             told = " ".join([*beside, *named])
             raise ConfigError(
-                f"a study file must be used alone, or with --seeds and options of where to run it; got {told!r}"
+                "a study file must be used alone, or with --seeds and options of where to run it, such as --device; "
+                f"got {told!r}"
             )
-        spec = read_spec(file)
+        spec = instead(read_spec(file), elsewhere)
         return replace(spec, seeds=seeds_of(given["seeds"])) if given["seeds"] else spec
     facts: dict[str, Any] = {n: given[n] for n in ("metric", "baseline", "title") if given[n]}
     if given["tune"]:

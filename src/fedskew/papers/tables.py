@@ -12,7 +12,7 @@ from fedskew.errors import ConfigError, FedskewError, regular, require, unknown
 from fedskew.papers.printed import Printed, printed
 from fedskew.records.typed import Natural, Real, Row, entries, fault_of
 from fedskew.studies.arguments import Entry, as_word, full, options_of_table, seeds_of
-from fedskew.studies.spec import Spec, check_names, spec_of, table_from, without
+from fedskew.studies.spec import Spec, check_names, instead, spec_of, table_from, without
 
 SCALES = ("smoke", "small", "paper")
 FOLDER = Path(__file__).parent / "protocols"
@@ -117,17 +117,17 @@ def scaled(spec: Spec, scale: Scale) -> Spec:
     """A study with the options of a scale in the place of its own. Raises ConfigError for a name that it has not."""
     check_names("setting", scale.settings, [name for name, _ in spec.axes()])
     check_names("method", (*scale.methods, *(label for label, _ in scale.own)), [m.name for m in spec.methods])
-    own = {m.name: dict(scale.own).get(m.name, ()) for m in spec.methods}
     chosen = [i for i, name in enumerate(spec.names) if name in scale.settings or not scale.settings]
-    methods = [m for m in spec.methods if m.name in scale.methods or not scale.methods]
+    given, own = instead(spec, scale.options), dict(scale.own)
+    methods = [
+        replace(m, options=(*without(m.options, own.get(m.name, ())), *own.get(m.name, ())))
+        for m in given.methods
+        if m.name in scale.methods or not scale.methods
+    ]
     return replace(
-        spec,
-        methods=tuple(
-            replace(m, options=(*without(m.options, [*scale.options, *own[m.name]]), *own[m.name]), label=m.name)
-            for m in methods
-        ),
-        options=(*without(spec.options, scale.options), *scale.options),
-        settings=tuple(tuple(without(spec.settings[i], scale.options)) for i in chosen),
+        given,
+        methods=tuple(methods),
+        settings=tuple(given.settings[i] for i in chosen),
         names=tuple(spec.names[i] for i in chosen),
         seeds=scale.seeds or spec.seeds,
         baseline=spec.baseline if spec.baseline in [m.name for m in methods] else "",

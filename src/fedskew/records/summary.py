@@ -137,7 +137,7 @@ def _spans(rows: Sequence[Row], name: str) -> Row:
     ends = rows[-1]["round"]
     out: Row = {f"final_{name}": seen[max(seen)]}
     if not missing:
-        out[f"best_{name}"] = (min if name.endswith("loss") else max)(seen.values())
+        out[f"best_{name}"] = (max if more_is_better(name) else min)(seen.values())
     for span in (TAIL, 50):
         last = [v for r, v in seen.items() if r > ends - span]
         if missing <= max(ends - span, 0):
@@ -242,6 +242,17 @@ class Best(NamedTuple):
     value: float
 
 
+def more_is_better(metric: str) -> bool:
+    """Whether more of a metric is better: not of a loss, a calibration error or what a run costs.
+
+    Example:
+        >>> from fedskew.records.summary import more_is_better
+        >>> [more_is_better(m) for m in ("final_accuracy", "mean10_loss", "final_ece", "total_upload_bytes")]
+        [True, False, False, False]
+    """
+    return not metric.endswith(("loss", "_ece")) and metric != "ece" and not metric.startswith("total_")
+
+
 class Watch(NamedTuple):
     """What is known of a metric after some rounds.
 
@@ -261,7 +272,7 @@ class Watch(NamedTuple):
         if value is None:
             return self
         than = self.best.value if self.best else math.nan
-        better = value < than if self.metric.endswith("loss") else value > than  # a loss is better where it is less
+        better = value > than if more_is_better(self.metric) else value < than
         if better or (self.best is None and not math.isnan(value)):
             return self._replace(best=Best(row["round"], value), idle=0)
         return self._replace(idle=self.idle + 1)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedskew.errors import ConfigError, FieldError, RecordError, require, unknown
+from fedskew.records.summary import more_is_better
 
 __all__ = [
     "COSTS", "Equivalence", "Floats", "Reached", "Scores", "Summary", "described", "deviation", "equivalence",
@@ -139,17 +140,6 @@ class Scores:
         Sorted, so that no statistic depends on the order of the seeds, not even in its last bit.
         """
         return tuple(present(row) for row in self.values[self.index(method)])
-
-
-def more_is_better(metric: str) -> bool:
-    """Whether more of a metric is better: not of a loss, a calibration error or what a run costs.
-
-    Example:
-        >>> from fedskew.studies.scores import more_is_better
-        >>> [more_is_better(m) for m in ("final_accuracy", "mean10_loss", "final_ece", "total_upload_bytes")]
-        [True, False, False, False]
-    """
-    return not metric.endswith(("loss", "_ece")) and metric != "ece" and not metric.startswith("total_")
 
 
 def present(values: Floats) -> Floats:

@@ -373,6 +373,16 @@ def without(options: Sequence[Pair], others: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in options if full(pair[0]) not in set_]
 
 
+def instead(spec: Spec, options: Sequence[Pair]) -> Spec:
+    """The study with these options in the place of its own, for all methods and settings."""
+    return replace(
+        spec,
+        methods=tuple(replace(m, options=tuple(without(m.options, options)), label=m.name) for m in spec.methods),
+        options=(*without(spec.options, options), *options),
+        settings=tuple(tuple(without(setting, options)) for setting in spec.settings),
+    )
+
+
 def spec_from(methods: Sequence[str | Method], options: Sequence[Pair], **facts: Any) -> Spec:
     """A study as a command line names it. Raises ConfigError."""
     return Spec(_controlled([*map(entry_of, methods)], facts.pop("controls", False)), tuple(options), **facts)

@@ -19,7 +19,7 @@ from fedskew.types import LocalRun, Params, View
 from support.federations import skewed
 from support.methods import tiny
 from support.resuming import equal
-from support.runs import go
+from support.runs import measured as go
 
 pytestmark = [
     pytest.mark.ray,

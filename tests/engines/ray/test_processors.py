@@ -19,7 +19,7 @@ from fedskew.engines.runtime import processor
 from support.federations import skewed
 from support.methods import tiny
 from support.resuming import equal, stop_after
-from support.runs import go
+from support.runs import measured as go
 
 needs_ray = [
     pytest.mark.ray,

@@ -20,7 +20,8 @@ from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, each, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.resuming import equal, recorded, stop_after
-from support.runs import gap, go, rows_of, same
+from support.runs import gap, rows_of, same
+from support.runs import measured as go
 
 pytestmark = [
     pytest.mark.ray,

@@ -1,0 +1,25 @@
+"""Studies whose runs are done in this process: a worker process takes seconds to begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fedskew.studies import repeating, study
+from fedskew.studies.work import Job, Outcome, work
+
+
+def in_this_process(
+    jobs: list[Job], processes: int, ended: Callable[[Outcome], None], began: Callable[[Job], None]
+) -> None:
+    """Runs one after another; takes the place of `fedskew.studies.pool.schedule`."""
+    for job in jobs:
+        began(job)
+        ended(work(job))
+
+
+def without_workers(patch: pytest.MonkeyPatch) -> None:
+    """Studies that run, or run again, begin no worker."""
+    for module in (study, repeating):
+        patch.setattr(module, "schedule", in_this_process)
