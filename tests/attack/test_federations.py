@@ -15,7 +15,7 @@ from support.attack import FULL, Line, some
 from support.federations import blobs
 from support.methods import NAMES, tiny
 from support.nets import dropout_net, norm_net
-from support.runs import go
+from support.runs import measured as go
 
 # rows of each class at each client
 FEDERATIONS: dict[str, list[list[int]]] = {

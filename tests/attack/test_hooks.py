@@ -25,7 +25,8 @@ from fedskew.types import Query
 from support.attack import FULL, Line
 from support.federations import RAGGED, blobs
 from support.methods import spied
-from support.runs import go, rows_of, same
+from support.runs import measured as go
+from support.runs import rows_of, same
 
 ENGINES = ("sequential", "threaded", "batched", "debug") if FULL else ("sequential", "batched")
 

@@ -18,7 +18,8 @@ from support.attack import FULL, Line, some
 from support.awkward import REFUSED, TRAINED, UNSTACKED, built
 from support.federations import RAGGED, blobs
 from support.methods import WHOLE
-from support.runs import gap, go, same
+from support.runs import gap, same
+from support.runs import measured as go
 
 PACE = Fixed(epochs=2, lr=0.1, batch_size=8)
 ENGINES = ("sequential", "threaded", "batched", "auto", "debug") if FULL else ("batched",)

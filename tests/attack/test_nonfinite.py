@@ -19,7 +19,8 @@ from support.attack import FULL, Line, some
 from support.federations import RAGGED, blobs, skewed
 from support.methods import FixedCohort, each
 from support.nets import norm_net
-from support.runs import go, rows_of, same
+from support.runs import measured as go
+from support.runs import rows_of, same
 
 ENGINES = ("sequential", "threaded", "batched", "debug")
 PACE = Fixed(epochs=1, lr=0.1, batch_size=2)

@@ -172,8 +172,8 @@ def record(
         log[-1].parts, log[-1].after = out[0].parts, numpy(out[0].params)
         return out
 
-    settings = {"rounds": ROUNDS, "cohort": COHORT, "seed": SEED, "eval_every": 100, "threads": 1} | options
-    settings = {"fit_logits": "none", "served": "none"} | settings  # which nobody compares
+    settings = {"rounds": ROUNDS, "cohort": COHORT, "seed": SEED, "eval_every": 100, "threads": 1}
+    settings |= {"fit_logits": "none", "served": "none", **options}  # metrics that nobody compares
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(engines.ENGINES, engine, recorder(engines.ENGINES[engine], log, made))
         patch.setattr(server, "close_round", closed)

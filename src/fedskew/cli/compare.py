@@ -137,7 +137,7 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
     if file:
         where = deciding(Settings, "bits", "nothing")
         elsewhere = [pair for pair in rest if re.sub("[-.]", "_", full(pair[0])) in where]
-        beside = [*methods[1:], *(f"--{option}" for option, value in rest if (option, value) not in elsewhere)]
+        beside = [*methods[1:], *(f"--{pair[0]}" for pair in rest if pair not in elsewhere)]
         named = [flag for flag in OF_FILE if given[flag[2:].replace("-", "_")] and flag != "--seeds"]
         if beside or named:
             told = " ".join([*beside, *named])
