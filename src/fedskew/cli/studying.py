@@ -237,7 +237,7 @@ def print_plan(study: Study, processes: int) -> int:
     from fedskew.engines.runtime import Workers
     from fedskew.studies.study import cost_of
 
-    trials, plan = study.trials(), study.plan()
+    plan, trials = study.plan(), study.trials()
     refused = [p for p in plan if p.cell.experiment is None]
     for one in refused[:20]:
         say(f"refused: {one.cell.label}, {one.cell.setting}: {one.cell.refused}")
@@ -245,8 +245,9 @@ def print_plan(study: Study, processes: int) -> int:
         say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
     wanted = study.missing()
     missing, unfitted = len(wanted), sum(bool(one.before and one.entry(study.store)) for one in wanted)
-    there = sum(study.is_done(one) for one in plan)
-    twice = len(plan) - missing - len(refused) - there
+    waiting = {one.address for one in wanted}
+    twice = sum(one.cell.experiment is not None and one.address in waiting for one in plan) - missing
+    there = len(plan) - missing - twice - len(refused)
     say(
         f"{len(plan)} runs: {there} done, {missing} missing, {len(refused)} refused"
         + (f"; {twice} the same as others" if twice else "")
