@@ -8,6 +8,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -199,6 +200,7 @@ DRAWN = ("accuracy", "loss")  # entries of a round
 WIDTH = 100  # characters of a line
 MANY = 60  # classes that are shown one by one
 LONGEST = 24  # characters of the name of a class
+HEADING = ("clients", "cohort", "longtail")  # options of a run that its first line says
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -355,12 +357,17 @@ def _own_models(folder: Path) -> Iterator[str]:
 
 
 def _settings(run: Run, folder: str) -> Iterator[str]:
-    """In what the method differs from its defaults, and the command that repeats the run."""
-    from fedskew.config.experiment import repeatable
+    """In what method and run differ from the defaults, and the command that repeats the run."""
+    from fedskew.config.experiment import Experiment, repeatable
 
-    changed = [f"{name.removeprefix('method.')} {cell(value)}" for name, value in run.changed.items()]
+    plain = {f.name: f.default for f in fields(Experiment) if f.metadata.get("decides", "nothing") != "nothing"}
+    given = [name for name in plain if name not in HEADING and not isinstance(run.config.get(name), dict | list)]
+    changed = {name.removeprefix("method."): value for name, value in run.changed.items()}
+    changed |= {name: value for name in given if (value := run.config.get(name)) and value != plain[name]}
     yield ""
-    yield from _wrapped(f"differs from the defaults: {', '.join(changed) or 'the method does not'}")
+    yield from _wrapped(
+        f"differs from the defaults: {', '.join(f'{n} {cell(v)}' for n, v in changed.items()) or 'nothing'}"
+    )
     if run.config.get("started_by") == "python":
         yield "started from Python: continue with fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
     elif run.config.get("own_data"):
