@@ -72,7 +72,7 @@ def study_tables(study: Study, fitted: bool = False) -> Iterator[Any]:
 def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
     """The results under each setting, the ranks over several, and what these numbers do not show."""
     from fedskew.report import listings, sentences
-    from fedskew.report.compared import fitted_alone, fitted_words, twice
+    from fedskew.report.compared import fitted_alone, fitted_words
     from fedskew.studies.fitted import fitted_name
 
     alone = fitted_alone(compared) if fitted else None
@@ -83,9 +83,9 @@ def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
     if fitted and alone is None:
         lacking = fitted_name(compared.key)
         yield f"no run has {lacking}; --fit-logits tail also measures fitted models in the last ten rounds"
-    ranked = twice(compared) if fitted else compared
-    if len(compared.settings) > 1 and ranked.ranks is not None:
-        yield table_of(listings.ranks(ranked))
+    for each in filter(None, (compared, alone)):
+        if len(compared.settings) > 1 and each.ranks is not None:
+            yield table_of(listings.ranks(each))
     yield from map(visible, sentences.cautions(compared))
 
 

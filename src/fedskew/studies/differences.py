@@ -68,6 +68,11 @@ class Difference:
         return len(self.values)
 
     @property
+    def least_p(self) -> float:
+        """The smallest p, corrected by Holm, that so many pairs can have."""
+        return min(self.comparisons * smallest_p(self.pairs), 1.0)
+
+    @property
     def significant(self) -> bool:
         """Whether the signed-rank test, corrected by Holm, finds a difference."""
         return self.p_holm is not None and self.p_holm <= ALPHA
