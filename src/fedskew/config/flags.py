@@ -328,6 +328,11 @@ def _meant(flag: str, known: list[str], options: Iterable[str]) -> str:
     if here := USUAL.get(flag.strip("-").replace("_", "-").lower()):
         return f"; did you mean {' or '.join(map(repr, here.split()))}?"
     slot, _, end = flag[2:].rpartition(".")
+    part = slot.removeprefix("parts.")
+    if part in TABLES["parts"] and end in hints_of(TABLES["parts"][part]):
+        having = next((name for name, made in METHODS.items() if any(p.name == part for p in made().parts)), None)
+        study = f", or write {having}({flag[2:]}=VALUE) in `fedskew compare`" if having else ""
+        return f"; it needs the part {part}: add --parts {part}{study}"
     same = [f for f in options if f.rpartition(".")[2] == end]
     if same:
         return f"; did you mean {' or '.join(map(repr, same))}?"

@@ -186,7 +186,7 @@ class Shown(NamedTuple):
     folder: Path
     config: Row
     rows: list[Row]
-    place: int = 0  # of the group's name among the sorted names: its colour in every figure of the same runs
+    place: int = 0  # of the group: its look in every figure of the same runs
     seeds: tuple[list[Row], ...] = ()  # the rounds of every seed
 
     def diagnosed(self, name: str) -> list[tuple[int, Row]]:
@@ -225,16 +225,16 @@ def floats(values: Iterable[Any]) -> Floats:
 
 
 def colour(place: int) -> str:
-    """Colour of the group at a place among the sorted names."""
+    """Colour of the group at a place."""
     return COLOURS[place % len(COLOURS)]
 
 
 def look_of(place: int, points: int) -> Row:
-    """Style of a group's line, by its place among the sorted names.
+    """Style of a group's line, by its place.
 
-    Neighbours differ in colour, dashes and mark, and those of one colour in the others.
+    Neighbours differ in colour, and those of one colour in dashes and mark.
     """
-    turn = (place + place // len(DASHES)) % len(DASHES)
+    turn = (place % len(COLOURS) + place // len(COLOURS)) % len(DASHES)
     marker = MARKS[turn] if points <= 12 else ""
     return {"color": colour(place), "linestyle": DASHES[turn], "marker": marker, "markersize": 4, "lw": 1.7}
 

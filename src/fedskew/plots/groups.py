@@ -16,6 +16,7 @@ from fedskew.data.describe import Counted, counted
 from fedskew.errors import DataError, RecordError, plural
 from fedskew.method import method_spec
 from fedskew.methods import METHODS
+from fedskew.plots.canvas import COLOURS
 from fedskew.records.typed import Row
 
 UNSAID = ("folder", "fingerprint", "init_digest")
@@ -59,7 +60,7 @@ class Group:
 
     name: str  # what tells it from the other groups
     runs: list[Run]
-    place: int = 0  # of its name among the sorted names: its colour in every picture of the same runs
+    place: int = 0  # its look in every picture of the same runs, see `fedskew.plots.canvas.look_of`
 
     @property
     def label(self) -> str:
@@ -79,8 +80,18 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
         seen[place] += 1
     listed = list(groups.values())
     names = _names([runs[0] for runs in listed])
-    places = {name: i for i, name in enumerate(sorted(names))}
-    return [Group(name, runs, places[name]) for name, runs in zip(names, listed, strict=True)]
+    named = [Group(name, runs) for name, runs in zip(names, listed, strict=True)]
+    return [dataclasses.replace(group, place=place) for group, place in zip(named, _places(named), strict=True)]
+
+
+def _places(groups: list[Group]) -> list[int]:
+    """The look of each group: a colour for each method, dashes for each setting, where there are enough colours."""
+    labels = parted_labels(groups)
+    inks, kinds = sorted({method for method, _ in labels}), sorted({setting for _, setting in labels})
+    if len(kinds) > 1 and len(inks) <= len(COLOURS):
+        return [inks.index(method) + len(COLOURS) * kinds.index(setting) for method, setting in labels]
+    names = sorted(group.name for group in groups)
+    return [names.index(group.name) for group in groups]
 
 
 def _names(firsts: list[Run]) -> list[str]:
