@@ -221,11 +221,10 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     """
     from fedskew.config.recorded import read_run
     from fedskew.plots.groups import title_of
+    from fedskew.records.folder import insist_on_run
     from fedskew.studies.runs import listed
 
     folder = Path(run)
-    if not folder.is_dir():
-        raise RecordError(f"there is no run at {run!r}: no such folder")
     if (folder / "study.json").is_file():
         for part in _study(folder, metric):
             if isinstance(part, str):
@@ -233,8 +232,8 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
             else:
                 output.show(part)
         return
-    recorded = read_run(folder)
-    about = listed(folder)
+    insist_on_run(folder)
+    recorded, about = read_run(folder), listed(folder)
     say(f"{about.label or recorded.name}: {title_of([recorded])}")
     say(f"{run}: {_ended(about)}")
     plain = str.maketrans(SPELLINGS if as_ascii else {})
