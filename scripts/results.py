@@ -25,7 +25,7 @@ from fedskew.papers.rows import Row, ledger
 from fedskew.papers.runs import HERE, Runs
 from fedskew.records.sheets import csv_text
 from fedskew.studies.differences import average_ranks, differences
-from fedskew.studies.fitted import verdict
+from fedskew.studies.fitted import LEAST, verdict
 from fedskew.studies.packing import lend
 from fedskew.studies.scores import Scores, t_interval
 from fedskew.studies.shipped import shipped
@@ -170,7 +170,7 @@ def fits_of(rows: list[dict[str, Any]], base: str) -> str:
     for metric in ("mean10_accuracy", "mean10_fitted_accuracy"):
         held = [(row["label"], row["setting"], row["seed"], row.get(metric)) for row in ended]
         found = differences(Scores.of(held, metric), base)
-        both[metric] = {(d.method, d.setting): d for d in found if d.setting is not None and d.pairs > 1}
+        both[metric] = {(d.method, d.setting): d for d in found if d.setting is not None and d.pairs >= LEAST}
     raw, fitted = both.values()
     lines = [f"| method | raw | fitted | {' | '.join(LEFT)} |", f"|---|{'---:|' * (len(LEFT) + 2)}"]
     for label in (label for label in dict.fromkeys(row["label"] for row in rows) if label != base):

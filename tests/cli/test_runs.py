@@ -327,7 +327,7 @@ def test_show_of_a_run_from_python_and_of_one_without_rounds(
 
 SHOWN = {
     "nothing": (["show"], "fedskew show needs a run folder"),
-    "no folder": (["show", "no/such"], "run must be a run folder; got 'no/such', and there is no such folder"),
+    "no folder": (["show", "no/such"], "run must be a run folder; got 'no/such', which is no folder"),
     "no run": (["show", "."], "run must be a run folder; got '.', which has no config.json"),
     "metric": (["show", "runs/a", "--metric", "acuracy"], "unknown metric of this run 'acuracy'; did you mean"),
     "two": (["show", "a", "b"], "fedskew show takes one RUN at a time; got 'a', 'b'"),

@@ -18,13 +18,17 @@ def advice_table(advice: Advice) -> RenderableType:
         far = "" if near.distance <= NEAR else ", too far to use"
         body.append(Text(f"[{place}] {near.federation.name}: distance {near.distance:.2f}{far}"))
         told = f"{plural(len(near.federation.gains), 'method')} beside {near.federation.baseline}, whose accuracy is"
-        fit = "" if near.federation.fitted is None else f", with fitted logits {near.federation.fitted:.3f}"
+        fit = (
+            ""
+            if near.federation.fitted is None
+            else f"; of the better weighting after the fit {near.federation.fitted:.3f}"
+        )
         body.append(Text(f"    {told} {near.federation.level:.3f}{fit} ({near.federation.source})", style="dim"))
     if advice.worth_trying:
         body.append(_worth(advice))
     else:
         why = (
-            "no method measured here beats FedAvg after the fit; fit its logits, and compare local training: "
+            "no method measured here beats FedAvg; fit its logits, and compare local training: "
             "fedskew compare fedavg localonly --fitted"
             if any(n.distance <= NEAR for n in advice.neighbours)
             else "nothing measured helps here: no measured federation is near; fedskew compare measures yours"
@@ -38,7 +42,7 @@ def advice_table(advice: Advice) -> RenderableType:
 
 def _worth(advice: Advice) -> Table:
     view = Table(
-        title="\nworth trying (points over the better weighting of FedAvg, the mean after the fit)",
+        title="\nworth trying (points over the better weighting of FedAvg; the mean after the fit where measured)",
         title_justify="left",
         show_lines=True,
     )

@@ -144,9 +144,11 @@ def evaluate(
         fed = _federation(recorded, about, threshold if chosen else None)
     if threshold is not None:
         decision = trained.decide(fed, threshold, positive, fitted=fitted, client=number)
-    source: Any = fed.of_client(number) if fed and number is not None else fed
+    source: Any = fed
     if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs)
+    elif fed is not None and number is not None:
+        source = fed.of_client(number)
     recall_at = recorded.config.get("recall_at", PRECISION)
     scores = scores_of(trained, source or _own_data(recorded, about), recall_at, fitted, on, decision)
     metrics, pictures = _one_against_rest(scores, column, figures)

@@ -200,7 +200,6 @@ DRAWN = ("accuracy", "loss")  # entries of a round
 WIDTH = 100  # characters of a line
 MANY = 60  # classes that are shown one by one
 LONGEST = 24  # characters of the name of a class
-HEADING = ("clients", "cohort", "longtail")  # options of a run that its first line says
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -358,11 +357,13 @@ def _own_models(folder: Path) -> Iterator[str]:
 def _settings(run: Run, folder: str) -> Iterator[str]:
     """In what method and run differ from the defaults, and the command that repeats the run."""
     from fedskew.config.experiment import Experiment, repeatable
+    from fedskew.plots.groups import HEADED
 
     plain = {f.name: f.default for f in fields(Experiment) if f.metadata.get("decides", "nothing") != "nothing"}
-    given = [name for name in plain if name not in HEADING and not isinstance(run.config.get(name), dict | list)]
+    given = {name: run.config.get(name) for name in plain if name not in (*HEADED, "auxiliary")}  # the method's choice
+    given["diagnose"] = ",".join((given["diagnose"] or {}).get("names", ())) if "diagnose" in given else ""
     changed = {name.removeprefix("method."): value for name, value in run.changed.items()}
-    changed |= {name: value for name in given if (value := run.config.get(name)) and value != plain[name]}
+    changed |= {name: value for name, value in given.items() if value and value != plain[name]}
     yield ""
     yield from _wrapped(
         f"differs from the defaults: {', '.join(f'{n} {cell(v)}' for n, v in changed.items()) or 'nothing'}"

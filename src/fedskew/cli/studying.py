@@ -82,7 +82,8 @@ def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
         yield from map(visible, fitted_words(compared, len(compared.methods) * len(compared.settings)))
     if fitted and alone is None:
         lacking = fitted_name(compared.key)
-        yield f"no run has {lacking}; --fit-logits tail also measures fitted models in the last ten rounds"
+        told = f"no table of fitted models: not every run of {compared.baseline} has {lacking}"
+        yield f"{told}; --fit-logits tail also measures fitted models in the last ten rounds"
     for each in filter(None, (compared, alone)):
         if len(compared.settings) > 1 and each.ranks is not None:
             yield table_of(listings.ranks(each))
@@ -243,7 +244,7 @@ def print_plan(study: Study, processes: int) -> int:
         say(f"refused: {one.cell.label}, {one.cell.setting}: {one.cell.refused}")
     if trials:
         say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
-    wanted = study.missing()
+    wanted = study.missing(plan)
     missing, unfitted = len(wanted), sum(bool(one.before and one.entry(study.store)) for one in wanted)
     waiting = {one.address for one in wanted}
     twice = sum(one.cell.experiment is not None and one.address in waiting for one in plan) - missing

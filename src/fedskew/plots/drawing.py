@@ -25,7 +25,7 @@ class Line:
     """Points of a method. P points."""
 
     label: str
-    place: int  # of the method among the sorted names: its colour and dashes
+    place: int  # its colour and dashes, see `canvas.look_of`
     x: Floats  # [P]
     y: Floats  # [P]
     low: Floats | None = None  # [P] of the band

@@ -282,11 +282,10 @@ def features(moment: Moment, clients: tuple[int, ...]) -> Row:
 
 
 Diagnostic = Callable[[Moment, tuple[int, ...]], Row]
+# Those of deltas read what single clients trained, which engines keep for them alone.
 OF_DELTAS: dict[str, Diagnostic] = {"asymmetry": asymmetry, "cosine": cosine, "drift": drift, "per_class": per_class}
 OF_COHORT: dict[str, Diagnostic] = {"coverage": coverage, "features": features, "oversampling": oversampling}
-DIAGNOSTICS = (
-    OF_DELTAS | OF_COHORT
-)  # those of deltas read what single clients trained, which engines keep for them alone
+DIAGNOSTICS = OF_DELTAS | OF_COHORT
 
 
 def measure(diagnostics: Diagnostics, moment: Moment) -> Row:

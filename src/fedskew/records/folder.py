@@ -239,7 +239,7 @@ def _json(content: Any) -> bytes:
 def insist_on_run(folder: Path, named: str = "run") -> None:
     """Raise RecordError, about the option ``named``, unless there is a run folder."""
     if not (folder / "config.json").is_file():
-        lacking = "which has no config.json" if folder.is_dir() else "and there is no such folder"
+        lacking = "which has no config.json" if folder.is_dir() else "which is no folder"
         raise RecordError(f"{named} must be a run folder; got {str(folder)!r}, {lacking}")
 
 

@@ -213,16 +213,13 @@ def twice(found: Compared) -> Compared:
 
 @lru_cache(KEPT)
 def fitted_alone(found: Compared) -> Compared | None:
-    """The fitted models against those of the baseline: a family of comparisons of its own. None where none have any.
-
-    A baseline without fits stays as it is.
-    """
+    """The fitted models against those of the baseline: a family of comparisons of its own. None where it has none."""
     both = twice(found)
-    labels = {method: label for label, method in both.fitted.items()}
-    baseline = labels.get(found.baseline, found.baseline)
-    kept = tuple(dict.fromkeys((baseline, *both.fitted)))
-    entries = tuple(entry for entry in both.entries if entry.method in kept)
-    return replace(both, entries=entries, methods=kept, baseline=baseline) if labels else None
+    baseline = next((label for label, method in both.fitted.items() if method == found.baseline), None)
+    if baseline is None:
+        return None
+    entries = tuple(entry for entry in both.entries if entry.method in both.fitted)
+    return replace(both, entries=entries, methods=tuple(both.fitted), baseline=baseline)
 
 
 class Pair(NamedTuple):

@@ -85,7 +85,7 @@ def gap_cells(gap: Difference | None) -> list[Cell | str]:
         return ["baseline" if gap is None else "–", "–", "–", "–"]
     side = {"better": "above", "worse": "below"}.get(gap.verdict, "")
     mean, several = Cell(f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", mark=side), gap.pairs > 1
-    told = f"yes, {gap.verdict}" if side else "no" if gap.least_p <= ALPHA else "–"
+    told = f"yes, {gap.verdict}" if side else "no" if (gap.least_p or 0.0) <= ALPHA else "–"
     return [mean, spread(gap.low, gap.high), p_value(gap.p_holm if several else None), told]
 
 

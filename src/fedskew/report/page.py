@@ -172,6 +172,8 @@ def _results(found: Compared) -> Section:
     told, alone = TEXTS["means"], fitted_alone(found)
     if len(found.methods) > 1:
         told += f" {TEXTS['tests'].format(baseline=found.baseline)}"
+    if alone and len(found.methods) > 1:
+        told += f" {TEXTS['fitted']}"
     raw, fitted = (tuple(listings.results(one, s) for s in found.settings) if one else () for one in (found, alone))
     return Section("results", "Results", (told,), raw, folded=fitted)
 

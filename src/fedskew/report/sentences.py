@@ -185,7 +185,7 @@ def _evaluations(found: Compared) -> list[str]:
 def _unseen(found: Compared) -> str:
     """What so few seeds cannot show; "" where some comparison can reach the 5 % level."""
     gaps = [d for m in found.methods for s in found.settings if (d := found.difference(m, s)) and d.pairs > 1]
-    p, pairs, among = min(((d.least_p, d.pairs, d.comparisons) for d in gaps),
+    p, pairs, among = min(((d.least_p or 0.0, d.pairs, d.comparisons) for d in gaps),
                           default=(0.0, 0, 0))  # fmt: skip
     if p <= ALPHA:
         return ""
