@@ -193,7 +193,7 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
     """Settings by methods: each method less a base, paired by seed, in points, with a 95 % t interval over seeds."""
     base, _, metric = words.rpartition(", ") if "_" in words else (words, "", "mean10_accuracy")
     ended = [row for row in rows if row["state"] == "finished"]
-    gaps = differences(Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended), base)
+    gaps = differences(Scores.of((row["label"], row["setting"], row["seed"], row.get(metric)) for row in ended), base)
     at = {(gap.method, gap.setting): gap for gap in gaps}
     others = [label for label in dict.fromkeys(row["label"] for row in rows) if label != base]
 
@@ -204,7 +204,9 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
 
     lines = [f"| | {base} | {' | '.join(others)} |", f"|---|{'---:|' * (len(others) + 1)}"]
     for setting in dict.fromkeys(row["setting"] for row in rows):
-        levels = [100 * row[metric] for row in ended if (row["label"], row["setting"]) == (base, setting)]
+        levels = [
+            100 * row[metric] for row in ended if (row["label"], row["setting"]) == (base, setting) and metric in row
+        ]
         if not levels:
             continue  # not run yet
         lines.append(f"| {setting} | {_cell(levels, 1)} | {' | '.join(cell(label, setting) for label in others)} |")
