@@ -306,7 +306,7 @@ def _spec(study: str) -> Spec:
 def _places(study: str, setting: str, *methods: str) -> Iterator[tuple[str, ...]]:
     """(setting, method, ...) of what a quantity names, asterisks replaced."""
     spec = _spec(study)
-    known, settings = [m.name for m in spec.methods], [name for name, _ in spec.axes()]
+    known, settings = [m.name for m in spec.methods], [name for name, _ in spec.axes]
     check_names("method", [name for name in methods if name != ALL], known)
     begin = setting.removesuffix(ALL)
     among = [name for name in settings if name == setting or (setting.endswith(ALL) and name.startswith(begin))]

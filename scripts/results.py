@@ -25,6 +25,7 @@ from fedskew.papers.rows import Row, ledger
 from fedskew.papers.runs import HERE, Runs
 from fedskew.records.sheets import csv_text
 from fedskew.studies.differences import average_ranks, differences
+from fedskew.studies.fitted import LEAST, verdict
 from fedskew.studies.packing import lend
 from fedskew.studies.scores import Scores, t_interval
 from fedskew.studies.shipped import shipped
@@ -32,7 +33,7 @@ from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 
 ROOT = Path(__file__).parents[1]
-TABLE = re.compile(r"(<!-- (study|matrix|order|gains|less) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
+TABLE = re.compile(r"(<!-- (study|matrix|order|gains|less|fits) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
 PAGES = tuple(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five"))
 COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
     "accuracy, mean of 10": ("mean10_accuracy", 1.0, 3),
@@ -47,6 +48,11 @@ LEDGER = (  # columns of results/ledger.csv
     "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
     "planned", "scale", "state", "study", "how", "core_hours", "command", "note",
 )  # fmt: skip
+LEFT: dict[str, str | tuple[str, ...]] = {  # column of a table of fits -> how the verdict begins
+    "gain stays": "its gain stays", "gain is a bias": "its gain is", "gain not excluded": "after the fit no gain",
+    "gain after the fit alone": "a gain shows", "loss": ("its loss", "after the fit no loss"),
+    "loss after the fit alone": "a loss shows", "no difference": "neither",
+}  # fmt: skip
 GLOBAL = ("mean10_accuracy", "mean10_macro_f1", "final_worst_class_recall")
 
 
@@ -154,11 +160,40 @@ def gains_of(rows: list[dict[str, Any]], bases: str, metric: str = "mean10_accur
     return "\n".join(lines) + "\n"
 
 
+def fits_of(rows: list[dict[str, Any]], base: str) -> str:
+    """What the fit leaves of each method less a base: means over settings in points, and in how many settings which.
+
+    The verdicts are those of `fedskew compare --fitted`, by 95 % t intervals over the seeds of a setting.
+    """
+    ended = [row for row in rows if row["state"] == "finished"]
+    both = {}
+    for metric in ("mean10_accuracy", "mean10_fitted_accuracy"):
+        held = [(row["label"], row["setting"], row["seed"], row.get(metric)) for row in ended]
+        found = differences(Scores.of(held, metric), base)
+        both[metric] = {(d.method, d.setting): d for d in found if d.setting is not None and d.pairs >= LEAST}
+    raw, fitted = both.values()
+    lines = [f"| method | raw | fitted | {' | '.join(LEFT)} |", f"|---|{'---:|' * (len(LEFT) + 2)}"]
+    for label in (label for label in dict.fromkeys(row["label"] for row in rows) if label != base):
+        pairs = [(raw[key], fitted[key]) for key in raw if key[0] == label and key in fitted]
+        told = [verdict((a.low, a.high), (b.low, b.high)) for a, b in pairs]
+        counts = [sum(text.startswith(begins) for text in told) for begins in LEFT.values()]
+        assert sum(counts) == len(told), told
+        spans = [_mean_over([100 * each[place].mean for each in pairs]) for place in (0, 1)]
+        lines.append(f"| {label} | {' | '.join([*spans, *map(str, counts)])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _mean_over(values: list[float]) -> str:
+    """The mean over settings with its 95 % t interval."""
+    ends = t_interval(np.array(values))
+    return f"{statistics.fmean(values):+.1f}" + (f" [{ends[0]:+.1f}, {ends[1]:+.1f}]" if ends else "")
+
+
 def less_of(rows: list[dict[str, Any]], words: str) -> str:
     """Settings by methods: each method less a base, paired by seed, in points, with a 95 % t interval over seeds."""
     base, _, metric = words.rpartition(", ") if "_" in words else (words, "", "mean10_accuracy")
     ended = [row for row in rows if row["state"] == "finished"]
-    gaps = differences(Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended), base)
+    gaps = differences(Scores.of((row["label"], row["setting"], row["seed"], row.get(metric)) for row in ended), base)
     at = {(gap.method, gap.setting): gap for gap in gaps}
     others = [label for label in dict.fromkeys(row["label"] for row in rows) if label != base]
 
@@ -169,7 +204,9 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
 
     lines = [f"| | {base} | {' | '.join(others)} |", f"|---|{'---:|' * (len(others) + 1)}"]
     for setting in dict.fromkeys(row["setting"] for row in rows):
-        levels = [100 * row[metric] for row in ended if (row["label"], row["setting"]) == (base, setting)]
+        levels = [
+            100 * row[metric] for row in ended if (row["label"], row["setting"]) == (base, setting) and metric in row
+        ]
         if not levels:
             continue  # not run yet
         lines.append(f"| {setting} | {_cell(levels, 1)} | {' | '.join(cell(label, setting) for label in others)} |")
@@ -186,6 +223,7 @@ def tables(text: str) -> str:
             "study": table_of,
             "gains": gains_of,
             "less": less_of,
+            "fits": fits_of,
         }
         made = kinds[found[2]](rows) if found[2] in kinds else of_one[found[2]](rows, found[4] or "all")
         return found[1] + made + found[5]

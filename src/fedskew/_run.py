@@ -184,14 +184,8 @@ def launch(
         FedskewError: as `run`.
     """
     check_method(method)
-    settings.diagnose.check(fed.clients, out is not None)
-    check_device(settings.device)
+    _check(settings, fed, out is not None)
     began = time.monotonic()
-    measured = settings.monitor is None or len(fed.validation_rows) > 0
-    demand(settings, "monitor", measured, "have validation rows", "validation=0.1 holds some out")
-    tested = len(fed.dataset.y_test)
-    most = settings.eval_rows is None or settings.eval_rows <= tested
-    demand(settings, "eval_rows", most, f"be at most the number of test rows, {tested}")
     held_out = 0 if fed.unseen is None else int((fed.unseen.sizes > 0).sum())
     share = None if method.share is None else method.share * (fed.clients - held_out) / fed.clients
     cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), share)
@@ -212,11 +206,10 @@ def launch(
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
     engine.birth(watched, params, prepared.buffers, settings.memory)
     state = server.init(watched, params, prepared.buffers, fed, task)
-    used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
+    used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
-    used |= frozen(prepared)
-    used |= {**engine.processors.facts(), **({"on_clients": private} if private else {})}
+    used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
     names = list(fed.dataset.label_names)
     facts = {**(config or _facts(fed, method, model, settings, cohort)), "label_names": names, **used}
     record = _recorded(out, resume, facts, method, settings)
@@ -234,6 +227,17 @@ def launch(
         engine.close()
         if record:
             record.close()
+
+
+def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
+    """Raise ConfigError for settings that the federation cannot have."""
+    settings.diagnose.check(fed.clients, recorded)
+    check_device(settings.device)
+    measured = settings.monitor is None or len(fed.validation_rows) > 0
+    demand(settings, "monitor", measured, "have validation rows", "validation=0.1 holds some out")
+    tested = len(fed.dataset.y_test)
+    most = settings.eval_rows is None or settings.eval_rows <= tested
+    demand(settings, "eval_rows", most, f"be at most the number of test rows, {tested}")
 
 
 def own_bytes(fed: Federation, prepared: Model) -> int:

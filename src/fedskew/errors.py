@@ -232,11 +232,12 @@ def from_json(text: str | bytes) -> Any:
         >>> from_json('{"name": ["mlp"]}')
         {'name': ['mlp']}
     """
+    text = text if isinstance(text, str) else text.decode("utf-8-sig")
     try:
         found = json.loads(text)
     except RecursionError:
         raise ValueError(f"it is nested deeper than {DEEPEST}") from None
-    level, depth = [found], 1
+    level, depth = [found] if text.count("[") + text.count("{") > DEEPEST else [], 1  # most texts are short
     while level := [value for node in level for value in _inside(node)]:
         depth += 1
         if depth > DEEPEST:

@@ -244,13 +244,21 @@ class Gradient(Protocol):
 
 
 class Report(NamedTuple):
-    """Numbers of a local run: () at a client, [K] at the server."""
+    """Numbers of a local run: () at a client, [K] at the server.
 
-    samples: Tensor  # rows of one epoch
+    Attributes:
+        samples: Rows of one epoch.
+        steps: Local steps.
+        lr: Learning rate.
+        loss: Mean loss over the steps.
+        a_norm: FedNova's ||a||_1 of the local rule.
+    """
+
+    samples: Tensor
     steps: Tensor
     lr: Tensor
-    loss: Tensor  # mean over the steps
-    a_norm: Tensor  # FedNova's ||a||_1 of the local rule
+    loss: Tensor
+    a_norm: Tensor
 
 
 class LocalRun(NamedTuple):
@@ -307,10 +315,11 @@ class Query(NamedTuple):
 
     ``what`` is one of
 
-    - "loss": mean cross-entropy of the broadcast model on the client's rows, - "counts": the rows of each class that
-    the sampler offers, - "delta": the engine's own plain client round, - a function of a View of all the client's rows.
-    ``view.out`` is computed in evaluation mode; the result is averaged over
-      ``draws`` calls with different keys.
+    - "loss": mean cross-entropy of the broadcast model on the client's rows,
+    - "counts": the rows of each class that the sampler offers,
+    - "delta": the engine's own plain client round,
+    - a function of a View of all the client's rows. ``view.out`` is computed in evaluation mode; the result is averaged
+      over ``draws`` calls with different keys.
     """
 
     ids: Tensor | Literal["all", "cohort"]
@@ -348,6 +357,23 @@ class Cohort(NamedTuple):
 
     Weights that are known before training are computed from a cohort without deltas, ``delta``, uploads and ``after``.
 
+    Attributes:
+        task: Facts that stay the same during a run.
+        ids: The clients, [K]; of a chain, its first.
+        owned: Training rows of each class that each client holds, int64 [K, C].
+        offered: Rows of each class that its sampler offers, int64 [K, C].
+        used: Rows of each class that it trains on in an epoch, int64 [K, C].
+        reports: Numbers of the local runs, [K] each.
+        before: The global model w^t.
+        round: The round, from 1.
+        chains: Clients of each chain in their order, [K, M]; -1 is padding.
+        uploads: What each component's clients sent beside the model, leaves [K, ...]; {} before training.
+        trained: Deltas as they came from the clients, [K, ...]; like what follows None until they are known.
+        deltas: The same after every `combine` so far, [K, ...].
+        weights: Aggregation weights.
+        delta: sum_k p_k delta_k, as the server optimizer got it; for `absorb`.
+        after: The global model w^{t+1}.
+
     Example:
         >>> import fedskew as fs
         >>> class Shown(fs.weightings.Uniform):
@@ -360,20 +386,19 @@ class Cohort(NamedTuple):
     """
 
     task: Task
-    ids: Tensor  # [K] (first of each chain)
-    owned: Tensor  # [K, C]
-    offered: Tensor  # [K, C]
-    used: Tensor  # [K, C]
-    reports: Report  # [K]
+    ids: Tensor
+    owned: Tensor
+    offered: Tensor
+    used: Tensor
+    reports: Report
     before: Params
-    round: int  # one-based
-    chains: Tensor  # [K, M], -1 is padding
-    uploads: dict[str, Tree]  # leaves [K, ...]; {} before training
-    # None until they are known; a hook that reads one runs later
-    trained: Params = None  # type: ignore[assignment]  # [K, ...] deltas as they came from the clients
-    deltas: Params = None  # type: ignore[assignment]  # [K, ...] the same, after every `combine` so far
+    round: int
+    chains: Tensor
+    uploads: dict[str, Tree]
+    trained: Params = None  # type: ignore[assignment]  # a hook that reads one of these runs later
+    deltas: Params = None  # type: ignore[assignment]
     weights: Weights = None  # type: ignore[assignment]
-    delta: Params = None  # type: ignore[assignment]  # sum_k p_k delta_k, as the server optimizer got it; for `absorb`
+    delta: Params = None  # type: ignore[assignment]
     after: Params = None  # type: ignore[assignment]
 
 

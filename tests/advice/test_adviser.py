@@ -36,7 +36,7 @@ def federation(
 ) -> Federation:
     """A federation with these gains in accuracy, or by several numbers."""
     by = {m: dict(g) if isinstance(g, dict) else {"accuracy": g} for m, g in gains.items()}
-    return Federation(name, "made up", data, "mlp", "", descriptors(counts), "fedavg", 0.7, by)
+    return Federation(name, "made up", data, "mlp", "", descriptors(counts), "fedavg", 0.7, None, by)
 
 
 def shown(advice: Any, capsys: pytest.CaptureFixture[str]) -> str:
@@ -77,40 +77,32 @@ def test_far_away_nothing_helps_and_that_is_said(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("gain", "worst", "worth"),
-    [
-        (HELPS, None, True),
-        (HELPS, Gain(-0.2, None, None, 3), True),
-        (OPEN, None, False),
-        (OPEN, Gain(-0.2, None, None, 3), False),
-        (Gain(0.05, None, None, 1), None, False),
-        (Gain(-0.05, -0.08, -0.02, 3), None, False),
-    ],
+    ("gain", "worth"),
+    [(HELPS, True), (OPEN, False), (Gain(0.05, None, None, 1), False), (Gain(-0.05, -0.08, -0.02, 3), False)],
 )
-def test_a_method_is_worth_trying_where_its_interval_lies_above_0(gain: Gain, worst: Gain | None, worth: bool) -> None:
-    by = {"accuracy": gain} | ({} if worst is None else {"worst_recall": worst})
-    found = advise(SKEWED, (federation(SKEWED, fedbal=by),))
+def test_a_method_is_worth_trying_where_its_interval_lies_above_0(gain: Gain, worth: bool) -> None:
+    found = advise(SKEWED, (federation(SKEWED, fedbal=gain),))
     assert bool(found.worth_trying) is worth and ("fedbal" in found.others) is not worth
 
 
 def test_one_near_federation_where_it_may_harm_rules_a_method_out() -> None:
-    """There its interval reaches 0 and the worst class is recognised less often."""
-    falls = {"accuracy": OPEN, "worst_recall": Gain(-0.1, -0.3, 0.1, 3)}
-    rises = {"accuracy": OPEN, "worst_recall": Gain(0.1, -0.3, 0.1, 3)}
-    for other, worth in ((falls, []), (rises, ["fedbal"]), (Gain(-0.2, -0.3, -0.1, 3), [])):
+    """There its interval lies below 0 and reaches further than a point."""
+    small, large = Gain(-0.005, -0.009, -0.001, 3), Gain(-0.02, -0.03, -0.01, 3)
+    for other, worth in ((OPEN, ["fedbal"]), (small, ["fedbal"]), (large, [])):
         found = advise(SKEWED, (federation(SKEWED, "a", fedbal=HELPS), federation(SKEWED, "b", fedbal=other)))
         assert [one.method for one in found.worth_trying] == worth
 
 
-def test_both_gains_are_shown_and_a_bias_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    by = {"accuracy": HELPS, "macro_f1": Gain(-0.21, None, None, 3), "fitted_accuracy": Gain(0.001, -0.001, 0.003, 3),
-          "worst_recall": Gain(0.25, None, None, 3)}  # fmt: skip
-    found = advise(SKEWED, (federation(SKEWED, fedbal=by),))
-    assert found.worth_trying[0].after_fit == {1: "its gain is a bias of the logits"}
+def test_gains_after_the_fit_decide_where_they_are_on_record(capsys: pytest.CaptureFixture[str]) -> None:
+    bias = {"accuracy": HELPS, "fitted_accuracy": Gain(0.001, -0.001, 0.003, 3)}
+    stays = {"accuracy": HELPS, "fitted_accuracy": Gain(0.02, 0.01, 0.03, 3), "worst_recall": Gain(0.25, None, None, 3)}
+    found = advise(SKEWED, (federation(SKEWED, fedbal=bias, fedla=stays)._replace(fitted=0.8),))
+    assert [(one.method, one.gain) for one in found.worth_trying] == [("fedla", 0.02)]
+    assert found.others == {"fedbal": 0.001} and found.worth_trying[0].after_fit == {1: "its gain stays after the fit"}
     said = shown(found, capsys)
-    assert (
-        "[1] +5.0 (+2.0 to +8.0), 3 seeds; macro-F1 -21.0; worst recall +25.0; fitted +0.1 (-0.1 to +0.3): its" in said
-    )
+    assert "whose accuracy is 0.700; of the better weighting after the fit 0.800" in said
+    assert "[1] raw +5.0 (+2.0 to +8.0), fitted +2.0 (+1.0 to +3.0), 3 seeds: its gain stays after" in said
+    assert "worst recall +25.0" in said
     assert "fitted" not in shown(advise(SKEWED, (federation(SKEWED, fedbal=HELPS),)), capsys)
 
 
@@ -135,17 +127,20 @@ def test_the_rule_is_the_best_method_whichever_dataset_is_left_out(capsys: pytes
     ]
     assert rule([one, *rest]) is None, "without the first dataset it is another one"
     assert rule(strong[:1]) is None
+    bias = {"accuracy": HELPS, "fitted_accuracy": Gain(0.0, -0.01, 0.01, 3)}
+    fitted = rule([f._replace(gains={**f.gains, "feddyn": bias}) for f in strong])
+    assert fitted is not None and (fitted.method, fitted.gain, fitted.helps) == ("fedga", pytest.approx(0.01), 0)
     assert "rule: under strong label skew use feddyn" in shown(advise(SKEWED, [*strong, *weak]), capsys)
 
 
 def test_the_packaged_rule_is_feddyn_and_holds_under_strong_skew_alone() -> None:
     """As docs/guide/advise.md has it."""
     found = rule(packaged())
-    assert found is not None and (found.method, found.helps, found.federations, found.datasets) == ("feddyn", 14, 16, 6)
-    told = [round(100 * v, 1) for v in (found.gain, found.best, found.weaker, found.weaker_best)]
-    assert told == [3.3, 4.2, -1.7, -0.1]
+    assert found is not None and found.method == "feddyn" and found.gain > 0 > found.weaker
     page = " ".join((ROOT / "docs/guide/advise.md").read_text(encoding="utf-8").split())
-    assert "gains 3.3 points on average" in page and "14 of 16" in page and "loses 1.7" in page
+    gain, best, weaker = (f"{abs(100 * v):.1f}" for v in (found.gain, found.best, found.weaker))
+    assert f"FedDyn gains {gain} points on average" in page and f"loses {weaker} points" in page
+    assert f"on {found.helps} of {found.federations}" in page and f"gains {best} points" in page
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -226,7 +221,7 @@ def test_the_packaged_evidence_is_what_the_results_make() -> None:
     text = (ROOT / "src/fedskew/advice/evidence.json").read_text(encoding="utf-8")
     plain = dict.fromkeys((*evidence.KEPT, "participation"), 0.0)
     kept = [{**one, "descriptors": plain} for one in json.loads(text)]
-    assert json.loads(made_evidence.made(describe=lambda _: plain)) == kept and len(text) < 80_000
+    assert json.loads(made_evidence.made(describe=lambda _: plain)) == kept and len(text) < 100_000
 
 
 def test_the_packaged_descriptors_are_those_of_the_splits() -> None:
@@ -248,7 +243,7 @@ def test_the_command_advises_on_a_file_of_counts(tmp_path: Path, capsys: pytest.
     found = json.loads(capsys.readouterr().out)
     assert found["descriptors"]["clients"] == 4 and found["worth_trying"] == [] and found["near"] == NEAR
     assert fedskew("advise", "--clients", 5, "--partition", "iid", "--cohort", 5) == 0
-    assert "no method measured here beats plain FedAvg" in " ".join(capsys.readouterr().out.split())
+    assert "no method measured here beats FedAvg" in " ".join(capsys.readouterr().out.split())
 
 
 def test_describe_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

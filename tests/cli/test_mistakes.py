@@ -28,6 +28,7 @@ LINES = {
     "alpha": (["fedavg", "--alpha", "0.1"], "unknown option '--alpha'; did you mean '--partition.alpha'?"),
     "mu": (["fedprox", "--mu", "1"], "unknown option '--mu'; did you mean '--parts.proximal.mu'?"),
     "optimizer": (["fedavg", "--optimizer", "adam"], "did you mean '--local' or '--server'?"),
+    "gamma of a part": (["fedavg", "--parts.unbalanced_softmax.gamma", "one"], "add --parts unbalanced_softmax, or"),
     "mu elsewhere": (["fedavg", "--mu", "1"], "--parts.proximal.mu with --parts proximal"),
     "one dash": (["fedavg", "-lr", "0.1"], "unknown option '-lr'; did you mean '--lr'?"),
     "no number": (["fedavg", "--rounds"], "--rounds must be followed by a value"),

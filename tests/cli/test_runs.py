@@ -299,7 +299,7 @@ def test_show_draws_curves_and_bars_and_says_the_command_that_repeats_the_run(
     assert all(len(line) <= 100 for line in said.splitlines())
     again = said[said.index("again: ") :].replace(" \\\n  ", " ").splitlines()[0]
     words = again.removeprefix("again: fedskew ").split()
-    assert words == ["run", "--from", "runs/b"] and "differs from the defaults: pace.lr 0.05" in said
+    assert words == ["run", "--from", "runs/b"] and "differs from the defaults: pace.lr 0.05, rounds 2" in said
     assert fedskew(*words, "--out", "runs/again") == 0
     first, second = (json.loads((runs / name / "summary.json").read_text()) for name in ("b", "again"))
     assert first["final_loss"] == second["final_loss"]
@@ -327,8 +327,8 @@ def test_show_of_a_run_from_python_and_of_one_without_rounds(
 
 SHOWN = {
     "nothing": (["show"], "fedskew show needs a run folder"),
-    "no folder": (["show", "no/such"], "there is no run at 'no/such'"),
-    "no run": (["show", "."], "is not a run folder"),
+    "no folder": (["show", "no/such"], "run must be a run folder; got 'no/such', which is no folder"),
+    "no run": (["show", "."], "run must be a run folder; got '.', which has no config.json"),
     "metric": (["show", "runs/a", "--metric", "acuracy"], "unknown metric of this run 'acuracy'; did you mean"),
     "two": (["show", "a", "b"], "fedskew show takes one RUN at a time; got 'a', 'b'"),
 }

@@ -202,7 +202,7 @@ def test_a_network_of_one_s_own_with_the_method_s_head_is_given_as_it_was(tmp_pa
 
 def test_a_folder_without_a_final_model_is_one_line(run: Any, tmp_path: Path) -> None:
     folder = run[0].folder
-    with pytest.raises(RecordError, match=r"run must be a run folder; got .*, which has no config.json"):
+    with pytest.raises(RecordError, match=r"run must be a run folder; got .*, which is no folder"):
         fs.load_model(tmp_path / "nowhere")
     (folder / "model.json").write_text("{}")
     with pytest.raises(RecordError, match=r"model.json was altered .*; resume the run, which writes it again"):

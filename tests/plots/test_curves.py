@@ -17,6 +17,7 @@ from fedskew.config.recorded import Run, find_runs
 from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots import curves as plots
+from fedskew.plots.canvas import look_of
 from fedskew.plots.groups import title_of
 from fedskew.records.summary import summarise
 
@@ -103,6 +104,27 @@ def test_a_scenario_that_differs_is_in_every_label_and_not_in_the_title(tmp_path
     runs = [recorded.read_run(folder) for folder in (a, b)]
     assert title_of(runs) == "digits, 20 clients, cohort 5, mlp (hidden 32)"
     assert title_of(runs[:1]) == "digits, iid, 20 clients, cohort 5, mlp (hidden 32)"
+
+
+def test_a_colour_is_a_method_and_dashes_are_a_setting(tmp_path: Path) -> None:
+    """Without several settings, and beyond the colours or the dashes, each name has a look of its own."""
+
+    def looks(methods: int, settings: int) -> list[list[tuple[Any, Any]]]:
+        named = [(f"m{i}", f"s{j}") for i in range(methods) for j in range(settings)]
+        folders = [
+            written(tmp_path / f"{methods}{settings}" / f"{m}{s}", [0.5], method=method(m), partition={"name": s})
+            for m, s in named
+        ]
+        found = [look_of(group.place, 20) for group in plots.groups_of(folders)]
+        styles = [(one["color"], one["linestyle"]) for one in found]
+        assert len(set(styles)) == len(styles)
+        return [styles[i * settings : (i + 1) * settings] for i in range(methods)]
+
+    for rows in (looks(3, 2), looks(7, 5)):
+        assert all(len({ink for ink, _ in row}) == 1 for row in rows)
+        assert all(len({dash for _, dash in column}) == 1 for column in zip(*rows, strict=True))
+    assert len({dash for row in looks(5, 1) for _, dash in row}) == 5
+    looks(3, 6)
 
 
 def test_long_differences_give_way_to_the_folder(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_a_folder_that_holds_a_run(tmp_path: Path) -> None:
 
 
 def test_resuming_where_there_is_no_run(tmp_path: Path) -> None:
-    one_line(lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path / "a", resume=True), "resume must", "config.json")
+    one_line(lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path, resume=True), "resume must", "config.json")
     with pytest.raises(fs.ConfigError, match="out"):
         go(skewed(), fs.methods.fedavg(), resume=True)
 

@@ -14,6 +14,7 @@ from fedskew import report
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
 from fedskew.report import Entry, paper, scored
+from fedskew.report.listings import gap_cells
 from fedskew.studies.scores import Scores
 from fedskew.studies.statistics import average_ranks, differences, reach
 from support.reports import made_run, parsed, study, words_of
@@ -50,25 +51,41 @@ def test_ranks_and_their_verdict_are_those_of_studies() -> None:
 
 
 def test_fitted_models_stand_beside_the_methods_as_methods_of_their_own(tmp_path: Path) -> None:
-    """Their pairs are with the raw baseline; what the fits sent is among their costs; raw methods keep their p."""
-    raw, plain = study(2, 2, 3), scores_of(study(2, 2, 3))
+    """Their pairs are with the fitted baseline; what the fits sent is among their costs; raw methods keep their p."""
+    raw, plain = study(3, 2, 3), scores_of(study(3, 2, 3))
     for entry in raw:
-        sent = {"upload_bytes": 5_000_000, "download_bytes": 0}
-        entry.run.summary.update(mean10_fitted_accuracy=0.9 + int(entry.seed) / 100, final_fit={"prior": sent})
+        sent, place = {"upload_bytes": 5_000_000, "download_bytes": 0}, int(entry.method[-1])
+        entry.run.summary.update(mean10_fitted_accuracy=0.9 + place * int(entry.seed) / 100, final_fit={"prior": sent})
     told = written(raw, tmp_path, baseline="method0")
-    assert [row["method"] for row in told["results-1"]] == ["method1", "method0"]
-    one = {row["method"]: row for row in (*told["fitted-1"], told["results-1"][0])}
-    assert list(one) == ["method0, fitted", "method1, fitted", "method0", "method1"]
-    assert float(one["method0, fitted"]["p_holm"]) == min(1.0, 2 * float(one["method0, fitted"]["p"])), "of two"
-    base = plain.values[0, 0]
-    assert float(one["method0, fitted"]["difference"]) == pytest.approx(float(np.mean([0.9, 0.91, 0.92] - base)))
+    assert [row["method"] for row in told["results-1"]] == ["method2", "method1", "method0"]
+    one = {row["method"]: row for row in told["fitted-1"]}
+    assert list(one) == ["method2, fitted", "method1, fitted", "method0, fitted"]
+    assert float(one["method2, fitted"]["p_holm"]) == min(1.0, 2 * float(one["method2, fitted"]["p"])), "of two"
+    assert float(one["method2, fitted"]["difference"]) == pytest.approx(0.02)
     gaps = {(d.method, d.setting): d for d in differences(plain, "method0")}
-    assert float(one["method1"]["p_holm"]) == gaps["method1", "alpha 0.01"].p_holm
-    assert {row["method"]: row["average_rank"] for row in told["ranks-1"]}["method0, fitted"] == "1.5"
+    assert float(told["results-1"][1]["p_holm"]) == gaps["method1", "alpha 0.01"].p_holm
+    assert [row["method"] for row in told["ranks-1"]] == ["method2", "method1", "method0"]
+    assert [row["method"] for row in told["fitted-ranks-1"]] == list(one)
     cost = {row["method"]: float(row["MB up"]) for row in told["cost-1"]}
     assert cost["method0, fitted"] == pytest.approx(cost["method0"] + 5)
-    del raw[0].run.summary["mean10_fitted_accuracy"]  # a run of before the fits: its method has no such row
-    assert "method0, fitted" not in str(written(raw, tmp_path / "other")["ranks-1"])
+    del raw[-1].run.summary["mean10_fitted_accuracy"]  # a run of before the fits: its method has no such row
+    assert "method2, fitted" not in str(written(raw, tmp_path / "other")["fitted-ranks-1"])
+    del raw[0].run.summary["mean10_fitted_accuracy"]
+    assert not {"fitted-1", "fitted-ranks-1"} & written(raw, tmp_path / "none").keys(), "the baseline has no fits"
+
+
+@pytest.mark.parametrize(("seeds", "told"), [(5, "–"), (6, "no")])
+def test_what_so_few_seeds_cannot_show_is_not_called_insignificant(seeds: int, told: str) -> None:
+    runs = [(m, "all", s, 0.5 + (m == "b") * (s % 2) / 9) for m in "ab" for s in range(seeds)]
+    (gap,) = differences(Scores.of(runs), "a")
+    assert gap_cells(gap)[-1] == told
+
+
+def test_the_smallest_p_is_that_of_the_whole_family() -> None:
+    """A method with fewer pairs beside one with more: Holm's factor falls behind the first."""
+    runs = [(m, "all", s, 0.5 + (m != "a") * (s + 1) / 99) for m in "abc" for s in range(7) if (m, s) != ("b", 6)]
+    b, c = differences(Scores.of(runs), "a")
+    assert (b.pairs, b.p_holm, b.least_p) == (6, 0.03125, 0.03125) and (c.p_holm, c.least_p) == (0.03125, 0.03125)
 
 
 def test_differences_are_those_of_studies_by_setting_and_over_all(tmp_path: Path) -> None:

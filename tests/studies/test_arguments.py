@@ -79,8 +79,8 @@ def test_an_empty_value_and_one_twice_are_refused(value: str) -> None:
 
 def test_a_setting_is_named_after_what_differs() -> None:
     spec = spec_from(["fedavg"], [*SMALL, ("partition.alpha", "0.1,1"), ("lr", "0.1")])
-    assert [name for name, _ in spec.axes()] == ["partition.alpha 0.1", "partition.alpha 1"]
-    assert [name for name, _ in spec_from(["fedavg"], SMALL).axes()] == ["all"]
+    assert [name for name, _ in spec.axes] == ["partition.alpha 0.1", "partition.alpha 1"]
+    assert [name for name, _ in spec_from(["fedavg"], SMALL).axes] == ["all"]
 
 
 def test_all_methods_hold_out_the_rows_that_one_of_them_wants() -> None:
@@ -137,7 +137,7 @@ def test_a_study_file(tmp_path: Path) -> None:
     spec = read_spec(tmp_path / "study.toml")
     assert [m.name for m in spec.methods] == ["fedavg", "fedla", "mine", *(c.name for c in CONTROLS["weights"])]
     assert spec.seeds == (0, 1) and spec.title == "Two weightings" and spec.reference == "fedavg"
-    assert [name for name, _ in spec.axes()] == ["partition.alpha 0.1", "partition.alpha 1"]
+    assert [name for name, _ in spec.axes] == ["partition.alpha 0.1", "partition.alpha 1"]
     assert spec.tuning == Tuning((Range("lr", 0.01, 0.3, "log"),), 3)
     assert len(list(spec.cells())) == 5 * 2 * 2
 
@@ -147,7 +147,7 @@ def test_explicit_settings_are_not_combined(tmp_path: Path) -> None:
         'methods = ["fedavg"]\n[options]\nclients = 5\n[[settings]]\npartition = "iid"\n'
         '[[settings]]\npartition = "labels_k"\n"partition.labels" = [2, 3]\n'
     )
-    names = [name for name, _ in read_spec(tmp_path / "s.toml").axes()]
+    names = [name for name, _ in read_spec(tmp_path / "s.toml").axes]
     assert names == [
         "partition iid, partition.labels unset", "partition labels_k, partition.labels 2",
         "partition labels_k, partition.labels 3",
@@ -173,7 +173,7 @@ def test_shipped_studies_can_be_read_and_name_only_what_there_is() -> None:
 
 def test_a_study_takes_the_settings_of_a_shipped_one_under_their_options(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text('methods = ["fedprox"]\nsettings = "federations"\n[options]\nvalidation = 0.1\n')
-    mine, theirs = (dict(read_spec(p).axes()) for p in (tmp_path / "s.toml", shipped("federations") or ""))
+    mine, theirs = (dict(read_spec(p).axes) for p in (tmp_path / "s.toml", shipped("federations") or ""))
     assert list(mine) == list(theirs) and len(mine) == 16
     for name, options in theirs.items():
         assert dict(mine[name]) == {**dict(options), "validation": 0.1}

@@ -35,7 +35,7 @@ UP, DOWN, NOTHING, WIDE = [0.05, 0.06, 0.07], [-0.05, -0.06, -0.07], [0.001, -0.
         (NOTHING, UP, "a gain shows only after the fit"),
         (NOTHING, DOWN, "a loss shows only after the fit"),
         (WIDE, NOTHING, "neither shows a difference"),
-        ([0.06], [0.01], "no verdict: the methods need two common seeds"),
+        ([0.06, 0.06], [0.01, 0.01], "no verdict: the methods need 3 common seeds"),
     ],
 )
 def test_the_verdict_speaks_of_both(raw: list[float], fitted: list[float], told: str) -> None:

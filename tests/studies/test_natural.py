@@ -68,11 +68,11 @@ def test_the_page_says_what_the_committed_runs_say(natural: Any) -> None:
 
 def test_the_study_has_natural_and_three_made_partitions_of_each_dataset(natural: Any) -> None:
     spec = read_spec(shipped("natural") or "")
-    names = [name for name, _ in spec.axes()]
+    names = [name for name, _ in spec.axes]
     assert len(names) == 4 * len(natural.DATASETS) and len(spec.methods) == 12 and len(spec.seeds) == 3
     assert sum(name.endswith(", natural") for name in names) == 4
     page = (ROOT / "notes/natural.md").read_text(encoding="utf-8")
-    for name, options in spec.axes():
+    for name, options in spec.axes:
         assert f"| {name} " in page
         alpha = dict(options).get("partition.alpha")
         assert alpha is None or "skewed" not in name or f"{name} (alpha {float(alpha):g})" in page

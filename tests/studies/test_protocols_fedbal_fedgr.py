@@ -50,7 +50,7 @@ def values(made: Experiment) -> dict[str, Any]:
 def answers(found: Protocol) -> Iterator[tuple[str, str, str, str, str]]:
     """(table, dataset, setting, method, metric) of what a protocol gives."""
     for table in found.tables:
-        for setting, _ in found.spec.axes():
+        for setting, _ in found.spec.axes:
             for method in found.spec.methods:
                 for metric in found.metrics:
                     yield table, found.dataset, setting, method.name, metric

@@ -172,6 +172,22 @@ def test_a_study_does_each_run_once(made: Study) -> None:
     ]  # fmt: skip
 
 
+def test_a_run_that_is_whole_is_read_once_and_missed_where_it_is_deleted(
+    made: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(made.store.folder, tmp_path / "copy")
+    other, reads, finished = Study(made.spec, tmp_path / "copy"), list[Path](), store_module.finished
+
+    def read(folder: Path, *rest: Any) -> bool:
+        reads.append(folder)
+        return finished(folder, *rest)
+
+    monkeypatch.setattr(store_module, "finished", read)
+    assert other.missing() == other.missing() == [] and len(reads) == 12
+    shutil.rmtree(other.store.run_folder(other.plan()[0].address))
+    assert other.missing() == other.plan()[:1]
+
+
 def test_another_study_finds_the_runs_of_the_store(made: Study) -> None:
     other = Study(spec_from(["fedavg", "fedprox"], [*SMALL, ("partition.alpha", "1")], seeds=(1, 2)), made.store)
     assert len(other.plan()) == 4 and len(other.missing()) == 3

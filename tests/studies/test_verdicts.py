@@ -92,7 +92,7 @@ def test_a_quantity_that_is_none_is_one_line(quantity: str, told: str) -> None:
 
 def test_a_gain_across_settings_has_a_value_for_each_and_wants_all(monkeypatch: pytest.MonkeyPatch) -> None:
     quantity = "across fedla-labels47 | model mlp, * | fedla | uniform"
-    runs = {at: {0: (0.5, 0.4), 1: (0.5, 0.2)} for at, _ in read_spec(shipped("fedla-labels47")).axes()}
+    runs = {at: {0: (0.5, 0.4), 1: (0.5, 0.2)} for at, _ in read_spec(shipped("fedla-labels47")).axes}
     monkeypatch.setattr(Evidence, "pairs", lambda self, study, at, *names: runs[at])
     (found,) = Evidence((), Runs(())).find(quantity)
     assert found.values == pytest.approx([20.0] * 20) and found.seeds == 0

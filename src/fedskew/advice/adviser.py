@@ -1,7 +1,8 @@
 """What was measured on the federations nearest to yours: which methods helped there, and which rule holds elsewhere.
 
 The distance of two federations is the root mean square of the differences in their descriptors, each in a unit that
-stands in `UNITS`. A federation is near at a distance of at most `NEAR`.
+stands in `UNITS`. A federation is near at a distance of at most `NEAR`. Gains are those after the fit of the
+logits where it is on record: FedAvg can have this fit, too.
 """
 
 import math
@@ -9,13 +10,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fedskew.advice.evidence import MEASURES, WORST, Federation, Gain, descriptors, packaged
+from fedskew.advice.evidence import MEASURES, Federation, Gain, descriptors, packaged
 from fedskew.data.describe import Source, counted
 from fedskew.errors import require, unknown
 from fedskew.method import Component
 from fedskew.methods import METHODS
 from fedskew.records.summary import FITTED
-from fedskew.studies.fitted import verdict
+from fedskew.studies.fitted import POINT, verdict
 
 NEAR = 1.0  # federations farther apart than this say nothing of each other
 NEAREST = 3  # federations that are shown
@@ -42,7 +43,7 @@ class Suggestion(NamedTuple):
     """A method that helped on a near federation, and is seen to harm on none of those that are shown."""
 
     method: str
-    gain: float  # mean over the federations that are shown and near
+    gain: float  # after the fit, the mean over the federations that are shown and near
     on: dict[int, dict[str, Gain]]  # the gains by each number, by the place of the federation, from 1
     after_fit: dict[int, str]  # what the fitted models say of the gain
     needs: str  # what leaves the client beside the model, and what the server must hold
@@ -131,15 +132,20 @@ def advise(
     return Advice(about.title, measure, here, tuple(worth[:top]), others, tuple(near), found, tuple(notes))
 
 
-def _helps(by: dict[str, Gain], measure: str) -> bool:
-    return measure in by and (by[measure].low or 0) > 0
+def _after_fit(by: dict[str, Gain], measure: str) -> Gain:
+    """The gain of the fitted models, where it is on record; else of the models as they are."""
+    return by.get(f"{FITTED}{measure}") or by[measure]
 
 
-def _harms(by: dict[str, Gain], measure: str) -> bool:
-    """Whether the interval lies below 0, or reaches 0 while the recall of the worst class falls."""
-    gain, worst = by[measure], by.get(WORST)
+def _helps(gain: Gain) -> bool:
+    """Whether the interval lies above 0."""
+    return (gain.low or 0) > 0
+
+
+def _harms(gain: Gain) -> bool:
+    """Whether the interval lies below 0 and reaches further than a point."""
     low, high = (gain.mean, gain.mean) if gain.low is None or gain.high is None else (gain.low, gain.high)
-    return high < 0 or (low <= 0 and worst is not None and worst.mean < 0)
+    return high < 0 and low < -POINT
 
 
 def _methods(close: Sequence[Federation], measure: str) -> tuple[list[Suggestion], dict[str, float]]:
@@ -149,21 +155,20 @@ def _methods(close: Sequence[Federation], measure: str) -> tuple[list[Suggestion
         for method, by in federation.gains.items():
             if measure in by:
                 on.setdefault(method, {})[place] = by
-    mean = {m: statistics.fmean(by[measure].mean for by in there.values()) for m, there in on.items()}
+    gains = {m: [_after_fit(by, measure) for by in there.values()] for m, there in on.items()}
+    mean = {m: statistics.fmean(gain.mean for gain in seen) for m, seen in gains.items()}
     worth, others = [], {}
     for method in sorted(mean, key=lambda m: -mean[m]):
-        there = on[method]
-        seen = there.values()
-        helps = mean[method] > 0 and any(_helps(by, measure) for by in seen)
-        if helps and not any(_harms(by, measure) for by in seen):
-            fits = {place: told for place, by in there.items() if (told := _after_fit(by, measure))}
-            worth.append(Suggestion(method, mean[method], there, fits, needs(method)))
+        helps = mean[method] > 0 and any(map(_helps, gains[method]))
+        if helps and not any(map(_harms, gains[method])):
+            fits = {place: told for place, by in on[method].items() if (told := _verdict(by, measure))}
+            worth.append(Suggestion(method, mean[method], on[method], fits, needs(method)))
         else:
             others[method] = mean[method]
     return worth, others
 
 
-def _after_fit(by: dict[str, Gain], measure: str) -> str:
+def _verdict(by: dict[str, Gain], measure: str) -> str:
     """What the gain of the fitted models says of the raw one; "" where they are not on record."""
     raw, fitted = by[measure], by.get(f"{FITTED}{measure}")
     if fitted is None or None in (raw.low, raw.high, fitted.low, fitted.high):
@@ -190,14 +195,14 @@ def rule(known: Sequence[Federation], measure: str = "accuracy") -> Rule | None:
     strong, weak = ([f for f in whole if is_strong(f.descriptors) is side] for side in (True, False))
 
     def mean(method: str, there: Sequence[Federation]) -> float:
-        return statistics.fmean(f.gains[method][measure].mean for f in there) if there else 0.0
+        return statistics.fmean(_after_fit(f.gains[method], measure).mean for f in there) if there else 0.0
 
     chosen = {max(wide, key=lambda m: mean(m, [f for f in strong if f.data != left])) for left in data if wide}
     if len(chosen) != 1:
         return None
     method = chosen.pop()
-    best = statistics.fmean(max(0.0, *(f.gains[m][measure].mean for m in wide)) for f in strong)
-    helps = sum(_helps(f.gains[method], measure) for f in strong)
+    best = statistics.fmean(max(0.0, *(_after_fit(f.gains[m], measure).mean for m in wide)) for f in strong)
+    helps = sum(_helps(_after_fit(f.gains[method], measure)) for f in strong)
     elsewhere = mean(method, weak), max(mean(m, weak) for m in wide)
     return Rule(method, mean(method, strong), best, helps, len(strong), len({f.data for f in strong}), *elsewhere)
 

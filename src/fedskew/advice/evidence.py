@@ -31,6 +31,7 @@ class Federation(NamedTuple):
     descriptors: dict[str, float]
     baseline: str  # the weighting of FedAvg with the higher accuracy
     level: float  # its mean accuracy
+    fitted: float | None  # that of the better weighting with fitted logits; None: not on record
     gains: dict[str, dict[str, Gain]]  # method -> number -> gain over the weighting that is better by that number
 
 

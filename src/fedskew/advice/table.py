@@ -18,12 +18,18 @@ def advice_table(advice: Advice) -> RenderableType:
         far = "" if near.distance <= NEAR else ", too far to use"
         body.append(Text(f"[{place}] {near.federation.name}: distance {near.distance:.2f}{far}"))
         told = f"{plural(len(near.federation.gains), 'method')} beside {near.federation.baseline}, whose accuracy is"
-        body.append(Text(f"    {told} {near.federation.level:.3f} ({near.federation.source})", style="dim"))
+        fit = (
+            ""
+            if near.federation.fitted is None
+            else f"; of the better weighting after the fit {near.federation.fitted:.3f}"
+        )
+        body.append(Text(f"    {told} {near.federation.level:.3f}{fit} ({near.federation.source})", style="dim"))
     if advice.worth_trying:
         body.append(_worth(advice))
     else:
         why = (
-            "no method measured here beats plain FedAvg; compare local training: fedskew compare fedavg localonly"
+            "no method measured here beats FedAvg; fit its logits, and compare local training: "
+            "fedskew compare fedavg localonly --fitted"
             if any(n.distance <= NEAR for n in advice.neighbours)
             else "nothing measured helps here: no measured federation is near; fedskew compare measures yours"
         )
@@ -36,7 +42,9 @@ def advice_table(advice: Advice) -> RenderableType:
 
 def _worth(advice: Advice) -> Table:
     view = Table(
-        title="\nworth trying (points over the better weighting of FedAvg)", title_justify="left", show_lines=True
+        title="\nworth trying (points over the better weighting of FedAvg; the mean after the fit where measured)",
+        title_justify="left",
+        show_lines=True,
     )
     view.add_column("method", no_wrap=True)
     for head in ("mean", "on each federation, 95 % interval", "leaves the client; needs"):
@@ -48,18 +56,13 @@ def _worth(advice: Advice) -> Table:
 
 
 def _on(one: Suggestion, place: int, measure: str) -> str:
-    """As in "[1] +4.5 (+3.1 to +5.9), 3 seeds; worst recall +10.0; fitted +0.2 (-0.1 to +0.5): ..."."""
+    """As in "[1] raw +4.5 (+3.1 to +5.9), fitted +0.2 (-0.1 to +0.5), 3 seeds: ...; worst recall +10.0"."""
     by = one.on[place]
-    told = [f"[{place}] {_gain(by[measure])}, {plural(by[measure].seeds, 'seed')}"]
-    told += [f"{_name(name)} {_points(by[name].mean)}" for name in ("accuracy", "macro_f1", WORST)
-             if name in by and name != measure]  # fmt: skip
+    told = f"[{place}] raw {_gain(by[measure])}"
     if fitted := by.get(f"{FITTED}{measure}"):
-        told.append(f"fitted {_gain(fitted)}{': ' * (place in one.after_fit)}{one.after_fit.get(place, '')}")
-    return "; ".join(told)
-
-
-def _name(name: str) -> str:
-    return name.replace("_f1", "-F1").replace("_", " ")
+        told += f", fitted {_gain(fitted)}"
+    told += f", {plural(by[measure].seeds, 'seed')}{': ' * (place in one.after_fit)}{one.after_fit.get(place, '')}"
+    return f"{told}; worst recall {_points(by[WORST].mean)}" if WORST in by else told
 
 
 def _gain(gain: Gain) -> str:
@@ -71,8 +74,8 @@ def _rule(rule: Rule, strong: bool) -> str:
     """The rule in a sentence, and whether it speaks of this federation."""
     where = f"{plural(rule.federations, 'federation')} of {plural(rule.datasets, 'dataset')}"
     told = (
-        f"rule: under strong label skew use {rule.method}, the best on average whichever dataset is left out "
-        f"({_points(rule.gain)} points on {where}, above 0 on {rule.helps}; the best method of each: "
+        f"rule: under strong label skew use {rule.method}, after the fit the best on average whichever dataset is left "
+        f"out ({_points(rule.gain)} points on {where}, above 0 on {rule.helps}; the best method of each: "
         f"{_points(rule.best)}). Under weaker skew it has {_points(rule.weaker)}, and no method has more than "
         f"{_points(rule.weaker_best)} on average. "
     )

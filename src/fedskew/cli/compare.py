@@ -78,7 +78,8 @@ class CompareCommand(Optioned):
 @click.option("--baseline", metavar="METHOD", help="method that others are compared with  [default: the first]")
 @click.option(
     "--fitted", is_flag=True,
-    help="also show the metric with fitted biases and a temperature, and say which gains are only a bias",
+    help="also show the metric with fitted biases and a temperature, and say which gains are only a bias; the metric "
+    "is of the last evaluation unless --metric is given",
 )  # fmt: skip
 @click.option(
     "--by", type=Value(Literal["client"]),

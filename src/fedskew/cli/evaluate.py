@@ -115,7 +115,7 @@ def evaluate(
     from fedskew.config.scoring import scores_of
     from fedskew.data.sources.rows import rows_of
     from fedskew.engines.trained import client_number, load_model, read_description
-    from fedskew.records.decisions import parsed_rule, report
+    from fedskew.records.decisions import parsed_rule
     from fedskew.records.metrics import PRECISION
 
     if out is not None:
@@ -134,33 +134,24 @@ def evaluate(
         _decomposed(recorded, about, trained, as_json)
         return
     require(experiment is None or on == "test", "on", "be used without --data, which names the rows", on)
+    require(client is None or on == "test", "on", "be test for a client's own model", on)
     deciding = any(given is not None for given in (threshold, positive, figures))
     column = trained.column_of(positive) if deciding else None
-    chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
-    fed, decision, source = None, None, None
-    require(client is None or on == "test", "on", "be test for a client's own model", on)
     number = None if client is None else client_number(about, client)
+    chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
+    fed, decision = None, None
     if chosen or (experiment is None and (client is not None or deciding or on != "test")):
         fed = _federation(recorded, about, threshold if chosen else None)
     if threshold is not None:
         decision = trained.decide(fed, threshold, positive, fitted=fitted, client=number)
+    source: Any = fed
     if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs)
-    elif number is not None and fed is not None:
+    elif fed is not None and number is not None:
         source = fed.of_client(number)
     recall_at = recorded.config.get("recall_at", PRECISION)
-    scores = scores_of(trained, source or fed or _own_data(recorded, about), recall_at, fitted, on, decision)
-    metrics: Row | None = None
-    pictures: tuple[Path, ...] = ()
-    if column is not None and scores.labels is not None:
-        limit = decision.threshold if decision else None
-        metrics = report(scores.labels, scores.probabilities, column, limit, scores.owners, scores.clients)
-        if figures is not None:
-            from fedskew.plots.decisions import draw_decision
-
-            p = scores.probabilities[:, column]
-            pictures = draw_decision(scores.labels == column, p, figures, scores.label_names[column], limit)
-    require(figures is None or metrics is not None, "figures", "be drawn of rows with labels", figures)
+    scores = scores_of(trained, source or _own_data(recorded, about), recall_at, fitted, on, decision)
+    metrics, pictures = _one_against_rest(scores, column, figures)
     for note in (
         *scores.notes,
         *_of_others(scores, about, client),
@@ -176,10 +167,25 @@ def evaluate(
         _say_scores(scores, out is not None)
         if metrics is not None and column is not None:
             _say_report(scores.label_names[column], decision, metrics)
-    for picture in pictures:
-        say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
-    if out is not None:
-        say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
+    for kind, file in (*(("picture", picture) for picture in pictures), *([("scores", out)] if out else [])):
+        say(f"{kind}: {file}", sys.stderr if as_json else sys.stdout)
+
+
+def _one_against_rest(scores: Scores, column: int | None, figures: str | None) -> tuple[Row | None, tuple[Path, ...]]:
+    """(report, pictures) of the class of --positive, of rows with labels."""
+    from fedskew.records.decisions import report
+
+    if column is None or scores.labels is None:
+        require(figures is None, "figures", "be drawn of rows with labels", figures)
+        return None, ()
+    limit = scores.decision.threshold if scores.decision else None
+    metrics = report(scores.labels, scores.probabilities, column, limit, scores.owners, scores.clients)
+    if figures is None:
+        return metrics, ()
+    from fedskew.plots.decisions import draw_decision
+
+    p, name = scores.probabilities[:, column], scores.label_names[column]
+    return metrics, draw_decision(scores.labels == column, p, figures, name, limit)
 
 
 def _alone(flag: str, why: str, *beside: str) -> None:

@@ -8,6 +8,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -219,11 +220,10 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     """
     from fedskew.config.recorded import read_run
     from fedskew.plots.groups import title_of
+    from fedskew.records.folder import insist_on_run
     from fedskew.studies.runs import listed
 
     folder = Path(run)
-    if not folder.is_dir():
-        raise RecordError(f"there is no run at {run!r}: no such folder")
     if (folder / "study.json").is_file():
         for part in _study(folder, metric):
             if isinstance(part, str):
@@ -231,8 +231,8 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
             else:
                 output.show(part)
         return
-    recorded = read_run(folder)
-    about = listed(folder)
+    insist_on_run(folder)
+    recorded, about = read_run(folder), listed(folder)
     say(f"{about.label or recorded.name}: {title_of([recorded])}")
     say(f"{run}: {_ended(about)}")
     plain = str.maketrans(SPELLINGS if as_ascii else {})
@@ -355,12 +355,19 @@ def _own_models(folder: Path) -> Iterator[str]:
 
 
 def _settings(run: Run, folder: str) -> Iterator[str]:
-    """In what the method differs from its defaults, and the command that repeats the run."""
-    from fedskew.config.experiment import repeatable
+    """In what method and run differ from the defaults, and the command that repeats the run."""
+    from fedskew.config.experiment import Experiment, repeatable
+    from fedskew.plots.groups import HEADED
 
-    changed = [f"{name.removeprefix('method.')} {cell(value)}" for name, value in run.changed.items()]
+    plain = {f.name: f.default for f in fields(Experiment) if f.metadata.get("decides", "nothing") != "nothing"}
+    given = {name: run.config.get(name) for name in plain if name not in (*HEADED, "auxiliary")}  # the method's choice
+    given["diagnose"] = ",".join((given["diagnose"] or {}).get("names", ())) if "diagnose" in given else ""
+    changed = {name.removeprefix("method."): value for name, value in run.changed.items()}
+    changed |= {name: value for name, value in given.items() if value and value != plain[name]}
     yield ""
-    yield from _wrapped(f"differs from the defaults: {', '.join(changed) or 'the method does not'}")
+    yield from _wrapped(
+        f"differs from the defaults: {', '.join(f'{n} {cell(v)}' for n, v in changed.items()) or 'nothing'}"
+    )
     if run.config.get("started_by") == "python":
         yield "started from Python: continue with fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
     elif run.config.get("own_data"):

@@ -15,7 +15,7 @@ from fedskew.cli.output import say
 from fedskew.cli.studying import track_options, trackers
 from fedskew.cli.values import FOLDER, RUN, Names
 from fedskew.config.words import SHORT, Pair, scan
-from fedskew.errors import ConfigError, FieldError, RecordError
+from fedskew.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
@@ -42,6 +42,7 @@ class RunCommand(Composed):
         from fedskew.config.flags import with_flags
         from fedskew.config.schema import Config
         from fedskew.fields import resumed
+        from fedskew.records.folder import insist_on_run
         from fedskew.records.typed import object_of
         from fedskew.settings import Settings
 
@@ -52,8 +53,7 @@ class RunCommand(Composed):
             rule = f"be used alone, or with {', '.join(beside)}: the run's config.json decides the rest"
             raise ConfigError(f"--resume must {rule}; got {' '.join([*positional, *chain(*others.items())])!r}")
         folder = Path(given["--resume"])
-        if not folder.is_dir():
-            raise RecordError(f"--resume must be a run folder; got {str(folder)!r}")
+        insist_on_run(folder, "--resume")
         experiment = load(folder / "config.json")
         if (recorded := object_of(folder / "config.json", Config)).get("started_by") == "flower":
             hint = "`sh run.sh` in the folder of its app does"

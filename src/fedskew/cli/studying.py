@@ -72,7 +72,7 @@ def study_tables(study: Study, fitted: bool = False) -> Iterator[Any]:
 def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
     """The results under each setting, the ranks over several, and what these numbers do not show."""
     from fedskew.report import listings, sentences
-    from fedskew.report.compared import fitted_alone, fitted_words, twice
+    from fedskew.report.compared import fitted_alone, fitted_words
     from fedskew.studies.fitted import fitted_name
 
     alone = fitted_alone(compared) if fitted else None
@@ -82,10 +82,11 @@ def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
         yield from map(visible, fitted_words(compared, len(compared.methods) * len(compared.settings)))
     if fitted and alone is None:
         lacking = fitted_name(compared.key)
-        yield f"no run has {lacking}; --fit-logits tail also measures fitted models in the last ten rounds"
-    ranked = twice(compared) if fitted else compared
-    if len(compared.settings) > 1 and ranked.ranks is not None:
-        yield table_of(listings.ranks(ranked))
+        told = f"no table of fitted models: not every run of {compared.baseline} has {lacking}"
+        yield f"{told}; --fit-logits tail also measures fitted models in the last ten rounds"
+    for each in filter(None, (compared, alone)):
+        if len(compared.settings) > 1 and each.ranks is not None:
+            yield table_of(listings.ranks(each))
     yield from map(visible, sentences.cautions(compared))
 
 
@@ -237,16 +238,17 @@ def print_plan(study: Study, processes: int) -> int:
     from fedskew.engines.runtime import Workers
     from fedskew.studies.study import cost_of
 
-    trials, plan = study.trials(), study.plan()
+    plan, trials = study.plan(), study.trials()
     refused = [p for p in plan if p.cell.experiment is None]
     for one in refused[:20]:
         say(f"refused: {one.cell.label}, {one.cell.setting}: {one.cell.refused}")
     if trials:
         say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
-    wanted = study.missing()
+    wanted = study.missing(plan)
     missing, unfitted = len(wanted), sum(bool(one.before and one.entry(study.store)) for one in wanted)
-    there = sum(study.is_done(one) for one in plan)
-    twice = len(plan) - missing - len(refused) - there
+    waiting = {one.address for one in wanted}
+    twice = sum(one.cell.experiment is not None and one.address in waiting for one in plan) - missing
+    there = len(plan) - missing - twice - len(refused)
     say(
         f"{len(plan)} runs: {there} done, {missing} missing, {len(refused)} refused"
         + (f"; {twice} the same as others" if twice else "")

@@ -33,7 +33,7 @@ TABLES: dict[str, tuple[str, ...]] = {  # what --NAME takes -> (file, dictionari
     "model": ("models/*.py",),
     "method": ("methods/__init__.py",),
     "preset": ("config/presets/paces.toml",),
-    "diagnostic": ("records/diagnostics.py", "DIAGNOSTICS"),
+    "diagnostic": ("records/diagnostics.py", "OF_DELTAS", "OF_COHORT"),
     "tracker": ("track/__init__.py", "TRACKERS"),
     "figure": ("plots/rounds.py", "_WHOLE", "_DRAWN"),
     "measure of advice": ("advice/evidence.py", "MEASURES"),

@@ -328,6 +328,13 @@ def _meant(flag: str, known: list[str], options: Iterable[str]) -> str:
     if here := USUAL.get(flag.strip("-").replace("_", "-").lower()):
         return f"; did you mean {' or '.join(map(repr, here.split()))}?"
     slot, _, end = flag[2:].rpartition(".")
+    kind, _, part = slot.partition(".")
+    if kind == "parts" and part in TABLES["parts"] and end in hints_of(TABLES["parts"][part]):
+        having = [name for name, made in METHODS.items() if any(p.name == part for p in made().parts)]
+        written = (
+            f"or write {' or '.join(having[:3])} with brackets, as in {having[0]}({flag[2:]}=VALUE)" if having else ""
+        )
+        return f"; it needs the part {part}: add --parts {part}{f', {written}' * bool(having)}"
     same = [f for f in options if f.rpartition(".")[2] == end]
     if same:
         return f"; did you mean {' or '.join(map(repr, same))}?"

@@ -32,6 +32,7 @@ from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, report
+from fedskew.records.folder import insist_on_run
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import PRECISION, confusion_of, from_confusion, from_probabilities
 from fedskew.records.typed import Row, entries, object_of
@@ -440,8 +441,7 @@ def client_number(content: Mapping[str, Any], client: str | int) -> int:
 
 def read_description(folder: Path) -> dict[str, Any]:
     """The content of ``model.json``. Raises RecordError where there is none, or one of another format."""
-    if not (folder / "config.json").is_file():
-        raise RecordError(f"run must be a run folder; got {str(folder)!r}, which has no config.json")
+    insist_on_run(folder)
     if not (folder / FILE).is_file() or not (folder / "final.safetensors").is_file():
         hint = "it has not ended: resume it" if not (folder / "summary.json").is_file() else "run it again"
         raise RecordError(f"the run {str(folder)!r} has no final model and {FILE}; {hint}")

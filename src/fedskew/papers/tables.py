@@ -115,7 +115,7 @@ class Protocol:
 
 def scaled(spec: Spec, scale: Scale) -> Spec:
     """A study with the options of a scale in the place of its own. Raises ConfigError for a name that it has not."""
-    check_names("setting", scale.settings, [name for name, _ in spec.axes()])
+    check_names("setting", scale.settings, [name for name, _ in spec.axes])
     check_names("method", (*scale.methods, *(label for label, _ in scale.own)), [m.name for m in spec.methods])
     chosen = [i for i, name in enumerate(spec.names) if name in scale.settings or not scale.settings]
     given, own = instead(spec, scale.options), dict(scale.own)

@@ -8,6 +8,7 @@ import io
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -186,7 +187,7 @@ class Shown(NamedTuple):
     folder: Path
     config: Row
     rows: list[Row]
-    place: int = 0  # of the group's name among the sorted names: its colour in every figure of the same runs
+    place: int = 0  # of the group: its look in every figure of the same runs
     seeds: tuple[list[Row], ...] = ()  # the rounds of every seed
 
     def diagnosed(self, name: str) -> list[tuple[int, Row]]:
@@ -225,18 +226,27 @@ def floats(values: Iterable[Any]) -> Floats:
 
 
 def colour(place: int) -> str:
-    """Colour of the group at a place among the sorted names."""
+    """Colour of the group at a place."""
     return COLOURS[place % len(COLOURS)]
 
 
 def look_of(place: int, points: int) -> Row:
-    """Style of a group's line, by its place among the sorted names.
+    """Style of a group's line, by its place.
 
     Neighbours differ in colour, dashes and mark, and those of one colour in the others.
     """
-    turn = (place + place // len(DASHES)) % len(DASHES)
+    turn = _turn(place)
     marker = MARKS[turn] if points <= 12 else ""
     return {"color": colour(place), "linestyle": DASHES[turn], "marker": marker, "markersize": 4, "lw": 1.7}
+
+
+def _turn(place: int) -> int:
+    return (place + place // len(DASHES)) % len(DASHES)
+
+
+def place_of(ink: int, turn: int) -> int:
+    """The first place that has one of the 7 colours and one of the 5 dashes, each by its number from 0."""
+    return next(place for place in count() if place % len(COLOURS) == ink and _turn(place) == turn)
 
 
 def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any]) -> None:

@@ -25,7 +25,7 @@ class Line:
     """Points of a method. P points."""
 
     label: str
-    place: int  # of the method among the sorted names: its colour and dashes
+    place: int  # its colour and dashes, see `canvas.look_of`
     x: Floats  # [P]
     y: Floats  # [P]
     low: Floats | None = None  # [P] of the band
@@ -138,7 +138,7 @@ def heat(axes: Axes, picture: Heat) -> None:
     _label(axes, picture)
     if picture.numbers or (columns <= 12 and picture.top == 1):
         for (r, c), v in np.ndenumerate(picture.cells):
-            if np.isfinite(v) and v >= 0.005:
+            if np.isfinite(v) and (v >= 0.005 or picture.key == "recall"):
                 ink = DEEP if shades[r, c] > LEVELS // 2 else PALE
                 axes.text(c, r, f"{100 * v:.0f}", ha="center", va="center", fontsize=8, color=ink)
 

@@ -16,10 +16,12 @@ from fedskew.data.describe import Counted, counted
 from fedskew.errors import DataError, RecordError, plural
 from fedskew.method import method_spec
 from fedskew.methods import METHODS
+from fedskew.plots.canvas import COLOURS, DASHES, place_of
 from fedskew.records.typed import Row
 
 UNSAID = ("folder", "fingerprint", "init_digest")
 TRAINING = ("method.pace.", "method.local.")  # what all runs of a picture change alike stands in its title
+HEADED = ("clients", "cohort", "longtail")  # options of a run that its title says
 LONGEST = 44  # characters; a longer label is replaced by the folder's name
 
 
@@ -59,7 +61,7 @@ class Group:
 
     name: str  # what tells it from the other groups
     runs: list[Run]
-    place: int = 0  # of its name among the sorted names: its colour in every picture of the same runs
+    place: int = 0  # its look in every picture of the same runs, see `fedskew.plots.canvas.look_of`
 
     @property
     def label(self) -> str:
@@ -79,8 +81,18 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
         seen[place] += 1
     listed = list(groups.values())
     names = _names([runs[0] for runs in listed])
-    places = {name: i for i, name in enumerate(sorted(names))}
-    return [Group(name, runs, places[name]) for name, runs in zip(names, listed, strict=True)]
+    named = [Group(name, runs) for name, runs in zip(names, listed, strict=True)]
+    return [dataclasses.replace(group, place=place) for group, place in zip(named, _places(named), strict=True)]
+
+
+def _places(groups: list[Group]) -> list[int]:
+    """The look of each group: a colour for each method and dashes for each setting, where there are enough of both."""
+    labels = parted_labels(groups)
+    inks, kinds = sorted({method for method, _ in labels}), sorted({setting for _, setting in labels})
+    if 1 < len(kinds) <= len(DASHES) and len(inks) <= len(COLOURS):
+        return [place_of(inks.index(method), kinds.index(setting)) for method, setting in labels]
+    names = sorted(group.name for group in groups)
+    return [names.index(group.name) for group in groups]
 
 
 def _names(firsts: list[Run]) -> list[str]:
@@ -171,7 +183,7 @@ def title_of(runs: list[Run]) -> str:
     """
     facts = []
     for c in (run.config for run in runs):
-        clients, cohort, tail = (c.get(key) for key in ("clients", "cohort", "longtail"))
+        clients, cohort, tail = map(c.get, HEADED)
         division = [f"long tail {tail:g}" if tail else "", _with_fields(c.get("partition"))]
         who = [plural(clients, "client") if clients else "", f"cohort {cohort}" if cohort else ""]
         facts.append([name_of(c.get("data")), *division, *who, _with_fields(c.get("model"))])

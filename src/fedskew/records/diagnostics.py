@@ -71,7 +71,7 @@ class Diagnostics(Checked):
     @property
     def deltas(self) -> bool:
         """Whether a diagnostic needs every client's delta."""
-        return not OF_DELTAS.isdisjoint(self.names)
+        return not OF_DELTAS.keys().isdisjoint(self.names)
 
     def to_json(self) -> Row:
         """The fields as JSON can hold them."""
@@ -281,11 +281,11 @@ def features(moment: Moment, clients: tuple[int, ...]) -> Row:
     return {"file": name, "rows": len(rows), "features": values.shape[1], "digest": digest}
 
 
-DIAGNOSTICS: dict[str, Callable[[Moment, tuple[int, ...]], Row]] = {
-    "asymmetry": asymmetry, "cosine": cosine, "coverage": coverage, "drift": drift, "features": features,
-    "oversampling": oversampling, "per_class": per_class,
-}  # fmt: skip
-OF_DELTAS = {"asymmetry", "cosine", "drift", "per_class"}  # those that read the deltas of single clients
+Diagnostic = Callable[[Moment, tuple[int, ...]], Row]
+# Those of deltas read what single clients trained, which engines keep for them alone.
+OF_DELTAS: dict[str, Diagnostic] = {"asymmetry": asymmetry, "cosine": cosine, "drift": drift, "per_class": per_class}
+OF_COHORT: dict[str, Diagnostic] = {"coverage": coverage, "features": features, "oversampling": oversampling}
+DIAGNOSTICS = OF_DELTAS | OF_COHORT
 
 
 def measure(diagnostics: Diagnostics, moment: Moment) -> Row:

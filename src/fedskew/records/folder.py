@@ -118,8 +118,7 @@ class Record:
                 process writes it.
         """
         path = Path(folder)
-        if not (path / "config.json").exists():
-            raise RecordError(f"resume must be a run folder; got {str(path)!r}, which has no config.json")
+        insist_on_run(path, "resume")
         with held(path) as hold:
             check_config(path)
             if _config(path).get("format", 1) == 1 and not (path / manifest.FILE).exists():
@@ -235,6 +234,13 @@ def _clear(folder: Path) -> None:
 
 def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def insist_on_run(folder: Path, named: str = "run") -> None:
+    """Raise RecordError, about the option ``named``, unless there is a run folder."""
+    if not (folder / "config.json").is_file():
+        lacking = "which has no config.json" if folder.is_dir() else "which is no folder"
+        raise RecordError(f"{named} must be a run folder; got {str(folder)!r}, {lacking}")
 
 
 def check_format(config: Mapping[str, Any], file: Path) -> None:

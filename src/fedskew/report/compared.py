@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, some, unknown
-from fedskew.records.summary import FITTED
+from fedskew.records.summary import FITTED, HOW
 from fedskew.report.entries import Entry
 from fedskew.report.tables import TEXTS
 from fedskew.studies.differences import Difference, Ranks, average_ranks, differences
@@ -213,11 +213,13 @@ def twice(found: Compared) -> Compared:
 
 @lru_cache(KEPT)
 def fitted_alone(found: Compared) -> Compared | None:
-    """The fitted models against the raw baseline: a family of comparisons of its own. None where none have any."""
+    """The fitted models against those of the baseline: a family of comparisons of its own. None where it has none."""
     both = twice(found)
-    kept = (found.baseline, *both.fitted)
-    entries = tuple(entry for entry in both.entries if entry.method in kept)
-    return replace(both, entries=entries, methods=kept) if both.fitted else None
+    baseline = next((label for label, method in both.fitted.items() if method == found.baseline), None)
+    if baseline is None:
+        return None
+    entries = tuple(entry for entry in both.entries if entry.method in both.fitted)
+    return replace(both, entries=entries, methods=tuple(both.fitted), baseline=baseline)
 
 
 class Pair(NamedTuple):
@@ -247,4 +249,5 @@ def fitted_words(found: Compared, most: int) -> list[str]:
     raw, fitted = gaps(found, pair.raw), gaps(found, pair.fitted)
     told = [f"{f'{at}: ' if at else ''}{beside(raw[m, at], gap)}." for (m, at), gap in fitted.items() if at is not None]
     more = [f"The table of results holds {len(told) - most} more."] if len(told) > most else []
-    return [*([TEXTS["intervals"]] if told else []), *told[:most], *more]
+    span = "" if pair.raw == found.key else f", {HOW['final']}"
+    return [*([TEXTS["intervals"].format(span=span)] if told else []), *told[:most], *more]

@@ -16,6 +16,7 @@ from fedskew.report.figures import words
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled, under
 from fedskew.studies.differences import Difference
+from fedskew.studies.scores import ALPHA
 from fedskew.studies.store import env_of
 
 LONGEST = 120  # characters of an option's value
@@ -79,12 +80,12 @@ def _called(key: str) -> str:
 
 
 def gap_cells(gap: Difference | None) -> list[Cell | str]:
-    """A paired difference: its mean, interval, corrected p, and whether it is significant. None is the baseline."""
+    """A paired difference: mean, interval, corrected p, and whether it is significant. None is the baseline."""
     if gap is None or gap.mean is None:
         return ["baseline" if gap is None else "–", "–", "–", "–"]
     side = {"better": "above", "worse": "below"}.get(gap.verdict, "")
     mean, several = Cell(f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", mark=side), gap.pairs > 1
-    told = f"yes, {gap.verdict}" if side else "no" if several else "–"
+    told = f"yes, {gap.verdict}" if side else "no" if (gap.least_p or 0.0) <= ALPHA else "–"
     return [mean, spread(gap.low, gap.high), p_value(gap.p_holm if several else None), told]
 
 
@@ -126,7 +127,8 @@ def ranks(found: Compared) -> Table:
         for m, rank in order
     )
     head = ("method", "average rank", "best in")
-    return Table("ranks", "Average ranks; 1 is the best", head, rows, 1, records, (seen.conclusion,))
+    key, title = ("fitted-ranks", "Fitted models: average") if found.fitted else ("ranks", "Average")
+    return Table(key, f"{title} ranks; 1 is the best", head, rows, 1, records, (seen.conclusion,))
 
 
 def compact(found: Compared) -> Table:

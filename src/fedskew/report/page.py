@@ -14,7 +14,7 @@ from fedskew.plots import canvas
 from fedskew.plots.drawing import inline
 from fedskew.report import figures, listings, sentences
 from fedskew.report.clients import clients
-from fedskew.report.compared import Compared, compare, fitted_alone, twice
+from fedskew.report.compared import Compared, compare, fitted_alone
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.reached import checked, reached
@@ -139,7 +139,7 @@ def sections(
         _recalls(found, detail, shown),
         scored(found, settings, shown, written),
         clients(found, settings, written),
-        _ranks(twice(found)),
+        _ranks(found),
         _cost(found),
         reached(found, settings, shown, checked(targets), written),
         _federation(found, detail),
@@ -168,10 +168,12 @@ def _left_out(found: Compared, detail: Detail, shown: Sequence[str], whole: str 
 
 
 def _results(found: Compared) -> Section:
-    """The methods; folded below them their fitted models, each a method that is compared with the raw baseline."""
+    """The methods; folded below them their fitted models, compared with those of the baseline."""
     told, alone = TEXTS["means"], fitted_alone(found)
     if len(found.methods) > 1:
         told += f" {TEXTS['tests'].format(baseline=found.baseline)}"
+    if alone and len(found.methods) > 1:
+        told += f" {TEXTS['fitted']}"
     raw, fitted = (tuple(listings.results(one, s) for s in found.settings) if one else () for one in (found, alone))
     return Section("results", "Results", (told,), raw, folded=fitted)
 
@@ -208,7 +210,9 @@ def _recalls(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
 def _ranks(found: Compared) -> Section:
     if found.ranks is None or len(found.ranks.settings) < 2:
         return Section("ranks", "Ranks", missing=TEXTS["ranked"])
-    return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (listings.ranks(found),))
+    alone = fitted_alone(found)
+    fitted = (listings.ranks(alone),) if alone and alone.ranks else ()
+    return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (listings.ranks(found),), folded=fitted)
 
 
 def _cost(found: Compared) -> Section:

@@ -6,7 +6,7 @@ from itertools import count
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
 from fedskew.records.summary import HOW, collapses, metric_words
-from fedskew.report.compared import Compared, fitted_words, twice
+from fedskew.report.compared import Compared, fitted_words
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import SCORED, listed, words
 from fedskew.report.tables import fixed, spread
@@ -35,7 +35,7 @@ def verdict(found: Compared) -> list[str]:
     told = [_overall(found)] if len(found.methods) > 1 else []
     if len(found.methods) > 1 and len(found.settings) > 1:
         told.append(_together(found))
-    if (ranks := twice(found).ranks) is not None and len(found.settings) > 1:
+    if (ranks := found.ranks) is not None and len(found.settings) > 1:
         told.append(ranks.conclusion)
     told += [_of(found, setting) for setting in found.settings[:SPELT] if found.present(setting)]
     told += fitted_words(found, LISTED)
@@ -185,7 +185,7 @@ def _evaluations(found: Compared) -> list[str]:
 def _unseen(found: Compared) -> str:
     """What so few seeds cannot show; "" where some comparison can reach the 5 % level."""
     gaps = [d for m in found.methods for s in found.settings if (d := found.difference(m, s)) and d.pairs > 1]
-    p, pairs, among = min(((min(d.comparisons * smallest_p(d.pairs), 1.0), d.pairs, d.comparisons) for d in gaps),
+    p, pairs, among = min(((d.least_p or 0.0, d.pairs, d.comparisons) for d in gaps),
                           default=(0.0, 0, 0))  # fmt: skip
     if p <= ALPHA:
         return ""

@@ -43,6 +43,7 @@ class Difference:
         p: p of the exact signed-rank test, two-sided; None without a pair.
         comparisons: m, the methods among which Holm's correction is made.
         p_holm: ``p`` after Holm's correction.
+        least_p: The smallest ``p_holm`` that so many pairs can have.
     """
 
     method: str
@@ -61,6 +62,7 @@ class Difference:
     p: float | None
     comparisons: int = 1
     p_holm: float | None = None
+    least_p: float | None = None
 
     @property
     def pairs(self) -> int:
@@ -140,7 +142,11 @@ def _corrected(family: list[Difference]) -> list[Difference]:
     """The same with Holm's correction among them; those without a p are no comparison."""
     comparisons = max(sum(d.p is not None for d in family), 1)
     corrected = holm([d.p for d in family])
-    return [dataclasses.replace(d, comparisons=comparisons, p_holm=p) for d, p in zip(family, corrected, strict=True)]
+    least = holm([None if d.p is None else smallest_p(d.pairs) for d in family])
+    return [
+        dataclasses.replace(d, comparisons=comparisons, p_holm=p, least_p=smallest)
+        for d, p, smallest in zip(family, corrected, least, strict=True)
+    ]
 
 
 # The tests

@@ -17,7 +17,8 @@ POINT = 0.01  # a gain that is surely below one point counts as none; of a loss,
 HIDDEN = {
     0: "neither shows a difference", 1: "a gain shows only after the fit", -1: "a loss shows only after the fit",
 }  # fmt: skip
-NONE = "no verdict: the methods need two common seeds"
+LEAST = 3  # seeds of a verdict: the gaps of two may be equal by chance, and their interval has no width
+NONE = f"no verdict: the methods need {LEAST} common seeds"
 
 
 def fitted_name(metric: str) -> str:
@@ -105,7 +106,7 @@ def beside(raw: Difference, fitted: Difference) -> str:
     """
     seeds = min(raw.pairs, fitted.pairs)
     summary = f"{raw.method}: {_gain(raw)} raw, {_gain(fitted)} fitted, {plural(seeds, 'seed')}"
-    return f"{summary}: {verdict(_ends(raw), _ends(fitted)) if seeds > 1 else NONE}"
+    return f"{summary}: {verdict(_ends(raw), _ends(fitted)) if seeds >= LEAST else NONE}"
 
 
 def verdict(raw: tuple[float, float], fitted: tuple[float, float]) -> str:

@@ -219,7 +219,7 @@ class Spec:
     def serves(self) -> dict[str, str]:
         """What clients use under each method, `fedskew.method.Method.serves`."""
         try:
-            options = self.axes()[0][1]
+            options = self.axes[0][1]
         except FedskewError:
             options = ()  # whoever makes the runs says what is wrong
         return {entry.name: _serves(entry, options) for entry in self.methods}
@@ -245,6 +245,7 @@ class Spec:
         """The baseline, or the first method."""
         return self.baseline or self.methods[0].name
 
+    @cached_property
     def axes(self) -> list[tuple[str, tuple[Pair, ...]]]:
         """(name, options) of each setting; the name says what differs between settings.
 
@@ -274,7 +275,7 @@ class Spec:
             ConfigError: an option that the first method refuses under the first setting, a method that there is not, or
                 an option of its own that it does not have: a mistake of the study.
         """
-        for at, (setting, options) in enumerate(self.axes()):
+        for at, (setting, options) in enumerate(self.axes):
             made, refused = self._made(options, strict=at == 0)
             wanted = max((one.rows_at_server for one in made.values()), default=None)
             served = self.own_models
@@ -312,7 +313,7 @@ class Spec:
         found: dict[tuple[str, str], list[str]] = {}
         space, known = self.tuning.space if self.tuning else (), set[str]()
         next(self.cells(), None)  # other mistakes of the study come first
-        for setting, options in self.axes() if space else ():
+        for setting, options in self.axes if space else ():
             for entry in self.methods:
                 named = found[entry.name, setting] = list[str]()
                 try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -75,6 +75,7 @@ class Store:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._hold: Hold | None = None
+        self._whole: set[str] = set()  # runs read to their end: reading takes milliseconds, and a study asks often
         file = self.folder / "store.json"
         try:
             if not file.exists():
@@ -146,10 +147,10 @@ class Store:
         folder = self.run_folder(address)
         if not ended(folder):
             return False
-        try:
-            return finished(folder, rounds, patience)
-        except RecordError:
-            return False
+        if address not in self._whole:
+            with suppress(RecordError):
+                self._whole |= {address} if finished(folder, rounds, patience) else set()
+        return address in self._whole
 
     def entry(self, address: str) -> Run | None:
         """A run that is done, or why it cannot be; None where nothing is known."""

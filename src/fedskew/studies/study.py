@@ -88,10 +88,10 @@ class Study:
         A method without any of the tuned options has none, and keeps its options.
         """
         tuning, found = self.spec.tuning, list[Planned]()
-        if tuning is None or (self._trials and not tuning.beyond):
+        if tuning is None or (self._trials and (self._plan or not tuning.beyond)):
             return self._trials
         seed = TRIAL_SEED + self.spec.seeds[0]
-        for setting, options in self.spec.axes():
+        for setting, options in self.spec.axes:
             given = (*without([self.spec.trial[0]], options), *options, ("seed", str(seed)))
             wanted = self.spec.auxiliary(options)
             for entry in self.spec.methods:
@@ -160,7 +160,7 @@ class Study:
             why = next((f": {trial.refused}" for trial in trials if trial.refused), "")
             return Planned(replace(cell, experiment=None, refused=f"no tuning trial finished{why}"), "")
         entry = next(m for m in self.spec.methods if m.name == cell.label)
-        options = dict(self.spec.axes())[cell.setting]
+        options = dict(self.spec.axes)[cell.setting]
         made = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)
         made = replace(alike(made, cell.experiment.auxiliary), served=cell.experiment.served)
         return _located(replace(cell, experiment=made))

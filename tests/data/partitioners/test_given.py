@@ -33,7 +33,7 @@ def test_the_only_column_is_guessed_and_natural_names_are_kept():
     with pytest.raises(ConfigError, match="must name a column of the data; got ''; use one of writer, site"):
         Natural().count(two)
     assert Natural().count({**two, "client": np.zeros(6)}) == 1
-    with pytest.raises(ConfigError, match="these data have none; a csv file or arrays of your own may"):
+    with pytest.raises(ConfigError, match="these data have none; of a csv or parquet file"):
         Natural().split([0, 1], 1, 0)
 
 

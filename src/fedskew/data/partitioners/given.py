@@ -49,7 +49,7 @@ class Natural(Partitioner):
             return self.column
         if not self.column and "client" in columns:
             return "client"
-        hint = "these data have none; a csv file or arrays of your own may, by their option columns"
+        hint = "these data have none; of a csv or parquet file, data.columns names some"
         if columns:
             hint = closest(self.column, columns)[2:] if self.column else f"use one of {', '.join(columns)}"
         demand(self, "column", not self.column and len(columns) == 1, "name a column of the data", hint)
