@@ -153,9 +153,7 @@ def gains_of(rows: list[dict[str, Any]], bases: str, metric: str = "mean10_accur
         for base in others:
             pairs = [(mine[s], scores[base][s]) for s in mine if set(mine[s]) & set(scores[base][s])]
             each = np.array([statistics.fmean(a[k] - b[k] for k in a if k in b) for a, b in pairs])
-            ends = t_interval(each) if label != base else None
-            span = f" [{ends[0]:+.1f}, {ends[1]:+.1f}]" if ends else ""
-            cells += ["", ""] if label == base else [f"{each.mean():+.1f}{span}", f"{(each > 0).sum()} of {len(each)}"]
+            cells += ["", ""] if label == base else [_mean_over(each), f"{(each > 0).sum()} of {len(each)}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -178,15 +176,15 @@ def fits_of(rows: list[dict[str, Any]], base: str) -> str:
         told = [verdict((a.low, a.high), (b.low, b.high)) for a, b in pairs]
         counts = [sum(text.startswith(begins) for text in told) for begins in LEFT.values()]
         assert sum(counts) == len(told), told
-        spans = [_mean_over([100 * each[place].mean for each in pairs]) for place in (0, 1)]
+        spans = [_mean_over(np.array([100 * each[place].mean for each in pairs])) for place in (0, 1)]
         lines.append(f"| {label} | {' | '.join([*spans, *map(str, counts)])} |")
     return "\n".join(lines) + "\n"
 
 
-def _mean_over(values: list[float]) -> str:
+def _mean_over(values: np.ndarray[Any, Any]) -> str:
     """The mean over settings with its 95 % t interval."""
-    ends = t_interval(np.array(values))
-    return f"{statistics.fmean(values):+.1f}" + (f" [{ends[0]:+.1f}, {ends[1]:+.1f}]" if ends else "")
+    ends = t_interval(values)
+    return f"{values.mean():+.1f}" + (f" [{ends[0]:+.1f}, {ends[1]:+.1f}]" if ends else "")
 
 
 def less_of(rows: list[dict[str, Any]], words: str) -> str:

@@ -149,7 +149,8 @@ class Store:
             return False
         if address not in self._whole:
             with suppress(RecordError):
-                self._whole |= {address} if finished(folder, rounds, patience) else set()
+                if finished(folder, rounds, patience):
+                    self._whole.add(address)
         return address in self._whole
 
     def entry(self, address: str) -> Run | None:
