@@ -19,7 +19,7 @@ from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.evaluation import Tested, pooled
-from fedskew.engines.measures import PERSONAL, fitted_last, fitted_row, newcomers
+from fedskew.engines.measures import PERSONAL, averaged_row, fitted_last, fitted_row, newcomers
 from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
@@ -37,6 +37,7 @@ from fedskew.types import Answers, Assignment, Cohort, Federation, Params, Query
 __all__ = ["Observer", "Row", "Session"]
 
 Array = np.ndarray[Any, Any]
+LARGE = 100_000_000  # bytes of a model whose mean over rounds is not measured unasked
 RATES = "try a smaller learning rate of the clients or the server, or clipping"
 
 
@@ -55,6 +56,7 @@ class Session:
     rows: list[Row] = field(default_factory=list)
     record_s: float = 0.0
     best: Kept | None = None  # the model of the best round by the monitored metric
+    window: list[Kept] = field(default_factory=list)  # the models of the last rounds, whose mean is measured
     client_rows: list[Row] = field(default_factory=list)  # as in clients.jsonl
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
@@ -85,6 +87,15 @@ class Session:
         if best and best.round == number and not (self.best and self.best.round == number):
             self.best = Kept(number, self.observer.served(self.state), self.state.buffers)
 
+    def keep_window(self) -> None:
+        """Keep the model after the last round among those of the last ten. Safe to repeat."""
+        number, wanted = self.state.round, self.settings.average_models
+        if wanted == "none" or not number or (self.window and self.window[-1].round == number):
+            return
+        if wanted == "auto" and tree.size_bytes({"params": self.state.params, "buffers": self.state.buffers}) > LARGE:
+            return
+        self.window = [*self.window, Kept(number, self.observer.served(self.state), self.state.buffers)][-TAIL:]
+
     def is_over(self) -> bool:
         """Whether no round is left: all are done, or the monitored metric has not improved for too long."""
         monitored, patience = self.monitored(), self.settings.patience
@@ -100,7 +111,8 @@ class Session:
             self.observer.list_clients(self.state)
             self.client_rows += self.observer.measured
             self.record.keep_clients(self.client_rows)
-        return self.observer.finals(self.state, self.done[-1])
+        whole = [kept.round for kept in self.window] == list(range(max(1, number - TAIL + 1), number + 1))
+        return self.observer.finals(self.state, self.done[-1], average(self.window) if whole else None)
 
     def _last(self, row: Row) -> bool:
         """Whether the round of this row, which is not done yet, will be the last."""
@@ -194,6 +206,7 @@ class Session:
         start = time.perf_counter()
         self.engine.memory.settle(self.state.round)
         self.keep_best()
+        self.keep_window()
         self.client_rows += self.observer.measured
         if self.record:
             self.record.append(row)
@@ -210,10 +223,13 @@ class Session:
         self.engine.memory.settle(s.round)
         content = {"params": s.params, "buffers": s.buffers, "parts": s.parts, "memory": self.engine.memory.dump()}
         self.keep_best()
+        self.keep_window()
         facts: Row = {"round": s.round}
         if self.best:
-            content["best"] = {"params": self.best.params, "buffers": self.best.buffers}
+            content["best"] = self.best.model
             facts["best"] = self.best.round
+        if self.window:
+            content["window"] = {str(kept.round): kept.model for kept in self.window}
         moved = [i for i, leaf in enumerate(tree.leaves(content)) if leaf.device.type != "cpu"]
         self.record.checkpoint(content, {**facts, "on_device": moved})
 
@@ -230,7 +246,8 @@ class Session:
             self.state = State(facts["round"], content["params"], content.get("buffers", {}), parts, self.state.stays)
             self.engine.memory.load(content.get("memory", {}))
             if "best" in facts:
-                self.best = Kept(facts["best"], content["best"]["params"], content["best"].get("buffers", {}))
+                self.best = Kept.of(facts["best"], content["best"])
+            self.window = [Kept.of(int(number), model) for number, model in content.get("window", {}).items()]
         self.client_rows = self.record.clients(self.state.round)
 
 
@@ -301,13 +318,21 @@ class Observer:
     def _metrics(self, matrix: Tensor, loss: float) -> Row:
         return {**from_confusion(matrix, groups_by_counts(self.fed.counts.sum(0))), "loss": loss}
 
-    def finals(self, state: State, row: Row) -> Row:
-        """What is measured of the last model alone, beside its row: scores, confusion matrix, fits, served metrics."""
+    def finals(self, state: State, row: Row, mean: tuple[Params, Params] | None) -> Row:
+        """What is measured once, beside the last row: scores, confusion matrix, fits, served metrics, the mean model.
+
+        Args:
+            state: after the last round.
+            row: of the last round.
+            mean: of the models of the last rounds; None: it is not measured.
+        """
         matrix, _, chances = self.engine.test.scored(self.served(state), state.buffers)
         found: Row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
         served = self.settings.served != "none"
         if self.settings.fit_logits != "none":
             found |= fitted_last(self.engine, self.method, state, self.served(state), self.settings.recall_at, served)
+        if mean:
+            found |= averaged_row(self.engine, *mean, self.settings)
         return found | self._served_once(state, row) if served and "served_accuracy" not in row else found
 
     def _served_once(self, state: State, row: Row) -> Row:
@@ -421,6 +446,32 @@ class Kept(NamedTuple):
     round: int
     params: Params
     buffers: Params
+
+    @property
+    def model(self) -> Tree:
+        """Parameters and buffers, as a checkpoint has them."""
+        return {"params": self.params, "buffers": self.buffers}
+
+    @classmethod
+    def of(cls, number: int, model: Tree) -> Kept:
+        """What `model` gives back."""
+        return cls(number, model["params"], model.get("buffers", {}))
+
+
+def average(models: Sequence[Kept]) -> tuple[Params, Params]:
+    """The mean of models: parameters, and BatchNorm statistics.
+
+    Example:
+        >>> from fedskew.session import Kept, average
+        >>> average([Kept(1, {"w": torch.tensor(1.0)}, {}), Kept(2, {"w": torch.tensor(2.0)}, {})])
+        ({'w': tensor(1.5000)}, {})
+
+    References:
+        Polyak and Juditsky 1992, Acceleration of Stochastic Approximation by Averaging. Izmailov et al. 2018, Averaging
+        Weights Leads to Wider Optima, https://arxiv.org/abs/1803.05407. Over rounds: Caldarola et al. 2023,
+        Window-based Model Averaging, https://arxiv.org/abs/2310.01366
+    """
+    return tree.mean([kept.params for kept in models]), tree.mean([kept.buffers for kept in models])
 
 
 def told_of(cohort: Cohort, weights: Weights) -> Row:

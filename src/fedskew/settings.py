@@ -85,6 +85,9 @@ class Settings:
     fit_logits: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
     """which evaluations also have metrics with fitted biases and a temperature: none, the last, those of the last ten
     rounds, or every one; for the fit, clients send sums of loss, gradient and Hessian, and a class histogram"""
+    average_models: Literal["auto", "last", "none"] = option("auto", decides="measures", later=True)
+    """whether the mean of the models of the last ten rounds is measured beside the last model (averaged_*), which keeps
+    ten models in memory and in checkpoints: auto leaves out models above 100 MB"""
     checkpoint_every: Annotated[int, AtLeast(0)] = option(10, decides="nothing")
     """rounds between checkpoints; 0: only after the last round"""
     monitor: Monitor | None = option(decides="numbers", later=True)

@@ -115,6 +115,27 @@ def aggregate(stacked: Tree, weights: Tensor) -> Tree:
     return map_tree(one, stacked)
 
 
+def mean(trees: Sequence[Tree]) -> Tree:
+    """The mean of K trees of one structure, summed in float64; integer leaves are those of the last tree.
+
+    Example:
+        >>> import torch
+        >>> from fedskew import tree
+        >>> tree.mean([{"w": torch.tensor([1.0])}, {"w": torch.tensor([4.0])}])
+        {'w': tensor([2.5000])}
+    """
+
+    def one(last: Tensor, *others: Tensor) -> Tensor:
+        if not last.is_floating_point():
+            return last
+        total = last.double()
+        for leaf in others:
+            total = total + leaf.double()
+        return (total / len(trees)).to(last)
+
+    return map_tree(one, trees[-1], *trees[:-1])
+
+
 def where(condition: Tensor, a: Tree, b: Tree) -> Tree:
     """``a`` where the condition () holds, else ``b``, leaf by leaf. A padded step keeps the old state this way."""
     return map_tree(lambda x, y: torch.where(condition, x, y), a, b)

@@ -17,16 +17,16 @@ from fedskew.types import Params
 def go(fed: Federation, method: Method, **options: Any) -> fs.Result:
     """A run of two rounds with three clients each, float64, logistic regression; one thread, which is faster here.
 
-    Without the fit of logits and metrics on the clients' own test rows, which take a third of so short a run.
+    Without the fit of logits, the mean model and the clients' own test rows, which take a third of so short a run.
     """
     settings = {"model": "logistic", "rounds": 2, "cohort": 3, "dtype": "float64", "engine": "sequential", "threads": 1}
-    settings |= {"fit_logits": "none", "served": "none"}
+    settings |= {"fit_logits": "none", "served": "none", "average_models": "none"}
     return fs.run(fed, method, **(settings | options))
 
 
 def measured(fed: Federation, method: Method, **options: Any) -> fs.Result:
-    """As `go`, with the fit and the clients' own test rows."""
-    return go(fed, method, **({"fit_logits": "last", "served": "last"} | options))
+    """As `go`, with the fit, the mean model and the clients' own test rows."""
+    return go(fed, method, **({"fit_logits": "last", "served": "last", "average_models": "auto"} | options))
 
 
 def rows_of(result: fs.Result | list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ from typing import TypedDict
 
 from fedskew.fields import plain_types
 from fedskew.method.component import SLOTS
-from fedskew.records.metrics import EACH, RANKED, SCORES
-from fedskew.records.summary import METRICS, PREFIXES, TOTALS
+from fedskew.records.metrics import EACH, SCORES
+from fedskew.records.summary import METRICS, ONCE, PREFIXES, TOTALS
 from fedskew.records.typed import Number, Real, Whole, entries
 from fedskew.settings import Division, Settings
 
@@ -73,7 +73,7 @@ Worst = entries("Worst", {"class": Whole, "name": str, "recall": Real, "unrecogn
 Best = entries("Best", {"monitor": str, "round": Whole, "value": Real, "accuracy": Real, "stopped_early": bool})
 Summary = entries("Summary", {"rounds": Whole, "stopped": str}, {
     **dict.fromkeys([f"{span}_{name}" for span in ("final", "best", "mean10", "mean50") for name in NAMES], Number),
-    **dict.fromkeys([f"final_{name}" for name in (*SCORES, *(f"fitted_{name}" for name in RANKED))], Number),
+    **dict.fromkeys([f"final_{name}" for name in (*SCORES, *ONCE)], Number),
     **dict.fromkeys([f"final_{name}" for name in EACH], Numbers), **dict.fromkeys([f"total_{n}" for n in TOTALS], Real),
     "final_fit": Fits, "final_confusion": list[list[Whole]], "worst_class": Worst | None,
     "collapsed": list[Collapsed], "best": Best,

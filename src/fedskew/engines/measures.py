@@ -14,10 +14,11 @@ from fedskew.engines.evaluation import Tested, personal_model, pooled, shares_of
 from fedskew.engines.fitting import measured
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
-from fedskew.records.metrics import RANKED, from_confusion
-from fedskew.records.summary import FITTED, METRICS
+from fedskew.records.metrics import RANKED, from_confusion, from_probabilities
+from fedskew.records.summary import AVERAGED, FITTED, METRICS
 from fedskew.records.typed import Row
 from fedskew.server import Broadcast, State
+from fedskew.settings import Settings
 from fedskew.types import Answers, Assignment, Params, Query
 
 PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of what each client would use
@@ -78,6 +79,26 @@ def fitted_last(
         for which in ("personal", *(["served"] if served else [])):
             row |= {f"{FITTED}{which}_{name}": found[name] for name in PERSONAL if found}
     return row
+
+
+def averaged_row(engine: LocalEngine, params: Params, buffers: Params, settings: Settings) -> Row:
+    """Metrics of the mean of the last models on the test rows, ``averaged_...``, and fitted, ``averaged_fitted_...``.
+
+    Nothing where there are no test rows, or where a logit is not finite.
+    """
+    labels = engine.fed.dataset.y_test
+    if not len(labels):
+        return {}
+    matrix, loss, chances = engine.test.scored(params, buffers)
+    if not bool(loss.isfinite()):
+        return {}
+    scores = from_probabilities(labels, chances, settings.recall_at)
+    found = {**from_confusion(matrix), **scores, "loss": float(loss)}
+    row = {name: found[name] for name in (*METRICS, *RANKED)}
+    if settings.fit_logits != "none":
+        fitted = fitted_row(engine, params, buffers, (*METRICS, *RANKED), settings.recall_at)
+        row |= {name: value for name, value in fitted.items() if name != "fit"}
+    return {f"{AVERAGED}{name}": value for name, value in row.items()}
 
 
 # Held-out clients: they join after training, and nobody learns of it

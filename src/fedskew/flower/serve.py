@@ -45,8 +45,10 @@ from fedskew.flower.wire import echoed, pack, read, record, table
 from fedskew.models import architecture
 from fedskew.records.files import Hold
 from fedskew.records.folder import check_config
+from fedskew.records.summary import AVERAGED, METRICS
 from fedskew.session import Observer, Row
 from fedskew.studies.work import federation_of
+from fedskew.types import Params
 
 LOG = logging.getLogger("flwr")
 Build = Callable[[Mapping[str, Any]], Experiment]
@@ -119,11 +121,16 @@ class Overview(Observer):
             row |= {f"local_{name}": value for name, value in found.items()} if row else found
         return row
 
-    def finals(self, state: Any, row: Row) -> Row:
-        """As `Observer.finals`, where the server has test rows."""
+    def finals(self, state: Any, row: Row, mean: tuple[Params, Params] | None) -> Row:
+        """As `Observer.finals`, where the server has test rows; else the nodes measure the mean model, too."""
         if len(self.fed.dataset.y_test):
-            return self._naming(lambda: super(Overview, self).finals(state, row))
-        return self._served_once(state, row)
+            return self._naming(lambda: super(Overview, self).finals(state, row, mean))
+        return self._naming(lambda: self._served_once(state, row) | (self._mean_at_nodes(*mean, state) if mean else {}))
+
+    def _mean_at_nodes(self, params: Params, buffers: Params, state: Any) -> Row:
+        """Metrics of the mean of the last models on the nodes' own test rows."""
+        found = self._metrics(*self.engine.at_nodes(params, buffers, state.round))
+        return {f"{AVERAGED}{name}": found[name] for name in METRICS}
 
     def _served_once(self, state: Any, row: Row) -> Row:
         """As `Observer._served_once`; of a global model what the nodes have measured in the row."""

@@ -11,6 +11,7 @@ from fedskew.records.typed import Row
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 TOTALS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 FITTED = "fitted_"  # of the model with fitted biases and temperature
+AVERAGED = "averaged_"  # of the mean of the models of the last ten rounds
 TAIL = 10  # rounds whose mean is the first that a summary has
 LOSS_LIMIT = 10.0  # times ln C, the cross-entropy of a guess: no training that works is so far above it
 CHANCE = 1.1  # times 1 / C, the balanced accuracy of one and the same answer
@@ -37,6 +38,13 @@ WHOSE = {
 }
 
 
+# metrics of models that are measured once, after the last round
+ONCE = (
+    *(f"{FITTED}{name}" for name in RANKED),
+    *(f"{AVERAGED}{fit}{name}" for fit in ("", FITTED) for name in (*METRICS, *RANKED)),
+)
+
+
 def summary_names() -> tuple[str, ...]:
     """The numbers that a summary may hold, but those of one class.
 
@@ -47,7 +55,7 @@ def summary_names() -> tuple[str, ...]:
     """
     spans = ("final", "best", "mean10", "mean50")
     rounds = [f"{span}_{prefix}{name}" for prefix in PREFIXES for name in METRICS for span in spans]
-    scores = *SCORES, *(f"{FITTED}{name}" for name in RANKED)
+    scores = *SCORES, *ONCE
     return *rounds, *(f"final_{name}" for name in scores), *(f"total_{name}" for name in TOTALS)
 
 
