@@ -48,7 +48,11 @@ def other(name: str) -> Any:
 OTHER = {name: WORDS[name] if name in WORDS else other(name) for name in FIELDS}
 LATER = [f.name for f in dataclasses.fields(Settings) if MARK in f.metadata]
 BESIDE: dict[str, Any] = {"patience": {"monitor": "val_loss"}}
-BESIDE |= {"eval_rows": {"eval_every": 2}, "init_digest": {"init_from": "runs/warm"}}  # what a field must stand beside
+BESIDE |= {
+    "eval_rows": {"eval_every": 2},
+    "average_decay": {"average": 3},
+    "init_digest": {"init_from": "runs/warm"},
+}  # what a field must stand beside
 
 
 def test_every_field_is_an_option_everywhere() -> None:

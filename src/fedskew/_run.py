@@ -374,7 +374,8 @@ def _end(
     """Make and write what a run ends with, whatever ended it. A tracker learns of the end by ``on_end``."""
     settings, data = session.settings, session.observer.fed.dataset
     session.keep_best()  # an interruption may have come before it
-    params, buffers = session.observer.served(session.state), session.state.buffers
+    shown = session.shown(session.state)
+    params, buffers = shown.params, shown.buffers
     trained = Trained(prepared, params, buffers, Inputs.of(data), settings.precision, fits_of(finals))
     summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
     watch, models = session.monitored(), {"final": {**params, **buffers}}
@@ -385,7 +386,7 @@ def _end(
     owners: dict[str, str] = {}
     if settings.keep_own and session.record and session.method.personal and not stopped:
         with torch.no_grad(), one_thread():
-            given = session.observer.given(session.state)
+            given = session.observer.given(shown)
             each = dict(session.engine.own_models(session.method, given))
         own = {f"{k}/{name}": value for k, model in each.items() for name, value in model.items()}
         models |= {"own": own} if each else {}  # nodes of Flower keep theirs

@@ -22,6 +22,19 @@ class State(NamedTuple):
     stays: frozenset[str] = frozenset()  # parameters and buffers that are not sent, and keep their initial value here
 
 
+class Shown(NamedTuple):
+    """The model that is evaluated and deployed after a round, beside the state that training goes on with."""
+
+    state: State
+    params: Params
+    buffers: Params
+
+    @property
+    def round(self) -> int:
+        """Rounds done."""
+        return self.state.round
+
+
 class Broadcast(NamedTuple):
     """What goes down to clients."""
 

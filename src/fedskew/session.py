@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew import server, tree
+from fedskew.averages import Averages, Kept
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.evaluation import Tested, pooled
-from fedskew.engines.measures import PERSONAL, averaged_row, fitted_last, fitted_row, newcomers
+from fedskew.engines.measures import PERSONAL, averaged_row, fitted_last, fitted_row, given_of, newcomers
 from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
@@ -30,14 +31,13 @@ from fedskew.records.folder import Record
 from fedskew.records.metrics import from_confusion, from_mixes, from_probabilities, groups_by_counts
 from fedskew.records.summary import TAIL, Watch
 from fedskew.records.typed import Row
-from fedskew.server import Ask, Broadcast, Opened, State
+from fedskew.server import Ask, Broadcast, Opened, Shown, State
 from fedskew.settings import Settings
 from fedskew.types import Answers, Assignment, Cohort, Federation, Params, Query, Results, Task, Tree, Weights
 
 __all__ = ["Observer", "Row", "Session"]
 
 Array = np.ndarray[Any, Any]
-LARGE = 100_000_000  # bytes of a model whose mean over rounds is not measured unasked
 RATES = "try a smaller learning rate of the clients or the server, or clipping"
 
 
@@ -56,11 +56,15 @@ class Session:
     rows: list[Row] = field(default_factory=list)
     record_s: float = 0.0
     best: Kept | None = None  # the model of the best round by the monitored metric
-    window: list[Kept] = field(default_factory=list)  # the models of the last rounds, whose mean is measured
+    averages: Averages = field(init=False)
     client_rows: list[Row] = field(default_factory=list)  # as in clients.jsonl
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
     _facts: Row = field(default_factory=dict)  # of the engine, that the record has
+
+    def __post_init__(self) -> None:
+        size = tree.size_bytes({"params": self.state.params, "buffers": self.state.buffers})
+        self.averages = Averages(self.settings, size)
 
     @property
     def done(self) -> list[Row]:
@@ -85,16 +89,15 @@ class Session:
         monitored, number = self.monitored(), self.state.round
         best = monitored and monitored.best
         if best and best.round == number and not (self.best and self.best.round == number):
-            self.best = Kept(number, self.observer.served(self.state), self.state.buffers)
+            self.best = Kept(number, *self.shown(self.state)[1:])
 
-    def keep_window(self) -> None:
-        """Keep the model after the last round among those of the last ten. Safe to repeat."""
-        number, wanted = self.state.round, self.settings.average_models
-        if wanted == "none" or not number or (self.window and self.window[-1].round == number):
-            return
-        if wanted == "auto" and tree.size_bytes({"params": self.state.params, "buffers": self.state.buffers}) > LARGE:
-            return
-        self.window = [*self.window, Kept(number, self.observer.served(self.state), self.state.buffers)][-TAIL:]
+    def shown(self, state: State) -> Shown:
+        """The model that is evaluated and deployed after a state's round."""
+        model = self.averages.shown(self._served(state))
+        return Shown(state, model.params, model.buffers)
+
+    def _served(self, state: State) -> Kept:
+        return Kept(state.round, server.served(self.method, state, self.task), state.buffers)
 
     def is_over(self) -> bool:
         """Whether no round is left: all are done, or the monitored metric has not improved for too long."""
@@ -108,11 +111,11 @@ class Session:
         number = self.state.round
         listed = any(row["round"] == number for row in self.client_rows)
         if self.record and not listed and self.observer.lists(number, True):  # an interruption has lost them
-            self.observer.list_clients(self.state)
+            self.observer.list_clients(self.shown(self.state))
             self.client_rows += self.observer.measured
             self.record.keep_clients(self.client_rows)
-        whole = [kept.round for kept in self.window] == list(range(max(1, number - TAIL + 1), number + 1))
-        return self.observer.finals(self.state, self.done[-1], average(self.window) if whole else None)
+        self.averages.keep(self._served(self.state))
+        return self.observer.finals(self.shown(self.state), self.done[-1], self.averages.measured(number))
 
     def _last(self, row: Row) -> bool:
         """Whether the round of this row, which is not done yet, will be the last."""
@@ -132,7 +135,7 @@ class Session:
         sizes = {"update_bytes": given.update_bytes, "broadcast_bytes": given.common_bytes}
         traffic.add_training(opened.assignment, given.each, results.cohort.uploads, **sizes)
         stopwatch.lap("aggregate_s")
-        row = self.observer.row(opened, results, weights, after, traffic, self._last)
+        row = self.observer.row(opened, results, weights, after, self.shown(after), traffic, self._last)
         check_losses(row)
         row |= {"dropped": [fault.to_json() for fault in dropped] + row.get("dropped", [])} if dropped else {}
         stopwatch.lap("evaluate_s")
@@ -206,7 +209,7 @@ class Session:
         start = time.perf_counter()
         self.engine.memory.settle(self.state.round)
         self.keep_best()
-        self.keep_window()
+        self.averages.keep(self._served(self.state))
         self.client_rows += self.observer.measured
         if self.record:
             self.record.append(row)
@@ -223,13 +226,13 @@ class Session:
         self.engine.memory.settle(s.round)
         content = {"params": s.params, "buffers": s.buffers, "parts": s.parts, "memory": self.engine.memory.dump()}
         self.keep_best()
-        self.keep_window()
+        self.averages.keep(self._served(self.state))
         facts: Row = {"round": s.round}
         if self.best:
             content["best"] = self.best.model
             facts["best"] = self.best.round
-        if self.window:
-            content["window"] = {str(kept.round): kept.model for kept in self.window}
+        if self.averages.window:
+            content["window"] = {str(kept.round): kept.model for kept in self.averages.window}
         moved = [i for i, leaf in enumerate(tree.leaves(content)) if leaf.device.type != "cpu"]
         self.record.checkpoint(content, {**facts, "on_device": moved})
 
@@ -247,7 +250,7 @@ class Session:
             self.engine.memory.load(content.get("memory", {}))
             if "best" in facts:
                 self.best = Kept.of(facts["best"], content["best"])
-            self.window = [Kept.of(int(number), model) for number, model in content.get("window", {}).items()]
+            self.averages.restore(content.get("window", {}))
         self.client_rows = self.record.clients(self.state.round)
 
 
@@ -269,36 +272,47 @@ class Observer:
         results: Results,
         weights: Weights,
         state: State,
+        shown: Shown,
         traffic: Traffic,
         is_last: Callable[[Row], bool],
     ) -> Row:
-        """The round's line of rounds.jsonl, without seconds. ``is_last`` tells from what was evaluated."""
+        """The round's line of rounds.jsonl, without seconds.
+
+        Args:
+            opened: what clients were sent.
+            results: what they sent back.
+            weights: with which their updates were added.
+            state: after the round.
+            shown: the model that is evaluated and deployed.
+            traffic: bytes.
+            is_last: tells from what was evaluated whether this is the last round.
+        """
         number = state.round
         self.measured.clear()
         row: Row = {"round": number}
         fits = False
         if due(number, self.settings.eval_every) or number == self.task.rounds:
-            row |= self._evaluate(state)
+            row |= self._evaluate(shown)
             tail = self.settings.fit_logits == "tail" and number > self.task.rounds - TAIL
             fits = tail or self.settings.fit_logits == "every"
         elif self.settings.eval_rows is not None:
-            found = self.engine.evaluate(self.served(state), state.buffers, self.part)
+            found = self.engine.evaluate(shown.params, shown.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
         names, lists = self._used(row, last), self.lists(number, last)
         joint = bool(names) and lists and self.method.personal  # one pass does for both
-        used = self._evaluate_used(state, names, joint) if names else {}
+        used = self._evaluate_used(shown, names, joint) if names else {}
         if lists and not joint:
-            self.list_clients(state)
+            self.list_clients(shown)
         # the fit comes last: nodes keep its logits until their next message, and the last round's is asked for again
-        row |= (fitted_row(self.engine, self.served(state), state.buffers) if fits else {}) | used
+        row |= (fitted_row(self.engine, shown.params, shown.buffers) if fits else {}) | used
         row |= told_of(results.cohort, weights)
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}
         components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}
         if components:
             row["components"] = components
         if self.settings.diagnose.due(number, self.task.rounds):
-            row["diagnostics"] = self._diagnose(opened, results, weights, state)
+            row["diagnostics"] = self._diagnose(opened, results, weights, state, shown)
         return row
 
     @cached_property
@@ -311,43 +325,39 @@ class Observer:
         watched = self.settings.diagnose
         return watched.deltas and watched.due(number, self.task.rounds)
 
-    def served(self, state: State) -> Params:
-        """The parameters that are evaluated and deployed."""
-        return server.served(self.method, state, self.task)
-
     def _metrics(self, matrix: Tensor, loss: float) -> Row:
         return {**from_confusion(matrix, groups_by_counts(self.fed.counts.sum(0))), "loss": loss}
 
-    def finals(self, state: State, row: Row, mean: tuple[Params, Params] | None) -> Row:
+    def finals(self, shown: Shown, row: Row, mean: Kept | None) -> Row:
         """What is measured once, beside the last row: scores, confusion matrix, fits, served metrics, the mean model.
 
         Args:
-            state: after the last round.
+            shown: the model after the last round.
             row: of the last round.
             mean: of the models of the last rounds; None: it is not measured.
         """
-        matrix, _, chances = self.engine.test.scored(self.served(state), state.buffers)
+        matrix, _, chances = self.engine.test.scored(shown.params, shown.buffers)
         found: Row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
         served = self.settings.served != "none"
         if self.settings.fit_logits != "none":
-            found |= fitted_last(self.engine, self.method, state, self.served(state), self.settings.recall_at, served)
+            found |= fitted_last(self.engine, self.method, shown, self.settings.recall_at, served)
         if mean:
-            found |= averaged_row(self.engine, *mean, self.settings)
-        return found | self._served_once(state, row) if served and "served_accuracy" not in row else found
+            found |= averaged_row(self.engine, mean.params, mean.buffers, self.settings)
+        return found | self._served_once(shown, row) if served and "served_accuracy" not in row else found
 
-    def _served_once(self, state: State, row: Row) -> Row:
+    def _served_once(self, shown: Shown, row: Row) -> Row:
         """Metrics of what each client would use, of the last model, whose row has no such metrics."""
         if self.method.personal:
             return {n.replace("personal_", "served_"): v for n, v in row.items() if "personal_" in n}
-        return self._evaluate_used(state, ["served_"])
+        return self._evaluate_used(shown, ["served_"])
 
     def _scores(self, matrix: Tensor, chances: Tensor) -> Row:
         labels = self.fed.dataset.y_test
         ranked = from_probabilities(labels, chances, self.settings.recall_at)
         return {**ranked, **from_mixes(matrix, self.fed.counts)}
 
-    def _evaluate(self, state: State) -> Row:
-        params, buffers = self.served(state), state.buffers
+    def _evaluate(self, shown: Shown) -> Row:
+        params, buffers = shown.params, shown.buffers
         if self.settings.scores == "every":
             matrix, loss, chances = self.engine.test.scored(params, buffers)
             row = self._metrics(matrix, float(loss))
@@ -378,14 +388,14 @@ class Observer:
             return last and self.settings.served != "none" and self.fed.clients <= MOST_CLIENTS
         return last or due(number, every)
 
-    def given(self, state: State) -> Broadcast:
+    def given(self, shown: Shown) -> Broadcast:
         """What clients' own models are made of: what is evaluated and deployed, and what the components send down."""
-        return server.broadcast(self.method, state, None)._replace(params=self.served(state))
+        return given_of(self.method, shown)
 
-    def _tested(self, state: State, listed: bool) -> Iterator[Tested]:
+    def _tested(self, shown: Shown, listed: bool) -> Iterator[Tested]:
         """What each client would use on its own test rows; ``listed`` says whether its row is kept."""
-        each = self.engine.tested(self.method, self.given(state))
-        yield from self._listed(self.fed, state.round, each) if listed else each
+        each = self.engine.tested(self.method, self.given(shown))
+        yield from self._listed(self.fed, shown.round, each) if listed else each
 
     def _listed(self, fed: Federation, number: int, each: Iterator[Tested]) -> Iterator[Tested]:
         """What was tested of clients of a federation, each with a row that is kept."""
@@ -398,80 +408,46 @@ class Observer:
             self.measured.append(row)
             yield one
 
-    def _newcomers(self, fed: Federation, state: State, listed: bool) -> tuple[Tensor, float]:
+    def _newcomers(self, fed: Federation, shown: Shown, listed: bool) -> tuple[Tensor, float]:
         """As `newcomers`, of what the held-out clients would use."""
-        listing = partial(self._listed, fed, state.round) if listed else None
+        listing = partial(self._listed, fed, shown.round) if listed else None
         drop = self.settings.nonfinite == "drop"
-        return newcomers(self.engine, self.method, state, self.served(state), drop, listing)
+        return newcomers(self.engine, self.method, shown, drop, listing)
 
-    def list_clients(self, state: State) -> None:
+    def list_clients(self, shown: Shown) -> None:
         """Measure what each client would use: a row for each, those that never train last."""
         self.measured.clear()
-        deque(self._tested(state, True), 0)
+        deque(self._tested(shown, True), 0)
         if self.fed.unseen is not None:
-            self._newcomers(self.fed.unseen, state, True)
+            self._newcomers(self.fed.unseen, shown, True)
 
-    def _evaluate_used(self, state: State, names: Sequence[str], listed: bool = False) -> Row:
+    def _evaluate_used(self, shown: Shown, names: Sequence[str], listed: bool = False) -> Row:
         """Metrics of what each client would use: its own model where the method has one, else the global model."""
-        own, unseen, params = self.method.personal, self.fed.unseen, self.served(state)
+        own, unseen, params = self.method.personal, self.fed.unseen, shown.params
         if own:
-            found = {"": pooled(self._tested(state, listed), self.task.classes)}
+            found = {"": pooled(self._tested(shown, listed), self.task.classes)}
         else:
-            found = {"": self.engine.shared(params, state.buffers, state.round)}
+            found = {"": self.engine.shared(params, shown.buffers, shown.round)}
         if unseen is not None and own:
-            found["heldout_"] = self._newcomers(unseen, state, listed)
+            found["heldout_"] = self._newcomers(unseen, shown, listed)
         elif unseen is not None:
-            found["heldout_"] = self.engine.on_shares(params, state.buffers, unseen)
+            found["heldout_"] = self.engine.on_shares(params, shown.buffers, unseen)
         measured = {who: self._metrics(*told) for who, told in found.items() if told[0].any()}
         return {
             f"{who}{name}{n}": row[n] for name in names for who, row in measured.items() for n in row if n in PERSONAL
         }
 
-    def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State) -> Row:
+    def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State, shown: Shown) -> Row:
         given = opened.broadcast
         moment = Moment(
             round=state.round, cohort=results.cohort, weights=weights, before=given.params, after=state.params,
-            served=self.served(state), buffers=given.buffers, buffers_after=state.buffers,
+            served=shown.params, buffers=given.buffers, buffers_after=state.buffers,
             local_buffers=results.buffers, train_counts=self.fed.counts.sum(0),
             deltas=results.kept, labels=self.fed.dataset.y_test.cpu(),
             confusion=lambda params, buffers: self.engine.evaluate(params, buffers)[0],
             outputs=self.engine.test.outputs, write=self.record.tensors if self.record else _nowhere,
         )  # fmt: skip
         return diagnostics.measure(self.settings.diagnose, moment)
-
-
-class Kept(NamedTuple):
-    """The model that is evaluated after a round."""
-
-    round: int
-    params: Params
-    buffers: Params
-
-    @property
-    def model(self) -> Tree:
-        """Parameters and buffers, as a checkpoint has them."""
-        return {"params": self.params, "buffers": self.buffers}
-
-    @classmethod
-    def of(cls, number: int, model: Tree) -> Kept:
-        """What `model` gives back."""
-        return cls(number, model["params"], model.get("buffers", {}))
-
-
-def average(models: Sequence[Kept]) -> tuple[Params, Params]:
-    """The mean of models: parameters, and BatchNorm statistics.
-
-    Example:
-        >>> from fedskew.session import Kept, average
-        >>> average([Kept(1, {"w": torch.tensor(1.0)}, {}), Kept(2, {"w": torch.tensor(2.0)}, {})])
-        ({'w': tensor(1.5000)}, {})
-
-    References:
-        Polyak and Juditsky 1992, Acceleration of Stochastic Approximation by Averaging. Izmailov et al. 2018, Averaging
-        Weights Leads to Wider Optima, https://arxiv.org/abs/1803.05407. Over rounds: Caldarola et al. 2023,
-        Window-based Model Averaging, https://arxiv.org/abs/2310.01366
-    """
-    return tree.mean([kept.params for kept in models]), tree.mean([kept.buffers for kept in models])
 
 
 def told_of(cohort: Cohort, weights: Weights) -> Row:

@@ -85,6 +85,11 @@ class Settings:
     fit_logits: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
     """which evaluations also have metrics with fitted biases and a temperature: none, the last, those of the last ten
     rounds, or every one; for the fit, clients send sums of loss, gradient and Hessian, and a class histogram"""
+    average: Annotated[int, AtLeast(0)] = option(0, decides="numbers", later=True)
+    """rounds whose models are averaged, with their BatchNorm statistics, into the model that is evaluated and kept;
+    clients are sent the last one as before; 0: the last model alone"""
+    average_decay: Annotated[float, Within(0, 1, "(]")] = option(1.0, decides="numbers", later=True)
+    """weight of a round's model beside that of the next in this mean: 1 counts all alike, less makes it exponential"""
     average_models: Literal["auto", "last", "none"] = option("auto", decides="measures", later=True)
     """whether the mean of the models of the last ten rounds is measured beside the last model (averaged_*), which keeps
     ten models in memory and in checkpoints: auto leaves out models above 100 MB"""
@@ -123,6 +128,7 @@ class Settings:
         between = self.eval_rows is None or self.eval_every > 1
         hint = "eval_every=10 leaves nine of ten rounds to the part"
         demand(self, "eval_rows", between, "be used with an eval_every above 1", hint)
+        demand(self, "average_decay", self.average_decay == 1 or self.average > 1, "be 1 unless average is above 1")
         plain = self.precision == "float32" or self.dtype == "float32"
         demand(self, "precision", plain, f"be float32 with dtype {self.dtype}")
 

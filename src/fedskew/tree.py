@@ -115,25 +115,27 @@ def aggregate(stacked: Tree, weights: Tensor) -> Tree:
     return map_tree(one, stacked)
 
 
-def mean(trees: Sequence[Tree]) -> Tree:
+def mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
     """The mean of K trees of one structure, summed in float64; integer leaves are those of the last tree.
+
+    Args:
+        trees: The trees.
+        weights: Of each tree, whatever they add up to.
 
     Example:
         >>> import torch
         >>> from fedskew import tree
-        >>> tree.mean([{"w": torch.tensor([1.0])}, {"w": torch.tensor([4.0])}])
-        {'w': tensor([2.5000])}
+        >>> tree.mean([{"w": torch.tensor([1.0])}, {"w": torch.tensor([4.0])}], [1, 2])
+        {'w': tensor([3.])}
     """
 
-    def one(last: Tensor, *others: Tensor) -> Tensor:
-        if not last.is_floating_point():
-            return last
-        total = last.double()
-        for leaf in others:
-            total = total + leaf.double()
-        return (total / len(trees)).to(last)
+    def one(*leaves: Tensor) -> Tensor:
+        if not leaves[-1].is_floating_point():
+            return leaves[-1]
+        terms = [leaf.double() * weight for leaf, weight in zip(leaves, weights, strict=True)]
+        return (torch.stack(terms).sum(0) / sum(weights)).to(leaves[-1])
 
-    return map_tree(one, trees[-1], *trees[:-1])
+    return map_tree(one, *trees)
 
 
 def where(condition: Tensor, a: Tree, b: Tree) -> Tree:

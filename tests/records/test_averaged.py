@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
-from fedskew import session
+from fedskew import averages as averaging
 from fedskew.data.federation import Federation
 from fedskew.method import Method
 from fedskew.records.metrics import confusion_of, from_confusion
@@ -107,7 +107,7 @@ def test_an_early_stop_has_the_mean_of_the_rounds_before_it() -> None:
 
 
 def test_large_models_are_left_out_unless_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "LARGE", 100)
+    monkeypatch.setattr(averaging, "LARGE", 100)
     assert not averages(run(skewed(), tiny("fedavg")))
     assert averages(run(skewed(), tiny("fedavg"), average_models="last"))
 
@@ -116,9 +116,55 @@ def test_a_checkpoint_of_an_earlier_version_has_no_mean_until_ten_rounds_are_kep
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr(session.Session, "keep_window", lambda session: None)
+        before.setattr(averaging.Averages, "keep", lambda *_: None)
         for folder in ("soon", "late"):
             run(skewed(), tiny("fedavg"), rounds=20, out=tmp_path / folder, on_round=stop_after(6))
     assert not averages(run(skewed(), tiny("fedavg"), rounds=12, out=tmp_path / "soon", resume=True))
     late = run(skewed(), tiny("fedavg"), rounds=16, out=tmp_path / "late", resume=True)
     assert averages(late) == averages(run(skewed(), tiny("fedavg"), rounds=16)) != {}
+
+
+# A mean that is served
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched"])
+@pytest.mark.parametrize("net", ["logistic", "norm"])
+def test_the_mean_of_the_last_models_is_served(engine: str, net: str, tmp_path: Path) -> None:
+    fed, method = skewed(), tiny("fedavg")
+    options: dict[str, Any] = {"model": norm_net() if net == "norm" else net, "dtype": "float32"}
+    found = run(fed, method, rounds=5, average=3, engine=engine, out=tmp_path, **options)
+    each = [go(fed, method, rounds=r, engine=engine, **options) for r in (3, 4, 5)]
+    models = [{**one.params, **one.buffers} for one in each]
+    for name, value in {**found.params, **found.buffers}.items():
+        mean = sum(model[name].double() for model in models) / 3
+        assert torch.equal(value, mean.to(value) if value.is_floating_point() else models[-1][name]), name
+    again = fs.load_model(tmp_path, model=options["model"] if net == "norm" else None)
+    assert torch.equal(again.predict(fed.dataset.x_test, encoded=True), found.predict(fed.dataset.x_test, encoded=True))
+    assert same(found.state.params, each[-1].state.params), "training goes on with the last model"
+    accuracy = float((found.predict(fed.dataset.x_test, encoded=True) == fed.dataset.y_test).double().mean())
+    assert found.rounds[-1]["accuracy"] == found.summary["final_accuracy"] == pytest.approx(accuracy, abs=1e-12)
+
+
+def test_a_mean_with_decay_is_served() -> None:
+    fed, method = skewed(), tiny("fedavg")
+    each = [go(fed, method, rounds=r).params for r in range(1, 6)]
+    weights = [0.8**3, 0.8**2, 0.8, 1]
+    found = run(fed, method, rounds=5, average=4, average_decay=0.8).params
+    for name, value in found.items():
+        mean = sum(w * params[name] for w, params in zip(weights, each[1:], strict=True)) / sum(weights)
+        assert torch.allclose(value, mean, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("option", [{"average": 4}, {"average": 5, "average_decay": 0.7}])
+@pytest.mark.parametrize("name", ["scaffold", "ditto", "ccvr"])
+def test_a_served_mean_survives_a_stop(option: dict[str, Any], name: str, tmp_path: Path) -> None:
+    options = {"rounds": 6, "checkpoint_every": 2, "personal_every": 1, **option}
+    run(skewed(), tiny(name), out=tmp_path / "whole", **options)
+    run(skewed(), tiny(name), out=tmp_path / "part", on_round=stop_after(3), **options)
+    run(skewed(), tiny(name), out=tmp_path / "part", resume=True, **options)
+    equal(tmp_path / "whole", tmp_path / "part")
+
+
+def test_a_decay_without_a_mean_is_refused() -> None:
+    with pytest.raises(fs.FedskewError, match=r"average_decay must be 1 unless average is above 1; got 0\.5"):
+        run(skewed(), tiny("fedavg"), average_decay=0.5)

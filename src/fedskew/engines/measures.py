@@ -17,7 +17,7 @@ from fedskew.method import Component, Method
 from fedskew.records.metrics import RANKED, from_confusion, from_probabilities
 from fedskew.records.summary import AVERAGED, FITTED, METRICS
 from fedskew.records.typed import Row
-from fedskew.server import Broadcast, State
+from fedskew.server import Broadcast, Shown, State
 from fedskew.settings import Settings
 from fedskew.types import Answers, Assignment, Params, Query
 
@@ -57,28 +57,29 @@ def fitted_row(
     return row if recall_at is None else {**row, "fit": {name: one.to_json() for name, one in fits.items()}}
 
 
-def fitted_last(
-    engine: LocalEngine, method: Method, state: State, params: Params, recall_at: float, served: bool
-) -> Row:
+def fitted_last(engine: LocalEngine, method: Method, shown: Shown, recall_at: float, served: bool) -> Row:
     """What is measured of the last model: `fitted_row` with scores, and clients' own models with biases of their own.
 
     Args:
         engine: that trained it.
         method: by which.
-        state: of the server.
-        params: that are evaluated and deployed.
+        shown: the model that is evaluated and deployed.
         recall_at: precision at which the recall of each class is measured.
         served: whether what each client would use is measured, too.
     """
     shared = served and not method.personal
-    row = fitted_row(engine, params, state.buffers, (*METRICS, *RANKED), recall_at, shared)
+    row = fitted_row(engine, shown.params, shown.buffers, (*METRICS, *RANKED), recall_at, shared)
     if row and method.personal:
-        given = server.broadcast(method, state, None)._replace(params=params)
-        matrix, loss = engine.personal(method, given, fitted=True)
+        matrix, loss = engine.personal(method, given_of(method, shown), fitted=True)
         found = {**from_confusion(matrix), "loss": loss} if matrix.any() else {}
         for which in ("personal", *(["served"] if served else [])):
             row |= {f"{FITTED}{which}_{name}": found[name] for name in PERSONAL if found}
     return row
+
+
+def given_of(method: Method, shown: Shown) -> Broadcast:
+    """What clients' own models are made of: what is evaluated and deployed, and what the components send down."""
+    return server.broadcast(method, shown.state, None)._replace(params=shown.params, buffers=shown.buffers)
 
 
 def averaged_row(engine: LocalEngine, params: Params, buffers: Params, settings: Settings) -> Row:
@@ -109,7 +110,7 @@ GROUP = 64  # held-out clients whose memories are held at a time
 
 
 def newcomers(
-    engine: LocalEngine, method: Method, state: State, params: Params, drop: bool = False, listed: Listed | None = None
+    engine: LocalEngine, method: Method, shown: Shown, drop: bool = False, listed: Listed | None = None
 ) -> tuple[Tensor, float]:
     """(confusion matrix [C, C], mean cross-entropy) of what the clients of `Federation.unseen` would use, pooled.
 
@@ -120,8 +121,7 @@ def newcomers(
     Args:
         engine: of a federation with ``unseen``.
         method: what personalises.
-        state: of the server.
-        params: that are evaluated and deployed.
+        shown: the model that is evaluated and deployed.
         drop: leave clients out whose local run is not finite.
         listed: passes on what was tested of each client, with probabilities, and keeps a row of it.
 
@@ -131,9 +131,9 @@ def newcomers(
     fed, own = engine.fed.unseen, method.personal
     assert fed is not None, "the caller knows that clients are held out"
     clients = replace(engine.clients, own=engine.rows_of(fed))
-    given = engine.runtime.laid_out(server.broadcast(method, state, None)._replace(params=params))
+    given = engine.runtime.laid_out(given_of(method, shown))
     # after the last round, schedules are asked for the last round again
-    begun = state._replace(round=min(state.round, engine.task.rounds - 1))
+    begun = shown.state._replace(round=min(shown.round, engine.task.rounds - 1))
     matrix, total, rows = torch.zeros(engine.task.classes, engine.task.classes, dtype=torch.int64), 0.0, 0
     for ids in torch.split(torch.nonzero(fed.sizes).flatten(), GROUP):
         memory = ClientMemory(engine.memory.template)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedskew._run import Result, launch
+from fedskew.averages import Kept
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import finished
 from fedskew.data.federation import Federation
@@ -48,7 +49,6 @@ from fedskew.records.folder import check_config
 from fedskew.records.summary import AVERAGED, METRICS
 from fedskew.session import Observer, Row
 from fedskew.studies.work import federation_of
-from fedskew.types import Params
 
 LOG = logging.getLogger("flwr")
 Build = Callable[[Mapping[str, Any]], Experiment]
@@ -111,31 +111,31 @@ class Overview(Observer):
         """As `Observer.row`; it also names clients that were left out of a pooled metric."""
         return self._naming(lambda: super(Overview, self).row(*round))
 
-    def _evaluate(self, state: Any) -> Row:
+    def _evaluate(self, shown: Any) -> Row:
         engine = self.engine
         row: Row = {}
         if len(self.fed.dataset.y_test):
-            row |= super()._evaluate(state)
+            row |= super()._evaluate(shown)
         if engine.measured or not row:
-            found = self._metrics(*engine.at_nodes(self.served(state), state.buffers, state.round))
+            found = self._metrics(*engine.at_nodes(shown.params, shown.buffers, shown.round))
             row |= {f"local_{name}": value for name, value in found.items()} if row else found
         return row
 
-    def finals(self, state: Any, row: Row, mean: tuple[Params, Params] | None) -> Row:
+    def finals(self, shown: Any, row: Row, mean: Kept | None) -> Row:
         """As `Observer.finals`, where the server has test rows; else the nodes measure the mean model, too."""
         if len(self.fed.dataset.y_test):
-            return self._naming(lambda: super(Overview, self).finals(state, row, mean))
-        return self._naming(lambda: self._served_once(state, row) | (self._mean_at_nodes(*mean, state) if mean else {}))
+            return self._naming(lambda: super(Overview, self).finals(shown, row, mean))
+        return self._naming(lambda: self._served_once(shown, row) | (self._mean_at_nodes(mean) if mean else {}))
 
-    def _mean_at_nodes(self, params: Params, buffers: Params, state: Any) -> Row:
+    def _mean_at_nodes(self, mean: Kept) -> Row:
         """Metrics of the mean of the last models on the nodes' own test rows."""
-        found = self._metrics(*self.engine.at_nodes(params, buffers, state.round))
+        found = self._metrics(*self.engine.at_nodes(mean.params, mean.buffers, mean.round))
         return {f"{AVERAGED}{name}": found[name] for name in METRICS}
 
-    def _served_once(self, state: Any, row: Row) -> Row:
+    def _served_once(self, shown: Any, row: Row) -> Row:
         """As `Observer._served_once`; of a global model what the nodes have measured in the row."""
         if self.method.personal:
-            return super()._served_once(state, row)
+            return super()._served_once(shown, row)
         prefix = "local_" if len(self.fed.dataset.y_test) else ""
         return {f"served_{n}": row[f"{prefix}{n}"] for n in PERSONAL if f"{prefix}{n}" in row}
 

@@ -15,6 +15,7 @@ from torch import Tensor
 import fedskew as fs
 from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
+from fedskew.records.summary import AVERAGED
 from fedskew.types import Params, View
 from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, each, tiny
@@ -213,3 +214,9 @@ def test_the_fitted_logits_are_those_of_sequential(name: str) -> None:
     assert one.trained.fits and one.trained.fits == other.trained.fits
     fitted = [n for n in one.summary if "fitted" in n]
     assert fitted and {n: one.summary[n] for n in fitted} == {n: other.summary[n] for n in fitted}
+
+
+def test_means_of_the_last_models(tmp_path: Path) -> None:
+    ours, rays = (go(skewed(), tiny("scaffold"), rounds=4, average=3, engine=name) for name in ("sequential", "ray"))
+    means = [{name: v for name, v in one.summary.items() if AVERAGED in name} for one in (ours, rays)]
+    assert means[0] == means[1] != {} and same(ours.params, rays.params)
