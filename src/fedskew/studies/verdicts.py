@@ -1,0 +1,124 @@
+"""One rule for what a gain over the baseline is: of the method's own, or what a cheap control of the baseline has, too.
+
+Four models of a run are compared, each with the same model of the baseline: *raw*, the model of the last rounds;
+*averaged*, the mean of the last ten global models; *fitted*, raw with fitted biases and a temperature; *both*, the mean
+model, fitted. *Work* compares *both* with a baseline that trains for as many local steps and client contacts.
+
+Intervals are Student's, of paired differences, at Holm's levels over the methods of a table: with p-values sorted
+upwards, the j-th of m methods has level 1 - alpha / (m - j + 1) until the first that is not rejected, whose level the
+others share. An interval excludes 0 exactly where Holm's procedure rejects.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedskew.studies.scores import ALPHA, FEWEST, NO_VERDICT
+
+POINT = 0.01  # a gain that is surely below one point counts as none; of a loss, below a hundredth of a nat
+RAW = "raw"
+# by control, cheapest first: what a gain is that this control undoes
+UNDONE = {
+    "averaged": "noise of the last rounds",
+    "fitted": "a bias",
+    "both": "noise of the last rounds and a bias",
+    "work": "more work",
+}
+OWN, OPEN, LOSS, UNSEEN = "of its own", "open", "a loss", "no gain shown"
+
+
+class Interval(NamedTuple):
+    """A mean of paired differences, oriented so that more is better.
+
+    Attributes:
+        mean: Over the pairs.
+        low: Lower end.
+        high: Upper end.
+        pairs: Number of pairs n.
+    """
+
+    mean: float
+    low: float
+    high: float
+    pairs: int
+
+    @property
+    def gains(self) -> bool:
+        """Whether it lies above 0."""
+        return self.low > 0
+
+    @property
+    def undone(self) -> bool:
+        """Whether nothing is left: it includes 0, or lies below, and ends below one point."""
+        return self.low <= 0 and self.high < POINT
+
+
+def intervals(values: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
+    """The intervals of a family of methods, at Holm's levels.
+
+    Args:
+        values: Paired differences of each method, oriented so that more is better; finite. Methods with fewer than two
+            pairs have no interval.
+
+    Returns:
+        By method.
+
+    Example:
+        >>> from fedskew.studies.verdicts import intervals
+        >>> found = intervals({"a": [0.03, 0.05, 0.04, 0.05, 0.03], "b": [0.01, -0.02, 0.0, 0.01, 0.01]})
+        >>> {name: (round(one.low, 3), round(one.high, 3)) for name, one in found.items()}
+        {'a': (0.025, 0.055), 'b': (-0.014, 0.018)}
+    """
+    from scipy.stats import t
+
+    moments = {}
+    for name, each in values.items():
+        array = np.sort(np.asarray(each, dtype=np.float64))  # no sum depends on the order of the seeds
+        if len(array) > 1:
+            moments[name] = float(array.mean()), float(array.std(ddof=1) / np.sqrt(len(array))), len(array)
+
+    def p_of(name: str) -> float:
+        mean, error, pairs = moments[name]
+        if error == 0:
+            return 1.0 if mean == 0 else 0.0
+        return float(2 * t.sf(abs(mean) / error, pairs - 1))
+
+    ordered, found = sorted(moments, key=lambda one: (p_of(one), one)), dict[str, Interval]()
+    levels = [ALPHA / (len(ordered) - place) for place in range(len(ordered))]
+    kept = next((place for place, name in enumerate(ordered) if p_of(name) > levels[place]), len(ordered))
+    for place, name in enumerate(ordered):
+        mean, error, pairs = moments[name]
+        reach = error * float(t.isf(levels[min(place, kept)] / 2, pairs - 1)) if error else 0.0
+        found[name] = Interval(mean, mean - reach, mean + reach, pairs)
+    return {name: found[name] for name in values if name in found}
+
+
+def verdict(of: Mapping[str, Interval]) -> str:
+    """What the intervals of a method say together.
+
+    Args:
+        of: By model: "raw", and as many of `UNDONE` as were measured; "work" only of a method that takes more of it.
+
+    Returns:
+        "of its own" where the gain shows over every control; a control's words of `UNDONE` where it undoes the gain,
+        the cheapest first; "open" where intervals decide nothing; "no gain shown"; "a loss"; "no verdict" below
+        `FEWEST` seeds, or where a control is missing.
+
+    Example:
+        >>> from fedskew.studies.verdicts import Interval, verdict
+        >>> raw, none = Interval(0.05, 0.03, 0.07, 5), Interval(0.0, -0.01, 0.005, 5)
+        >>> verdict({"raw": raw, "averaged": none, "fitted": none, "both": none})
+        'noise of the last rounds'
+    """
+    raw = of.get(RAW)
+    if raw is None or min(one.pairs for one in of.values()) < FEWEST:
+        return NO_VERDICT
+    if not raw.gains:
+        return LOSS if raw.high < 0 else UNSEEN
+    controls = [name for name in UNDONE if name in of]
+    if undone := next((name for name in controls if of[name].undone), None):
+        return UNDONE[undone]
+    if not {"averaged", "fitted", "both"} <= of.keys():
+        return NO_VERDICT
+    return OWN if all(of[name].gains for name in controls) else OPEN
