@@ -149,3 +149,12 @@ def one_line(said: str, words: str) -> str:
     (line,) = [line for line in said.splitlines() if words in line]
     assert "Traceback" not in said and "round 1 " not in said
     return line
+
+
+def test_processes_write_who_they_are(deployment: Deployment) -> None:
+    """The guide ends them by these files, and so ends nobody else's."""
+    homes = deployment.app / ".flwr"
+    names = ["server", *(f"node-{k}" for k in range(NODES))]
+    for name in names:
+        words = Path(f"/proc/{int((homes / name / 'pid').read_text())}/cmdline").read_bytes()
+        assert b"fedskew.flower.launcher" in words and (b"supernode" in words) == (name != "server")

@@ -24,7 +24,7 @@ class Decorrelation(Component):
 
     Example:
         >>> Decorrelation(beta=0.2)
-        Decorrelation(beta=0.2, form='code')
+        Decorrelation(beta=0.2, form='code', eps=1e-08)
     """
 
     name = "decorrelation"
