@@ -157,4 +157,5 @@ def test_processes_write_who_they_are(deployment: Deployment) -> None:
     names = ["server", *(f"node-{k}" for k in range(NODES))]
     for name in names:
         words = Path(f"/proc/{int((homes / name / 'pid').read_text())}/cmdline").read_bytes()
-        assert b"fedskew.flower.launcher" in words and (b"supernode" in words) == (name != "server")
+        program = b"superlink" if name == "server" else b"supernode"
+        assert b"fedskew.flower.launcher\0" + program in words
