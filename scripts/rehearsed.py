@@ -92,7 +92,8 @@ def predicted(one: Natural, standins: str, store: str) -> dict[str, Any]:
     kept = [name for name, some in zip(names, there.tolist(), strict=True) if some]
     sites = Consortium(fed.client_names, tuple(kept), fed.counts[:, there].numpy(), {})
     options = {"data": standins, **COMMON, **one.both, "cohort": one.cohort}
-    found = Rehearsal(sites, "fedavg", tuple((k, str(v)) for k, v in options.items()), SEEDS, "none").done(store, done)
+    made = Rehearsal(sites, "fedavg", tuple((k, str(v)) for k, v in options.items()), SEEDS)
+    found = made.done([Study(spec, store) for spec in filter(None, made.studies)], done)
     assert found is not None
     rows = [{name: row[name] for name in ("site", "cases", *NUMBERS)} for row in found["sites"]]
     return {"standins": found["standins"], "rare": names.index(found["rare"]), "sites": rows}
