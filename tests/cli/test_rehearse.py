@@ -17,6 +17,7 @@ import fedskew as fs
 from fedskew.data.consortium import Consortium, read_consortium, scaled
 from fedskew.records.clients import last_clients
 from fedskew.report.rehearsed import _told
+from fedskew.report.rehearsed import rehearsed as tables
 from fedskew.studies.rehearsal import Expected, Rehearsal, StandIn, expected, half_width
 from support.command import fedskew, mistake
 from support.scheduling import without_workers
@@ -80,7 +81,7 @@ def test_sites_leave_and_have_fewer_cases(rehearsed: tuple[Path, dict[str, Any]]
         sizes = [point["cases"] for point in site["curve"]]
         assert sizes == [round(share * site["cases"]) for share in (0.25, 0.5, 1)]
         assert site["needs"] is None
-    assert rehearsed[1]["unknown"][0].startswith("no interval: one stand-in")
+    assert rehearsed[1]["unknown"][0].startswith("how far datasets differ: one stand-in")
 
 
 def test_the_runs_are_found_again_and_shown_as_tables(
@@ -91,6 +92,7 @@ def test_the_runs_are_found_again_and_shown_as_tables(
     shown = capsys.readouterr()
     assert shown.err == ""  # no run is done
     assert "stand-ins: digits; seeds 0, 1" in shown.out and "if a site leaves" in shown.out
+    assert "interval" not in shown.out.partition("not known:")[0]
     assert f"{said['sites'][0]['accuracy']['mean']:.3f} " in shown.out
     assert "not known: stand-in data are not your data" in shown.out
 
@@ -168,6 +170,12 @@ FILES = {
     "a word": ("ill,well\n6,3\nmany,9\n", "line 3: the cases of 'ill' must be a whole number >= 0; got 'many'"),
     "an empty site": ("site,ill,well\nva,6,3\noslo,0,0\n", "site 'oslo' must have 3 cases at least"),
     "an empty class": ("ill,well\n6,0\n4,0\n", "class 'well' must have a case at some site; got none"),
+    "a column of sums": (
+        "ill,well,total\n6,3,9\n4,4,8\n", "must have no column of sums; got 'total', the sum of the other classes"
+    ),
+    "a line of sums": (
+        "site,ill,well\na,6,3\nb,4,4\nall,10,7\n", "must have no line of sums; got 'all', the sum of the other sites",
+    ),
     "a site twice": ("site,ill,well\nva,6,3\nva,4,4\n", "must name each site once; got va, va"),
     "a rate": ("ill,well,failure\n6,3,1\n4,4,0\n", "'failure' must be a probability in [0, 1); got '1'"),
     "a link": ("ill,well,up,down\n6,3,0,1\n4,4,1,1\n", "the value of 'up' must be a positive number; got '0'"),
@@ -196,7 +204,7 @@ WORDS = {
     "a site": (("sites.csv", "--vary", "rome"), "unknown site 'rome'"),
     "a deadline": (("sites.csv", "--deadline", "0"), "--deadline must be positive; got 0.0"),
     "a deadline for nobody": (("sites.csv", "--deadline", "1e-9"), "--deadline must leave a site in time"),
-    "a selector": (("sites.csv", "clusteredsampling"), "METHOD must choose clients at random"),
+    "a selector": (("sites.csv", "clusteredsampling", "--vary", "all"), "METHOD must choose clients at random"),
     "an option of one method": (("sites.csv", "fedprox", "--parts.proximal.mu", "1"), "local training cannot be"),
     "an app": (("sites.csv", "--out", "."), "--out must name a folder without an app"),
     "a number of named ones": (("sites.csv", "--data", "digits", "--stand-ins", 1), "must be left out where --data"),
@@ -324,6 +332,9 @@ def test_a_difference_stays_where_its_baseline_lets_it() -> None:
     assert far == Expected(0.0, -1.0, 1.0)
 
 
-def test_an_interval_that_holds_everything_is_words() -> None:
+def test_an_interval_that_holds_everything_is_words(rehearsed: tuple[Path, dict[str, Any]]) -> None:
+    site = {**rehearsed[1]["sites"][0], "gain": Expected(0.0, -0.5, 0.5), "accuracy": None, "rare_recall": None}
+    shown = next(tables({**rehearsed[1], **site, "sites": [site], "rounds": 4}))
+    assert shown.notes[-1].startswith("cannot tell: the interval is 0.8 long")
     assert _told(Expected(0.7, 0.1, 0.95)) == "0.700 (cannot tell)" and _told(Expected(0.7, None, None)) == "0.700"
     assert _told(Expected(0.7, 0.6, 0.95)) == "0.700 (0.60 to 0.95)" and _told(None) == "–"

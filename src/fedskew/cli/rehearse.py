@@ -104,6 +104,8 @@ def rehearse(counts: str, method: str | None, options: list[Pair], as_json: bool
             show(table_of(table))
         for line in done["unknown"]:
             say(f"not known: {line}")
+        if not made.sites:
+            say("--vary all also tries every site away, and with fewer cases")
     if given["out"]:
         _write_app(made, app, sys.stderr if as_json else sys.stdout)
     return 0

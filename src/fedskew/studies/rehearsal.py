@@ -45,9 +45,9 @@ USED = (
 SET = ("partition", "clients", "local-test", "selector", "seed", "longtail", "heldout-clients")  # what is not free
 LOCAL = "local training"
 SMALLER = "stand-ins with fewer rows have smaller sites: models are worse there, and gains over local training larger"
-ONE = "no interval: one stand-in does not tell how far datasets differ; name several with --data, or put more at hand"
+ONE = "how far datasets differ: one stand-in gives no interval; name several with --data, or have more at hand"
 UNKNOWN = (
-    "stand-in data are not your data: the intervals take yours for one more draw of such datasets",
+    "stand-in data are not your data: yours may be easier or harder than all of them",
     "counts do not tell how sites differ in features, such as devices, protocols or patients of one class",
     "your network has another size than the stand-in's; --parameters sets its bytes, the column step_s its seconds",
     "failures are independent draws; a site that is away for days, or sites that fail together, cost more",
@@ -229,7 +229,10 @@ class Rehearsal:
         if loaded.classes > classes:
             options.append(("data.classes", ",".join(map(str, range(classes)))))
             loaded = self._data(options)
-        return StandIn(name, tuple(options), *scaled(self.consortium.counts, loaded.counts.tolist()))
+        try:
+            return StandIn(name, tuple(options), *scaled(self.consortium.counts, loaded.counts.tolist()))
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
 
     def _data(self, options: Sequence[Pair]) -> Any:
         made = made_of(entry_of(self.method), (*self.common, *options))
