@@ -135,7 +135,7 @@ def expected(values: Values, rows: float, possible: Bounds = (0.0, 1.0)) -> Expe
         >>> from fedskew.studies.rehearsal import expected
         >>> found = expected([[0.80, 0.82], [0.76, 0.80], [0.84, 0.82]], rows=100)
         >>> round(found.mean, 2), round(found.low, 2), round(found.high, 2)
-        (0.81, 0.68, 0.93)
+        (0.81, 0.67, 0.94)
         >>> expected([[0.75, 0.25]], rows=100)
         Expected(mean=0.5, low=None, high=None)
     """
