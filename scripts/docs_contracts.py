@@ -84,7 +84,7 @@ Client = entries(
 
 
 Expected = entries("Expected", {"mean": Real, "low": Number, "high": Number}) | None
-EXPECTED = dict.fromkeys(("accuracy", "rare_recall", "gain"), Expected)
+EXPECTED = dict.fromkeys(("accuracy", "local", "rare_recall", "gain"), Expected)
 Site = entries(
     "Site",
     {

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fedskew import engines, models, server
+from fedskew.data.arrays import check_unchanged
 from fedskew.data.inputs import Inputs
 from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
@@ -185,6 +186,8 @@ def launch(
     """
     check_method(method)
     _check(settings, fed, out is not None)
+    if made is None:
+        check_unchanged(fed.dataset)
     began = time.monotonic()
     held_out = 0 if fed.unseen is None else int((fed.unseen.sizes > 0).sum())
     share = None if method.share is None else method.share * (fed.clients - held_out) / fed.clients

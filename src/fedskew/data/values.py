@@ -118,6 +118,8 @@ def words_of(cells: Sequence[Any] | np.ndarray, what: str) -> np.ndarray:
 def samples_of(values: Any, what: str) -> Tensor:
     """Samples as uint8 images [n, channels, H, W] or finite float32 features [n, ...].
 
+    What is contiguous, writable and of the right type shares its memory with ``values``.
+
     Raises:
         DataError: The values are no numbers, not finite, or no samples.
     """
@@ -128,9 +130,9 @@ def samples_of(values: Any, what: str) -> Tensor:
     if isinstance(values, np.memmap) and (mapped := _mapped(values, what)) is not None:
         return mapped
     if array.dtype == np.uint8 and array.ndim > 2:
-        return torch.from_numpy(np.array(_channels_first(array, what), order="C"))
+        return torch.from_numpy(np.require(_channels_first(array, what), requirements=("C", "W")))
     with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite, and is refused below
-        array = np.array(array, dtype=np.float32, order="C")
+        array = np.require(array, np.float32, ("C", "W"))
     _finite(array, what)
     return torch.from_numpy(array)
 
@@ -279,6 +281,11 @@ def unseen(y: Tensor, y_test: Tensor, names: Sequence[str]) -> list[str]:
     train, test = (torch.bincount(labels, minlength=classes) for labels in (y, y_test))
     told = "test rows and no training row: it counts against every model"
     return [f"class {names[c]!r} has {int(test[c])} {told}" for c in torch.nonzero((train == 0) & (test > 0)).flatten()]
+
+
+def shares(values: Any, samples: Tensor) -> bool:
+    """Whether samples lie in the memory of what they were made of."""
+    return np.may_share_memory(_numeric(values, "x"), samples.numpy())
 
 
 def _numeric(values: Any, what: str) -> np.ndarray:
