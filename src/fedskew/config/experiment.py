@@ -23,6 +23,7 @@ from fedskew.fields import recorded, trusted
 from fedskew.method import Method, former, method_spec
 from fedskew.method.component import spec
 from fedskew.models import architecture
+from fedskew.records.files import member
 from fedskew.records.folder import check_config, check_format
 from fedskew.settings import Division, Settings, check_device, fields_from_json
 
@@ -173,7 +174,7 @@ def load(path: str | Path) -> Experiment:
 
     Raises RecordError where it is none or was written by `fedskew.run`, ConfigError for unknown names and wrong types.
     """
-    file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
+    file = member(Path(path), "config.json") if Path(path).is_dir() else Path(path)
     try:
         content = json_file(file)
     except OSError as error:

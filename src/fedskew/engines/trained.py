@@ -32,6 +32,7 @@ from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, report
+from fedskew.records.files import member
 from fedskew.records.folder import insist_on_run
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import PRECISION, confusion_of, from_confusion, from_probabilities
@@ -403,7 +404,7 @@ def load_model(
         raise RecordError(f"{folder / FILE} is damaged: {type(error).__name__}: {error}") from None
     except RecordError as error:
         raise RecordError(f"{folder / FILE} is damaged: {error}") from None
-    file = folder / ("best.safetensors" if best else "final.safetensors")
+    file = member(folder, "best.safetensors" if best else "final.safetensors")
     if best and not file.is_file():
         raise RecordError(f"the run {str(folder)!r} keeps no best model: it had no monitor")
     check_file(folder, file.name)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedskew.errors import RecordError, content_of, from_json
 from fedskew.records.decisions import FEW
-from fedskew.records.files import DAMAGED
+from fedskew.records.files import DAMAGED, member
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import calibration_error, from_confusion, from_probabilities
 from fedskew.records.typed import Natural, Number, Real, Row, entries, fault_of
@@ -82,7 +82,7 @@ def read_clients(run: str | Path) -> list[Row]:
         run did not measure it.
 
     Raises:
-        RecordError: The file is not as the run wrote it.
+        RecordError: The file is not as the run wrote it, or is a link.
 
     Example:
         >>> import fedskew as fs
@@ -91,7 +91,7 @@ def read_clients(run: str | Path) -> list[Row]:
         >>> [(row["name"], row["rows"]) for row in fs.read_clients("clients-run")][:2]
         [('0', 72), ('1', 71)]
     """
-    file = Path(run) / FILE
+    file = member(Path(run), FILE)
     if not file.is_file():
         return []
     check_file(file.parent, FILE, remedy=DAMAGED)
