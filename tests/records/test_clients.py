@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from fedskew.engines.trained import OWN
 from fedskew.records.clients import FILE, client_row
 from fedskew.records.decisions import FEW
 from fedskew.records.folder import troubles
+from fedskew.records.manifest import Manifest
 from fedskew.records.metrics import confusion
 from fedskew.studies.packing import NAMES
 from fedskew.studies.runs import plain_files
@@ -170,6 +173,33 @@ def test_names_of_clients_name_no_files(tmp_path: Path) -> None:
         named, numbered = fs.load_model(out, client=name), fs.load_model(out, client=k)
         assert all(torch.equal(named.params[n], v) for n, v in numbered.params.items())
     assert [path.name for path in tmp_path.iterdir()] == ["in"] and [p.name for p in out.parent.iterdir()] == ["run"]
+
+
+def test_own_models_that_a_file_lacks_are_not_taken_from_the_global_one(
+    tmp_path: Path, kept: tuple[fs.data.Federation, Any]
+) -> None:
+    """A forged or hand-made file, to which the manifest was made to fit."""
+    from safetensors.torch import load_file, save_file
+
+    run = Path(shutil.copytree(kept[1].folder, tmp_path / "run"))
+    whole = load_file(run / OWN)
+    for changed, client, said in (
+        ({n: v for n, v in whole.items() if n[0] in "03"}, 1, r"it lacks those of '1', '2'$"),
+        ({n: v for n, v in whole.items() if n[0] in "03"}, 3, ""),
+        ({n.replace("fc.", "fc2."): v for n, v in whole.items()}, 0, r"tensors of the run's network; got 'fc2.\w+' of"),
+        ({"x": torch.zeros(1)}, "2", r"it lacks those of '0', '1', '2', '3'$"),
+    ):
+        save_file(changed, run / OWN)
+        Manifest.read(run).vouch([OWN])
+        with pytest.raises(fs.RecordError, match=said) if said else contextlib.nullcontext():
+            fs.load_model(run, client=client)
+
+
+def test_a_client_whose_own_model_is_the_global_one_is_in_the_file(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"model": "logistic", "rounds": 1, "cohort": 1, "keep_own": True}
+    fs.run(federation(), fs.methods.fedper(), out=tmp_path / "a", **options)
+    for k in range(4):
+        fs.load_model(tmp_path / "a", client=k)
 
 
 def test_what_is_not_kept_is_told_in_one_line(tmp_path: Path, kept: tuple[fs.data.Federation, Any]) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -141,7 +141,7 @@ def evaluate(
     chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
     fed, decision = None, None
     if chosen or (experiment is None and (client is not None or deciding or on != "test")):
-        fed = _federation(recorded, about, threshold if chosen else None)
+        trained, fed = _divided(trained, recorded, about, threshold if chosen else None)
     if threshold is not None:
         decision = trained.decide(fed, threshold, positive, fitted=fitted, client=number)
     source: Any = fed
@@ -195,11 +195,15 @@ def _alone(flag: str, why: str, *beside: str) -> None:
         raise ConfigError(f"{flag} must be used without {other[0]}: {why}")
 
 
-def _federation(run: Run, about: dict[str, Any], rule: str | None) -> Federation:
-    """The run's own federation; a ``rule`` is chosen on its rows. Raises RecordError, with a rule ConfigError."""
+def _divided(trained: Trained, run: Run, about: dict[str, Any], rule: str | None = None) -> tuple[Trained, Federation]:
+    """The model, and the run's own federation; a ``rule`` is chosen on its rows.
+
+    Raises RecordError, with a rule ConfigError.
+    """
     try:
         fed: Federation = _own_data(run, about, divided=True)
-        return fed
+        # a run over Flower, or an older one, has no split on record; its configuration gives the same one again
+        return trained if trained.split else replace(trained, split=fed.split), fed
     except FedskewError as error:
         if rule is None:
             raise
@@ -226,7 +230,7 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     from fedskew.engines.trained import STEPS
     from fedskew.engines.trained import decompose as parts
 
-    steps = parts(trained, _own_data(run, about, divided=True))
+    steps = parts(*_divided(trained, run, about))
     if as_json:
         say(json.dumps(steps, indent=1))
         return
