@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import shutil
 from dataclasses import replace
@@ -22,6 +23,7 @@ from fedskew.records.manifest import Manifest
 from fedskew.records.metrics import confusion
 from fedskew.studies.packing import NAMES
 from fedskew.studies.runs import plain_files
+from support.command import fedskew, mistake
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 3, "cohort": 3}
 NAMED = ("../../out", "", "a/b")
@@ -173,6 +175,25 @@ def test_names_of_clients_name_no_files(tmp_path: Path) -> None:
         named, numbered = fs.load_model(out, client=name), fs.load_model(out, client=k)
         assert all(torch.equal(named.params[n], v) for n, v in numbered.params.items())
     assert [path.name for path in tmp_path.iterdir()] == ["in"] and [p.name for p in out.parent.iterdir()] == ["run"]
+
+
+def test_the_command_writes_every_evaluation_of_each_client_as_csv(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, file = tmp_path / "a", tmp_path / "c.csv"
+    done = fs.run(federation(local_test=0.3), fs.methods.ditto(), **SMALL, out=run, clients_every=1)
+    assert fedskew("evaluate", run, "--by", "client", "--csv", file) == 0
+    rows, kept = list(csv.DictReader(file.read_text().splitlines())), fs.read_clients(run)
+    assert list(rows[0])[:3] == ["client", "round", "rows"] and len(rows) == len(kept) == 4 * len(done.rounds)
+    for row, was in zip(rows, kept, strict=True):
+        for name in ("client", "round", "rows", "accuracy", "balanced_accuracy", "macro_f1", "loss", "auroc", "ece"):
+            assert row[name] == ("" if was[name] is None else str(was[name])), name
+        for c in range(10):
+            assert row[f"rows {c}"] == str(was["support"][c])
+            assert row[f"recall {c}"] == ("" if was["per_class_recall"][c] is None else str(was["per_class_recall"][c]))
+    capsys.readouterr()
+    assert "--csv must be a new file" in mistake(capsys, "evaluate", run, "--by", "client", "--csv", file)
+    assert "--csv must be used with --by client" in mistake(capsys, "evaluate", run, "--csv", tmp_path / "d.csv")
 
 
 def test_own_models_that_a_file_lacks_are_not_taken_from_the_global_one(

@@ -9,7 +9,7 @@ normalisation of the inputs, the columns of a table with their categories and st
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from fedskew.method.component import spec
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
-from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, report
+from fedskew.records.decisions import FEW, Decision, choose_threshold, client_names, parsed_rule, report
 from fedskew.records.files import member
 from fedskew.records.folder import insist_on_run
 from fedskew.records.manifest import check_file
@@ -144,7 +144,7 @@ class Trained:
 
     def decide(
         self, fed: Federation | None, rule: str | float, positive: str | None = None, *,
-        fitted: bool = False, client: int | None = None,
+        fitted: bool = False, client: int | None = None, per_client: bool = False,
     ) -> Decision:  # fmt: skip
         """Choose a threshold on the probability of one class by rows that training did not see.
 
@@ -156,12 +156,15 @@ class Trained:
             fitted: Whether the fitted model decides, by its fit of the training prior.
             client: Number of a client, whose rows alone are looked at; None takes the rows of all. So does a number
                 where validation rows have no clients, which `Decision.client` says.
+            per_client: Whether each client gets a threshold of its own, chosen on its own rows (`Decision.each`). A
+                client with fewer than `FEW` rows of the class or of others gets that of all rows.
 
         Returns:
             The decision. ``decision(trained.probabilities(x))`` says which rows are positive.
 
         Raises:
-            ConfigError: The rule or the class is none, there are no validation rows, or the federation is another one.
+            ConfigError: The rule or the class is none, there are no validation rows, or the federation is another one;
+                with ``per_client``, no column says whose a validation row is, or the threshold is a number.
             DataError: The rows lack one of the two classes, or were encoded otherwise.
 
         Example:
@@ -175,6 +178,8 @@ class Trained:
         """
         column, (kind, values) = self.column_of(positive), parsed_rule(rule)
         name = self.label_names[column]
+        alone = kind != "number" and client is None
+        require(alone or not per_client, "per_client", "go with a rule, and without client", per_client)
         if kind == "number":
             return Decision(name, column, values[0], str(rule), fitted=fitted)
         if fed is None:
@@ -187,8 +192,22 @@ class Trained:
             x, labels = x[owners == client], labels[owners == client]
             require(len(x) > 0, "client", "have validation rows", whose)
         y, p = (labels == column).numpy(), self.of_samples(x, fitted)[:, column].numpy()
-        found = choose_threshold(y, p, rule)
-        return Decision(name, column, found, str(rule), "validation", len(y), int(y.sum()), fitted, whose)
+
+        def chosen(at: np.ndarray, whose: str) -> Decision:
+            found, rows, positives = choose_threshold(y[at], p[at], rule), int(at.sum()), int(y[at].sum())
+            return Decision(name, column, found, str(rule), "validation", rows, positives, fitted, whose)
+
+        whole = chosen(np.ones(len(y), bool), whose)
+        if not per_client:
+            return whole
+        told = "go with validation rows that have clients: those of natural clients, by a column"
+        require(bool((owners >= 0).any()), "per_client", told, per_client)
+        of = {fed.name_of(k): owners == k for k in np.unique(owners[owners >= 0]).tolist()}
+        enough = {who: at for who, at in of.items() if FEW <= y[at].sum() <= at.sum() - FEW}
+        require(
+            bool(enough), "per_client", f"go with a client that has {FEW} validation rows of either kind", per_client
+        )
+        return replace(whole, each={who: chosen(at, who) for who, at in enough.items()})
 
     def evaluate_decision(self, fed: Federation, decision: Decision, on: On = "test") -> Row:
         """What decisions are worth on rows of a federation, of all and of each client's.
@@ -207,7 +226,8 @@ class Trained:
         """
         x, labels, owners = self.rows_on(fed, on)
         chances = self.of_samples(x, decision.fitted)
-        return report(labels, chances, decision.column, decision.threshold, owners, fed.client_names)
+        limits = decision.thresholds(client_names(owners, fed.client_names))
+        return report(labels, chances, decision.column, limits, owners, fed.client_names)
 
     def column_of(self, positive: str | None) -> int:
         """Number of the class of this name; None is "1" of the classes "0" and "1". Raises ConfigError."""
