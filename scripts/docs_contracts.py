@@ -60,7 +60,8 @@ WORTH = {
     "rows": Whole, "positives": Whole, "notes": list[str], "argmax": Decided,
     **dict.fromkeys(("brier", "ece_positive", "auroc", "auprc"), Interval | None),
 }  # fmt: skip
-OfClient = entries("OfClient", WORTH, {"threshold": Decided})
+Chosen = entries("Chosen", {"threshold": Real, "on": str})
+OfClient = entries("OfClient", WORTH, {"threshold": Decided, "chosen": Chosen})
 Report = entries("Report", WORTH, {"threshold": Decided, "clients": dict[str, OfClient]})
 MEASURED = {
     name: list[Number] if isinstance(value, list) else Number

@@ -375,10 +375,12 @@ def _end(
     stopped: str, finals: Row,
 ) -> Result:  # fmt: skip
     """Make and write what a run ends with, whatever ended it. A tracker learns of the end by ``on_end``."""
-    settings, data = session.settings, session.observer.fed.dataset
+    settings, fed = session.settings, session.observer.fed
+    data = fed.dataset
     session.keep_best()  # an interruption may have come before it
     params, buffers = session.observer.served(session.state), session.state.buffers
-    trained = Trained(prepared, params, buffers, Inputs.of(data), settings.precision, fits_of(finals))
+    of_data = fits_of(finals), data.fingerprint, fed.split
+    trained = Trained(prepared, params, buffers, Inputs.of(data), settings.precision, *of_data)
     summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
     watch, models = session.monitored(), {"final": {**params, **buffers}}
     if watch and watch.best and session.best:
@@ -392,7 +394,7 @@ def _end(
             each = dict(session.engine.own_models(session.method, given))
         own = {f"{k}/{name}": value for k, model in each.items() for name, value in model.items()}
         models |= {"own": own} if each else {}  # nodes of Flower keep theirs
-        owners = {str(k): session.observer.fed.name_of(k) for k in each}
+        owners = {str(k): fed.name_of(k) for k in each}
     if session.record:
         if stopped:
             session.record.settle(session.done)  # the last one may have been interrupted halfway

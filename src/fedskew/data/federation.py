@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -132,6 +133,29 @@ class Federation:
         if owners is None:
             return share_out(self.dataset.y_test.numpy(), self.counts, self.seed)
         return Partition.of_lists([np.flatnonzero(owners == k) for k in range(self.clients)])
+
+    @cached_property
+    def split(self) -> str:
+        """First 16 hex digits of the sha256 of the data's fingerprint and of whose each row is.
+
+        Federations of equal splits train, validate and test on the same rows. "" where no client's rows are at hand.
+        """
+        if not len(self.partition.rows):
+            return ""
+        digest = hashlib.sha256(self.dataset.fingerprint.encode())
+        for name, rows in self._parts():
+            digest.update(f"{name} {len(rows)};".encode())
+            digest.update(np.ascontiguousarray(rows, np.int64).data)
+        return digest.hexdigest()[:16]
+
+    def _parts(self) -> Iterator[tuple[str, np.ndarray]]:
+        """What decides which rows train and which do not, by name."""
+        yield from {"validation": self.validation_rows, "auxiliary": self.auxiliary_rows}.items()
+        for name, part in (("train", self.partition), ("local", self.held)):
+            if part is not None:
+                yield from ((name, part.rows), ("offsets", part.offsets))
+        if self.unseen is not None:
+            yield from self.unseen._parts()
 
     def name_of(self, k: int) -> str:
         """Name of a natural client; the number of another."""

@@ -28,6 +28,7 @@ from fedskew.models.prepare import Model, prepare
 from fedskew.models.probe import probe_rows, require_runs
 from fedskew.models.sequences import require_tokens
 from fedskew.records import digests
+from fedskew.records.files import member
 from fedskew.records.manifest import check_file
 from fedskew.settings import Settings
 from fedskew.types import Params, Task, Width
@@ -117,7 +118,7 @@ def _file(settings: Settings) -> Path:
         demand(settings, "init_from", holds, "be a run folder or a .safetensors file")
         return path
     hint = "a run that has not ended has none: resume it"
-    demand(settings, "init_from", (path / FINAL).is_file(), f"be a run folder with {FINAL}", hint)
+    demand(settings, "init_from", member(path, FINAL).is_file(), f"be a run folder with {FINAL}", hint)
     check_file(path, FINAL)
     return path / FINAL
 
