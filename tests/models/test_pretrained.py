@@ -191,7 +191,7 @@ def test_rows_of_texts_and_images() -> None:
     model = network("bert")
     said = [" ".join(words) for words in (WORDS[:3], WORDS[:6], WORDS[:1])]
     found = model.rows(said, length=5)
-    assert found.shape == (3, 5) and (found[0] == -1).sum() == 2 and (found[1] >= 0).all() and found[2, 1] == -1
+    assert found.shape == (3, 5) == model.rows(["x"], length=5).shape and (found[0] == -1).sum() == 2 and (found[1] >= 0).all() and found[2, 1] == -1
     data = fs.from_arrays(model.rows(texts()[0]), texts()[1])
     assert data.x.min() == -1 and data.classes == 3
     vit = network("vit")
@@ -216,10 +216,11 @@ def test_what_cannot_be_trained_is_one_line(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert "HF.path must name the folder of a model" in refused(HF())
-    assert "HF.path must name a model that classifies text" in refused(HF(path=str(tmp_path)))
+    assert "HF.path must hold weights in model.safetensors" in refused(HF(path=str(tmp_path)))
+    assert "HF.path must hold config.json" in refused(HF(path=str(tmp_path), weights="random"))
     assert "must name a model that classifies text" in refused(network("vit"))
     assert "must name a model that classifies images" in refused(network("bert"), (1, 8, 8))
-    assert "must name a model that classifies text" in refused(HF(path=str(folder_of("bert"))))  # it has no weights
+    assert "HF.path must hold weights in model.safetensors" in refused(HF(path=str(folder_of("bert"))))
     assert "HF.targets must name layers of the model" in refused(network("bert", train="lora", targets=("nowhere",)))
     config = json.loads((folder_of("bert") / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"problem_type": "regression"}))
