@@ -191,7 +191,13 @@ def test_rows_of_texts_and_images() -> None:
     model = network("bert")
     said = [" ".join(words) for words in (WORDS[:3], WORDS[:6], WORDS[:1])]
     found = model.rows(said, length=5)
-    assert found.shape == (3, 5) == model.rows(["x"], length=5).shape and (found[0] == -1).sum() == 2 and (found[1] >= 0).all() and found[2, 1] == -1
+    assert (
+        found.shape == (3, 5)
+        and model.rows(["x"], length=5).shape == (1, 5)
+        and (found[0] == -1).sum() == 2
+        and (found[1] >= 0).all()
+        and found[2, 1] == -1
+    )
     data = fs.from_arrays(model.rows(texts()[0]), texts()[1])
     assert data.x.min() == -1 and data.classes == 3
     vit = network("vit")

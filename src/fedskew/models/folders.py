@@ -47,7 +47,7 @@ def library(name: str) -> Any:
 
 def refused(rule: str, got: str) -> ConfigError:
     """The error of a folder."""
-    return ConfigError(f"HF.path must {rule}; got {one_line(got)}")
+    return ConfigError(f"HF.path must {one_line(rule)}; got {one_line(got)}")
 
 
 @contextmanager

@@ -43,6 +43,19 @@ def _drawn(seed: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _barless(transformers: Any) -> Iterator[None]:
+    """Without the library's progress bar, which would stand before an error's line."""
+    logging = transformers.utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 @dataclass(frozen=True)
 class HF(Architecture):
     """A text or image classifier of transformers; all of it is trained, or its head, or adapters and the head.
@@ -117,8 +130,12 @@ class HF(Architecture):
             demand(self, "path", getattr(config, "problem_type", None) != "regression", sentence)
             config.num_labels, config.use_cache = classes, False
             inner = config.get_text_config()
-            if text and getattr(inner, "pad_token_id", None) is None:  # decoders read the last token that is none
-                config.pad_token_id = inner.pad_token_id = getattr(inner, "eos_token_id", 0) or 0
+            if text:
+                pad, most = getattr(inner, "pad_token_id", None), inner.vocab_size - 1
+                if pad is None or pad < 0:  # decoders read the last token that is none
+                    config.pad_token_id = inner.pad_token_id = pad = getattr(inner, "eos_token_id", 0) or 0
+                if not 0 <= pad <= most:
+                    raise refused(f"have a pad_token_id in its vocabulary, 0..{most}", f"{pad!r}")
             with torch.device("meta"), bounded(largest(files) if files else math.inf):
                 sketch = auto.from_config(copy.deepcopy(config), trust_remote_code=False)
             odd = {m.config._attn_implementation for m in sketch.modules() if hasattr(m, "config")} - {*ATTENTION}
@@ -127,7 +144,7 @@ class HF(Architecture):
                 with _drawn(seed if self.train == "all" else 0):
                     return auto.from_config(config, trust_remote_code=False)
             tensors = floating(found := folder.weights(), sketch)
-            with _drawn(seed):
+            with _drawn(seed), _barless(transformers):
                 network, told = type(sketch).from_pretrained(
                     None, config=sketch.config, state_dict=tensors, dtype=torch.float32, use_safetensors=True,
                     ignore_mismatched_sizes=True, output_loading_info=True, trust_remote_code=False,
@@ -193,9 +210,13 @@ class HF(Architecture):
 
     def _brought(self, kind: str) -> Any:
         """The tokenizer or the image processor that comes with the model."""
-        source = getattr(library("transformers"), kind)
-        with theirs(f"be a model that comes with its {WITH[kind]}"):
-            return source.from_pretrained(self._folder().checked(), trust_remote_code=False, local_files_only=True)
+        source, folder = getattr(library("transformers"), kind), self._folder()
+        with theirs(rule := f"be a model that comes with its {WITH[kind]}"):
+            found = source.from_pretrained(folder.checked(), trust_remote_code=False, local_files_only=True)
+            files = [*getattr(found, "vocab_files_names", {}).values()]
+        if files and not any((folder.place / name).is_file() for name in files):  # one of no words is made instead
+            raise refused(rule, f"none of {listed(files)} in {folder.place}")
+        return found
 
     def pixels(self) -> dict[str, Sequence[float]]:
         """Mean and deviation of each channel that the model was trained with, as `fedskew.from_arrays` takes them."""
