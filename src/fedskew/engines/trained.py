@@ -23,7 +23,7 @@ from fedskew.data.federation import Federation, On
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
-from fedskew.engines.network import frozen, put, tensors_of
+from fedskew.engines.network import check_kind, frozen, put, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, require, some, unknown
 from fedskew.functional import cross_entropy
@@ -413,8 +413,12 @@ def load_model(
         number = client_number(content, client)
         check_file(folder, OWN)
         own = tensors_of(folder / OWN, f"{number}/")
+        for name in own.keys() & tensors.keys():
+            check_kind(folder / OWN, name, own[name], tensors[name].dtype)
         tensors, fits = {name: own.get(name, value) for name, value in tensors.items()}, {}
     put(prepared, file, tensors)
+    for name in tensors.keys() - prepared.params.keys() - prepared.buffers.keys() - prepared.constants.keys():
+        check_kind(file, name, tensors[name])  # what the method added
     if (was := content.get("frozen")) and was != frozen(prepared).get("frozen"):
         raise ConfigError("model must have the frozen weights that the run had; got others")
     buffers = {name: tensors[name] for name in prepared.buffers}

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.modules import module as hooks
 
 from fedskew.errors import ConfigError, FedskewError, afford, json_file, one_line, quietly, some
+from fedskew.models.precision import FLOATS
 
 CONFIG, WEIGHTS, INDEX, ADAPTERS = (
     "config.json", "model.safetensors", "model.safetensors.index.json", "adapter_config.json",
@@ -252,5 +253,4 @@ def largest(files: list[Path]) -> float:
 def floating(tensors: dict[str, Tensor], network: torch.nn.Module) -> dict[str, Tensor]:
     """The tensors that may become weights, and whole numbers only where the network counts by them."""
     counts = {name.rpartition(".")[2] for name, b in network.named_buffers() if not b.is_floating_point()}
-    floats = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    return {n: t for n, t in tensors.items() if t.dtype in floats or n.rpartition(".")[2] in counts}
+    return {n: t for n, t in tensors.items() if t.dtype in FLOATS or n.rpartition(".")[2] in counts}
