@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -88,6 +88,10 @@ class HF(Architecture):
     """layers compute their outputs again on the way back, which takes less memory and more time"""
     revision: str = later(default="")
     """commit, branch or tag of a model of the hub; unset: its newest. A record holds the commit"""
+
+    def settled(self) -> HF:
+        """With the commit of a model of the hub, which is downloaded."""
+        return replace(self, revision=found) if (found := self._folder().revision) else self
 
     def made(self, shape: Shape, classes: int, seed: int) -> nn.Module:
         """The network with its weights; the head's are drawn under the seed where the folder has none for the classes.
@@ -258,7 +262,7 @@ def _check_weights(network: Any, told: Mapping[str, Any], place: str, odd: Colle
     tensors |= dict(network.named_buffers(remove_duplicate=False))
     behind = {n for n, t in tensors.items() if id(t) not in inside and (inside or n.startswith(f"{place}."))}
     missing = sorted({*told["missing_keys"]} - behind)
-    hint = f"; {len(odd)} tensors are no floats, {listed(sorted(odd))} among them" if odd else ""
+    hint = f"; no floats: {listed(sorted(odd))}" if odd else ""
     if missing:
         raise refused("have all weights but those of a head", f"{len(missing)} missing: {listed(missing)}{hint}")
     shapes = sorted((n, got, own) for n, got, own in told["mismatched_keys"] if not n.startswith(f"{place}."))
