@@ -87,7 +87,7 @@ class HF(Architecture):
     checkpointing: bool = False
     """layers compute their outputs again on the way back, which takes less memory and more time"""
     revision: str = later(default="")
-    """commit, branch or tag of a model of the hub; unset: its newest. A record holds the commit"""
+    """commit, branch or tag of a model of the hub; unset: its newest; the record holds the commit"""
 
     def settled(self) -> HF:
         """With the commit of a model of the hub, which is downloaded."""
