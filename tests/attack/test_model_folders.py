@@ -30,7 +30,7 @@ from support.pretrained import FAMILIES, folder_of, skewed
 FAMILY = ("bert", "vit", "gpt2", "llama", "resnet") if FULL else ("bert", "vit")
 ROOM = 2 << 30  # bytes
 WRONG: tuple[Any, ...] = (
-    None, True, -1, 0, 1.5, float("nan"), 1 << 24, 10**9, 10**400, "x", "\x1b[2J", [], [1] * 3, {}, {"a": {"b": 1}},
+    None, True, -1, 0, 1.5, float("nan"), 1 << 20, 10**9, 10**400, "x", "\x1b[2J", [], [1] * 3, {}, {"a": {"b": 1}},
 )  # fmt: skip
 MORE = (
     "auto_map", "quantization_config", "fusion_config", "attn_implementation", "transformers_weights", "text_config",

@@ -32,8 +32,9 @@ ON_HUB = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")  # a repository
 READ = ("*.json", "*.txt", "*.model", "model*.safetensors")  # files of a repository that are downloaded
 CODE = re.compile(r"_implementation(_internal)?$")  # entries that choose kernels, which may be code of the hub
 ELSEWHERE = ("quantization_config", "transformers_weights")  # entries by which weights are not those of the file
+LABELS = ("num_labels", "id2label", "label2id")  # entries on classes, in whose place come the data's
 LARGEST = 1 << 24  # a whole number in a configuration; a larger one becomes a float, which no size or count may be
-PARTS = 1 << 17  # layers and tensors of a network
+PARTS = 1 << 15  # layers and tensors of a network; the largest that are published have a tenth
 SMALL = 1 << 24  # numbers that a network may hold whatever its files hold
 
 
@@ -133,7 +134,7 @@ class Folder:
         """
         if self.holds(ADAPTERS):
             raise refused("be a whole model: merge adapters into it and save it", ADAPTERS)
-        found = _plain(self.content(CONFIG))
+        found = _plain({name: value for name, value in self.content(CONFIG).items() if name not in LABELS})
         for entry in ELSEWHERE:
             if found.get(entry) is not None:
                 raise refused(f"have no entry {entry} in {CONFIG}", f"{found[entry]!r}")
