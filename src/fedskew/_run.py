@@ -194,6 +194,7 @@ def launch(
     cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), share)
     if not isinstance(model, nn.Module):
         model = models.architecture(model, method.projection)
+    asked, model = model, model if isinstance(model, nn.Module) else model.settled()
     prepared = prepared_model(fed, model, head, settings, method.projection)
     task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
@@ -213,6 +214,7 @@ def launch(
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
     used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
+    used |= {"model": spec(model)} if model != asked else {}
     names = list(fed.dataset.label_names)
     facts = {**(config or _facts(fed, method, model, settings, cohort)), "label_names": names, **used}
     record = _recorded(out, resume, facts, method, settings)

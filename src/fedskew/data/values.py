@@ -5,8 +5,6 @@ which is the most that deflate can do, or `ROOM` bytes where that is more. What 
 block, takes at most half of the machine's memory.
 """
 
-import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +22,6 @@ FILL = "fill them, or leave those rows out"
 NAMES_ROOM = 1 << 28  # bytes that an array of names may take whatever its longest name
 RATIO = 1032  # bytes that one byte of deflate can become, at most
 ROOM = 1 << 30  # bytes that any file may become
-UNKNOWN = 1 << 35  # memory of a machine that does not say
 
 
 def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -329,18 +326,3 @@ def allowed(size: int) -> int:
         (True, 1032000000000)
     """
     return max(RATIO * size, ROOM)
-
-
-def afford(size: int, what: str, hint: str = "") -> None:
-    """Raise DataError for an array of more bytes than half of the machine's memory.
-
-    Args:
-        size: Bytes of the array that is about to be made.
-        what: Its name in the error message.
-        hint: What to do.
-    """
-    pages = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
-    most = (math.prod(map(os.sysconf, pages)) if hasattr(os, "sysconf") else UNKNOWN) // 2
-    if size > most:
-        told = f"{what} must fit into half of the memory, {most >> 20:,} MiB; got {size >> 20:,} MiB"
-        raise DataError(told + (f"; {hint}" if hint else ""))

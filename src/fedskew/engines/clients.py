@@ -11,9 +11,8 @@ from fedskew import tree
 from fedskew.client import KEPT
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
-from fedskew.data.values import afford
 from fedskew.engines.runtime import Runtime
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, afford
 from fedskew.server import Broadcast
 from fedskew.tree import Tree
 from fedskew.types import Batch, Context, Task

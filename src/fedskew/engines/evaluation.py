@@ -13,9 +13,9 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
-from fedskew.data.values import afford
 from fedskew.engines.clients import ClientMemory, Clients, Source
 from fedskew.engines.runtime import Runtime
+from fedskew.errors import afford
 from fedskew.functional import cross_entropy, fit_logits, fitted_logits
 from fedskew.method import Method
 from fedskew.models.prepare import Model

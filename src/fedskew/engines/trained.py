@@ -23,7 +23,7 @@ from fedskew.data.federation import Federation, On
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
-from fedskew.engines.network import frozen, put, tensors_of
+from fedskew.engines.network import check_kind, frozen, put, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, require, some, unknown
 from fedskew.functional import cross_entropy
@@ -450,6 +450,8 @@ def load_model(
         check_file(folder, OWN)
         tensors, fits = {**tensors, **_own(folder / OWN, owners_of(content), number, tensors)}, {}
     put(prepared, file, tensors)
+    for name in tensors.keys() - prepared.params.keys() - prepared.buffers.keys() - prepared.constants.keys():
+        check_kind(file, name, tensors[name])  # what the method added
     if (was := content.get("frozen")) and was != frozen(prepared).get("frozen"):
         raise ConfigError("model must have the frozen weights that the run had; got others")
     buffers = {name: tensors[name] for name in prepared.buffers}
@@ -467,6 +469,8 @@ def _own(file: Path, owners: Mapping[int, str], number: int, known: Mapping[str,
         raise RecordError(f"{file} must hold the own model of each client of {FILE}; it lacks those of {lacking}")
     if other := sorted(set(own) - set(known)):
         raise RecordError(f"{file} must hold tensors of the run's network; got {other[0]!r} of {owners[number]!r}")
+    for name in own:
+        check_kind(file, name, own[name], known[name].dtype)
     return own
 
 

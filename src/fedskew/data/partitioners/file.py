@@ -38,8 +38,7 @@ from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner
 from fedskew.data.sources.files import replacing
 from fedskew.data.sources.readers import Npz, open_npz
-from fedskew.data.values import afford
-from fedskew.errors import ConfigError, DataError, from_json, one_line, require
+from fedskew.errors import ConfigError, DataError, afford, from_json, one_line, require
 from fedskew.fields import demand, fits, recorded
 from fedskew.types import Federation
 

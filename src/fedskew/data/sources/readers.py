@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from fedskew.data.encoding import number_of
 from fedskew.data.sources.files import EXTRA, reading
-from fedskew.data.values import RATIO, afford, allowed
-from fedskew.errors import DataError, content_of, one_line, opened
+from fedskew.data.values import RATIO, allowed
+from fedskew.errors import DataError, afford, content_of, one_line, opened
 
 AXES = 4  # most of an array of images
 Ints = npt.NDArray[np.int64]
