@@ -60,7 +60,8 @@ WORTH = {
     "rows": Whole, "positives": Whole, "notes": list[str], "argmax": Decided,
     **dict.fromkeys(("brier", "ece_positive", "auroc", "auprc"), Interval | None),
 }  # fmt: skip
-OfClient = entries("OfClient", WORTH, {"threshold": Decided})
+Chosen = entries("Chosen", {"threshold": Real, "on": str})
+OfClient = entries("OfClient", WORTH, {"threshold": Decided, "chosen": Chosen})
 Report = entries("Report", WORTH, {"threshold": Decided, "clients": dict[str, OfClient]})
 MEASURED = {
     name: list[Number] if isinstance(value, list) else Number
@@ -84,7 +85,7 @@ Client = entries(
 
 
 Expected = entries("Expected", {"mean": Real, "low": Number, "high": Number}) | None
-EXPECTED = dict.fromkeys(("accuracy", "rare_recall", "gain"), Expected)
+EXPECTED = dict.fromkeys(("accuracy", "local", "rare_recall", "gain"), Expected)
 Site = entries(
     "Site",
     {

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fedskew import engines, models, server
+from fedskew.data.arrays import check_unchanged
 from fedskew.data.inputs import Inputs
 from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
@@ -185,12 +186,15 @@ def launch(
     """
     check_method(method)
     _check(settings, fed, out is not None)
+    if made is None:
+        check_unchanged(fed.dataset)
     began = time.monotonic()
     held_out = 0 if fed.unseen is None else int((fed.unseen.sizes > 0).sum())
     share = None if method.share is None else method.share * (fed.clients - held_out) / fed.clients
     cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), share)
     if not isinstance(model, nn.Module):
         model = models.architecture(model, method.projection)
+    asked, model = model, model if isinstance(model, nn.Module) else model.settled()
     prepared = prepared_model(fed, model, head, settings, method.projection)
     task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
@@ -210,6 +214,7 @@ def launch(
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
     used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
+    used |= {"model": spec(model)} if model != asked else {}
     names = list(fed.dataset.label_names)
     facts = {**(config or _facts(fed, method, model, settings, cohort)), "label_names": names, **used}
     record = _recorded(out, resume, facts, method, settings)
@@ -372,11 +377,13 @@ def _end(
     stopped: str, finals: Row,
 ) -> Result:  # fmt: skip
     """Make and write what a run ends with, whatever ended it. A tracker learns of the end by ``on_end``."""
-    settings, data = session.settings, session.observer.fed.dataset
+    settings, fed = session.settings, session.observer.fed
+    data = fed.dataset
     session.keep_best()  # an interruption may have come before it
     shown = session.shown(session.state)
     params, buffers = shown.params, shown.buffers
-    trained = Trained(prepared, params, buffers, Inputs.of(data), settings.precision, fits_of(finals))
+    of_data = fits_of(finals), data.fingerprint, fed.split
+    trained = Trained(prepared, params, buffers, Inputs.of(data), settings.precision, *of_data)
     summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
     watch, models = session.monitored(), {"final": {**params, **buffers}}
     if watch and watch.best and session.best:
@@ -390,7 +397,7 @@ def _end(
             each = dict(session.engine.own_models(session.method, given))
         own = {f"{k}/{name}": value for k, model in each.items() for name, value in model.items()}
         models |= {"own": own} if each else {}  # nodes of Flower keep theirs
-        owners = {str(k): session.observer.fed.name_of(k) for k in each}
+        owners = {str(k): fed.name_of(k) for k in each}
     if session.record:
         if stopped:
             session.record.settle(session.done)  # the last one may have been interrupted halfway

@@ -12,12 +12,16 @@ import difflib
 import errno
 import io
 import json
+import logging
+import math
 import os
 import stat
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,7 @@ AGAIN_S = 0.01  # seconds until a request to end that was lost is made again
 DEEPEST = 64  # nested lists and objects; what fedskew writes has less than ten
 JOINERS = "\u200c\u200d"  # they change how letters of some scripts join, and nothing else
 TAKEN = "\n\t"
+UNKNOWN = 1 << 35  # bytes of memory of a machine that does not say
 LONGEST = 300  # characters of a text of others within a message
 
 
@@ -295,6 +300,34 @@ def text_of(path: str | Path, errors: str = "strict") -> str:
 def json_file(path: Path) -> Any:
     """The content of a JSON file. Raises OSError as `opened`, ValueError as `from_json`."""
     return from_json(content_of(path))
+
+
+def afford(size: int, what: str, hint: str = "") -> None:
+    """Raise DataError for an array of more bytes than half of the machine's memory.
+
+    Args:
+        size: Bytes of the array that is about to be made.
+        what: Its name in the error message.
+        hint: What to do.
+    """
+    pages = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    most = (math.prod(map(os.sysconf, pages)) if hasattr(os, "sysconf") else UNKNOWN) // 2
+    if size > most:
+        told = f"{what} must fit into half of the memory, {most >> 20:,} MiB; got {size >> 20:,} MiB"
+        raise DataError(told + (f"; {hint}" if hint else ""))
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Silence what libraries log and warn while they read files of others; an error says what failed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def insist(asked: Callable[[], bool], again: Callable[[], object]) -> None:

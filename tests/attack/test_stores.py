@@ -36,6 +36,7 @@ from support.command import fedskew, mistake
 from support.disk import Disk
 from support.fuzz import fault
 from support.grammar import mutated
+from support.old_format import as_format_1
 from support.scheduling import without_workers
 
 OPTIONS = [("clients", "5"), ("rounds", "2"), ("model", "logistic"), ("diagnose", "features")]
@@ -361,23 +362,91 @@ def test_nothing_is_written_through_a_link(name: str, place: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "features"])
-def test_a_packed_run_holds_no_file_of_elsewhere(what: str, place: Path) -> None:
-    import zipfile
-
+def test_a_packed_run_holds_no_file_of_elsewhere(what: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, secret = next((place / "store/runs").iterdir()), place / "secret"
-    if what == "folder":
-        shutil.move(run, secret)
-        run.symlink_to(secret)
-    elif what == "features":
-        shutil.move(run / "features", secret)
-        (run / "features").symlink_to(secret)
-    else:
-        secret.write_text("secret")
-        put(run / "final.safetensors", "link", secret)
-    assert fedskew("study", "pack", "store", "--whole", "--out", "o.zip") == 0
-    with zipfile.ZipFile("o.zip") as file:
-        names = [name for name in file.namelist() if run.name in name]
-    assert not [n for n in names if what == "folder" or ("features" if what == "features" else "final") in n], names
+    led = run / {"file": "final.safetensors", "folder": "", "features": "features"}[what]
+    shutil.move(led, secret)
+    led.symlink_to(secret)
+    assert "is a link" in mistake(capsys, "study", "pack", "store", "--whole", "--out", "o.zip")
+    assert not Path("o.zip").exists()
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with every kind of file."""
+    folder = tmp_path_factory.mktemp("full") / "run"
+    words = ("--keep-own", "true", "--validation", "0.2", "--monitor", "val_accuracy", "--partition.alpha", "1")
+    assert fedskew("run", "ditto", *WORDS, *words, "--out", folder) == 0
+    return folder
+
+
+OPENED = {  # members that no manifest lists, by what opens them; all others are opened by everything
+    "checkpoint": ("verify", "more"), "checkpoint/state.safetensors": ("verify", "more"), ".lock": ("more",),
+    "features": ("verify", "tsne", "more"), "features/round-000001.safetensors": ("verify",),
+    "features/round-000002.safetensors": ("verify", "tsne"),
+    "rounds.jsonl": ("verify", "show", "report", "plot", "--resume"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_member_of_a_run_folder_that_is_a_link_is_refused(
+    old: bool, inside: bool, full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, start = tmp_path / "run", ("--clients", "5", "--rounds", "2", "--model", "logistic", "--init-from")
+    readers: dict[str, tuple[object, ...]] = {
+        "show": ("show", run), "evaluate": ("evaluate", run), "best": ("evaluate", run, "--best"),
+        "client": ("evaluate", run, "--client", "0"), "by": ("evaluate", run, "--by", "client"),
+        "report": ("report", run, "--out", tmp_path / "p.html"), "plot": ("plot", run, "--out", tmp_path / "p.png"),
+        "tsne": ("plot", run, "--figure", "tsne", "--out", tmp_path / "p.png"), "verify": ("verify", run),
+        "--from": ("run", "--from", run, "--out", tmp_path / "out"), "--resume": ("run", "--resume", run),
+        "more": ("run", "--resume", run, "--rounds", "3"),
+        "--init-from": ("run", "fedavg", *start, run, "--out", tmp_path / "out"),
+    }  # fmt: skip
+    of_format_1 = {  # what opens a file where no manifest lists it
+        "config.json": ("show", "evaluate", "plot", "report", "--from", "--resume"), "summary.json": ("show", "plot"),
+        "rounds.jsonl": ("show", "plot", "--resume"), "model.json": ("evaluate", "client"),
+        "final.safetensors": ("evaluate", "--init-from"), "best.safetensors": ("best",), "own.safetensors": ("client",),
+        "clients.jsonl": ("by",), "features/round-000002.safetensors": ("tsne",), "features": ("tsne",),
+    }  # fmt: skip
+    everything = ("show", "evaluate", "by", "report", "plot", "verify", "--from", "--resume", "--init-from")
+    names = [path.relative_to(full).as_posix() for path in sorted(full.rglob("*"))]
+    assert {"own.safetensors", "best.safetensors", "clients.jsonl", "env.json", "features"} < set(names)
+    with Line("stores", f"a member of a run folder that is a link {'inside' if inside else 'outside'}") as attack:
+        for name in names:
+            shutil.rmtree(run, ignore_errors=True)
+            shutil.copytree(full, run)
+            if old:
+                as_format_1(run)
+            if not (run / name).exists():
+                continue
+            elsewhere = run / "aside" if inside else tmp_path / "elsewhere"
+            shutil.rmtree(elsewhere) if elsewhere.is_dir() else elsewhere.unlink(missing_ok=True)
+            shutil.move(run / name, elsewhere)
+            (run / name).symlink_to(elsewhere)
+            asked = of_format_1.get(name, ()) if old else OPENED.get(name, everything)
+            for command in asked:
+                ended = fedskew(*readers[command])
+                said = capsys.readouterr()
+                told = said.err + said.out if command == "verify" else said.err
+                fine = ended == 2 and "is a link" in told and (command == "verify" or told.count("\n") == 1)
+                attack.check(fine, f"{name}, {command}: {ended}, {told[-300:]!r}")
+
+
+def test_a_run_folder_may_itself_be_a_link(full: Path, tmp_path: Path) -> None:
+    (tmp_path / "led").symlink_to(full)
+    for words in (["verify"], ["show"], ["evaluate"], ["run", "--resume"]):
+        assert fedskew(*words, tmp_path / "led") == 0, words
+
+
+def test_nothing_is_written_through_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    for name in ("checkpoint", "features"):
+        elsewhere = tmp_path / f"of-{name}"
+        elsewhere.mkdir()
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).symlink_to(elsewhere)
+        assert fedskew("run", "fedavg", *WORDS, "--out", tmp_path / name) == 2
+        assert not list(elsewhere.iterdir())
 
 
 def test_a_pack_follows_no_link_of_its_own_name(place: Path) -> None:

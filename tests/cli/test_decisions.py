@@ -110,6 +110,75 @@ def test_the_threshold_is_of_validation_rows_and_serves_test_rows(
     assert fitted["decision"]["threshold"] == trained.decide(fed, RULE[3], "ill", fitted=True).threshold != threshold
 
 
+def test_each_client_gets_a_threshold_of_its_own_validation_rows(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    whole, found = told(capsys, "heart", *RULE), told(capsys, "heart", *RULE, "--per-client")
+    words = {"y_column": "outcome", "columns": "hospital", "categories": "sex", "validation": 0.2}
+    fed = fs.federate("csv", "natural", path="patients.csv", **words)
+    trained = fs.load_model("heart")
+    x, y, owners = trained.rows_on(fed, "validation")
+    test, test_y, of_test = trained.rows_on(fed, "test")
+    p, p_test = (trained.of_samples(rows)[:, 0].numpy() for rows in (x, test))
+    clients, each = found["one_against_rest"]["clients"], found["decision"]["each"]
+    assert found["decision"]["threshold"] == whole["decision"]["threshold"]
+    for k, name in enumerate(fed.client_names):
+        own, sick = owners == k, (y == 0).numpy()
+        few = min(sick[own].sum(), (~sick[own]).sum()) < 5
+        limit = whole["decision"]["threshold"] if few else choose_threshold(sick[own], p[own], RULE[3])
+        assert (name in each) != few and clients[name]["chosen"] == {
+            "threshold": limit,
+            "on": "all clients" if few else name,
+        }
+        at = (of_test == k) & (test_y == 0).numpy()
+        assert clients[name]["threshold"]["sensitivity"]["value"] == pytest.approx((p_test[at] >= limit).mean())
+    assert each and len({one["threshold"] for one in each.values()}) > 1
+    assert fedskew("evaluate", "heart", *RULE, "--per-client", "--out", "each.csv") == 0
+    said = capsys.readouterr().out
+    assert all(
+        f"{name}: p >= {one['threshold']:.6g}, on its own {one['rows']} rows" in said for name, one in each.items()
+    )
+    for row in csv.DictReader(Path("each.csv").read_text().splitlines()):
+        limit = clients[row["client"]]["chosen"]["threshold"]
+        assert (row["decided"] == "ill") == (float(row["p_ill"]) >= round(limit, 6)) or abs(
+            float(row["p_ill"]) - limit
+        ) < 1e-5
+
+
+def test_a_client_with_few_rows_has_the_threshold_of_all_and_that_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    _, y, owners = fs.load_model("heart").rows_on(
+        fed := fs.federate(
+            "csv", "natural", path="patients.csv", y_column="outcome", columns="hospital", categories="sex",
+            validation=0.2,
+        ), "validation",
+    )  # fmt: skip
+    least = [min((y[owners == k] == 0).sum().item(), (y[owners == k] == 1).sum().item()) for k in range(fed.clients)]
+    assert min(least) < max(least)
+    monkeypatch.setattr("fedskew.engines.trained.FEW", max(least))
+    found = told(capsys, "heart", *RULE, "--per-client")
+    names = [name for name, few in zip(fed.client_names, least, strict=True) if few < max(least)]
+    assert all(found["one_against_rest"]["clients"][name]["chosen"]["on"] == "all clients" for name in names)
+    assert fedskew("evaluate", "heart", *RULE, "--per-client") == 0
+    assert f"{names[0]}" in (said := capsys.readouterr().err) and "the threshold of all rows decides" in said
+    monkeypatch.setattr("fedskew.engines.trained.FEW", 1000)
+    assert "--per-client must go with a client that has 1000" in mistake(
+        capsys, "evaluate", "heart", *RULE, "--per-client"
+    )
+
+
+@pytest.mark.parametrize("words", [["--threshold", "0.3"], []])
+def test_thresholds_of_each_client_need_a_rule(
+    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    said = mistake(capsys, "evaluate", "heart", "--positive", "ill", "--per-client", *words)
+    assert "--per-client must go with a --threshold that is a rule" in said
+
+
 def test_validation_training_and_local_rows_are_evaluated(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

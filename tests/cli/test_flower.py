@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fedskew.flower.app import _toml
 from fedskew.flower.options import experiment_of, server_options
 from fedskew.flower.rows import inputs_of
 from support.command import fedskew, mistake
+from support.paths import ROOT
 
 
 def config_of(app: Path) -> dict[str, object]:
@@ -162,3 +167,73 @@ def test_an_app_without_the_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(AttributeError):
         _ = fedskew.flower.nothing
     assert json.dumps(fedskew.flower.aggregation_weights("size", [1, 1]).tolist()) == "[0.5, 0.5]"
+
+
+NAMES = [
+    'quo"te', "back\\slash", "\U0001f600", "\x01\x1f\x7f", "li\nne\ttab\r", "Zürich²", "{root} {name}", "'''", "class",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_app_in_a_folder_of_any_name_is_toml(tmp_path: Path, name: str) -> None:
+    app = tmp_path / name
+    assert fedskew("flower", "init", "fedavg", "--clients", 3, "--out", app / "app") == 0
+    project = tomllib.loads((app / "app" / "pyproject.toml").read_text(encoding="utf-8"))
+    links = tomllib.loads((app / "app" / ".flwr/config.toml").read_text(encoding="utf-8"))
+    assert links["superlink"]["deployment"]["root-certificates"] == str(app / "app" / "keys" / "ca.crt")
+    assert project["tool"]["flwr"]["app"]["config"]["clients"] == 3
+
+
+@given(st.text() | st.integers() | st.floats() | st.booleans())
+def test_what_a_configuration_holds_comes_back_from_toml(value: object) -> None:
+    back = tomllib.loads(f"{_toml('a.b')} = {_toml(value)}")["a.b"]
+    assert back == value or (back != back and value != value)
+
+
+def test_a_folder_whose_name_is_no_utf8_is_refused_with_nothing_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = tmp_path / "\udcff" / "app"
+    assert "must be Unicode" in mistake(capsys, "flower", "init", "fedavg", "--out", app)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("host", "hint"),
+    [
+        ("zürich.example.org", "use xn--zrich-kva.example.org, also for the nodes"),
+        ("", "for example server.example.org"),
+        ("a" * 65, "for example"),
+        (f"{'a' * 40}.{'b' * 40}", "for example"),
+        ("\U0001f600", "use xn--e28h"),
+        ("https://server", "for example"),
+        ("server:8443", "for example"),
+        ("a b", "for example"),
+        ("fe80::1%eth0", "for example"),
+        ("999.1.1.1", "for example"),
+        ("a..b", "for example"),
+        ("-a", "for example"),
+        ("a\nb", "for example"),
+    ],
+)
+def test_a_host_that_no_certificate_names_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str, hint: str
+) -> None:
+    said = mistake(capsys, "flower", "keys", "--nodes", 1, "--app", tmp_path / "app", "--host", host)
+    assert "host must be a DNS name of at most 64 characters, or an address; got" in said and hint in said
+    assert not (tmp_path / "app").exists()
+
+
+@pytest.mark.parametrize("host", ["server.example.org", "localhost", "a" * 63, "192.0.2.1", "2001:db8::1", "my_server"])
+def test_names_and_addresses_of_hosts_get_their_keys(tmp_path: Path, host: str) -> None:
+    pytest.importorskip("cryptography")
+    assert fedskew("flower", "keys", "--nodes", 1, "--app", tmp_path, "--host", host) == 0
+
+
+def test_nothing_ends_processes_by_a_name() -> None:
+    """It would end those of others, too."""
+    texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "scripts").rglob("*")]
+    texts += (ROOT / "src" / "fedskew" / "flower" / "files").iterdir()
+    for path in texts:
+        if path.is_file() and path.suffix in ("", ".md", ".py", ".sh", ".txt"):
+            assert not re.search(r"\b(pkill|killall)\b", path.read_text(encoding="utf-8")), path

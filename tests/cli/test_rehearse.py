@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import tomllib
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import fedskew as fs
 from fedskew.data.consortium import Consortium, read_consortium, scaled
 from fedskew.records.clients import last_clients
-from fedskew.studies.rehearsal import Expected, Rehearsal, difference, expected
+from fedskew.report.rehearsed import _told
+from fedskew.report.rehearsed import rehearsed as tables
+from fedskew.studies.rehearsal import Expected, Rehearsal, StandIn, expected, half_width
 from support.command import fedskew, mistake
 from support.scheduling import without_workers
 
@@ -35,9 +39,10 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
         without_workers(patch)
         written: list[str] = []
         patch.setattr("fedskew.cli.rehearse.say", lambda text, *_: written.append(text))
-        words = ("--store", folder / "store", "--out", folder / "app", "--json", *SMALL)
+        words = ("--store", folder / "store", "--out", folder / "app", "--vary", "all", "--json", *SMALL)
         assert fedskew("rehearse", counts(folder), *words) == 0
-    return folder, json.loads(written[0])
+    assert written[0].startswith("digits: 34 runs: 0 done, 34 missing, about ")
+    return folder, json.loads(written[1])
 
 
 def test_the_results_are_those_of_the_same_federation(rehearsed: tuple[Path, dict[str, Any]]) -> None:
@@ -72,22 +77,23 @@ def test_a_round_costs_bytes_and_the_seconds_of_steps_and_links(rehearsed: tuple
 
 def test_sites_leave_and_have_fewer_cases(rehearsed: tuple[Path, dict[str, Any]]) -> None:
     for site in rehearsed[1]["sites"]:
-        assert site["lost"]["low"] <= site["lost"]["mean"] <= site["lost"]["high"]
+        assert abs(site["lost"]["mean"]) <= 1 and site["lost"]["low"] is None  # one stand-in
         sizes = [point["cases"] for point in site["curve"]]
         assert sizes == [round(share * site["cases"]) for share in (0.25, 0.5, 1)]
-        above = [point["cases"] for point in site["curve"] if point["gain"] and (point["gain"]["low"] or 0) > 0]
-        assert site["needs"] == (above[0] if above else None)
+        assert site["needs"] is None
+    assert rehearsed[1]["unknown"][0].startswith("how far datasets differ: one stand-in")
 
 
 def test_the_runs_are_found_again_and_shown_as_tables(
     rehearsed: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, said = rehearsed
-    assert fedskew("rehearse", folder / "sites.csv", "--store", folder / "store", *SMALL) == 0
+    assert fedskew("rehearse", folder / "sites.csv", "--store", folder / "store", "--vary", "all", *SMALL) == 0
     shown = capsys.readouterr()
     assert shown.err == ""  # no run is done
     assert "stand-ins: digits; seeds 0, 1" in shown.out and "if a site leaves" in shown.out
-    assert f"{said['sites'][0]['accuracy']['mean']:.3f} (" in shown.out
+    assert "interval" not in shown.out.partition("not known:")[0]
+    assert f"{said['sites'][0]['accuracy']['mean']:.3f} " in shown.out
     assert "not known: stand-in data are not your data" in shown.out
 
 
@@ -119,8 +125,35 @@ def test_more_parameters_are_more_bytes(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_dry_run_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("rehearse", counts(tmp_path), "--dry-run", "--store", tmp_path / "store", *SMALL) == 0
-    assert "28 runs: 0 done, 28 missing" in capsys.readouterr().out  # two methods, all cases and 3 x 2 shares
+    for more, runs in ((), 4), (("--vary", "all"), 34):  # of two seeds; two methods with 2 x 3 shares, one with 3 sites
+        assert fedskew("rehearse", counts(tmp_path), "--dry-run", "--store", tmp_path / "store", *more, *SMALL) == 0
+        shown = capsys.readouterr()
+        assert f"digits: {runs} runs: 0 done, {runs} missing, about " in shown.out and shown.err == ""
+
+
+def test_several_stand_ins_give_intervals_of_what_is_possible(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def standin(self: Rehearsal, name: str) -> StandIn:
+        options = ("data", "digits"), ("data.classes", name.replace("-", ","))
+        return StandIn(name, options, self.consortium.counts, 1.0)
+
+    monkeypatch.setattr(Rehearsal, "_standin", standin)
+    monkeypatch.setattr("fedskew.studies.rehearsal.PANELS", {2: ("0-1", "8-9", "2-3")})
+    without_workers(monkeypatch)
+    words = ("--vary", "all", "--stand-ins", 2, "--json", "--store", tmp_path / "store", *SMALL[2:6], "--seeds", 0)
+    assert fedskew("rehearse", counts(tmp_path, "ill,well\n60,30\n5,20\n"), *words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in said["standins"]] == ["0-1", "8-9"]
+    for one in (said, *said["sites"]):
+        for share in ("accuracy", "local", "rare_recall"):
+            assert one[share] is None or 0 <= one[share]["low"] <= one[share]["mean"] <= one[share]["high"] <= 1
+        assert -one["local"]["high"] <= one["gain"]["low"] and one["gain"]["high"] <= 1 - one["local"]["low"]
+    for site in said["sites"]:
+        above = [point["cases"] for point in site["curve"] if point["gain"] and point["gain"]["low"] > 0]
+        assert site["needs"] == (above[0] if above else None)
+        for lost in filter(None, (site["lost"], site["rare_lost"], *(point["gain"] for point in site["curve"]))):
+            assert -1 <= lost["low"] <= lost["high"] <= 1
 
 
 FILES = {
@@ -137,6 +170,12 @@ FILES = {
     "a word": ("ill,well\n6,3\nmany,9\n", "line 3: the cases of 'ill' must be a whole number >= 0; got 'many'"),
     "an empty site": ("site,ill,well\nva,6,3\noslo,0,0\n", "site 'oslo' must have 3 cases at least"),
     "an empty class": ("ill,well\n6,0\n4,0\n", "class 'well' must have a case at some site; got none"),
+    "a column of sums": (
+        "ill,well,total\n6,3,9\n4,4,8\n", "must have no column of sums; got 'total', the sum of the other classes"
+    ),
+    "a line of sums": (
+        "site,ill,well\na,6,3\nb,4,4\nall,10,7\n", "must have no line of sums; got 'all', the sum of the other sites",
+    ),
     "a site twice": ("site,ill,well\nva,6,3\nva,4,4\n", "must name each site once; got va, va"),
     "a rate": ("ill,well,failure\n6,3,1\n4,4,0\n", "'failure' must be a probability in [0, 1); got '1'"),
     "a link": ("ill,well,up,down\n6,3,0,1\n4,4,1,1\n", "the value of 'up' must be a positive number; got '0'"),
@@ -165,9 +204,11 @@ WORDS = {
     "a site": (("sites.csv", "--vary", "rome"), "unknown site 'rome'"),
     "a deadline": (("sites.csv", "--deadline", "0"), "--deadline must be positive; got 0.0"),
     "a deadline for nobody": (("sites.csv", "--deadline", "1e-9"), "--deadline must leave a site in time"),
-    "a selector": (("sites.csv", "clusteredsampling"), "METHOD must choose clients at random"),
+    "a selector": (("sites.csv", "clusteredsampling", "--vary", "all"), "METHOD must choose clients at random"),
     "an option of one method": (("sites.csv", "fedprox", "--parts.proximal.mu", "1"), "local training cannot be"),
     "an app": (("sites.csv", "--out", "."), "--out must name a folder without an app"),
+    "a number of named ones": (("sites.csv", "--data", "digits", "--stand-ins", 1), "must be left out where --data"),
+    "a stand-in twice": (("sites.csv", "--data", "digits,digits"), "--data must name each stand-in once"),
     "no option": (("sites.csv", "--round", "3"), "--round"),
 }  # fmt: skip
 
@@ -222,37 +263,78 @@ def test_stand_ins_that_nobody_names_are_those_at_hand(monkeypatch: pytest.Monke
         print(made(30).standins)
 
 
-def test_an_interval_holds_what_another_run_measures() -> None:
-    """Where seeds differ by the draw of the rows alone, and where they and the datasets differ beyond it."""
-    rng = np.random.default_rng(1)
-
-    def inside(standins: int, seeds: int, rows: int, of_seeds: float, of_data: float) -> float:
-        hits = 0
-        for _ in range(1000):
-            level = 0.7 + of_data * rng.standard_normal(standins + 1)
-            p = np.clip(level[:, None] + of_seeds * rng.standard_normal((standins + 1, seeds)), 0, 1)
-            if not of_data:
-                p[:] = np.clip(0.7 + of_seeds * rng.standard_normal(p.shape), 0, 1)
-            shares = rng.binomial(rows, p) / rows
-            found = expected(shares[1:].tolist(), rows)
-            assert found is not None and found.low is not None and found.high is not None
-            hits += found.low <= shares[0, 0] <= found.high
-        return hits / 1000
-
-    assert 0.93 <= inside(1, 3, 40, 0.0, 0.0) <= 0.99
-    assert 0.9 <= inside(1, 5, 400, 0.05, 0.0) <= 0.99
-    assert 0.93 <= inside(3, 3, 200, 0.02, 0.05) <= 0.995
-    assert inside(1, 3, 400, 0.0, 0.1) < 0.6  # one stand-in says nothing of another dataset
+def simulated(
+    rng: np.random.Generator, standins: int, seeds: int, of_data: float, of_seeds: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Values [stand-ins, seeds, 10 000] of federations, and the value [10 000] that a run of one more gives."""
+    sizes = (standins + 1, seeds, 10_000)
+    level = of_data * rng.standard_normal((sizes[0], 1, sizes[2]))
+    values = 0.1 + level + of_seeds * rng.standard_normal(sizes)
+    return values[1:], values[0, 0]
 
 
-def test_a_difference_has_the_t_interval_of_seeds_or_of_stand_ins() -> None:
-    """t(2) = 4.303 and t(1) = 12.706 at 0.975."""
-    for values, mean, half in (
-        ([[0.0, 0.1, 0.2]], 0.1, 4.303 * 0.1 / 3**0.5),
-        ([[0.1, 0.3], [0.4]], 0.3, 12.706 * 0.2 / 2**0.5 / 2**0.5),
-    ):
-        found = difference(values)
-        assert found is not None and (found.mean, found.low, found.high) == pytest.approx(
-            (mean, mean - half, mean + half), abs=1e-4
-        )
-    assert difference([[0.1]]) == Expected(0.1, None, None) and difference([[], []]) is None
+def test_intervals_cover_what_a_run_of_a_new_federation_measures() -> None:
+    """The variance between stand-ins is nothing, as large as that of seeds, or far above it."""
+    rng, covered = np.random.default_rng(1), []
+    for of_data, of_seeds in ((0.0, 0.05), (0.05, 0.05), (0.05, 0.025), (0.5, 0.05)):
+        for standins, seeds in itertools.product(range(2, 11), range(2, 6)):
+            values, new = simulated(rng, standins, seeds, of_data, of_seeds)
+            within = values.var(axis=1, ddof=1).mean(axis=0)
+            half = half_width(values.mean(axis=1), within, [seeds] * standins)
+            covered.append(float((abs(new - values.mean(axis=(0, 1))) <= half).mean()))
+            if of_data == 0.05:
+                one = expected(values[:, :, 0].tolist(), 1e9, (-1.0, 1.0))
+                mean = values[:, :, 0].mean()
+                ends = max(mean - half[0], -1), min(mean + half[0], 1)
+                assert one is not None and (one.low, one.high) == pytest.approx(ends)
+    assert min(covered) >= 0.94 and np.mean(covered) <= 0.98
+
+
+@pytest.mark.parametrize("counts_of_seeds", [(1, 1, 1), (1, 5, 2), (4, 4, 1, 1, 1)])
+def test_intervals_cover_where_stand_ins_have_few_seeds(counts_of_seeds: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(2)
+    for of_data, of_seeds in ((0.0, 0.05), (0.05, 0.05), (0.5, 0.05)):
+        values, new = simulated(rng, len(counts_of_seeds), max(counts_of_seeds), of_data, of_seeds)
+        each = [block[:n] for block, n in zip(values, counts_of_seeds, strict=True)]
+        means = np.array([block.mean(axis=0) for block in each])
+        squares = sum(((block - block.mean(axis=0)) ** 2).sum(axis=0) for block in each)
+        within = squares / max(sum(counts_of_seeds) - len(counts_of_seeds), 1)
+        half = half_width(means, within, counts_of_seeds)
+        assert 0.94 <= (abs(new - means.mean(axis=0)) <= half).mean() <= 0.995
+
+
+def test_intervals_of_shares_cover_the_draw_of_few_test_rows() -> None:
+    """Where every run measures 1, the rows still bound what the next one measures."""
+    rng = np.random.default_rng(3)
+    for rows, level in itertools.product((5, 20, 200), (0.6, 0.9, 0.98)):
+        shares = rng.binomial(rows, level, (4, 2, 1000)) / rows
+        found = [expected(shares[1:, :, k].tolist(), rows) for k in range(1000)]
+        inside = [one and one.low is not None and one.high is not None and one.low - 1e-9 <= new <= one.high + 1e-9
+                  for one, new in zip(found, shares[0, 0], strict=True)]  # fmt: skip
+        assert np.mean(inside) >= 0.94
+    sure = expected([[1.0, 1.0], [1.0, 1.0]], rows=10)
+    assert sure is not None and sure.low is not None and sure.low < 0.85
+
+
+def test_one_stand_in_has_no_interval() -> None:
+    assert expected([[0.1, 0.3]], 50) == Expected(pytest.approx(0.2), None, None)
+    assert expected([[0.1, 0.3], []], 50) == Expected(pytest.approx(0.2), None, None)
+    assert expected([[], []], 50) is None and expected([[0.5], [0.5]], 0) is None
+
+
+def test_a_difference_stays_where_its_baseline_lets_it() -> None:
+    """A share cannot exceed 1, so no gain exceeds 1 less the least level that is expected of the baseline."""
+    low = expected([[0.8], [0.82], [0.84]], 1000)
+    assert low is not None and low.low is not None and low.high is not None
+    gain = expected([[0.1], [-0.3], [0.15]], 1000, low.possible)
+    assert gain is not None and (gain.low, gain.high) == (pytest.approx(-low.high), pytest.approx(1 - low.low))
+    far = expected([[1.0], [-1.0]], 10, Expected(0.5, None, None).possible)
+    assert far == Expected(0.0, -1.0, 1.0)
+
+
+def test_an_interval_that_holds_everything_is_words(rehearsed: tuple[Path, dict[str, Any]]) -> None:
+    site = {**rehearsed[1]["sites"][0], "gain": Expected(0.0, -0.5, 0.5), "accuracy": None, "rare_recall": None}
+    shown = next(tables({**rehearsed[1], **site, "sites": [site], "rounds": 4}))
+    assert shown.notes[-1].startswith("cannot tell: the interval is 0.8 long")
+    assert _told(Expected(0.7, 0.1, 0.95)) == "0.700 (cannot tell)" and _told(Expected(0.7, None, None)) == "0.700"
+    assert _told(Expected(0.7, 0.6, 0.95)) == "0.700 (0.60 to 0.95)" and _told(None) == "–"

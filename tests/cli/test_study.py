@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import signal
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -234,6 +236,20 @@ def test_a_zip_that_would_shrink_like_a_bomb_is_not_compressed(place: Path, monk
     assert addresses("all") == addresses("one/store")
 
 
+def test_what_a_killed_unpack_leaves_goes_with_the_next_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fedskew("study", "pack", "one/study", "--out", "one.zip", "--whole") == 0
+    child = os.fork()
+    if not child:  # killed while it merges
+        monkeypatch.setattr("fedskew.studies.packing.merge", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        fedskew("study", "unpack", "one.zip", "--into", "all")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert len(list((place / "all").glob(".unpack-*"))) == 1
+    assert fedskew("study", "unpack", "one.zip", "--into", "all") == 0
+    assert addresses("all") == addresses("one/store")
+    assert not list((place / "all").glob(".unpack-*"))
+
+
 def test_a_study_of_another_content_is_not_overwritten(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("one", "two"):
         assert fedskew("study", "pack", f"{name}/study", "--out", f"{name}.zip") == 0
@@ -279,7 +295,8 @@ def test_a_zip_that_is_altered_or_attacks_is_one_line_and_reaches_no_store(
     rezipped("good.zip", "bad.zip", changes)
     capsys.readouterr()
     assert expected in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
-    assert sorted(str(p.relative_to("all")) for p in Path("all").rglob("*")) == ["refused", "runs", "store.json"]
+    left = sorted(str(p.relative_to("all")) for p in Path("all").rglob("*") if p.name != ".lock")
+    assert left == ["refused", "runs", "store.json"]
     assert not (place / "evil").exists() and not (place.parent / "evil").exists()
 
 

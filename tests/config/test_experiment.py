@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
+import re
+import tempfile
+from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +16,9 @@ import pytest
 import torch
 
 from fedskew.config import experiment as config
+from fedskew.config.experiment import Experiment, load
 from fedskew.config.flags import experiment_from
+from fedskew.errors import ConfigError, FedskewError
 from fedskew.methods import METHODS
 from fedskew.records.folder import read
 from fedskew.settings import check_device
@@ -54,7 +62,7 @@ def test_a_configuration_with_a_wrong_value_is_one_line(
     assert expected in said and "config.json" in said and not (tmp_path / "b").exists()
 
 
-@pytest.mark.parametrize("text", ["[]", "3", "{}", "{", '{"method": {"name": "fedavg"}}', ""])
+@pytest.mark.parametrize("text", ["[]", "3", "{}", "{", ""])
 def test_a_file_that_is_no_configuration(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.json").write_text(text)
     assert "is not a configuration that the command wrote" in mistake(capsys, "run", "--from", tmp_path / "c.json")
@@ -99,3 +107,37 @@ def test_a_tuple_of_an_ingredient_comes_back_from_json() -> None:
     experiment = config.Experiment(METHODS["fedpals"]().with_("weighting", target=(1.0, 2.5, 3.0)))
     again = config.Experiment.from_json(json.loads(json.dumps(experiment.to_json())))
     assert again.method == experiment.method and again.method.weighting.target == (1.0, 2.5, 3.0)
+
+
+WRONG = (None, True, -1, 10**30, 1.5, math.nan, "x", "", [], ["x"], [[1]], {}, {"name": ["x"]}, {"name": "x"}, {"a": 1})
+
+
+def places(node: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value of a configuration."""
+    for key in node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
+        yield (*way, key)
+        yield from places(node[key], (*way, key))
+
+
+def test_an_entry_that_is_missing_or_of_another_type_is_told_in_its_own_words() -> None:
+    content = json.loads(json.dumps(Experiment(METHODS["fedprox"](), clients=4, rounds=1).to_json()))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "c.json"
+        for way in places(content):
+            for wrong in ("missing", *WRONG):
+                changed = copy.deepcopy(content)
+                holder = reduce(lambda node, key: node[key], way[:-1], changed)
+                if wrong == "missing":
+                    del holder[way[-1]]
+                else:
+                    holder[way[-1]] = wrong
+                file.write_text(json.dumps(changed))
+                try:
+                    load(file)
+                except FedskewError as error:
+                    said = str(error)
+                    assert "\n" not in said and not re.search(r"[A-Z]\w*Error", said), (way, wrong, said)
+    with pytest.raises(ConfigError, match="the name of a method must be a word; got"):
+        Experiment.from_json({**content, "method": {**content["method"], "name": ["x"]}})
+    with pytest.raises(ConfigError, match="method must have the entry 'parts'; got"):
+        Experiment.from_json({**content, "method": {"name": ["x"]}})

@@ -118,3 +118,32 @@ def test_an_even_part_has_every_class_in_proportion(counts: list[int], rows: int
     if rows >= 10 * present:
         lost = (taken - np.array(counts) * rows / 100).max()
         assert lost < 1
+
+
+@pytest.mark.parametrize("kind", ["features", "images", "tensor"])
+def test_arrays_of_the_right_type_are_taken_as_they_are(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 255, (20, 1, 4, 4), dtype=np.uint8) if kind == "images" else rng.random((20, 3), np.float32)
+    given, y = torch.from_numpy(x) if kind == "tensor" else x, np.arange(20) % 2
+    lent, copied = (from_arrays(given, y, given[:6], y[:6], copy=copy) for copy in (False, True))
+    assert lent.x.data_ptr() == x.ctypes.data != copied.x.data_ptr()
+    assert lent.fingerprint == copied.fingerprint
+    x[0] = 0
+    assert not copied.borrowed
+    options = {"model": "logistic", "rounds": 1}
+    runs = [fs.federate(data, fs.partitioners.Iid(), clients=2) for data in (copied, lent)]
+    fs.run(runs[0], fs.methods.fedavg(), **options)
+    with pytest.raises(fs.DataError, match=r"'arrays' must not change between from_arrays and a run"):
+        fs.run(runs[1], fs.methods.fedavg(), **options)
+
+
+@pytest.mark.parametrize("change", ["type", "order", "read only", "channels last", "split"])
+def test_other_arrays_are_copied(change: str) -> None:
+    x, y = np.random.default_rng(0).random((20, 3), np.float32), np.arange(20) % 2
+    if change == "channels last":
+        x = np.zeros((20, 4, 4, 3), np.uint8)
+    x = {"type": x.astype(np.float64), "order": np.asfortranarray(x)}.get(change, x)
+    x.flags.writeable = change != "read only"
+    tests = () if change == "split" else (x[:6], y[:6])
+    made = from_arrays(x, y, *tests)
+    assert not made.borrowed and not np.may_share_memory(made.x.numpy(), x)

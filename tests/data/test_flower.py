@@ -1,9 +1,12 @@
-"""Row lists of flwr-datasets: read, written, and its Dirichlet against ours. The last needs that package."""
+"""Row lists of other libraries, read and written; flwr-datasets' Dirichlet against ours, which needs that package."""
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedskew.data import Partition, from_flower, to_flower
+from fedskew.data import Partition, from_flower, from_indices, to_flower
 from fedskew.data.partitioners import Dirichlet, LabelsK, Natural
 from fedskew.errors import ConfigError, DataError
 
@@ -38,14 +41,66 @@ def test_row_lists_there_and_back():
 
 
 def test_what_is_no_partitioner_or_not_disjoint_is_refused():
-    with pytest.raises(DataError, match="partitions must be disjoint; row 3 is not"):
+    with pytest.raises(DataError, match="clients 0 and 1 both have row 3"):
         from_flower(Stub({0: [1, 3], 1: [3]}))
-    with pytest.raises(DataError, match="row -1 is not"):
+    with pytest.raises(DataError, match="client 0 has row -1"):
         from_flower(Stub({0: [-1, 3]}))
     with pytest.raises(ConfigError, match="must be one of flwr-datasets; got dict"):
         from_flower({0: [1]})
     with pytest.raises(ConfigError, match="row_column must be a column of the partitioner's dataset; got 'place'"):
         from_flower(Stub({0: [0, 1]}), row_column="place")
+
+
+FORMS = [
+    list, tuple, set, lambda rows: np.array(rows, np.int64), lambda rows: np.array(rows, np.uint16), torch.tensor,
+    lambda rows: np.array(rows, float), lambda rows: [*map(torch.tensor, rows)], lambda rows: [*map(np.int64, rows)],
+    lambda rows: np.array(rows, object),
+]  # fmt: skip
+
+
+@given(st.lists(st.integers(-1, 4), max_size=30), st.lists(st.sampled_from(FORMS), min_size=5, max_size=5))
+def test_row_lists_of_any_form_are_read(owners, forms):
+    lists = [np.random.default_rng(0).permutation(np.flatnonzero(np.array(owners) == k)).tolist() for k in range(5)]
+    if not any(lists):
+        return
+    given_ = [form(rows) for form, rows in zip(forms, lists, strict=True)]
+    for indices in (given_, iter(given_), dict(enumerate(given_)), {str(4 - k): given_[4 - k] for k in range(5)}):
+        parts = from_indices(indices, rows=30)
+        assert [parts.of(k).tolist() for k in range(5)] == [sorted(rows) for rows in lists]
+        assert parts.rows.dtype == parts.offsets.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("indices", "message"),
+    [
+        ([[0], [*range(50_000), 7]], "each row once; client 1 has row 7 twice$"),
+        ({0: [4, 2], 1: [], 2: np.array([3, 4])}, "each row to one client; clients 0 and 2 both have row 4$"),
+        ([[0], [1, 60_000]], r"rows of the data; client 1 has row 60000, outside 0\.\.49999$"),
+        ([[0], [-3, 1]], "counted from 0; client 1 has row -3$"),
+        ([[0], [2**70]], f"client 1 has row {2**70}$"),
+        ([[0], [1e300]], "client 1 has row 1e[+]300$"),
+        ([[0], torch.tensor([1, 2.5])], "whole row numbers; client 1 has 2.5$"),
+        ([[0], [1, float("nan")]], "whole row numbers; client 1 has nan$"),
+        ([[0], ["1"]], "whole row numbers; client 1 has '1'$"),
+        ([[0], [None, 1]], "whole row numbers; client 1 has None$"),
+        ([[0], np.ones(50_000, bool)], "a vector of row numbers for each client; client 1 has bool of shape"),
+        ([[0], [[1], [2, 3]]], r"client 1 has \[\[1\], \[2, 3\]\]$"),
+        ([[0], np.ones((50_000, 1))], "client 1 has float64 of shape"),
+        ([0, 1, 1, 0], "client 0 has 0$"),
+        ([{"train": [0], "test": [1]}], "client 0 has a dict of train, test; give one of its lists$"),
+        ({0: [1], 2: [0]}, r"the keys 0\.\.1; 1 is missing; a client without rows has an empty list"),
+        ({"north": [1]}, r"0 is missing; .*list\(indices.values\(\)\) numbers clients in their order"),
+        ({0: [1], "0": [2]}, "1 is missing"),
+        ([[], []], "assigned no rows"),
+        ([], "got no client"),
+        ("split.npz", "got str"),
+        (7, "got int"),
+    ],
+)
+def test_what_is_no_row_list_is_told_with_its_client(indices, message):
+    with pytest.raises(DataError, match=message) as caught:
+        from_indices(indices, rows=50_000)
+    assert len(str(caught.value)) < 250 and "\n" not in str(caught.value)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from fedskew.errors import RecordError
 from fedskew.flower.options import on_nodes
 from fedskew.method import Method
 from fedskew.method.paces import Fixed
+from fedskew.records.manifest import Manifest
 from fedskew.settings import Settings
 from fedskew.studies.address import asked
 from support.command import fedskew, mistake, refused
@@ -195,3 +196,34 @@ def test_a_warm_up_model_of_shared_data_takes_two_commands(tmp_path: Path, capsy
     assert said.startswith("fedskew: --init-from must be a run folder or a .safetensors file; got 'nowhere'")
     said = mistake(capsys, "run", "--from", tmp_path / "zhao", "--out", tmp_path / "other")
     assert "must be the file that the run begins from" in said
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.uint8, torch.bool, torch.complex64, torch.float8_e4m3fn])
+def test_weights_of_a_file_are_floats(kind: torch.dtype, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fed = fs.federate("digits", "iid", clients=3, validation=0.2)
+    go(fed, m.ditto(), model="logistic", rounds=1, monitor="val_accuracy", keep_own=True, out=run)
+    reads = {
+        "final": lambda: fs.load_model(run), "best": lambda: fs.load_model(run, best=True),
+        "own": lambda: fs.load_model(run, client="1"),
+        "init": lambda: go(fed, m.fedavg(), model="logistic", rounds=1, init_from=str(run / "final.safetensors")),
+    }  # fmt: skip
+    told = str(kind).removeprefix("torch.")
+    for name, read in reads.items():
+        file = run / f"{name.replace('init', 'final')}.safetensors"
+        before = file.read_bytes()
+        read()
+        save_file({n: t.to(kind) for n, t in load_file(file).items()}, file)
+        manifest = Manifest.read(run)
+        manifest.vouch([file.name], manifest.last)
+        altered(read, f"as floats of 16 to 64 bits; got {told}")
+        file.write_bytes(before)
+        manifest.vouch([file.name], manifest.last)
+
+
+def test_the_statistics_of_a_file_are_of_their_kind(warm: Path, tmp_path: Path) -> None:
+    held = load_file(warm / "final.safetensors")
+    name = next(n for n in held if "num_batches" in n or "running_var" in n)
+    wrong = held[name].to(torch.int32)
+    save_file({**held, name: wrong}, tmp_path / "odd.safetensors")
+    altered(lambda: begun(str(tmp_path / "odd.safetensors")), f"must hold {name!r} as")

@@ -232,3 +232,57 @@ def test_tables_of_uci_know_their_columns(tmp_path: Path) -> None:
     columns = {c.name: table[:, i] for i, c in enumerate(made.encoding.columns)}
     found = {tuple(row) for row in made.encoding.encode(columns, "t").tolist()}
     assert found == {tuple(row) for row in torch.cat([made.x, made.x_test]).tolist()}
+
+
+DIVIDED: dict[str, Any] = {"clients": 5, "seed": 4, "validation": 0.2, "local_test": 0.2}
+OTHERS: dict[str, dict[str, Any]] = {
+    "another seed": {"seed": 9}, "another share for validation": {"validation": 0.1},
+    "another share for the local test": {"local_test": 0.1}, "another partition": {"partition": "iid"},
+    "other clients": {"clients": 4}, "held-out clients": {"heldout_clients": 0.2}, "a tail": {"longtail": 10.0},
+    "auxiliary rows": {"auxiliary": 2}, "other data": {"data": "blobs"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory: pytest.TempPathFactory) -> tuple[fs.Result, Any]:
+    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), **DIVIDED)
+    folder = tmp_path_factory.mktemp("divided") / "run"
+    return fs.run(fed, METHODS["fedavg"](), model="logistic", rounds=1, seed=4, out=folder), fed
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_rows_of_a_federation_that_is_divided_otherwise_are_refused(case: str, divided: Any) -> None:
+    """They may have trained the model: 79 % of the validation rows of another seed have."""
+    result, fed = divided
+    given: dict[str, Any] = {**DIVIDED, "data": "digits", "partition": fed.partitioner} | OTHERS[case]
+    if given["data"] == "blobs":
+        x = fed.dataset.x + 1
+        given["data"] = fs.data.from_arrays(x, fed.dataset.y, fed.dataset.x_test, fed.dataset.y_test, name="blobs")
+    other = fs.federate(given.pop("data"), given.pop("partition"), **given)
+    for trained in (result.trained, fs.load_model(result.folder)):
+        decision = trained.decide(fed, "prevalence", "8")
+        doors: dict[str, Any] = {
+            "decide": lambda t=trained: t.decide(other, "prevalence", "8"),
+            "fit_on": lambda t=trained: t.fit_on(other), "decompose": lambda t=trained: fs.decompose(t, other),
+            **{on: lambda t=trained, on=on, d=decision: t.evaluate_decision(other, d, on=on)
+               for on in ("validation", "train", "local", *(() if case == "other data" else ("test",)))},
+        }  # fmt: skip
+        for door, ask in doors.items():
+            with pytest.raises(
+                fs.ConfigError, match="fed must be the federation that the model was trained on"
+            ) as error:
+                ask()
+            assert "\n" not in str(error.value), door
+
+
+def test_the_same_split_made_again_is_taken_and_so_are_test_rows_of_other_data(divided: Any, tmp_path: Path) -> None:
+    result, fed = divided
+    trained = fs.load_model(result.folder)
+    again = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), **DIVIDED)
+    fs.data.save_partition(tmp_path / "split.npz", fed)
+    decision = trained.decide(again, "prevalence", "8")
+    assert decision == trained.decide(fs.federate("digits", tmp_path / "split.npz"), "prevalence", "8")
+    data = fed.dataset
+    shifted = fs.data.from_arrays(data.x, data.y, data.x_test[:50], data.y_test[:50], name="elsewhere")
+    elsewhere = fs.federate(shifted, "iid", clients=2)
+    assert trained.evaluate_decision(elsewhere, decision)["rows"] == 50

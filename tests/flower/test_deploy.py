@@ -149,3 +149,19 @@ def one_line(said: str, words: str) -> str:
     (line,) = [line for line in said.splitlines() if words in line]
     assert "Traceback" not in said and "round 1 " not in said
     return line
+
+
+def test_processes_write_who_they_are(deployment: Deployment) -> None:
+    """The guide ends them by these files, and so ends nobody else's."""
+    homes = deployment.app / ".flwr"
+
+    def runs(name: str) -> bool:
+        program = b"superlink" if name == "server" else b"supernode"
+        try:
+            words = Path(f"/proc/{int((homes / name / 'pid').read_text())}/cmdline").read_bytes()
+        except (OSError, ValueError):  # a node that is refused waits, and begins again
+            return False
+        return b"fedskew.flower.launcher\0" + program in words
+
+    for name in ("server", *(f"node-{k}" for k in range(NODES))):
+        deployment.until(lambda name=name: runs(name), "superlink")

@@ -171,9 +171,11 @@ def test_a_run_whose_folder_has_no_plain_name_is_refused(out: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"data": "csv"}, {"path": "/etc/passwd"}, {"data.path": "x"}, {"partition.path": "y"}, {"from": "z"}]
-)
-def test_a_run_names_no_other_data_than_the_app(change: dict[str, str], tmp_path: Path) -> None:
+    "change",
+    [{"data": "csv"}, {"path": "/etc/passwd"}, {"data.path": "x"}, {"partition.path": "y"}, {"from": "z"},
+     {"model.path": "/a/model"}, {"model.revision": "main"}],
+)  # fmt: skip
+def test_a_run_names_no_other_data_or_model_than_the_app(change: dict[str, str], tmp_path: Path) -> None:
     """A node without data of its own reads those that the configuration names, which the server may change."""
     (tmp_path / "pyproject.toml").write_text('[tool.flwr.app.config]\ndata = "digits"\nlr = 0.1\n', encoding="utf-8")
     package = tmp_path / "app"

@@ -16,6 +16,7 @@ from fedskew.data import from_arrays
 from fedskew.data.encoding import Column, Encoding
 from fedskew.data.inputs import Inputs
 from fedskew.errors import ConfigError, DataError, FedskewError
+from fedskew.flower.node import check_data
 from fedskew.flower.options import NodeOptions, experiment_of, node_options, server_options
 from fedskew.flower.rows import inputs_of, of_node, raw_of, server_data, written
 
@@ -351,3 +352,15 @@ def test_a_node_whose_labels_are_others_is_refused_with_its_file_and_row(tmp_pat
     nodes[1]["trace"] = True
     with pytest.raises(ConfigError, match=r"y of .*1.npz must hold classes of the model, a, b, c; got 'd' in row 1"):
         served(tmp_path, config, nodes=nodes, app=app)
+
+
+@pytest.mark.parametrize(
+    "told", [{"model": "hf", "model.path": "/a/model"}, {"model.path": ""}, {"model.revision": "x"}]
+)
+def test_a_run_names_no_other_model_than_the_app(told: dict[str, str], tmp_path: Path) -> None:
+    held = {"model.path": "my-bert"} if told == {"model.path": ""} else {}
+    lines = "\n".join(f"{name!r} = {value!r}" for name, value in held.items())
+    (tmp_path / "pyproject.toml").write_text(f"[tool.flwr.app.config]\nmethod = 'fedavg'\n{lines}\n")
+    check_data(held, tmp_path)
+    with pytest.raises(ConfigError, match=r"^model\.(path|revision) must be .*, as in the app of this node; got"):
+        check_data({**held, **told}, tmp_path)

@@ -14,6 +14,7 @@ from fedskew import methods, servers, weightings
 from fedskew.errors import ConfigError
 from fedskew.flower import aggregation_weights, server_step
 from fedskew.flower.functions import check_server_side
+from fedskew.method.parts import CrossEntropy
 from fedskew.method.steps import SGD
 
 NORM = {"fc.weight": np.zeros((2, 3), np.float32), "bn.running_mean": np.zeros(3, np.float32),
@@ -93,6 +94,18 @@ def test_a_local_step_with_a_hook_of_its_own_is_refused() -> None:
     method = methods.fedavg().with_(name="from zero", local=FromZero())
     with pytest.raises(ConfigError, match="changes what clients do"):
         check_server_side(method)
+
+
+def test_a_loss_is_cross_entropy_by_what_it_does_not_by_its_name() -> None:
+    @dataclass(frozen=True)
+    class Smoothed(CrossEntropy):
+        def loss(self, view: Any) -> Any:
+            return 0.9 * super().loss(view)
+
+    assert Smoothed().name == CrossEntropy().name
+    with pytest.raises(ConfigError, match="changes what clients do"):
+        check_server_side(methods.fedavg().with_(name="smoothed", parts=(Smoothed(),)))
+    check_server_side(methods.fedavg().with_(name="plain", parts=(CrossEntropy(),)))
 
 
 def test_a_loss_that_clients_run_by_themselves_is_theirs() -> None:

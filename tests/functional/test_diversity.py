@@ -36,3 +36,15 @@ def test_extremes() -> None:
     assert float(fn.feature_correlation(one, mask, "printed")) == pytest.approx(1)
     apart = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]], dtype=torch.float64)
     assert float(fn.feature_correlation(apart, mask)) == 0
+
+
+@pytest.mark.parametrize("form", ["code", "printed"])
+def test_eps_bounds_the_gradient_of_features_that_are_nearly_dead(form: str) -> None:
+    """The authors' 1e-8 lets a feature of deviation 1e-4 have a gradient of thousands."""
+
+    def steepest(**options: float) -> float:
+        rows = torch.cat([ROWS, 1e-4 * ROWS.roll(1, 0)], 1).requires_grad_()
+        fn.feature_correlation(rows, torch.ones(3), form, **options).backward()  # type: ignore[arg-type]
+        return float(rows.grad.abs().max())  # type: ignore[union-attr]
+
+    assert steepest() == steepest(eps=1e-8) > 300 and steepest(eps=1e-3) < 3

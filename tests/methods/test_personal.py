@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import fedskew as fs
 from fedskew import methods as m
@@ -25,11 +26,14 @@ from fedskew.method.keeping import Frozen, Private
 from fedskew.method.paces import Fixed
 from fedskew.method.parts import CosineSoftmax, InitialHead
 from fedskew.method.servers import Adam, Momentum, Plain
-from fedskew.method.steps import SGD
+from fedskew.method.steps import SGD, AdamW, decayed
+from fedskew.methods.apfl import Mixed
+from fedskew.methods.ditto import Tethered
 from fedskew.methods.fedrep import Alternating
 from fedskew.records.files import load_tree
+from fedskew.types import Carry, Context, Differentiate
 from oracle.personal import Personal, run_personal
-from support.command import fedskew
+from support.command import fedskew, mistake
 from support.federations import blobs, skewed
 from support.methods import spied, tiny
 from support.nets import norm_net, plain_module
@@ -294,13 +298,111 @@ def test_fine_tuning_by_epochs_is_that_of_torch() -> None:
         torch.testing.assert_close(got, want.detach())
 
 
-def test_ditto_without_a_tie_trains_alone() -> None:
-    pace = Fixed(epochs=2, batch_size=0)
-    own = go(skewed(), replace(m.ditto(0.0), pace=pace), model="mlp", rounds=3, cohort=6).rounds[-1]
-    alone = go(skewed(), replace(m.localonly(), pace=pace), model="mlp", rounds=3, cohort=6).rounds[-1]
-    assert own["personal_loss"] == pytest.approx(alone["personal_loss"], abs=1e-12)
-    shared = go(skewed(), replace(m.fedavg(), pace=pace), model="mlp", rounds=3, cohort=6).rounds[-1]
-    assert own["loss"] == shared["loss"]
+THOROUGH = pytest.mark.thorough
+RULES = [{"momentum": 0.9}, {"weight_decay": 0.02}, {"clip": 0.3}, {"momentum": 0.9, "weight_decay": 0.02, "clip": 0.3}]
+
+
+@pytest.mark.parametrize("engine", ["sequential", pytest.param("debug", marks=THOROUGH), "threaded", "batched"])
+@pytest.mark.parametrize("model", ["mlp", norm_net()], ids=["mlp", "batchnorm"])
+@pytest.mark.parametrize("rule", [{}, *RULES], ids=lambda rule: " ".join(rule) or "plain")
+def test_an_own_model_without_a_tie_is_trained_as_alone(rule: dict[str, float], model: Any, engine: str) -> None:
+    """Bit for bit, and on `batched` up to rounding; clients come again, and leave rounds out."""
+    pace, limit = Fixed(epochs=2, batch_size=5, decay=0.9), 1e-9 if engine == "batched" else 0.0
+    dtype = "float64" if engine == "batched" else "float32"
+    fed, options = skewed(), {"model": model, "cohort": 4, "rounds": 4, "engine": engine, "dtype": dtype}
+    alone, ditto, apfl, shared = (
+        go(fed, replace(x, pace=pace).with_("local", **rule), **options, personal_every=1).rounds
+        for x in (m.localonly(), m.ditto(0.0), m.apfl(1.0, False), m.fedavg())
+    )
+    for one, other, third, fourth in zip(alone, ditto, apfl, shared, strict=True):
+        for row in (other, third):
+            assert abs(row["personal_loss"] - one["personal_loss"]) <= limit
+            assert row["personal_accuracy"] == one["personal_accuracy"]
+            assert abs(row["loss"] - fourth["loss"]) <= limit
+
+
+@dataclass(frozen=True)
+class FormerTethered(Tethered):
+    """As version 2 had it."""
+
+    name = "tethered"
+
+    def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
+        kept = carry.memory[self.name]
+        own, statistics = kept["own"], kept.get("statistics", carry.buffers)
+        grads, _, seen = differentiate(carry._replace(params=own, buffers=statistics))
+        after, loss = SGD.step(self, carry, ctx, differentiate)
+        pull = tree.add(decayed(grads, own, self.clip, self.weight_decay), tree.sub(own, ctx.params), self.penalty)
+        memory = {**after.memory[self.name], "own": tree.add(own, pull, -(self.personal_lr or ctx.lr))}
+        if "statistics" in kept:
+            memory["statistics"] = seen.buffers
+        return after._replace(memory={**after.memory, self.name: memory}), loss
+
+
+@dataclass(frozen=True)
+class FormerMixed(Mixed):
+    """As version 2 had it."""
+
+    name = "mixed"
+
+    def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
+        memory, w = carry.memory[self.name], carry.params
+        own, alpha, statistics = memory["own"], memory["alpha"], memory.get("statistics", carry.buffers)
+        apart = tree.sub(own, w)
+        grads, _, seen = differentiate(carry._replace(params=tree.add(w, apart, alpha), buffers=statistics))
+        grads = decayed(grads, tree.add(w, apart, alpha), self.clip, self.weight_decay)
+        after, loss = SGD.step(self, carry, ctx, differentiate)
+        moved = {**after.memory[self.name], "own": tree.add(own, grads, -ctx.lr * alpha)}
+        if self.learnt:
+            slope = sum(((grads[n] * apart[n]).sum() for n in grads), start=alpha.new_zeros(()))
+            learnt = (alpha - ctx.lr * slope).clamp(0, 1)
+            moved["alpha"] = torch.where(memory["first"], learnt, alpha) if self.learns == "round" else learnt
+            moved["first"] = torch.zeros_like(memory["first"])
+        if "statistics" in memory:
+            moved["statistics"] = seen.buffers
+        return after._replace(memory={**after.memory, self.name: moved}), loss
+
+
+@pytest.mark.parametrize("model", ["mlp", norm_net()], ids=["mlp", "batchnorm"])
+@pytest.mark.parametrize("rule", [{}, {"weight_decay": 0.02, "clip": 0.3}], ids=["plain", "decay and clip"])
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        (m.ditto(0.3).local, FormerTethered(penalty=0.3)),
+        (m.ditto().with_("local", personal_lr=0.03).local, FormerTethered(personal_lr=0.03)),
+        (m.apfl().local, FormerMixed()),
+        (m.apfl(0.7, learns="step").local, FormerMixed(alpha=0.7, learns="step")),
+        (m.apfl(0.3, learnt=False).local, FormerMixed(alpha=0.3, learnt=False)),
+    ],
+    ids=["ditto", "ditto at a rate of its own", "apfl", "apfl at every step", "apfl of a fixed share"],
+)
+def test_own_models_without_momentum_keep_the_bits_of_version_2(
+    now: Any, before: Any, rule: dict[str, float], model: Any
+) -> None:
+    replays = [record(plain(local=replace(x, **rule)), "sequential", model, skewed(), rounds=2) for x in (now, before)]
+    for k in {k for r in replays[0].rounds for k in r.assignment.ids.tolist()}:
+        assert gap(*(replay.memory(k, now.name) for replay in replays)) == 0.0
+    assert rows_of(replays[0].result) == rows_of(replays[1].result)
+
+
+@pytest.mark.parametrize("name", ["ditto", "apfl", "pfedme", "perfedavg"])
+def test_the_step_of_own_models_is_not_replaced(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without it the method would be FedAvg under another name."""
+    method = m.METHODS[name]()
+    rule = f"must stay {method.local.name!r} in {name}: it makes the clients' own models; got"
+    for other in ("adamw", "sgd"):
+        said = mistake(capsys, "run", name, "--data", "digits", "--local", other)
+        assert f"--local {rule} {other!r}; set its own fields (" in said
+    for local in (AdamW(), SGD(momentum=0.9), m.fedsam().local):
+        with pytest.raises(FieldError, match=rf"Method\.local {re.escape(rule)} {local.name!r}"):
+            method.with_(local=local)
+    assert method.with_(local=replace(method.local, clip=1.0)) == method.with_("local", clip=1.0)
+
+
+@pytest.mark.parametrize("name", ["pfedme", "perfedavg"])
+def test_steps_without_momentum_refuse_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = mistake(capsys, "run", name, "--data", "digits", "--momentum", "0.9")
+    assert "--momentum has no meaning here: local is set by an ingredient without 'momentum'" in said
 
 
 @pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])

@@ -291,3 +291,16 @@ def test_personalised_steps_take_weight_decay_and_clip(name: str) -> None:
     other = experiment_from([name, "--weight-decay", "0.5", "--clip", "0.01"]).method
     assert (other.local.weight_decay, other.local.clip) == (0.5, 0.01)  # type: ignore[attr-defined]
     assert gap(go(blobs(RAGGED), plain).params, go(blobs(RAGGED), other).params) > 1e-6
+
+
+def test_rounding_grows_in_dead_features() -> None:
+    """A change of FedDecorr's beta by 1e-15: the authors' eps of 1e-8 makes it grow, and 1e-3 does not."""
+    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=5)
+
+    def moved(**options: float) -> float:
+        methods = [avg(fs.parts.CrossEntropy(), fs.parts.Decorrelation(b, **options)) for b in (0.1, 0.1 + 1e-15)]
+        run = {"model": "mlp", "rounds": 1, "dtype": "float64", "threads": 1, "engine": "sequential", "served": "none"}
+        one, two = (fs.run(fed, method, **run) for method in methods)
+        return gap(one.params, two.params)
+
+    assert moved() > 1e-13 and moved(eps=1e-3) < 1e-14

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[hf]'")
@@ -17,6 +20,7 @@ import fedskew as fs
 from fedskew import rng
 from fedskew.models import HF, build
 from fedskew.models.prepare import Model, prepare
+from support.paths import ROOT
 from support.pretrained import FAMILIES, LENGTH, WORDS, folder_of, images, rows_of, skewed, texts
 
 pytestmark = [
@@ -191,7 +195,13 @@ def test_rows_of_texts_and_images() -> None:
     model = network("bert")
     said = [" ".join(words) for words in (WORDS[:3], WORDS[:6], WORDS[:1])]
     found = model.rows(said, length=5)
-    assert found.shape == (3, 5) and (found[0] == -1).sum() == 2 and (found[1] >= 0).all() and found[2, 1] == -1
+    assert (
+        found.shape == (3, 5)
+        and model.rows(["x"], length=5).shape == (1, 5)
+        and (found[0] == -1).sum() == 2
+        and (found[1] >= 0).all()
+        and found[2, 1] == -1
+    )
     data = fs.from_arrays(model.rows(texts()[0]), texts()[1])
     assert data.x.min() == -1 and data.classes == 3
     vit = network("vit")
@@ -216,14 +226,110 @@ def test_what_cannot_be_trained_is_one_line(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert "HF.path must name the folder of a model" in refused(HF())
-    assert "HF.path must name a model that classifies text" in refused(HF(path=str(tmp_path)))
+    assert "HF.path must hold weights in model.safetensors" in refused(HF(path=str(tmp_path)))
+    assert "HF.path must hold config.json" in refused(HF(path=str(tmp_path), weights="random"))
     assert "must name a model that classifies text" in refused(network("vit"))
     assert "must name a model that classifies images" in refused(network("bert"), (1, 8, 8))
-    assert "must name a model that classifies text" in refused(HF(path=str(folder_of("bert"))))  # it has no weights
+    assert "HF.path must hold weights in model.safetensors" in refused(HF(path=str(folder_of("bert"))))
     assert "HF.targets must name layers of the model" in refused(network("bert", train="lora", targets=("nowhere",)))
     config = json.loads((folder_of("bert") / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"problem_type": "regression"}))
     assert "fedskew has no regression" in refused(HF(path=str(tmp_path), weights="random"))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of a hub with one model, org/tiny: files are links into the folder of its blobs."""
+    import huggingface_hub
+
+    place = tmp_path / "cache" / "models--org--tiny"
+    snapshot = place / "snapshots" / ("c" * 40)
+    first: Any = build(network("bert"), (LENGTH,), 3, 0)
+    first.save(prepare(first, "head", (LENGTH,), 3).params, ("a", "b", "c"), place / "blobs")
+    snapshot.mkdir(parents=True)
+    for file in (place / "blobs").iterdir():
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+
+    def download(name: str, *, revision: str | None, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
+        if name != "org/tiny" or revision not in (None, "c" * 40):
+            raise OSError("no such model\nat all")
+        assert not any(pattern.endswith((".py", ".bin", "*")) for pattern in allow_patterns)
+        return str(snapshot)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return snapshot
+
+
+def test_the_commit_of_a_model_of_the_hub_is_recorded(hub: Path, tmp_path: Path) -> None:
+    run = fs.run(skewed(True), fs.methods.fedavg(), model=HF(path="org/tiny"), rounds=1, cohort=2, out=tmp_path / "run")
+    for file in ("config.json", "model.json"):
+        assert json.loads((tmp_path / "run" / file).read_text())["model"]["revision"] == "c" * 40
+    x = skewed(True).dataset.x_test
+    assert torch.equal(fs.load_model(tmp_path / "run").probabilities(x), run.probabilities(x))
+    (hub / "model.safetensors").unlink()
+    (hub / "model.safetensors").symlink_to("/dev/zero")
+    with pytest.raises(fs.ConfigError, match=r"regular files of its own folder; got 'model\.safetensors'"):
+        build(HF(path="org/tiny"), (LENGTH,), 3, 0)
+
+
+def test_a_folder_comes_before_a_model_of_the_hub(hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        fs.ConfigError, match=r"its name on a hub that can be reached; got OSError: no such model at all$"
+    ):
+        build(HF(path="org/other"), (LENGTH,), 3, 0)
+    for odd in ("../x", "/nowhere", "a b", "org/tiny/x", "x\n"):
+        with pytest.raises(fs.ConfigError, match="must be the folder of a model, or its name on the hub; got"):
+            build(HF(path=odd), (LENGTH,), 3, 0)
+    (tmp_path / "org" / "tiny").mkdir(parents=True)
+    with pytest.raises(fs.ConfigError, match="must hold weights in"):
+        build(HF(path="org/tiny"), (LENGTH,), 3, 0)
+    with pytest.raises(fs.ConfigError, match=r"HF\.revision must stay unset for a folder"):
+        build(HF(path="org/tiny", revision="main"), (LENGTH,), 3, 0)
+
+
+def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
+    first: Any = build(network("bert"), (LENGTH,), 3, 0)
+    first.save(prepare(first, "head", (LENGTH,), 3).params, ("a", "b", "c"), tmp_path)
+    held = load_file(tmp_path / "model.safetensors")
+
+    def refused(tensors: dict[str, Tensor], classes: int = 3) -> str:
+        save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+        with pytest.raises(fs.ConfigError) as caught:
+            build(HF(path=str(tmp_path)), (LENGTH,), classes, 0)
+        assert str(caught.value).isprintable()
+        return str(caught.value)
+
+    pooler = "bert.pooler.dense.weight"
+    assert f"1 missing: {pooler}" in refused({n: v for n, v in held.items() if n != pooler})
+    assert f"others: {pooler!r} of (3, 16) for (16, 16)" in refused(held | {pooler: held[pooler][:3]})
+    assert "1 tensors are no floats" not in refused({"x\x1b[2J\n": held[pooler]})
+    told = refused(held | {pooler: held[pooler].long()})
+    assert f"1 missing: {pooler}; no floats: {pooler}" in told
+    assert f"finite in float32; got others in {pooler!r}" in refused(held | {pooler: held[pooler] / 0})
+    whole = {n: v for n, v in held.items() if "classifier" not in n}
+    save_file(whole, tmp_path / "model.safetensors", {"format": "pt"})
+    assert build(HF(path=str(tmp_path)), (LENGTH,), 4, 0)  # a head alone may be missing
+
+
+def test_the_page_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the folder of a user who has the two models that it names."""
+    import transformers
+
+    monkeypatch.chdir(tmp_path)
+    for name, family in (("my-bert", "bert"), ("my-vit", "vit")):
+        shutil.copytree(folder_of(family), name)
+        config = transformers.AutoConfig.from_pretrained(name)
+        config.num_channels = 3  # as the image processor has them
+        kind = "SequenceClassification" if family == "bert" else "ImageClassification"
+        getattr(transformers, f"AutoModelFor{kind}").from_config(config).save_pretrained(name)
+    page = (ROOT / "docs/guide/transformers.md").read_text(encoding="utf-8")
+    held: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(code, held)
+        held |= {"pictures": [*np.random.default_rng(0).integers(0, 255, (40, 12, 16, 3), np.uint8)]}
+        held |= {"labels": [*"ab"] * 20}
+    assert held["result"].predict(held["net"].rows(held["pictures"])).shape == (40,)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

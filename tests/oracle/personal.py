@@ -18,6 +18,7 @@ class Personal:
     frozen: Any = ()  # stand still
     phases: Any = None  # (epoch, epochs) -> names that move
     tie: Any = None  # Ditto's lambda
+    own_lr: Any = None  # Ditto's rate of v, where it is another
     mix: Any = None  # APFL's (alpha, when it is learnt: "round", "step" or None)
     second: bool = False  # FedRoD's second classifier
     beside: bool = False  # FedLoGe's two classifiers
@@ -101,6 +102,7 @@ def local_run(problem, o, x, k, batches, epochs, lr, used):
         kept["alpha"] = o.mix[0]
     start = {**x, **kept["private"]}
     w, buffer = start, {n: np.zeros_like(v) for n, v in x.items()}
+    beside = buffer  # of the client's own model: begun anew in every round, too
     for at, (rows, epoch) in enumerate(zip(batches, epochs, strict=True)):
         rows = np.asarray(rows)
         moving = set(x) - set(o.frozen)
@@ -109,12 +111,14 @@ def local_run(problem, o, x, k, batches, epochs, lr, used):
         if o.tie is not None:
             g = clip(grad(kept["v"], rows))
             step = lin((1, g), (o.weight_decay, kept["v"]), (o.tie, kept["v"]), (-o.tie, start))
-            kept["v"] = lin((1, kept["v"]), (-lr, step))
+            beside = lin((o.momentum, beside), (1, step))
+            kept["v"] = lin((1, kept["v"]), (-(o.own_lr or lr), beside))
         if o.mix:
             alpha, v = kept["alpha"], kept["v"]
             middle = lin((alpha, v), (1 - alpha, w))
             g = lin((1, clip(grad(middle, rows))), (o.weight_decay, middle))
-            kept["v"] = lin((1, v), (-lr * alpha, g))
+            beside = lin((o.momentum, beside), (alpha, g))
+            kept["v"] = lin((1, v), (-lr, beside))
             if o.mix[1] == "step" or (o.mix[1] == "round" and at == 0):
                 slope = sum(float((g[n] * (v[n] - w[n])).sum()) for n in g)
                 kept["alpha"] = min(max(alpha - lr * slope, 0.0), 1.0)

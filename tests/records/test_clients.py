@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,11 @@ from fedskew.engines.trained import OWN
 from fedskew.records.clients import FILE, client_row
 from fedskew.records.decisions import FEW
 from fedskew.records.folder import troubles
+from fedskew.records.manifest import Manifest
 from fedskew.records.metrics import confusion
 from fedskew.studies.packing import NAMES
 from fedskew.studies.runs import plain_files
+from support.command import fedskew, mistake
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 3, "cohort": 3}
 NAMED = ("../../out", "", "a/b")
@@ -170,6 +175,52 @@ def test_names_of_clients_name_no_files(tmp_path: Path) -> None:
         named, numbered = fs.load_model(out, client=name), fs.load_model(out, client=k)
         assert all(torch.equal(named.params[n], v) for n, v in numbered.params.items())
     assert [path.name for path in tmp_path.iterdir()] == ["in"] and [p.name for p in out.parent.iterdir()] == ["run"]
+
+
+def test_the_command_writes_every_evaluation_of_each_client_as_csv(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, file = tmp_path / "a", tmp_path / "c.csv"
+    done = fs.run(federation(local_test=0.3), fs.methods.ditto(), **SMALL, out=run, clients_every=1)
+    assert fedskew("evaluate", run, "--by", "client", "--csv", file) == 0
+    rows, kept = list(csv.DictReader(file.read_text().splitlines())), fs.read_clients(run)
+    assert list(rows[0])[:3] == ["client", "round", "rows"] and len(rows) == len(kept) == 4 * len(done.rounds)
+    for row, was in zip(rows, kept, strict=True):
+        for name in ("client", "round", "rows", "accuracy", "balanced_accuracy", "macro_f1", "loss", "auroc", "ece"):
+            assert row[name] == ("" if was[name] is None else str(was[name])), name
+        for c in range(10):
+            assert row[f"rows {c}"] == str(was["support"][c])
+            assert row[f"recall {c}"] == ("" if was["per_class_recall"][c] is None else str(was["per_class_recall"][c]))
+    capsys.readouterr()
+    assert "--csv must be a new file" in mistake(capsys, "evaluate", run, "--by", "client", "--csv", file)
+    assert "--csv must be used with --by client" in mistake(capsys, "evaluate", run, "--csv", tmp_path / "d.csv")
+
+
+def test_own_models_that_a_file_lacks_are_not_taken_from_the_global_one(
+    tmp_path: Path, kept: tuple[fs.data.Federation, Any]
+) -> None:
+    """A forged or hand-made file, to which the manifest was made to fit."""
+    from safetensors.torch import load_file, save_file
+
+    run = Path(shutil.copytree(kept[1].folder, tmp_path / "run"))
+    whole = load_file(run / OWN)
+    for changed, client, said in (
+        ({n: v for n, v in whole.items() if n[0] in "03"}, 1, r"it lacks those of '1', '2'$"),
+        ({n: v for n, v in whole.items() if n[0] in "03"}, 3, ""),
+        ({n.replace("fc.", "fc2."): v for n, v in whole.items()}, 0, r"tensors of the run's network; got 'fc2.\w+' of"),
+        ({"x": torch.zeros(1)}, "2", r"it lacks those of '0', '1', '2', '3'$"),
+    ):
+        save_file(changed, run / OWN)
+        Manifest.read(run).vouch([OWN])
+        with pytest.raises(fs.RecordError, match=said) if said else contextlib.nullcontext():
+            fs.load_model(run, client=client)
+
+
+def test_a_client_whose_own_model_is_the_global_one_is_in_the_file(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"model": "logistic", "rounds": 1, "cohort": 1, "keep_own": True}
+    fs.run(federation(), fs.methods.fedper(), out=tmp_path / "a", **options)
+    for k in range(4):
+        fs.load_model(tmp_path / "a", client=k)
 
 
 def test_what_is_not_kept_is_told_in_one_line(tmp_path: Path, kept: tuple[fs.data.Federation, Any]) -> None:

@@ -20,7 +20,7 @@ from fedskew.studies.repeating import repeat
 from fedskew.studies.store import archive_line, read_line
 from support.command import SMALL, fedskew, mistake
 
-TOLD = "version 1 of 'tethered', which is version 2 in this fedskew"
+TOLD = "version 1 of 'tethered', which is version 3 in this fedskew"
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_what_is_begun_again_from_a_former_version_says_so(
 
 
 def test_a_version_is_told_where_it_is_not_the_first() -> None:
-    assert [spec(part).get("version") for part in (Tethered(), fs.methods.fedavg().local)] == [2, None]
+    assert [spec(part).get("version") for part in (Tethered(), fs.methods.fedavg().local)] == [3, None]
     for name in ("ditto", "fedavg", "fedbal"):
         made = Experiment(fs.methods.METHODS[name]())
         assert Experiment.from_json(json.loads(json.dumps(made.to_json()))) == made

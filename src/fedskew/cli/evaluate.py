@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -88,6 +88,11 @@ class RunAndData(Beside):
     "specificity@recall=0.9, fp=1,fn=5 (costs of mistakes), prevalence, prevalence=0.2, or the threshold itself",
 )  # fmt: skip
 @click.option(
+    "--per-client", is_flag=True,
+    help="a threshold for each client, chosen by --threshold on its own validation rows; a client with fewer than 5 "
+    "rows of either kind has that of all rows",
+)  # fmt: skip
+@click.option(
     "--positive", metavar="CLASS",
     help="the class to find: sensitivity, specificity and others, of all rows and of each client's, with intervals",
 )  # fmt: skip
@@ -99,10 +104,15 @@ class RunAndData(Beside):
     "--by", type=Value(Literal["client"]),
     help="client: what each client would use, as the run measured it at its end, the worst first",
 )  # fmt: skip
+@click.option(
+    "--csv", "table", type=FILE,
+    help="with --by client: a new csv file with a row for each client and evaluated round, with all its metrics",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
 def evaluate(
     run: str, out: str | None, best: bool, fitted: bool, decompose: bool, on: On, threshold: str | None,
-    positive: str | None, figures: str | None, client: str | None, by: str | None, as_json: bool,
+    per_client: bool, positive: str | None, figures: str | None, client: str | None, by: str | None,
+    table: str | None, as_json: bool,
     experiment: Experiment | None,
 ) -> None:  # fmt: skip
     """Evaluate the model of a finished RUN on test rows or new rows.
@@ -120,12 +130,14 @@ def evaluate(
 
     if out is not None:
         require(not Path(out).exists(), "out", "be a new file", out)
+    require(table is None or bool(by), "csv", "be used with --by client", table)
     if by:
-        _alone("--by", "it shows every client on its own test rows")
+        _alone("--by", "it shows every client on its own test rows", "--csv")
+        require(table is None or not Path(str(table)).exists(), "csv", "be a new file", table)
     about = read_description(Path(run))
     trained, recorded = load_model(run, best=best, client=client), read_run(run)
     if by:
-        _by_client(recorded, as_json)
+        _by_client(recorded, as_json, table)
         return
     for note in _notes(recorded, about, experiment, best, client):
         say(f"fedskew: note: {note}", sys.stderr)
@@ -139,11 +151,13 @@ def evaluate(
     column = trained.column_of(positive) if deciding else None
     number = None if client is None else client_number(about, client)
     chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
+    rule = "go with a --threshold that is a rule, and without --client"
+    require(not per_client or (chosen and client is None), "per_client", rule, per_client)
     fed, decision = None, None
     if chosen or (experiment is None and (client is not None or deciding or on != "test")):
-        fed = _federation(recorded, about, threshold if chosen else None)
+        trained, fed = _divided(trained, recorded, about, threshold if chosen else None)
     if threshold is not None:
-        decision = trained.decide(fed, threshold, positive, fitted=fitted, client=number)
+        decision = trained.decide(fed, threshold, positive, fitted=fitted, client=number, per_client=per_client)
     source: Any = fed
     if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs)
@@ -178,8 +192,14 @@ def _one_against_rest(scores: Scores, column: int | None, figures: str | None) -
     if column is None or scores.labels is None:
         require(figures is None, "figures", "be drawn of rows with labels", figures)
         return None, ()
-    limit = scores.decision.threshold if scores.decision else None
-    metrics = report(scores.labels, scores.probabilities, column, limit, scores.owners, scores.clients)
+    decision, rows = scores.decision, len(scores.labels)
+    limit = decision.threshold if decision else None
+    limits = decision.thresholds(scores.whose or [""] * rows) if decision else None
+    metrics = report(scores.labels, scores.probabilities, column, limits, scores.owners, scores.clients)
+    if decision and decision.each:
+        for name, client in metrics.get("clients", {}).items():
+            one = decision.of(name)
+            client["chosen"] = {"threshold": one.threshold, "on": one.client or "all clients"}
     if figures is None:
         return metrics, ()
     from fedskew.plots.decisions import draw_decision
@@ -195,11 +215,15 @@ def _alone(flag: str, why: str, *beside: str) -> None:
         raise ConfigError(f"{flag} must be used without {other[0]}: {why}")
 
 
-def _federation(run: Run, about: dict[str, Any], rule: str | None) -> Federation:
-    """The run's own federation; a ``rule`` is chosen on its rows. Raises RecordError, with a rule ConfigError."""
+def _divided(trained: Trained, run: Run, about: dict[str, Any], rule: str | None = None) -> tuple[Trained, Federation]:
+    """The model, and the run's own federation; a ``rule`` is chosen on its rows.
+
+    Raises RecordError, with a rule ConfigError.
+    """
     try:
         fed: Federation = _own_data(run, about, divided=True)
-        return fed
+        # a run over Flower, or an older one, has no split on record; its configuration gives the same one again
+        return trained if trained.split else replace(trained, split=fed.split), fed
     except FedskewError as error:
         if rule is None:
             raise
@@ -226,7 +250,7 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     from fedskew.engines.trained import STEPS
     from fedskew.engines.trained import decompose as parts
 
-    steps = parts(trained, _own_data(run, about, divided=True))
+    steps = parts(*_divided(trained, run, about))
     if as_json:
         say(json.dumps(steps, indent=1))
         return
@@ -258,22 +282,26 @@ def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
     return data
 
 
-def _by_client(run: Run, as_json: bool) -> None:
-    """Print what each client would use, as the run measured it."""
+def _by_client(run: Run, as_json: bool, table: str | None) -> None:
+    """Print what each client would use, as the run measured it, and write every measurement to the file ``table``."""
     from fedskew.cli.studying import shown_clients
-    from fedskew.records.clients import MOST_CLIENTS, read_clients
+    from fedskew.records.clients import MOST_CLIENTS, clients_csv, read_clients
+    from fedskew.records.files import write_atomic
     from fedskew.studies.clients import by_client
 
     if not (rows := read_clients(run.folder)):
         most = f"runs of at most {MOST_CLIENTS:,} clients measure them at the end, others with --clients-every"
         raise RecordError(f"the run {str(run.folder)!r} has no rows of its clients; {most}")
     labels = run.config.get("label_names", ())
+    if table is not None:
+        write_atomic(Path(table), clients_csv(rows, labels).encode())
+        say(f"clients: {table}", sys.stderr if as_json else sys.stdout)
     measured = by_client([(run.label or run.name, "all", rows)])
     if as_json:
         say(json.dumps([client.to_json(labels) for client in measured], indent=1))
         return
-    for table in shown_clients(measured, labels):
-        show(table)
+    for each in shown_clients(measured, labels):
+        show(each)
 
 
 def _notes(
@@ -363,6 +391,12 @@ def _decision_notes(scores: Scores, fed: Federation | None, on: On, client: str 
         yield f"the threshold was chosen on {scores.decision.rows} rows, {least} of the rarer kind; it is hardly known"
     if client is not None and not scores.decision.client:
         yield f"no column says whose a {scores.decision.chosen_on} row is; it was chosen on all clients' rows"
+    for name, one in scores.decision.each.items():
+        if min(one.positives, one.rows - one.positives) < 2 * FEW:
+            yield f"{name}: its threshold was chosen on {one.rows} rows, {one.positives} positive; it is hardly known"
+    if scores.decision.each and scores.whose and (rest := sorted({*scores.whose} - {*scores.decision.each})):
+        of_all = f"fewer than {FEW} {scores.decision.chosen_on} rows of either kind; the threshold of all rows decides"
+        yield f"{some([name or 'rows without a client' for name in rest])}: {of_all}"
     if fed is not None and on == scores.decision.chosen_on:
         yield "the threshold was chosen on these rows, which makes their numbers too good"
 
@@ -373,7 +407,9 @@ def _decided(decision: Decision) -> str:
     if not decision.chosen_on:
         return rule
     rows = f"{decision.rows} {decision.chosen_on} rows{f' of {decision.client}' * bool(decision.client)}"
-    return f"{rule}, by {decision.rule} on {rows}, {decision.positives} of them positive"
+    own = "".join(f"\n{name}: p >= {one.threshold:.6g}, on its own {one.rows} rows, {one.positives} of them positive"
+                  for name, one in decision.each.items())  # fmt: skip
+    return f"{rule}, by {decision.rule} on {rows}, {decision.positives} of them positive{own}"
 
 
 def _say_report(positive: str, decision: Decision | None, metrics: Row) -> None:
@@ -382,6 +418,8 @@ def _say_report(positive: str, decision: Decision | None, metrics: Row) -> None:
 
     kinds = [kind for kind in ("argmax", "threshold") if kind in metrics]
     limits = {"argmax": "most probable class", "threshold": f"p >= {decision.threshold:.4f}" if decision else ""}
+    if decision and decision.each:
+        limits["threshold"] = "threshold of each client"
     heads = dict(zip(SHARES, ("sensitivity", "specificity", "PPV", "NPV"), strict=True))
     lines = ((head, *(_cell(metrics[k][share]) for k in kinds)) for share, head in {**heads, "f1": "F1"}.items())
     of_all = f"{positive}: {metrics['positives']} of {metrics['rows']} rows"
@@ -393,9 +431,12 @@ def _say_report(positive: str, decision: Decision | None, metrics: Row) -> None:
     if metrics.get("clients"):
         view = grid(("client", "positive", "AUROC", "sensi-\ntivity", "speci-\nficity", "PPV", "NPV"), (), plain=True)
         view.columns[0].min_width = 6
+        if decision and decision.each:
+            view.add_column("p >=", justify="right")
         for name, client in metrics["clients"].items():
+            own = [f"{client['chosen']['threshold']:.4f}"] if "chosen" in client else []
             cells = [client["auroc"], *(client[kinds[-1]][share] for share in SHARES)]
-            view.add_row(name, f"{client['positives']:,} of {client['rows']:,}", *(_cell(c, "\n") for c in cells))
+            view.add_row(name, f"{client['positives']:,} of {client['rows']:,}", *(_cell(c, "\n") for c in cells), *own)
             for note in client["notes"]:
                 notes.setdefault(note, []).append(name)
         say("")

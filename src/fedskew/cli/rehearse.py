@@ -13,10 +13,10 @@ import click
 
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show, table_of
-from fedskew.cli.studying import Optioned, print_plan, store_of, work_off
+from fedskew.cli.studying import Optioned, duration, store_of, work_off
 from fedskew.cli.values import FILE, FOLDER, POSITIVE, Names, Value
 from fedskew.config.words import Pair
-from fedskew.errors import require
+from fedskew.errors import plural, require
 from fedskew.fields import Above
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "fedskew rehearse sites.csv --rounds 20 --model logistic",
     "fedskew rehearse sites.csv scaffold --data adult --deadline 60 --vary none",
-    "fedskew rehearse sites.csv --parameters 250000 --seeds 0-4 --out app",
+    "fedskew rehearse sites.csv --stand-ins 5 --seeds 0-4 --vary all --parameters 250000 --out app",
 )
 SECONDS = Value(Annotated[float, Above(0)])
 
@@ -40,8 +40,8 @@ class RehearseCommand(Optioned):
 
         panels = "; ".join(f"up to {most} classes {', '.join(names)}" for most, names in PANELS.items())
         return (
-            f"{super().about()} --data names stand-in datasets between commas; unset, those at hand of: {panels}. The "
-            "partition is that of the counts."
+            f"{super().about()} --data names stand-in datasets between commas; unset, the first at hand of: {panels}. "
+            "The partition is that of the counts."
         )
 
     def flags(self) -> set[str]:
@@ -54,12 +54,13 @@ class RehearseCommand(Optioned):
 @click.command(cls=RehearseCommand, lines=EXAMPLES, missing="a file of counts")
 @click.argument("counts", required=False, metavar="COUNTS.csv", type=FILE)
 @click.argument("method", required=False, metavar="[METHOD]", type=Names("method"))
-@click.option("--seeds", metavar="NUMBERS", default="0-2", help="seeds of every run, such as 0-4 or 0,3,7")
+@click.option("--seeds", metavar="NUMBERS", default="0-1", help="seeds of every run, such as 0-4 or 0,3,7")
+@click.option("--stand-ins", type=POSITIVE, help="stand-in datasets, where --data names none  [default: 5]")
 @click.option("--deadline", type=SECONDS, help="seconds after which a round goes on without a site  [unset: none]")
 @click.option("--parameters", type=POSITIVE, help="parameters of your network  [unset: those of the stand-in's]")
 @click.option(
-    "--vary", metavar="SITES", help="sites that leave, and that have fewer cases, once each: names between commas, "
-    "all or none  [default: all of up to ten]",
+    "--vary", metavar="SITES", default="none",
+    help="sites that leave, and that have fewer cases, once each: names between commas, all or none",
 )  # fmt: skip
 @click.option("--store", type=FOLDER, help="folder of the runs  [default: FEDSKEW_STORE, else runs/store]")
 @click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]")
@@ -74,21 +75,26 @@ def rehearse(counts: str, method: str | None, options: list[Pair], as_json: bool
     (as a multiple of this machine's). Each site's cases are drawn from stand-in datasets; runs are kept and continued.
     """
     from fedskew.data.consortium import read_consortium
+    from fedskew.engines.runtime import Workers
     from fedskew.report.rehearsed import rehearsed
     from fedskew.studies.arguments import seeds_of
     from fedskew.studies.rehearsal import Rehearsal
     from fedskew.studies.study import Study
 
-    asked = {"varied": given["vary"], "deadline": given["deadline"], "parameters": given["parameters"]}
+    asked = {"varied": given["vary"], "used": given["stand_ins"], **{n: given[n] for n in ("deadline", "parameters")}}
     made = Rehearsal(read_consortium(counts), method or "fedavg", tuple(options), seeds_of(given["seeds"]), **asked)
     store, app = store_of(given["store"]), Path(given["out"] or "")
     require(not (app / "pyproject.toml").exists() or not given["out"], "out", "name a folder without an app", app)
+    studies, cores = [Study(spec, store) for spec in filter(None, made.studies)], given["processes"] or Workers.cores()
+    runs, missing = (sum(map(len, each)) for each in zip(*((s.plan(), s.missing()) for s in studies), strict=True))
+    if missing or given["dry_run"]:
+        names, length = ", ".join(one.name for one in made.standins), duration(made.seconds(studies) / cores)
+        told = f"{names}: {plural(runs, 'run')}: {runs - missing} done, {missing} missing"
+        told += f", about {length} on {plural(cores, 'core')}" * bool(missing)
+        say(told, sys.stdout if given["dry_run"] else sys.stderr)
     if given["dry_run"]:
-        for spec in filter(None, made.studies):
-            print_plan(Study(spec, store), given["processes"] or 0)
         return 0
-    work = lambda study: not study.missing() or work_off(study, given["processes"] or 0) is not None
-    done = made.done(store, work)
+    done = made.done(studies, lambda study: not study.missing() or work_off(study, cores) is not None)
     if done is None:
         return INTERRUPTED
     if as_json:
@@ -98,6 +104,8 @@ def rehearse(counts: str, method: str | None, options: list[Pair], as_json: bool
             show(table_of(table))
         for line in done["unknown"]:
             say(f"not known: {line}")
+        if not made.sites:
+            say("--vary all also tries every site away, and with fewer cases")
     if given["out"]:
         _write_app(made, app, sys.stderr if as_json else sys.stdout)
     return 0

@@ -15,7 +15,7 @@ from torch import nn
 
 from fedskew._run import Result, run
 from fedskew.config.own import name_of, sources
-from fedskew.config.tables import make, method_from
+from fedskew.config.tables import insist_on, make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.arrays import ClassOptions
 from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
@@ -23,6 +23,7 @@ from fedskew.fields import recorded, trusted
 from fedskew.method import Method, former, method_spec
 from fedskew.method.component import spec
 from fedskew.models import architecture
+from fedskew.records.files import member
 from fedskew.records.folder import check_config, check_format
 from fedskew.settings import Division, Settings, check_device, fields_from_json
 
@@ -140,13 +141,14 @@ class Experiment(Division, Settings):
         """The inverse of `to_json`; what a run adds to its configuration decides the engine.
 
         Raises:
-            ConfigError: an unknown entry or name, or a value that breaks a rule; KeyError for a missing entry.
+            ConfigError: an unknown entry or name, a missing entry, or a value that breaks a rule.
         """
         own = ("fingerprint", *RECORDED)
         known = ["method", *NAMED, *DIVISION, *(f.name for f in dataclasses.fields(Settings)), *own]
         for name in content:
             if name not in known:
                 raise unknown("entry", name, known)
+        insist_on(content, "a configuration", "method", *NAMED)
         values = {n: content[n] for n in (*DIVISION, "fingerprint") if n in content} | fields_from_json(content)
         if "engine_used" in content:
             used = content["engine_used"]
@@ -173,7 +175,7 @@ def load(path: str | Path) -> Experiment:
 
     Raises RecordError where it is none or was written by `fedskew.run`, ConfigError for unknown names and wrong types.
     """
-    file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
+    file = member(Path(path), "config.json") if Path(path).is_dir() else Path(path)
     try:
         content = json_file(file)
     except OSError as error:

@@ -25,6 +25,7 @@ from fedskew.method import method_spec
 from fedskew.method.component import SLOTS, spec
 from fedskew.methods import METHODS
 from fedskew.records import folder as records
+from fedskew.records.files import INNER
 from fedskew.records.metrics import EACH
 from fedskew.records.summary import PREFIXES
 from fedskew.records.typed import Row, fault_of
@@ -40,7 +41,6 @@ NEUTRAL = {
 } - {"own_data", "disclosed"}  # fmt: skip
 OPTIONAL = deciding(Division, "split")[1:]  # named only where they are set
 LARGE = ("counts", "label_names")  # entries that no list shows
-INNER = ("checkpoint", "features")  # folders of a run that hold no run
 MOST_FOLDERS = 50_000  # below a folder that is named; a whole disk would take minutes
 
 

@@ -17,8 +17,8 @@ from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation, On
 from fedskew.data.sources.rows import Rows
 from fedskew.errors import require
-from fedskew.records.decisions import Decision
-from fedskew.records.files import writing
+from fedskew.records.decisions import Decision, client_names
+from fedskew.records.files import write_atomic
 from fedskew.records.metrics import PRECISION
 from fedskew.records.sheets import csv_text
 
@@ -63,7 +63,13 @@ class Scores:
             return []
         rest = [name for name in self.label_names if name != self.decision.positive]
         other = rest[0] if len(rest) == 1 else f"not {self.decision.positive}"
-        return [self.decision.positive if chosen else other for chosen in self.decision(self.probabilities)]
+        chosen = self.decision(self.probabilities, self.whose)
+        return [self.decision.positive if one else other for one in chosen]
+
+    @property
+    def whose(self) -> list[str] | None:
+        """Name of each row's client, "" for none; None where rows have no clients."""
+        return None if self.owners is None else client_names(self.owners, self.clients)
 
     @property
     def predicted(self) -> list[str]:
@@ -90,8 +96,7 @@ class Scores:
             RecordError: It cannot be written.
         """
         require(not Path(path).exists(), "out", "be a new file", str(path))
-        with writing(Path(path)):
-            Path(path).write_text(self.text(), encoding="utf-8")
+        write_atomic(Path(path), self.text().encode())
 
     def to_json(self) -> dict[str, Any]:
         """Plain values: the metrics, and of rows without labels the scores."""
@@ -138,7 +143,7 @@ def scores_of(
     elif isinstance(source, Federation):
         what, numbers = f"{source.dataset.name}, {on} rows", source.rows_on(on)[0].tolist()
         (x, labels, owners), clients = trained.rows_on(source, on), source.client_names
-        beside = {"client": [source.name_of(k) if k >= 0 else "" for k in owners.tolist()]}
+        beside = {"client": client_names(owners, clients)}
     else:
         what, (x, labels) = source.name, trained.test_rows(source)
         numbers = range(len(labels))

@@ -47,6 +47,12 @@ def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
         raise ConfigError(error.named(f"{place}.{error.field}")) from None
 
 
+def insist_on(content: Mapping[str, Any], whose: str, *names: str) -> None:
+    """Raise ConfigError unless a configuration, or an entry of it, has entries of these names."""
+    for name in names:
+        require(name in content, whose, f"have the entry {name!r}", list(content))
+
+
 def method_named(name: str) -> Method:
     """The method of the table. Raises ConfigError for an unknown name."""
     if name not in METHODS:
@@ -55,11 +61,12 @@ def method_named(name: str) -> Method:
 
 
 def method_from(content: Mapping[str, Any]) -> Method:
-    """The inverse of `method_spec`."""
+    """The inverse of `method_spec`. Raises ConfigError."""
     require(isinstance(content, Mapping), "method", 'be {"name": ..., "parts": [...], slot: ...}', content)
     for key in content:
         if key not in (known := ("name", "parts", *SLOTS, "preset", "share")):
             raise unknown("entry of method", key, known)
+    insist_on(content, "method", "name", "parts", *SLOTS)
     name, listed = content["name"], content["parts"]
     require(isinstance(name, str), "the name of a method", "be a word", name)
     require(isinstance(listed, list), "parts", "be a list", listed)

@@ -10,11 +10,12 @@ Example:
 from fedskew.data.arrays import Dataset, from_arrays, keep_classes
 from fedskew.data.federation import Federation, federate
 from fedskew.data.partitioners import Partition
-from fedskew.data.partitioners.file import from_flower, load_partition, save_partition, to_flower, verify_partition
+from fedskew.data.partitioners.file import load_partition, save_partition, verify_partition
+from fedskew.data.partitioners.lists import from_flower, from_indices, to_flower
 from fedskew.data.sources.delimited import from_table
 from fedskew.data.sources.table import DATASETS, load
 
 __all__ = [
-    "DATASETS", "Dataset", "Federation", "Partition", "federate", "from_arrays", "from_flower", "from_table",
-    "keep_classes", "load", "load_partition", "save_partition", "to_flower", "verify_partition",
+    "DATASETS", "Dataset", "Federation", "Partition", "federate", "from_arrays", "from_flower", "from_indices",
+    "from_table", "keep_classes", "load", "load_partition", "save_partition", "to_flower", "verify_partition",
 ]  # fmt: skip

@@ -38,6 +38,7 @@ class Dataset:
         augment: Augmentations of training batches, of "crop", "crop_reflect" and "flip".
         columns: Further attributes of training rows, by name: codes, int64 [n]. `Natural` makes clients of them.
         column_names: The value behind each code of a column.
+        borrowed: Whether samples lie in memory of the caller; a run begins by comparing the fingerprint.
         columns_test: As ``columns`` for the test rows, -1 for a value that no training row has; empty where unknown.
         test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
         source: Where the data come from.
@@ -69,6 +70,7 @@ class Dataset:
     encoding: Encoding | None = field(default=None, repr=False)
     units: Tensor | None = field(default=None, repr=False)  # [n] int64
     columns_test: dict[str, Tensor] = field(default_factory=dict, repr=False)  # [n_test] int64 each
+    borrowed: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         raw.same_length("x", self.x, "y", self.y)
@@ -117,6 +119,7 @@ def from_arrays(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
     columns: Mapping[str, Any] | None = None,
+    copy: bool = False,
 ) -> Dataset:
     """Make a `Dataset` from numpy or torch arrays.
 
@@ -134,6 +137,9 @@ def from_arrays(
         std: Standard deviation of each channel.
         columns: One number or string for each training row, by name: a hospital, a user. The partition "natural" makes
             clients of them.
+        copy: Whether to copy samples that could be taken as they are: arrays or tensors on the CPU of uint8 images with
+            channels first or float32 features, contiguous and writable, where ``x_test`` is given. Without a copy they
+            must not change; a run that finds them changed is refused.
 
     Returns:
         The dataset, with a fingerprint.
@@ -153,7 +159,17 @@ def from_arrays(
         given, missing = ("x_test", "y_test") if y_test is None else ("y_test", "x_test")
         raise DataError(f"{missing} must be given with {given}; got None")
     made = build(name, x, y, x_test, y_test, classes=classes, columns=columns, source="arrays")
-    return replace(made, mean=tuple(map(float, mean)), std=tuple(map(float, std)))
+    borrowed = x_test is not None and (raw.shares(x, made.x) or raw.shares(x_test, made.x_test))
+    if copy and borrowed:
+        made, borrowed = replace(made, x=made.x.clone(), x_test=made.x_test.clone()), False
+    return replace(made, mean=tuple(map(float, mean)), std=tuple(map(float, std)), borrowed=borrowed)
+
+
+def check_unchanged(data: Dataset) -> None:
+    """Raise DataError where samples that `from_arrays` took without a copy have changed since."""
+    if data.borrowed and fingerprint(data) != data.fingerprint:
+        hint = "give from_arrays copy=True"
+        raise DataError(f"the arrays of {data.name!r} must not change between from_arrays and a run; they did: {hint}")
 
 
 def build(

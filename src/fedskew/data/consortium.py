@@ -60,7 +60,8 @@ def read_consortium(path: str | Path) -> Consortium:
         What it holds.
 
     Raises:
-        DataError: A column is missing, a value breaks its rule, or there are fewer than two classes or sites.
+        DataError: A column is missing, a value breaks its rule, a class or the last site is the sum of the others, or
+            there are fewer than two classes or sites.
 
     Example:
         >>> from pathlib import Path
@@ -99,6 +100,10 @@ def read_consortium(path: str | Path) -> Consortium:
         claim(cases > 0, "have a case at some site", "none", f": class {name!r}")
     for name, cases in zip(sites, counts.sum(1), strict=True):
         claim(cases >= LEAST, f"have {LEAST} cases at least, to train and to test", cases, f": site {name!r}")
+    if len(classes) > 2 and (sums := np.flatnonzero((2 * counts == counts.sum(1, keepdims=True)).all(0))).size:
+        claim(False, "have no column of sums", f"{classes[sums[0]]!r}, the sum of the other classes")
+    told = f"{sites[-1]!r}, the sum of the other sites"
+    claim(len(sites) < 3 or bool((2 * counts[-1] != counts.sum(0)).any()), "have no line of sums", told)
     return Consortium(tuple(sites), tuple(classes), counts, facts)
 
 

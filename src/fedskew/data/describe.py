@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedskew.data import skew
-from fedskew.data.partitioners.file import convention_of, load_partition
-from fedskew.data.sources.readers import read_counts, read_npz
+from fedskew.data.partitioners.file import convention_of, is_partition, load_partition
+from fedskew.data.sources.readers import read_counts
 from fedskew.errors import DataError, plural
 
 SHOWN = 20  # most classes to list; of more, the ten largest and the ten smallest
@@ -59,7 +59,7 @@ def counted(source: Source) -> Counted:
 
 def _of_path(path: Path) -> Counted:
     """The counts of a partition file or a file of counts."""
-    if path.suffix == ".npz" and path.is_file() and "header" in read_npz(path):
+    if path.suffix == ".npz" and path.is_file() and is_partition(path):
         return _of_partition(path)
     if not path.is_file():
         raise DataError(f"the described file must exist; got '{path}'")

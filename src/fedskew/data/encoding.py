@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedskew.data.values import afford, lacking, lacks, words_of
-from fedskew.errors import DataError, plural, some
+from fedskew.data.values import lacking, lacks, words_of
+from fedskew.errors import DataError, afford, plural, some
 from fedskew.fields import check
 
 ABSENT = ("", "?", "na", "nan", "n/a", "null", "none", "-")  # how tables write that a number is missing

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ from fedskew.data.partitioners.base import Partition, checked, gather
 from fedskew.data.partitioners.file import File
 from fedskew.data.partitioners.layered import PROFILES, factor_rule, long_tail
 from fedskew.data.sources.table import load
-from fedskew.errors import ConfigError, require, unknown
+from fedskew.errors import ConfigError, one_line, require, unknown
 from fedskew.fields import fits
 
 __all__ = ["ON", "Federation", "On", "federate", "long_tail"]
@@ -132,6 +133,29 @@ class Federation:
         if owners is None:
             return share_out(self.dataset.y_test.numpy(), self.counts, self.seed)
         return Partition.of_lists([np.flatnonzero(owners == k) for k in range(self.clients)])
+
+    @cached_property
+    def split(self) -> str:
+        """First 16 hex digits of the sha256 of the data's fingerprint and of whose each row is.
+
+        Federations of equal splits train, validate and test on the same rows. "" where no client's rows are at hand.
+        """
+        if not len(self.partition.rows):
+            return ""
+        digest = hashlib.sha256(self.dataset.fingerprint.encode())
+        for name, rows in self._parts():
+            digest.update(f"{name} {len(rows)};".encode())
+            digest.update(np.ascontiguousarray(rows, np.int64).data)
+        return digest.hexdigest()[:16]
+
+    def _parts(self) -> Iterator[tuple[str, np.ndarray]]:
+        """What decides which rows train and which do not, by name."""
+        yield from {"validation": self.validation_rows, "auxiliary": self.auxiliary_rows}.items()
+        for name, part in (("train", self.partition), ("local", self.held)):
+            if part is not None:
+                yield from ((name, part.rows), ("offsets", part.offsets))
+        if self.unseen is not None:
+            yield from self.unseen._parts()
 
     def name_of(self, k: int) -> str:
         """Name of a natural client; the number of another."""
@@ -339,7 +363,8 @@ def _of_file(partitioner: File, dataset: Dataset, seed: int, asked: Mapping[str,
     ):
         rule = f"be left out or be that of {partitioner.path}, {holds}"
         require(asked[name] in agreeing, name, rule, asked[name])
-    counts, local_test = torch.from_numpy(content.counts), asked["local_test"]
+    counts = torch.from_numpy(found.counts(dataset.y.numpy(), dataset.classes))  # labels alone may know fewer classes
+    local_test = asked["local_test"]
     exact = replace(partitioner, sha256=content.header["sha256"][:16])
     names, test = content.client_names, content.local_test
     made = Federation(dataset, found, exact, found.clients, seed, counts, tail, held, aside, names, stored, test)
@@ -372,7 +397,9 @@ def _partitioner(partition: str | Path | Partitioner) -> Partitioner:
         return File(path=str(partition))
     if not isinstance(partition, str):
         holds = hasattr(partition, "split") and not isinstance(partition, type)
-        require(holds, "partition", "be a name or a partitioner such as Dirichlet(alpha=0.1)", partition)
+        rule = "be a name or a partitioner such as Dirichlet(alpha=0.1), or the path of a partition file"
+        hint = "" if callable(partition) else "from_indices makes a partition of row lists, and save_partition a file"
+        require(holds, "partition", rule, one_line(repr(partition), 60), hint)
         return partition
     if partition not in PARTITIONERS:
         raise unknown("partition", partition, PARTITIONERS)
@@ -423,7 +450,7 @@ def _partition(
     if clients is None:
         clients = int(partitioner.count(columns))
     local = partitioner.split(dataset.y.numpy()[left], int(clients), seed, columns)
-    found = checked(local, len(left), partitioner.name, getattr(partitioner, "overlaps", False))
+    found = checked(local, len(left), f"partition {partitioner.name!r}", getattr(partitioner, "overlaps", False))
     return Partition(left[found.rows], found.offsets)
 
 

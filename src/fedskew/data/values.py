@@ -5,8 +5,6 @@ which is the most that deflate can do, or `ROOM` bytes where that is more. What 
 block, takes at most half of the machine's memory.
 """
 
-import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +22,6 @@ FILL = "fill them, or leave those rows out"
 NAMES_ROOM = 1 << 28  # bytes that an array of names may take whatever its longest name
 RATIO = 1032  # bytes that one byte of deflate can become, at most
 ROOM = 1 << 30  # bytes that any file may become
-UNKNOWN = 1 << 35  # memory of a machine that does not say
 
 
 def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -118,6 +115,8 @@ def words_of(cells: Sequence[Any] | np.ndarray, what: str) -> np.ndarray:
 def samples_of(values: Any, what: str) -> Tensor:
     """Samples as uint8 images [n, channels, H, W] or finite float32 features [n, ...].
 
+    What is contiguous, writable and of the right type shares its memory with ``values``.
+
     Raises:
         DataError: The values are no numbers, not finite, or no samples.
     """
@@ -128,9 +127,9 @@ def samples_of(values: Any, what: str) -> Tensor:
     if isinstance(values, np.memmap) and (mapped := _mapped(values, what)) is not None:
         return mapped
     if array.dtype == np.uint8 and array.ndim > 2:
-        return torch.from_numpy(np.array(_channels_first(array, what), order="C"))
+        return torch.from_numpy(np.require(_channels_first(array, what), requirements=("C", "W")))
     with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite, and is refused below
-        array = np.array(array, dtype=np.float32, order="C")
+        array = np.require(array, np.float32, ("C", "W"))
     _finite(array, what)
     return torch.from_numpy(array)
 
@@ -281,6 +280,11 @@ def unseen(y: Tensor, y_test: Tensor, names: Sequence[str]) -> list[str]:
     return [f"class {names[c]!r} has {int(test[c])} {told}" for c in torch.nonzero((train == 0) & (test > 0)).flatten()]
 
 
+def shares(values: Any, samples: Tensor) -> bool:
+    """Whether samples lie in the memory of what they were made of."""
+    return np.may_share_memory(_numeric(values, "x"), samples.numpy())
+
+
 def _numeric(values: Any, what: str) -> np.ndarray:
     """The values as a non-empty numpy array of numbers; DataError for anything else."""
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
@@ -322,18 +326,3 @@ def allowed(size: int) -> int:
         (True, 1032000000000)
     """
     return max(RATIO * size, ROOM)
-
-
-def afford(size: int, what: str, hint: str = "") -> None:
-    """Raise DataError for an array of more bytes than half of the machine's memory.
-
-    Args:
-        size: Bytes of the array that is about to be made.
-        what: Its name in the error message.
-        hint: What to do.
-    """
-    pages = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
-    most = (math.prod(map(os.sysconf, pages)) if hasattr(os, "sysconf") else UNKNOWN) // 2
-    if size > most:
-        told = f"{what} must fit into half of the memory, {most >> 20:,} MiB; got {size >> 20:,} MiB"
-        raise DataError(told + (f"; {hint}" if hint else ""))

@@ -372,12 +372,16 @@ class LocalEngine:
         return lambda k: (given.params, given.buffers)
 
     def own_models(self, method: Method, broadcast: Broadcast) -> Iterator[tuple[int, Params]]:
-        """(client, what of its own model is not as in the broadcast one, on the host) of all with training rows."""
+        """(client, what of its own model is not as in the broadcast one, on the host) of all with training rows.
+
+        At least one tensor of each, so that a client that is missing from a file is not taken for one without changes.
+        """
         model, shared = self._models(method, broadcast), {**broadcast.params, **broadcast.buffers}
 
         def one(k: int) -> tuple[int, Params]:
             params, buffers = model(k)
-            return k, {n: v.cpu() for n, v in (params | buffers).items() if not torch.equal(v, shared[n])}
+            changed = {n: v.cpu() for n, v in (params | buffers).items() if not torch.equal(v, shared[n])}
+            return k, changed or {n: params[n].cpu() for n in list(params)[:1]}
 
         yield from self.runtime.map(one, [k for k, rows in enumerate(self.clients.own.rows) if len(rows)])
 

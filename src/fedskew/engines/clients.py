@@ -12,7 +12,7 @@ from fedskew.client import KEPT
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
 from fedskew.engines.runtime import Runtime
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, afford
 from fedskew.server import Broadcast
 from fedskew.tree import Tree
 from fedskew.types import Batch, Context, Task
@@ -103,9 +103,16 @@ def client_source(fed: Federation) -> Source:
 
 
 def auxiliary_source(fed: Federation) -> Source:
-    """The rows that the server holds, a "client" for each class."""
-    labels, rows = fed.dataset.y.numpy(), np.asarray(fed.auxiliary_rows)
-    by_class = [rows[labels[rows] == c] for c in range(fed.dataset.classes)]
+    """The rows that the server holds, a "client" for each class; no client where it holds none.
+
+    Raises:
+        DataError: the counts [C, C] do not fit into memory.
+    """
+    labels, rows, classes = fed.dataset.y.numpy(), np.asarray(fed.auxiliary_rows), fed.dataset.classes
+    if not len(rows):
+        return Source([], labels, torch.zeros(0, classes, dtype=torch.int64))
+    afford(8 * classes**2, f"the label counts of auxiliary rows of {classes} classes")
+    by_class = [rows[labels[rows] == c] for c in range(classes)]
     return Source(by_class, labels, torch.diag(torch.tensor([len(r) for r in by_class])))
 
 

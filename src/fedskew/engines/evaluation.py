@@ -15,6 +15,7 @@ from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
 from fedskew.engines.clients import ClientMemory, Clients, Source
 from fedskew.engines.runtime import Runtime
+from fedskew.errors import afford
 from fedskew.functional import cross_entropy, fit_logits, fitted_logits
 from fedskew.method import Method
 from fedskew.models.prepare import Model
@@ -32,6 +33,7 @@ T = TypeVar("T")
 CHUNK = {"convolutional": 64, "cuda": 4096}
 CACHE = 512 << 10  # bytes
 LEAST, MOST = 256, 2048  # rows of a dense model; the same for any number of threads, so that sums are the same
+MATRICES = 4  # [C, C] at a time: of a chunk, of all rows, their sum, the record's list
 PART = 1024  # rows that are normalised at a time
 KEPT_BYTES = 256 << 20  # a test set up to this size is kept as floats: normalising costs as much as a small model
 
@@ -40,7 +42,11 @@ class Evaluator:
     """Evaluates models on the rows of one store."""
 
     def __init__(self, runtime: Runtime, store: Store, classes: int, *, keep: bool) -> None:
-        """``keep`` the store's rows as floats, up to KEPT_BYTES of them."""
+        """``keep`` the store's rows as floats, up to KEPT_BYTES of them.
+
+        Raises DataError where confusion matrices [C, C] do not fit into memory: that comes before the training.
+        """
+        afford(MATRICES * 8 * classes**2, f"confusion matrices of {classes} classes", "keep fewer classes")
         self._runtime, self._store, self._classes = runtime, store, classes
         size = store.x.numel() * torch.empty((), dtype=store.dtype).element_size()
         self._keep = keep and size <= KEPT_BYTES

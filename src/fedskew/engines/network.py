@@ -23,11 +23,12 @@ from fedskew.fields import demand
 from fedskew.method import Method
 from fedskew.models import Architecture
 from fedskew.models.layers import drops
-from fedskew.models.precision import DTYPES, NARROW, arithmetic
+from fedskew.models.precision import DTYPES, FLOATS, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.models.probe import probe_rows, require_runs
 from fedskew.models.sequences import require_tokens
 from fedskew.records import digests
+from fedskew.records.files import member
 from fedskew.records.manifest import check_file
 from fedskew.settings import Settings
 from fedskew.types import Params, Task, Width
@@ -86,6 +87,14 @@ def tensors_of(file: Path, under: str = "") -> dict[str, Tensor]:
         raise RecordError(f"{file} is damaged: {error}") from None
 
 
+def check_kind(file: Path, name: str, found: Tensor, wanted: torch.dtype = torch.float32) -> None:
+    """Raise RecordError for a tensor of another kind: floats become floats, counts stay what they are."""
+    if found.dtype != wanted and not (found.dtype in FLOATS and wanted in FLOATS):
+        rule = "floats of 16 to 64 bits" if wanted in FLOATS else str(wanted).removeprefix("torch.")
+        got = str(found.dtype).removeprefix("torch.")
+        raise RecordError(f"{file} must hold {name!r} as {rule}; got {got}")
+
+
 def frozen(model: Model) -> dict[str, str]:
     """The fact that records hold of a network's constants: their digest under "frozen". Empty where it has none."""
     held = {name: value.cpu() for name, value in model.constants.items()}
@@ -96,7 +105,8 @@ def put(model: Model, file: Path, found: Mapping[str, Tensor], whose: str = "its
     """Put the tensors of a file into a network that nobody else has; what was put, by name.
 
     Raises:
-        RecordError: a parameter or a buffer of the network is not among them in its shape, or a constant has another.
+        RecordError: a parameter or a buffer of the network is not among them in its shape and of its kind, floats for
+            floats, or a constant has another.
     """
     wanted = {**model.params, **model.buffers, **{n: v for n, v in model.constants.items() if n in found}}
     for name, value in wanted.items():
@@ -104,6 +114,7 @@ def put(model: Model, file: Path, found: Mapping[str, Tensor], whose: str = "its
             got = "nothing" if name not in found else str(tuple(found[name].shape))
             rule = f"have {name!r} of shape {tuple(value.shape)}"
             raise RecordError(f"{file} must {rule}, as {whose} network; got {got}")
+        check_kind(file, name, found[name], value.dtype)
         with torch.no_grad():
             value.copy_(found[name])
     return wanted
@@ -117,7 +128,7 @@ def _file(settings: Settings) -> Path:
         demand(settings, "init_from", holds, "be a run folder or a .safetensors file")
         return path
     hint = "a run that has not ended has none: resume it"
-    demand(settings, "init_from", (path / FINAL).is_file(), f"be a run folder with {FINAL}", hint)
+    demand(settings, "init_from", member(path, FINAL).is_file(), f"be a run folder with {FINAL}", hint)
     check_file(path, FINAL)
     return path / FINAL
 

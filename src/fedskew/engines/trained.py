@@ -9,7 +9,7 @@ normalisation of the inputs, the columns of a table with their categories and st
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from fedskew.data.federation import Federation, On
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
-from fedskew.engines.network import frozen, put, tensors_of
+from fedskew.engines.network import check_kind, frozen, put, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, require, some, unknown
 from fedskew.functional import cross_entropy
@@ -31,7 +31,8 @@ from fedskew.method.component import spec
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
-from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, report
+from fedskew.records.decisions import FEW, Decision, choose_threshold, client_names, parsed_rule, report
+from fedskew.records.files import member
 from fedskew.records.folder import insist_on_run
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import PRECISION, confusion_of, from_confusion, from_probabilities
@@ -41,7 +42,9 @@ from fedskew.types import Params, Width
 FILE, OWN = "model.json", "own.safetensors"
 FORMAT = 1  # of that file; reading another raises RecordError
 ABOUT = entries(
-    "About", {"format": int, "round": int, "data": entries("Data", {"fingerprint": str})}, {"own": dict[str, str]}
+    "About",
+    {"format": int, "round": int, "data": entries("Data", {"fingerprint": str}, {"split": str})},
+    {"own": dict[str, str]},
 )
 
 
@@ -58,6 +61,8 @@ class Trained:
         inputs: What it takes, and the names of its classes.
         precision: Precision of the products inside the network.
         fits: Biases and temperature that the run fitted, by objective, "prior" and "balanced"; empty where it did not.
+        fingerprint: Of the data that it was trained on.
+        split: `Federation.split` of the federation that it was trained on; "" where it is not on record.
     """
 
     model: Model
@@ -66,6 +71,8 @@ class Trained:
     inputs: Inputs
     precision: str = "float32"
     fits: Mapping[str, Fit] = field(default_factory=dict)
+    fingerprint: str = ""
+    split: str = ""
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -137,24 +144,27 @@ class Trained:
 
     def decide(
         self, fed: Federation | None, rule: str | float, positive: str | None = None, *,
-        fitted: bool = False, client: int | None = None,
+        fitted: bool = False, client: int | None = None, per_client: bool = False,
     ) -> Decision:  # fmt: skip
         """Choose a threshold on the probability of one class by rows that training did not see.
 
         Args:
-            fed: Whose rows: a federation of the data that the model was trained on, which keeps validation rows. None
-                goes with a threshold that is given as a number.
+            fed: Whose rows: the federation that the model was trained on, which keeps validation rows. None goes with a
+                threshold that is given as a number.
             rule: As for `fedskew.records.decisions.choose_threshold`: "recall@specificity=0.9", "fp=1,fn=5", 0.3.
             positive: Name of the class, which is decided against all others. None takes "1" of the classes "0" and "1".
             fitted: Whether the fitted model decides, by its fit of the training prior.
             client: Number of a client, whose rows alone are looked at; None takes the rows of all. So does a number
                 where validation rows have no clients, which `Decision.client` says.
+            per_client: Whether each client gets a threshold of its own, chosen on its own rows (`Decision.each`). A
+                client with fewer than `FEW` rows of the class or of others gets that of all rows.
 
         Returns:
             The decision. ``decision(trained.probabilities(x))`` says which rows are positive.
 
         Raises:
-            ConfigError: The rule or the class is none, or there are no validation rows.
+            ConfigError: The rule or the class is none, there are no validation rows, or the federation is another one;
+                with ``per_client``, no column says whose a validation row is, or the threshold is a number.
             DataError: The rows lack one of the two classes, or were encoded otherwise.
 
         Example:
@@ -168,6 +178,8 @@ class Trained:
         """
         column, (kind, values) = self.column_of(positive), parsed_rule(rule)
         name = self.label_names[column]
+        alone = kind != "number" and client is None
+        require(alone or not per_client, "per_client", "go with a rule, and without client", per_client)
         if kind == "number":
             return Decision(name, column, values[0], str(rule), fitted=fitted)
         if fed is None:
@@ -180,14 +192,28 @@ class Trained:
             x, labels = x[owners == client], labels[owners == client]
             require(len(x) > 0, "client", "have validation rows", whose)
         y, p = (labels == column).numpy(), self.of_samples(x, fitted)[:, column].numpy()
-        found = choose_threshold(y, p, rule)
-        return Decision(name, column, found, str(rule), "validation", len(y), int(y.sum()), fitted, whose)
+
+        def chosen(at: np.ndarray, whose: str) -> Decision:
+            found, rows, positives = choose_threshold(y[at], p[at], rule), int(at.sum()), int(y[at].sum())
+            return Decision(name, column, found, str(rule), "validation", rows, positives, fitted, whose)
+
+        whole = chosen(np.ones(len(y), bool), whose)
+        if not per_client:
+            return whole
+        told = "go with validation rows that have clients: those of natural clients, by a column"
+        require(bool((owners >= 0).any()), "per_client", told, per_client)
+        of = {fed.name_of(k): owners == k for k in np.unique(owners[owners >= 0]).tolist()}
+        enough = {who: at for who, at in of.items() if FEW <= y[at].sum() <= at.sum() - FEW}
+        require(
+            bool(enough), "per_client", f"go with a client that has {FEW} validation rows of either kind", per_client
+        )
+        return replace(whole, each={who: chosen(at, who) for who, at in enough.items()})
 
     def evaluate_decision(self, fed: Federation, decision: Decision, on: On = "test") -> Row:
         """What decisions are worth on rows of a federation, of all and of each client's.
 
         Args:
-            fed: Whose rows.
+            fed: Whose rows: the federation that the model was trained on, or the test rows of other data.
             decision: Of `decide`.
             on: Which rows; see `fedskew.data.Federation.rows_on`.
 
@@ -195,12 +221,13 @@ class Trained:
             As `fedskew.records.decisions.report`.
 
         Raises:
-            ConfigError: There are no such rows.
+            ConfigError: There are no such rows, or the federation is another one.
             DataError: They were encoded otherwise.
         """
         x, labels, owners = self.rows_on(fed, on)
         chances = self.of_samples(x, decision.fitted)
-        return report(labels, chances, decision.column, decision.threshold, owners, fed.client_names)
+        limits = decision.thresholds(client_names(owners, fed.client_names))
+        return report(labels, chances, decision.column, limits, owners, fed.client_names)
 
     def column_of(self, positive: str | None) -> int:
         """Number of the class of this name; None is "1" of the classes "0" and "1". Raises ConfigError."""
@@ -214,14 +241,20 @@ class Trained:
         """(samples, class numbers, clients) of rows of a federation; see `fedskew.data.Federation.rows_on`.
 
         Raises:
-            ConfigError: There are no such rows, or the classes are not the model's.
+            ConfigError: There are no such rows, the classes are not the model's, or the federation divides the data
+                otherwise than that of the run: its rows may have trained the model. Test rows of other data are taken.
             DataError: The rows were encoded otherwise.
         """
         places, owners = fed.rows_on(on)
+        rows, classes = torch.from_numpy(places), len(self.label_names)
+        if on != "test":
+            require(fed.dataset.classes == classes, "fed", f"have the model's {classes} classes", fed.dataset.classes)
+        if on != "test" or fed.dataset.fingerprint == self.fingerprint:
+            rule = f"be the federation that the model was trained on, split {self.split or 'not on record'}"
+            hint = "rows of another may have trained it; give the run's data, partition, clients, seed and shares"
+            require(fed.split == self.split != "", "fed", rule, fed.split, hint)
         if on == "test":
             return *self.test_rows(fed.dataset), owners
-        rows, classes = torch.from_numpy(places), len(self.label_names)
-        require(fed.dataset.classes == classes, "fed", f"have the model's {classes} classes", fed.dataset.classes)
         x = self.inputs.samples(fed.dataset.x[rows], encoded=True, what=repr(fed.dataset.name))
         return x, fed.dataset.y[rows], owners
 
@@ -264,14 +297,14 @@ class Trained:
         """Fit biases and a temperature on the training rows of a federation's clients, otherwise than the run did.
 
         Args:
-            fed: Whose rows; encoded as the model's training rows were.
+            fed: Whose rows: the federation that the model was trained on.
             options: What is fitted: biases alone, a temperature alone, the histogram's biases, equal classes.
 
         Returns:
             The fit. ``fit.logits`` applies it.
 
         Raises:
-            ConfigError: The logits are not finite.
+            ConfigError: The logits are not finite, or the federation is another one.
             DataError: The rows have another shape.
 
         Example:
@@ -359,7 +392,10 @@ def described(
         "head": trained.model.head, "dtype": dtype, "precision": trained.precision, "round": round,
         **frozen(trained.model),
         "inputs": trained.inputs.to_json(),
-        "data": {"name": data.name, "fingerprint": data.fingerprint, "notes": list(data.notes)},
+        "data": {
+            "name": data.name, "fingerprint": data.fingerprint, "notes": list(data.notes),
+            **({"split": trained.split} if trained.split else {}),
+        },
     }  # fmt: skip
 
 
@@ -380,7 +416,7 @@ def load_model(
         The model that the run evaluates, with the standardisation, columns, categories and class names of its data.
 
     Raises:
-        RecordError: It is no run folder, the run has no final model, or a file of it is damaged.
+        RecordError: It is no run folder, the run has no final model, or a file of it is damaged or lacks the client.
         ConfigError: The run trained a network of your own and none is given, or another one is given; it has no such
             client, or keeps no own models.
 
@@ -403,7 +439,7 @@ def load_model(
         raise RecordError(f"{folder / FILE} is damaged: {type(error).__name__}: {error}") from None
     except RecordError as error:
         raise RecordError(f"{folder / FILE} is damaged: {error}") from None
-    file = folder / ("best.safetensors" if best else "final.safetensors")
+    file = member(folder, "best.safetensors" if best else "final.safetensors")
     if best and not file.is_file():
         raise RecordError(f"the run {str(folder)!r} keeps no best model: it had no monitor")
     check_file(folder, file.name)
@@ -412,14 +448,30 @@ def load_model(
         require(not best, "best", "stand without client: own models are those of the last round", best)
         number = client_number(content, client)
         check_file(folder, OWN)
-        own = tensors_of(folder / OWN, f"{number}/")
-        tensors, fits = {name: own.get(name, value) for name, value in tensors.items()}, {}
+        tensors, fits = {**tensors, **_own(folder / OWN, owners_of(content), number, tensors)}, {}
     put(prepared, file, tensors)
+    for name in tensors.keys() - prepared.params.keys() - prepared.buffers.keys() - prepared.constants.keys():
+        check_kind(file, name, tensors[name])  # what the method added
     if (was := content.get("frozen")) and was != frozen(prepared).get("frozen"):
         raise ConfigError("model must have the frozen weights that the run had; got others")
     buffers = {name: tensors[name] for name in prepared.buffers}
     params = {n: v for n, v in tensors.items() if n not in buffers and n not in prepared.constants}
-    return Trained(prepared, params, buffers, inputs, precision, {} if best else fits)
+    of_data = content["data"]["fingerprint"], content["data"].get("split", "")
+    return Trained(prepared, params, buffers, inputs, precision, {} if best else fits, *of_data)
+
+
+def _own(file: Path, owners: Mapping[int, str], number: int, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What of a client's own model is not as in the global one. Raises RecordError where the file has nothing of it."""
+    own = tensors_of(file, f"{number}/")
+    if not own:
+        there = {name.partition("/")[0] for name in tensors_of(file)}
+        lacking = some([repr(name) for k, name in owners.items() if str(k) not in there])
+        raise RecordError(f"{file} must hold the own model of each client of {FILE}; it lacks those of {lacking}")
+    if other := sorted(set(own) - set(known)):
+        raise RecordError(f"{file} must hold tensors of the run's network; got {other[0]!r} of {owners[number]!r}")
+    for name in own:
+        check_kind(file, name, own[name], known[name].dtype)
+    return own
 
 
 def owners_of(content: Mapping[str, Any]) -> dict[int, str]:
@@ -499,7 +551,7 @@ def decompose(trained: Trained, fed: Federation, ridge: float = RIDGE) -> dict[s
 
     Args:
         trained: The model.
-        fed: The federation; its rows are encoded as the model's training rows.
+        fed: The federation that the model was trained on.
         ridge: Weight of the penalty on the head of "features", above 0.
 
     Returns:
@@ -507,7 +559,8 @@ def decompose(trained: Trained, fed: Federation, ridge: float = RIDGE) -> dict[s
             class that it needs has no test rows.
 
     Raises:
-        ConfigError: The ridge is not above 0, or the model's logits or features are not finite.
+        ConfigError: The ridge is not above 0, the federation is another one, or the model's logits or features are not
+            finite.
         DataError: The rows have another shape or another encoding.
 
     Example:

@@ -1,9 +1,11 @@
 """`fedskew flower init` and `keys`: the files of a Flower app, and what a deployment over TLS needs."""
 
 import base64
+import contextlib
 import datetime
 import ipaddress
 import json
+import math
 import os
 import re
 import tomllib
@@ -14,13 +16,15 @@ from typing import Any
 
 from fedskew.config.experiment import Experiment
 from fedskew.data.inputs import Inputs
-from fedskew.errors import ConfigError, require
+from fedskew.errors import ConfigError, require, visible
 from fedskew.flower.contract import PERMITS, needs
 from fedskew.flower.launcher import FLEET, LARGEST
 from fedskew.flower.rows import written
 from fedskew.records.files import writing
 
 YEARS = 2
+MOST_NAME = 64  # characters of a common name in a certificate
+LABEL = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?")  # of a DNS name
 SCRIPTS = ("superlink.sh", "front.sh", "front.cfg", "register.sh", "node.sh", "run.sh", "simulate.sh")
 
 
@@ -70,12 +74,13 @@ def write_app(
     require(not (folder / "pyproject.toml").exists(), "out", "name a folder without an app", str(folder))
     from fedskew import __version__
 
-    package = re.sub(r"\W", "_", folder.resolve().name) or "app"
+    package = re.sub(r"[^a-zA-Z0-9_]", "_", folder.resolve().name) or "app"
     package = f"app_{package}" if package[0].isdigit() or package in ("fedskew", "flwr", "keys", "state") else package
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
     permits = [*needs(experiment.method), *(["columns"] if config.get("flower.encoding") == "nodes" else [])]
     values = {
         "name": name, "package": package, "method": experiment.method.name, "version": __version__,
+        "description": _toml(f"{experiment.method.name} by fedskew on Flower"),
         "clients": str(config["clients"]), "needs": "".join(f", {PERMITS[permit]}" for permit in permits),
         "config": "\n".join(f"{_toml(key)} = {_toml(value)}" for key, value in config.items()),
         "allow": ", ".join(permits) or "none", "permits": ", ".join(PERMITS), "largest": str(LARGEST),
@@ -87,7 +92,7 @@ def write_app(
     }  # fmt: skip
     files = {path: _filled(template, values) for path, template in templates.items()} | {
         ".gitignore": "keys/\nstate/\n.flwr/\nrun/\n*.db\n",
-        f"{package}/__init__.py": f'"""{experiment.method.name} on Flower."""\n',
+        f"{package}/__init__.py": f"{_toml(f'{experiment.method.name} on Flower.')}\n",
         f"{package}/inputs.json": written(inputs, augment) + "\n",
     }
     _connection(folder, int(config["clients"]))
@@ -100,7 +105,7 @@ def _connection(folder: Path, clients: int) -> None:
     """Where ``flwr run`` finds superlinks: .flwr/config.toml of the app."""
     if (folder / ".flwr" / "config.toml").exists():
         return  # it may name another port by now
-    values = {"clients": str(clients), "root": str((folder / "keys" / "ca.crt").resolve())}
+    values = {"clients": str(clients), "root": _toml(str((folder / "keys" / "ca.crt").resolve()))}
     _write(folder / ".flwr" / "config.toml", _filled("connection.toml", values))
 
 
@@ -111,8 +116,16 @@ def _filled(file: str, values: Mapping[str, str]) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A key or value of TOML. A dotted key is quoted, since a table of its own would stand beside a plain value."""
-    return json.dumps(value) if not isinstance(value, str) or not re.fullmatch(r"[\w-]+", value) else f'"{value}"'
+    """A key or value of TOML. A dotted key is quoted, since a table of its own would stand beside a plain value.
+
+    Raises:
+        ConfigError: the text is not Unicode, as a path whose bytes are no UTF-8; TOML cannot hold it.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # inf and nan, which JSON calls otherwise
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one character that JSON leaves
+    require(not re.search("[\ud800-\udfff]", text), "text of an app", "be Unicode", visible(str(value)), "rename it")
+    return text
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
@@ -145,9 +158,11 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         Names of the files that are new.
 
     Raises:
-        ConfigError: the package cryptography, which comes with the extra flower, is missing.
+        ConfigError: the host is no name or address, or the package cryptography, which comes with the extra flower, is
+            missing.
         RecordError: a file cannot be written.
     """
+    _check_host(host)
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -207,6 +222,21 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
     _write(place / "nodes.lst", "".join(f"{base64.b64encode(key.public_bytes(*kinds)).decode()}\n" for key in public))
     _connection(folder, nodes)
     return made
+
+
+def _check_host(host: str) -> None:
+    """Raise ConfigError unless a certificate can name the host."""
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        if "%" not in host:
+            return
+    *_, last = labels = host.split(".")
+    holds = len(host) <= MOST_NAME and all(map(LABEL.fullmatch, labels)) and not last.isdigit()
+    hint = "for example server.example.org or 192.0.2.1"
+    if not host.isascii():
+        with contextlib.suppress(UnicodeError):
+            hint = f"use {host.encode('idna').decode()}, also for the nodes"
+    require(holds, "host", f"be a DNS name of at most {MOST_NAME} characters, or an address", host, hint)
 
 
 def _alternatives(x509: Any, host: str) -> list[Any]:

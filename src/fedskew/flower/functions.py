@@ -76,7 +76,7 @@ do; `fedskew flower init fedprox` writes an app whose clients do
     hint = f"`fedskew flower init {method.name.partition('(')[0]}` writes an app whose clients do"
     for part in [p for p in method.components if p.name not in clients_run]:
         own = [hook for hook in CLIENT if part in method.having(hook)]
-        told = part in method.parts and part.name != "cross_entropy" and part in method.having("loss")
+        told = part in method.parts and not part.is_cross_entropy and part in method.having("loss")
         steps = part is method.local and not does_no_more(part, SGD, *(f.name for f in fields(part)))
         if steps or (part is not method.local and (own or told)):
             why = f"changes what clients do ({part.name!r}), which clients of your own would not do"

@@ -52,11 +52,12 @@ from fedskew.types import Params, Query, Task, Tree
 MOST_TRAINED = 1 << 28  # rows times epochs of one message: 2 GiB of row numbers
 MOST_DRAWS = 10_000  # of a question
 MOST_FITTED = 2 * MOST  # exchanges of one model: a fit of the rows as they are, and a balanced one
-READ = ("data", "path", "partition.path", "from")  # options of a run that name files, or a dataset to download
+# options of a run that name files, or what is to be downloaded
+READ = ("data", "path", "partition.path", "from", "model.path", "model.revision")
 
 
 def check_data(config: Mapping[str, Any], folder: Path) -> None:
-    """A run's configuration names the data of the app, which the operator of the node has read, and no others."""
+    """A run's configuration names the data and the model of the app, which the operator has read, and no others."""
     files = [place / "pyproject.toml" for place in (folder, folder.parent) if (place / "pyproject.toml").is_file()]
     apps = [tomllib.loads(text_of(file)).get("tool", {}).get("flwr", {}).get("app") for file in files]
     for app in [app for app in apps if app][:1]:  # none in a simulation in one process; a bundle of Flower's has one

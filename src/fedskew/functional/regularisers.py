@@ -194,10 +194,12 @@ def hybrid_divergence(logits: Tensor, hybrid: Tensor, temperature: float = 1.0) 
 # The spread of a mini-batch's features and outputs: FedDecorr and FedUV
 
 
-def feature_correlation(features: Tensor, mask: Tensor, form: Literal["code", "printed"] = "code") -> Tensor:
+def feature_correlation(
+    features: Tensor, mask: Tensor, form: Literal["code", "printed"] = "code", eps: float = 1e-8
+) -> Tensor:
     """Decorrelation term of FedDecorr: how far the features of a mini-batch are from uncorrelated.
 
-        z = (f - mean f) / sqrt(var f + 1e-8) over the B real rows, var with B - 1;  Z = z^T z
+        z = (f - mean f) / sqrt(var f + eps) over the B real rows, var with B - 1;  Z = z^T z
         "code":     sum_{i != j} Z_ij^2 / (F (F - 1) B)
         "printed":  ||K||_F^2 / F^2,   K = Z / (B - 1) the correlation matrix
 
@@ -205,6 +207,8 @@ def feature_correlation(features: Tensor, mask: Tensor, form: Literal["code", "p
         features: f, [B, F].
         mask: 1 for real rows, 0 for padding, [B].
         form: "code" is what the authors run: it grows with B. "printed" is the formula of the paper.
+        eps: Added to each variance; the authors' is 1e-8. The gradient of a feature that hardly varies is of the order
+            of 1 / sqrt(eps).
 
     Returns:
         The term, (); 0 where there is one row.
@@ -228,7 +232,7 @@ def feature_correlation(features: Tensor, mask: Tensor, form: Literal["code", "p
     rows = mask.sum().clamp(min=1)
     centred = (features - (features * real).sum(0) / rows) * real
     variance = centred.square().sum(0) / (rows - 1).clamp(min=1)
-    z = centred / (variance + 1e-8).sqrt()
+    z = centred / (variance + eps).sqrt()
     squares = (z.T @ z).square()
     if form == "printed":
         return squares.sum() / (rows - 1).clamp(min=1).square() / width**2

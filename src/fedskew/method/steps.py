@@ -12,7 +12,7 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Above, AtLeast, Within
 from fedskew.method.component import LocalStep, does_no_more, overrides
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Raw, Tree
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Raw, Task, Tree
 
 
 def clip_by_norm(grads: Params, limit: float) -> Params:
@@ -112,12 +112,17 @@ class SGD(_WithinRound):
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step on one mini-batch."""
         grads, loss, carry = differentiate(carry)
-        grads, memory = decayed(grads, carry.params, self.clip, self.weight_decay), carry.memory
-        if self.momentum:
-            grads = tree.add(grads, carry.memory[self.name]["momentum"], self.momentum)
-            memory = {**carry.memory, self.name: {**carry.memory[self.name], "momentum": grads}}
+        grads = decayed(grads, carry.params, self.clip, self.weight_decay)
+        grads, memory = self._along(grads, carry.memory[self.name], "momentum")
         params = tree.map_tree(lambda w, g: w - ctx.lr * g, carry.params, grads)
-        return Carry(params, carry.buffers, memory), loss
+        return Carry(params, carry.buffers, {**carry.memory, self.name: memory}), loss
+
+    def _along(self, grads: Params, memory: Tree, buffer: str) -> tuple[Params, Tree]:
+        """(v <- momentum * v + g, this step's memory after it), v under the name ``buffer``; g where momentum is 0."""
+        if not self.momentum:
+            return grads, memory
+        grads = tree.add(grads, memory[buffer], self.momentum)
+        return grads, {**memory, buffer: grads}
 
     def a_norm(self, steps: Tensor, lr: Tensor, mu: float) -> Tensor:
         """||a||_1 of plain steps, with momentum, or with a proximal term of coefficient ``mu``.
@@ -125,6 +130,32 @@ class SGD(_WithinRound):
         Source: Wang et al. 2020, section 4, https://arxiv.org/abs/2007.07481
         """
         return F.sgd_a_norm(steps.double(), self.momentum, lr * mu if mu else 0.0)
+
+
+@dataclass(frozen=True)
+class BesideOwn(SGD):
+    """A step of SGD for the global model, in a step that moves a model v of the client's own as well.
+
+    Momentum, weight decay and clipping are of both. v and its BatchNorm statistics stay on the client; its momentum
+    buffer, "own_momentum", starts at 0 in every round as that of the global model does.
+    """
+
+    trains_own = True
+    compute = "2 gradients a step"
+
+    def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
+        """{"own": v, the initial model}, and {"statistics": its buffers} where the network has some."""
+        return {"own": params, **({"statistics": buffers} if buffers else {})}
+
+    def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
+        """The broadcast parameters, two empty momentum buffers, and what the client kept."""
+        params, memory = super().start(params, ctx)
+        own = {f"own_{buffer}": zeros for buffer, zeros in memory.items()}
+        return params, {**memory, **own, **ctx.memory[self.name]}
+
+    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
+        """No upload; what the client kept stays, as it is now."""
+        return {}, {n: local.memory[self.name][n] for n in local.ctx.memory[self.name]}
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,7 @@ class Method:
         """
         if not ingredient:
             _check_known("slot of a method", changes, [f.name for f in fields(self)])
+            self._check_own_kept(changes.get("local", self.local))
             other = replace(self, **changes)
             return other if "name" in changes else replace(other, name=renamed(self, other.parts))
         for place, found in self.ingredients():
@@ -162,6 +163,13 @@ class Method:
                 return after
         known = {name for place, found in self.ingredients() for name in (place, found.name)}
         raise unknown(f"ingredient of {self.name}", ingredient, known)
+
+    def _check_own_kept(self, local: LocalStep) -> None:
+        """Raise FieldError where a local step goes that makes models of the clients' own: the method is no more."""
+        if overrides(self.local, "personalize") and not isinstance(local, type(self.local)):
+            rule = f"stay {self.local.name!r} in {self.name}: it makes the clients' own models"
+            hint = f"set its own fields ({', '.join(f.name for f in fields(self.local))})"
+            raise FieldError("Method", "local", rule, getattr(local, "name", local), hint)
 
     def having(self, hook: str) -> tuple[Component, ...]:
         """The components that define a hook. Remembered, as every local step asks."""

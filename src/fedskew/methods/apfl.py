@@ -9,18 +9,18 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.fields import Within, later
 from fedskew.method import Gradient, Method
-from fedskew.method.steps import SGD, decayed
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task, Tree
+from fedskew.method.steps import BesideOwn, decayed
+from fedskew.types import Carry, Context, Differentiate, Params, Task, Tree
 
 
 @dataclass(frozen=True)
-class Mixed(SGD):
+class Mixed(BesideOwn):
     """A step of SGD for the global model w, and one for the client's own model v through their mixture.
 
-    m = alpha v + (1 - alpha) w;  v <- v - lr alpha g(m), g after clipping and weight decay, on the same mini-batch as
-    the step of w. Where alpha is learnt: alpha <- alpha - lr <g(m), v - w>, held within [0, 1], at the first mini-batch
-    of a round. m is the client's own model; at evaluation with the global model as w. BatchNorm's running statistics
-    of m are its own.
+    m = alpha v + (1 - alpha) w;  b <- momentum * b + alpha g;  v <- v - lr b, on the same mini-batch as the step of w,
+    with g = clip(g(m)) + weight_decay * m. b starts at 0 in every round. Where alpha is learnt: alpha <- alpha - lr
+    <g, v - w>, held within [0, 1], at the first mini-batch of a round. m is the client's own model; at evaluation with
+    the global model as w. BatchNorm's running statistics of m are its own.
 
     Source: Deng et al. 2020, algorithm 1 and equation 10, https://arxiv.org/abs/2003.13461; when alpha is learnt: the
     authors' code, https://github.com/MLOPTPSU/FedTorch
@@ -31,10 +31,8 @@ class Mixed(SGD):
     """
 
     name = "mixed"
-    version = 2
+    version = 3
     keeps = "P + 1 on every client"
-    trains_own = True
-    compute = "2 gradients a step"
 
     alpha: Annotated[float, Within(0, 1)] = 0.5
     """initial share of v in the mixture"""
@@ -46,24 +44,27 @@ class Mixed(SGD):
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"own": v, the initial model, "alpha": ()}, and {"statistics": its buffers} where the network has some."""
         alpha = next(iter(params.values())).new_tensor(self.alpha)
-        return {"own": params, "alpha": alpha, **({"statistics": buffers} if buffers else {})}
+        return {**super().init_client(params, buffers, task), "alpha": alpha}
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
-        """The broadcast parameters, an empty momentum buffer, and v and alpha as they were left."""
+        """The broadcast parameters, two empty momentum buffers, v and alpha as they were left, and that no step was."""
         params, memory = super().start(params, ctx)
-        kept = ctx.memory[self.name]
-        return params, {**memory, **kept, "first": torch.ones_like(kept["alpha"], dtype=torch.bool)}
+        return params, {**memory, "first": torch.ones_like(memory["alpha"], dtype=torch.bool)}
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step of w, one of v and, where it is learnt, one of alpha, on one mini-batch."""
         memory, w = carry.memory[self.name], carry.params
         own, alpha, statistics = memory["own"], memory["alpha"], memory.get("statistics", carry.buffers)
-        apart = tree.sub(own, w)
-        grads, _, seen = differentiate(carry._replace(params=tree.add(w, apart, alpha), buffers=statistics))
-        grads = decayed(grads, tree.add(w, apart, alpha), self.clip, self.weight_decay)
+        mixture = self._mixture(own, w, alpha)
+        grads, _, seen = differentiate(carry._replace(params=mixture, buffers=statistics))
+        grads = decayed(grads, mixture, self.clip, self.weight_decay)
         after, loss = super().step(carry, ctx, differentiate)
-        moved = {**after.memory[self.name], "own": tree.add(own, grads, -ctx.lr * alpha)}
+        # lr (alpha g) and (lr alpha) g differ by rounding: without momentum v keeps the bits that it had before
+        slope_of_v, lr = (tree.scale(grads, alpha), ctx.lr) if self.momentum else (grads, ctx.lr * alpha)
+        along, moved = self._along(slope_of_v, after.memory[self.name], "own_momentum")
+        moved = {**moved, "own": tree.add(own, along, -lr)}
         if self.learnt:
+            apart = tree.sub(own, w)
             slope = sum(((grads[n] * apart[n]).sum() for n in grads), start=alpha.new_zeros(()))
             after_step = (alpha - ctx.lr * slope).clamp(0, 1)
             moved["alpha"] = torch.where(memory["first"], after_step, alpha) if self.learns == "round" else after_step
@@ -72,14 +73,15 @@ class Mixed(SGD):
             moved["statistics"] = seen.buffers
         return after._replace(memory={**after.memory, self.name: moved}), loss
 
-    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """No upload; v and alpha stay."""
-        return {}, {n: local.memory[self.name][n] for n in local.ctx.memory[self.name]}
-
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
         """alpha v + (1 - alpha) w^t, with the statistics of the mixture."""
         kept = ctx.memory[self.name]
-        return {**tree.add(params, tree.sub(kept["own"], params), kept["alpha"]), **kept.get("statistics", {})}
+        return {**self._mixture(kept["own"], params, kept["alpha"]), **kept.get("statistics", {})}
+
+    def _mixture(self, own: Params, w: Params, alpha: Tensor) -> Params:
+        """m. A share that stays at 1 gives v itself, which w + (v - w) misses by rounding."""
+        mixture: Params = tree.add(w, tree.sub(own, w), alpha)
+        return own if self.alpha == 1 and not self.learnt else mixture
 
 
 def apfl(alpha: float = 0.5, learnt: bool = True, learns: Literal["round", "step"] = "round") -> Method:

@@ -8,16 +8,17 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.fields import AtLeast
 from fedskew.method import Gradient, Method
-from fedskew.method.steps import SGD, decayed
-from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task, Tree
+from fedskew.method.steps import BesideOwn, decayed
+from fedskew.types import Carry, Context, Differentiate, Params
 
 
 @dataclass(frozen=True)
-class Tethered(SGD):
+class Tethered(BesideOwn):
     """A step of SGD for the global model, and one for the client's own model v, which is pulled towards w^t.
 
-    v <- v - lr_p (g(v) + lam (v - w^t)), on the same mini-batch as the step of w, with g after clipping and weight
-    decay. lam = 0 is local training, a large lam is the global model. BatchNorm's running statistics of v are its own.
+    b <- momentum * b + clip(g(v)) + weight_decay * v + lam (v - w^t);  v <- v - lr_p b, on the same mini-batch as the
+    step of w. b starts at 0 in every round. lam = 0 is local training, a large lam is the global model. BatchNorm's
+    running statistics of v are its own.
 
     Source: Li et al. 2021, algorithm 1, https://arxiv.org/abs/2012.04221
 
@@ -27,24 +28,13 @@ class Tethered(SGD):
     """
 
     name = "tethered"
-    version = 2
+    version = 3
     keeps = "P on every client"
-    trains_own = True
-    compute = "2 gradients a step"
 
     penalty: Annotated[float, AtLeast(0)] = 0.1
     """lam, strength of the pull of v towards w^t"""
     personal_lr: Annotated[float, AtLeast(0)] = 0.0
     """learning rate of v; 0 takes that of the pace"""
-
-    def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """{"own": v, the initial model}, and {"statistics": its buffers} where the network has some."""
-        return {"own": params, **({"statistics": buffers} if buffers else {})}
-
-    def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
-        """The broadcast parameters, an empty momentum buffer, and v as it was left."""
-        params, memory = super().start(params, ctx)
-        return params, {**memory, **ctx.memory[self.name]}
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step of w and one of v, on one mini-batch."""
@@ -53,14 +43,11 @@ class Tethered(SGD):
         grads, _, seen = differentiate(carry._replace(params=own, buffers=statistics))
         after, loss = super().step(carry, ctx, differentiate)
         pull = tree.add(decayed(grads, own, self.clip, self.weight_decay), tree.sub(own, ctx.params), self.penalty)
-        memory = {**after.memory[self.name], "own": tree.add(own, pull, -(self.personal_lr or ctx.lr))}
+        along, memory = self._along(pull, after.memory[self.name], "own_momentum")
+        memory = {**memory, "own": tree.add(own, along, -(self.personal_lr or ctx.lr))}
         if "statistics" in kept:
             memory["statistics"] = seen.buffers
         return after._replace(memory={**after.memory, self.name: memory}), loss
-
-    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """No upload; v stays."""
-        return {}, {n: local.memory[self.name][n] for n in local.ctx.memory[self.name]}
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
         """v with its statistics; on a client that never took part, the initial model."""

@@ -56,6 +56,10 @@ class Architecture(Checked):
         """
         raise NotImplementedError
 
+    def settled(self) -> "Architecture":
+        """The same with what is looked up elsewhere written down, as a run records it. Raises ConfigError."""
+        return self
+
     def made(self, shape: Shape, classes: int, seed: int) -> nn.Module | None:
         """The network with weights of its own. None: they are keyed, in what `build` makes."""
         return None

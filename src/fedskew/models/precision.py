@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+FLOATS = {torch.float16, *DTYPES.values()}  # that weights in a file may have
 NARROW = {"float32": None, "tf32": None, "bfloat16": torch.bfloat16}  # autocast's type by name of the precision
 
 

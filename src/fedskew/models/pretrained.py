@@ -7,11 +7,11 @@ executed: weights are read from safetensors files alone.
 from __future__ import annotations
 
 import copy
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,26 +20,19 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fedskew.errors import ConfigError, require
-from fedskew.fields import Above, AtLeast, demand
+from fedskew.errors import require
+from fedskew.errors import some as listed
+from fedskew.fields import Above, AtLeast, demand, later
+from fedskew.models.folders import CONFIG, Folder, bounded, floating, largest, library, located, refused, theirs
 from fedskew.models.networks import Architecture, Shape, initialise
-from fedskew.models.where import first_line
 from fedskew.types import Params
 
 __all__ = ["HF", "Transformer"]
 
 WITH = {"AutoTokenizer": "tokenizer", "AutoImageProcessor": "image processor"}
 PADDING = -1  # in the place of a token that is none
+ATTENTION = ("sdpa", "eager")  # of torch, or written out; transformers takes the first that the model has
 LORA = "lora_"  # in the names of the parameters of adapters
-
-
-def _library(name: str) -> Any:
-    """A package of the extra. Raises ConfigError that names the extra where it is missing."""
-    try:
-        return import_module(name)
-    except ImportError:
-        told = f"this needs the package {name}, which is not installed; pip install 'fedskew[hf]'"
-        raise ConfigError(told) from None
 
 
 @contextmanager
@@ -48,6 +41,19 @@ def _drawn(seed: int) -> Iterator[None]:
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
         yield
+
+
+@contextmanager
+def _barless(transformers: Any) -> Iterator[None]:
+    """Without the library's progress bar, which would stand before an error's line."""
+    logging = transformers.utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,12 @@ class HF(Architecture):
     """initial weights: those of the folder, or random ones, for which a folder with config.json is enough"""
     checkpointing: bool = False
     """layers compute their outputs again on the way back, which takes less memory and more time"""
+    revision: str = later(default="")
+    """commit, branch or tag of a model of the hub; unset: its newest; the record holds the commit"""
+
+    def settled(self) -> HF:
+        """With the commit of a model of the hub, which is downloaded."""
+        return replace(self, revision=found) if (found := self._folder().revision) else self
 
     def made(self, shape: Shape, classes: int, seed: int) -> nn.Module:
         """The network with its weights; the head's are drawn under the seed where the folder has none for the classes.
@@ -87,12 +99,12 @@ class HF(Architecture):
         Raises:
             ConfigError: a package or the model is missing, or it is no classifier of such rows.
         """
-        demand(self, "path", bool(self.path), "name the folder of a model, or a model of the hub")
         text = len(shape) == 1
         network = self._network(text, classes, seed)
-        base = getattr(network, network.base_model_prefix, network)
+        base = _base(network)
         held = {id(p) for p in base.parameters()} if self.train != "all" else set()
-        whole = Transformer(network, _place(network, base, classes), text)
+        with theirs("name a model that classifies"):
+            whole = Transformer(network, _place(network, classes), text)
         if self.train == "lora":
             with _drawn(seed):
                 whole.adapters = self._adapted(network, base, whole.place)
@@ -113,44 +125,57 @@ class HF(Architecture):
 
     def _network(self, text: bool, classes: int, seed: int) -> Any:
         """The model as its library builds it."""
-        library = _library("transformers")
-        auto = getattr(library, f"AutoModelFor{'Sequence' if text else 'Image'}Classification")
-        try:
-            config = library.AutoConfig.from_pretrained(self.path)
+        transformers, folder = library("transformers"), self._folder()
+        auto = getattr(transformers, f"AutoModelFor{'Sequence' if text else 'Image'}Classification")
+        files = folder.files() if self.weights == "pretrained" else []
+        config = folder.configuration()
+        with theirs(f"name a model that classifies {'text' if text else 'images'}"):
             sentence = "be a model of classes: fedskew has no regression; cut the target into classes"
             demand(self, "path", getattr(config, "problem_type", None) != "regression", sentence)
             config.num_labels, config.use_cache = classes, False
             inner = config.get_text_config()
-            if text and getattr(inner, "pad_token_id", None) is None:  # decoders read the last token that is none
-                config.pad_token_id = inner.pad_token_id = getattr(inner, "eos_token_id", 0) or 0
+            if text:
+                pad, most = getattr(inner, "pad_token_id", None), inner.vocab_size - 1
+                if pad is None or pad < 0:  # decoders read the last token that is none
+                    config.pad_token_id = inner.pad_token_id = pad = getattr(inner, "eos_token_id", 0) or 0
+                if not 0 <= pad <= most:
+                    raise refused(f"have a pad_token_id in its vocabulary, 0..{most}", f"{pad!r}")
+            with torch.device("meta"), bounded(largest(files) if files else math.inf):
+                sketch = auto.from_config(copy.deepcopy(config), trust_remote_code=False)
+            odd = {m.config._attn_implementation for m in sketch.modules() if hasattr(m, "config")} - {*ATTENTION}
+            demand(self, "path", not odd, f"be a model whose attention is {' or '.join(ATTENTION)}")
             if self.weights == "random":  # the backbone is that of every seed where it stands still
                 with _drawn(seed if self.train == "all" else 0):
-                    return auto.from_config(config)
-            with _drawn(seed):
-                return auto.from_pretrained(
-                    self.path, config=config, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True
-                )
-        except (OSError, ValueError) as error:
-            kind = "text" if text else "images"
-            raise ConfigError(f"HF.path must name a model that classifies {kind}; got {first_line(error)}") from None
+                    return auto.from_config(config, trust_remote_code=False)
+            tensors = floating(found := folder.weights(), sketch)
+            with _drawn(seed), _barless(transformers):
+                network, told = type(sketch).from_pretrained(
+                    None, config=sketch.config, state_dict=tensors, dtype=torch.float32, use_safetensors=True,
+                    ignore_mismatched_sizes=True, output_loading_info=True, trust_remote_code=False,
+                    local_files_only=True,
+                )  # fmt: skip
+            _check_weights(network, told, _place(network, classes), found.keys() - tensors.keys())
+            return network
+
+    def _folder(self) -> Folder:
+        demand(self, "path", bool(self.path), "name the folder of a model, or a model of the hub")
+        return located(self.path, self.revision)
 
     def _adapted(self, network: Any, base: nn.Module, place: str) -> Any:
         """The configuration of the adapters that the backbone has then; what stands behind it is saved whole."""
-        library = _library("peft")
-        known = library.utils.constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+        peft = library("peft")
+        known = peft.utils.constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
         inside = {id(m): isinstance(m, nn.Linear) for m in base.modules() if isinstance(m, nn.Linear | nn.Conv2d)}
         least = any(inside.values())  # convolutions get adapters where nothing is linear
         layers = [name for name, m in network.named_modules() if inside.get(id(m), False) >= least and id(m) in inside]
         targets = [*self.targets] or known.get(network.config.model_type) or layers
         others = {n.partition(".")[0] for n, p in network.named_parameters()} - {network.base_model_prefix}
-        config = library.LoraConfig(
+        config = peft.LoraConfig(
             r=self.rank, lora_alpha=self.alpha, target_modules=targets, modules_to_save=None, bias="none",
             base_model_name_or_path=self.path,
         )  # fmt: skip
-        try:
-            library.inject_adapter_in_model(config, network)
-        except ValueError as error:
-            raise ConfigError(f"HF.targets must name layers of the model; got {first_line(error)}") from None
+        with theirs("name layers of the model", "HF.targets"):
+            peft.inject_adapter_in_model(config, network)
         config.modules_to_save, config.inference_mode = sorted(others | {place.partition(".")[0]}), True
         return config
 
@@ -159,10 +184,10 @@ class HF(Architecture):
 
         Args:
             values: Texts; or images, of Pillow or arrays [height, width, channels].
-            length: Tokens of a text at most.
+            length: Tokens of a row: a longer text is cut and a shorter one padded, so rows of all calls fit together.
 
         Returns:
-            Token ids [n, longest], padded by -1; or uint8 [n, channels, height, width], for which `pixels` has the mean
+            Token ids [n, length], padded by -1; or uint8 [n, channels, height, width], for which `pixels` has the mean
             and the deviation.
 
         Raises:
@@ -173,24 +198,29 @@ class HF(Architecture):
         """
         values = list(values)
         require(bool(values), "values", "hold a text or an image at least", "none")
+        require(length >= 1, "length", "be at least 1", length)
         if not isinstance(values[0], str):
-            made = self._brought("AutoImageProcessor")(
-                images=values, do_rescale=False, do_normalize=False, return_tensors="np"
-            )["pixel_values"]
+            reader = self._brought("AutoImageProcessor")
+            with theirs("be a model whose image processor reads such images"):
+                made = reader(images=values, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"]
             return np.asarray(made).round().astype(np.uint8)
-        tokens = self._brought("AutoTokenizer")(values, truncation=True, max_length=length)
-        found = np.full((len(values), max(map(len, tokens["input_ids"]))), PADDING, np.int64)
-        for row, ids in zip(found, tokens["input_ids"], strict=True):
+        reader = self._brought("AutoTokenizer")
+        with theirs("be a model whose tokenizer reads such texts"):
+            tokens = reader(values, truncation=True, max_length=length)["input_ids"]
+        found = np.full((len(values), length), PADDING, np.int64)
+        for row, ids in zip(found, tokens, strict=True):
             row[: len(ids)] = ids
         return found
 
     def _brought(self, kind: str) -> Any:
         """The tokenizer or the image processor that comes with the model."""
-        try:
-            return getattr(_library("transformers"), kind).from_pretrained(self.path)
-        except (OSError, ValueError, ImportError) as error:
-            rule = f"HF.path must be a model that comes with its {WITH[kind]}; got {self.path!r}"
-            raise ConfigError(f"{rule}: {first_line(error)}") from None
+        source, folder = getattr(library("transformers"), kind), self._folder()
+        with theirs(rule := f"be a model that comes with its {WITH[kind]}"):
+            found = source.from_pretrained(folder.checked(), trust_remote_code=False, local_files_only=True)
+            files = [*getattr(found, "vocab_files_names", {}).values()]
+        if files and not any((folder.place / name).is_file() for name in files):  # one of no words is made instead
+            raise refused(rule, f"none of {listed(files)} in {folder.place}")
+        return found
 
     def pixels(self) -> dict[str, Sequence[float]]:
         """Mean and deviation of each channel that the model was trained with, as `fedskew.from_arrays` takes them."""
@@ -198,14 +228,51 @@ class HF(Architecture):
         return {"mean": found.image_mean, "std": found.image_std} if found.do_normalize else {}
 
 
-def _place(network: Any, base: Any, classes: int) -> str:
+def _base(network: Any) -> Any:
+    """The backbone; the network itself where it names none."""
+    return getattr(network, network.base_model_prefix, network)
+
+
+def _place(network: Any, classes: int) -> str:
     """The name of the classifier layer: the one linear layer outside of the backbone with an output for each class."""
+    base = _base(network)
     inside = {id(m) for m in base.modules()} if base is not network else set()
     linear = [(n, m) for n, m in network.named_modules() if isinstance(m, nn.Linear) and id(m) not in inside]
     found: list[str] = [name for name, layer in linear if layer.out_features == classes]
     rule = f"have one linear classifier of {classes} classes behind its backbone"
     require(len(found) == 1, f"the model {type(network).__name__}", rule, found or [name for name, _ in linear])
     return found[0]
+
+
+def _check_weights(network: Any, told: Mapping[str, Any], place: str, odd: Collection[str]) -> None:
+    """Weights out of the files are whole: only what stands behind the backbone may be drawn instead.
+
+    Args:
+        network: The model with its weights.
+        told: What the library says of the names that it looked for.
+        place: The name of the classifier, whose shape may be another.
+        odd: Names of tensors that are no floats.
+
+    Raises:
+        ConfigError: a weight of the backbone is missing, one has another shape, or a value is not finite.
+    """
+    base = _base(network)
+    inside = {id(t) for t in (*base.parameters(), *base.buffers())} if base is not network else set()
+    tensors = dict(network.named_parameters(remove_duplicate=False))
+    tensors |= dict(network.named_buffers(remove_duplicate=False))
+    behind = {n for n, t in tensors.items() if id(t) not in inside and (inside or n.startswith(f"{place}."))}
+    missing = sorted({*told["missing_keys"]} - behind)
+    hint = f"; no floats: {listed(sorted(odd))}" if odd else ""
+    if missing:
+        raise refused("have all weights but those of a head", f"{len(missing)} missing: {listed(missing)}{hint}")
+    shapes = sorted((n, got, own) for n, got, own in told["mismatched_keys"] if not n.startswith(f"{place}."))
+    if shapes:
+        name, got, own = shapes[0]
+        said = f"{len(shapes)} others: {name!r} of {tuple(got)} for {tuple(own)}"
+        raise refused(f"have weights in the shapes of {CONFIG}", said)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise refused("have weights that are finite in float32", f"others in {name!r}")
 
 
 class Transformer(nn.Module):

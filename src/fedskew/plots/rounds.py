@@ -34,6 +34,7 @@ from fedskew.plots.canvas import (
 )  # fmt: skip
 from fedskew.plots.groups import Group, federation_of, groups_of, title_of
 from fedskew.records import digests
+from fedskew.records.files import member
 from fedskew.records.typed import Row
 
 FEATURES = re.compile(r"features/round-\d+\.safetensors")  # files of a run's own folder
@@ -393,9 +394,10 @@ def _features(run: Shown, row: dict[str, Any]) -> tuple[npt.NDArray[np.float32],
         told = f"{name!r} of {run.folder} cannot be read"
         raise RecordError(f"{told}: a record must name features/round-NUMBER.safetensors, a file of its own folder")
     try:
-        if "digest" in row and digests.of_file(run.folder / name) != row["digest"]:
-            raise RecordError(f"{run.folder / name} was altered after the run wrote it; run it again")
-        with safe_open(regular(run.folder / name), framework="np") as file:
+        file = member(run.folder, name)
+        if "digest" in row and digests.of_file(file) != row["digest"]:
+            raise RecordError(f"{file} was altered after the run wrote it; run it again")
+        with safe_open(regular(file), framework="np") as file:
             return file.get_tensor("features"), file.get_tensor("labels")
     except (OSError, SafetensorError) as error:
         raise RecordError(f"{run.folder / name} cannot be read: {error}") from None

@@ -3,7 +3,7 @@
 The file is optional: a run has it where `Settings.clients_every` or the number of its clients allows it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from fedskew.errors import RecordError, content_of, from_json
 from fedskew.records.decisions import FEW
-from fedskew.records.files import DAMAGED
+from fedskew.records.files import DAMAGED, member
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import calibration_error, from_confusion, from_probabilities
+from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Natural, Number, Real, Row, entries, fault_of
 
 FILE = "clients.jsonl"
@@ -82,7 +83,7 @@ def read_clients(run: str | Path) -> list[Row]:
         run did not measure it.
 
     Raises:
-        RecordError: The file is not as the run wrote it.
+        RecordError: The file is not as the run wrote it, or is a link.
 
     Example:
         >>> import fedskew as fs
@@ -91,7 +92,7 @@ def read_clients(run: str | Path) -> list[Row]:
         >>> [(row["name"], row["rows"]) for row in fs.read_clients("clients-run")][:2]
         [('0', 72), ('1', 71)]
     """
-    file = Path(run) / FILE
+    file = member(Path(run), FILE)
     if not file.is_file():
         return []
     check_file(file.parent, FILE, remedy=DAMAGED)
@@ -104,6 +105,34 @@ def read_clients(run: str | Path) -> list[Row]:
         if fault or uneven:
             raise RecordError(f"{file} is damaged: {fault or 'one number a class must be in each list'}")
     return rows
+
+
+def clients_csv(rows: Iterable[Row], label_names: Sequence[str] = ()) -> str:
+    """Rows of clients.jsonl as csv: a line for each evaluation and client, a column for each entry.
+
+    Args:
+        rows: As `read_clients` gives them.
+        label_names: Names of the classes, for the columns "recall NAME" and "rows NAME"; numbers without.
+
+    Returns:
+        The text. A value that is not defined is empty.
+
+    Example:
+        >>> row = {"round": 1, "client": 0, "name": "va", "rows": 3, "loss": 0.5, "per_class_recall": [1.0, None]}
+        >>> print(clients_csv([{**row, "support": [3, 0]}], ("ill", "well")), end="")
+        client,round,rows,name,loss,recall ill,recall well,rows ill,rows well
+        0,1,3,va,0.5,1.0,,3,0
+    """
+    lines: list[dict[str, object]] = []
+    for row in rows:
+        plain = {name: value for name, value in row.items() if name not in ("per_class_recall", "support")}
+        line: dict[str, object] = {**dict.fromkeys(("client", "round", "rows")), **plain}
+        for head, each in (("recall", row["per_class_recall"]), ("rows", row["support"])):
+            names = [label_names[c] if c < len(label_names) else str(c) for c in range(len(each))]
+            line |= {f"{head} {name}": value for name, value in zip(names, each, strict=True)}
+        lines.append(line)
+    heads = list(dict.fromkeys(head for line in lines for head in line))
+    return csv_text([heads, *([line.get(head) for head in heads] for line in lines)])
 
 
 def last_clients(rows: Iterable[Row]) -> list[Row]:

@@ -7,7 +7,7 @@ predicted probability of that class. A row is decided positive where p >= t. P r
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ class Decision:
         positives: The number of them that are of the class.
         fitted: Whether the probabilities are those of the fitted model.
         client: Name of the client whose rows they are; "" for those of all clients.
+        each: Of each client with a threshold of its own that decision, by name; all other rows have the one above.
 
     Example:
         >>> import numpy as np
@@ -67,10 +68,23 @@ class Decision:
     positives: int = 0
     fitted: bool = False
     client: str = ""
+    each: Mapping[str, "Decision"] = field(default_factory=dict)
 
-    def __call__(self, probabilities: Any) -> Bools:
-        """Which rows are decided positive, bool [n], by probabilities [n, C] of a model with the same classes."""
-        return np.asarray(np.asarray(probabilities)[:, self.column] >= self.threshold)
+    def __call__(self, probabilities: Any, clients: Sequence[str] | None = None) -> Bools:
+        """Which rows are decided positive, bool [n], by probabilities [n, C] of a model with the same classes.
+
+        ``clients`` has the name of each row's client, "" for none, where clients have thresholds of their own.
+        """
+        p = np.asarray(probabilities)[:, self.column]
+        return np.asarray(p >= self.thresholds([""] * len(p) if clients is None else clients))
+
+    def of(self, client: str) -> "Decision":
+        """What decides the rows of a client: its own decision, else this one."""
+        return self.each.get(client, self)
+
+    def thresholds(self, clients: Sequence[str]) -> Floats:
+        """The threshold of each row, [n], by the name of its client."""
+        return np.array([self.of(client).threshold for client in clients], dtype=np.float64)
 
 
 class Clients(dict[str, Row]):
@@ -139,6 +153,11 @@ def choose_threshold(y: npt.ArrayLike, p: npt.ArrayLike, rule: str | float) -> f
     else:
         first, second = -np.abs(called - (values[0] * rows if values else positives)), -called
     return float(thresholds[np.lexsort((second, first, allowed))[-1]])
+
+
+def client_names(owners: npt.NDArray[np.int64], names: Sequence[str] = ()) -> list[str]:
+    """The name of each row's client, "" for none, by its number; names are numbers unless given."""
+    return ["" if k < 0 else names[k] if names else str(k) for k in owners.tolist()]
 
 
 def parsed_rule(rule: str | float) -> tuple[str, tuple[float, ...]]:
@@ -239,7 +258,7 @@ def reliability(y: npt.ArrayLike, p: npt.ArrayLike, bins: int = BINS) -> tuple[F
 
 
 def report(
-    labels: Any, probabilities: Any, column: int, threshold: float | None = None,
+    labels: Any, probabilities: Any, column: int, threshold: float | Floats | None = None,
     owners: npt.NDArray[np.int64] | None = None, names: Sequence[str] = (),
 ) -> Row:  # fmt: skip
     """What probabilities of a class and decisions are worth, with 95 % intervals: of all rows, and of each client's.
@@ -258,7 +277,7 @@ def report(
         labels: True classes, integers [n].
         probabilities: Predicted probabilities, [n, C].
         column: The class that is positive; y are its rows, p its probabilities.
-        threshold: Decides a row positive where p is this or more; None leaves these decisions out.
+        threshold: Decides a row positive where p is this or more, one or [n]; None leaves these decisions out.
         owners: Client of each row, [n]; -1 for none. None leaves the clients out.
         names: Name of each client.
 

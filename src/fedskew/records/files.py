@@ -29,6 +29,25 @@ from fedskew.tree import Tree
 DAMAGED = "restore it from a copy, or start the run again in another folder"  # what to do
 BUFFER = 2 << 20  # bytes
 IN_PLACE = (".lock", "rounds.jsonl")  # all else that a run writes is replaced whole
+INNER = ("checkpoint", "features")  # folders of a run
+
+
+def member(folder: Path, name: str | Path) -> Path:
+    """The path of a file of a folder, there or not. The folder itself may be a link; what is in it may not.
+
+    Args:
+        folder: A run folder.
+        name: The file's name in it.
+
+    Raises:
+        RecordError: The file, or a folder between the two, is a link.
+    """
+    path = folder
+    for part in Path(name).parts:
+        path = path / part
+        if path.is_symlink():
+            raise RecordError(f"{path} must be a file or folder of {str(folder)!r}; it is a link; replace it by a copy")
+    return path
 
 
 class UnwritableError(RecordError):
@@ -212,9 +231,9 @@ class Hold:
     def _told(self) -> str:
         """Who holds the folder, as far as it is known."""
         try:
-            facts = json_file(self._owner)
+            facts = json_file(member(self._owner.parent, self._owner.name))
             return f"by process {facts['pid']} on {facts['host']} since {facts['since']}"
-        except (OSError, ValueError, KeyError, TypeError):
+        except (RecordError, OSError, ValueError, KeyError, TypeError):
             return "by another process"
 
     def release(self) -> None:

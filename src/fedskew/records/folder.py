@@ -33,10 +33,12 @@ from fedskew.errors import RecordError
 from fedskew.records import clients, digests, manifest, rounds
 from fedskew.records.files import (
     DAMAGED,
+    INNER,
     Hold,
     UnwritableError,
     held,
     load_tree,
+    member,
     save_tree,
     write_atomic,
     write_tensors,
@@ -62,6 +64,8 @@ class Record:
 
     def __init__(self, folder: Path, hold: Hold, vouched: Manifest) -> None:
         self.folder, self._hold, self._manifest = folder, hold, vouched
+        for name in INNER:  # what is written there would be written elsewhere
+            member(folder, name)
         self._rounds = Rounds(folder, vouched.run)
 
     @property
@@ -93,7 +97,7 @@ class Record:
         except OSError as error:
             raise UnwritableError(f"out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
         with held(path) as hold:
-            if (path / rounds.FILE).exists():
+            if member(path, rounds.FILE).exists():
                 hint = "resume that run, or name another folder"
                 raise RecordError(f"out must be a folder without a run; got {str(path)!r}; {hint}")
             _clear(path)
@@ -162,20 +166,21 @@ class Record:
         """
         self._rounds.sync()
         bound = {"run": self._manifest.run, "digest": self._rounds.digest}  # to the rows before it
-        save_tree(self.folder / CHECKPOINT, content, {**facts, **bound})
+        save_tree(member(self.folder, CHECKPOINT), content, {**facts, **bound})
 
     def restore(self) -> tuple[Tree, dict[str, Any], list[Row]] | None:
         """(tree, facts, rounds) of the last checkpoint; rounds after it are dropped. None if there is none yet.
 
         Raises:
-            RecordError: The checkpoint is damaged or of another run, or a round before it was altered.
+            RecordError: The checkpoint is damaged, a link, or of another run, or a round before it was altered.
         """
-        if not (self.folder / CHECKPOINT).exists():
+        file = member(self.folder, CHECKPOINT)
+        if not file.exists():
             self._rounds.keep(0, self._manifest.run)
             return None
-        content, facts = load_tree(self.folder / CHECKPOINT)
+        content, facts = load_tree(file)
         if facts["run"] != self._manifest.run:
-            raise RecordError(f"{self.folder / CHECKPOINT} is the checkpoint of another run; {DAMAGED}")
+            raise RecordError(f"{file} is the checkpoint of another run; {DAMAGED}")
         return content, facts, self._rounds.keep(facts["round"], facts["digest"])
 
     def keep_clients(self, rows: list[Row]) -> None:
@@ -197,7 +202,7 @@ class Record:
 
     def tensors(self, name: str, content: Mapping[str, Tensor]) -> str:
         """Write a file of tensors atomically, and make its folder; its digest. Raises RecordError."""
-        path = self.folder / name
+        path = member(self.folder, name)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(path, content)
@@ -237,8 +242,8 @@ def _json(content: Any) -> bytes:
 
 
 def insist_on_run(folder: Path, named: str = "run") -> None:
-    """Raise RecordError, about the option ``named``, unless there is a run folder."""
-    if not (folder / "config.json").is_file():
+    """Raise RecordError, about the option ``named``, unless there is a run folder, whose configuration is no link."""
+    if not member(folder, "config.json").is_file():
         lacking = "which has no config.json" if folder.is_dir() else "which is no folder"
         raise RecordError(f"{named} must be a run folder; got {str(folder)!r}, {lacking}")
 
@@ -257,7 +262,7 @@ def check_config(folder: Path) -> None:
 
 
 def _config(folder: Path) -> Row:
-    file = folder / "config.json"
+    file = member(folder, "config.json")
     config: Row = object_of(file, Row)
     check_format(config, file)
     return config
@@ -273,7 +278,7 @@ def read(folder: str | Path) -> tuple[dict[str, Any], list[Row], dict[str, Any]]
         (configuration, rounds, summary). Where the run did not end, the summary is computed from the rounds.
 
     Raises:
-        RecordError: It is not a run folder, or a file that is read is not as it was written.
+        RecordError: It is not a run folder, or a file that is read is not as it was written or is a link.
     """
     path = Path(folder)
     try:
@@ -287,7 +292,7 @@ def read(folder: str | Path) -> tuple[dict[str, Any], list[Row], dict[str, Any]]
 
 def _vouched(folder: Path) -> Manifest | None:
     """The manifest, its configuration checked; None in a folder of format 1."""
-    if not (folder / manifest.FILE).exists() and _config(folder).get("format", 1) == 1:
+    if not member(folder, manifest.FILE).exists() and _config(folder).get("format", 1) == 1:
         return None
     vouched = Manifest.read(folder)
     vouched.check("config.json")
@@ -297,9 +302,10 @@ def _vouched(folder: Path) -> Manifest | None:
 def _rows(folder: Path, vouched: Manifest | None) -> list[Row]:
     """The rounds, up to a torn last line. Raises RecordError where one was altered."""
     run, last = (vouched.run, vouched.last) if vouched else (None, None)
-    read = rounds.scan(folder / rounds.FILE, run, last)
+    file = member(folder, rounds.FILE)
+    read = rounds.scan(file, run, last)
     if read.trouble:
-        raise RecordError(f"{folder / rounds.FILE} was altered: {read.trouble}; {DAMAGED}")
+        raise RecordError(f"{file} was altered: {read.trouble}; {DAMAGED}")
     return read.rows
 
 
@@ -309,7 +315,7 @@ def _summary(folder: Path, vouched: Manifest | None) -> Row | None:
         if "summary.json" not in vouched.files:
             return None
         vouched.check("summary.json", remedy=manifest.AGAIN)
-    file = folder / "summary.json"
+    file = member(folder, "summary.json")
     try:
         return object_of(file, Row) if file.exists() else None
     except RecordError as error:
@@ -385,7 +391,7 @@ def troubles(folder: str | Path) -> tuple[int, list[str]]:
 
 def _troubles(path: Path) -> tuple[int, list[str]]:
     """As `troubles`, of files that hold what a run writes."""
-    if not (path / "config.json").exists():
+    if not member(path, "config.json").exists():
         raise RecordError(f"{str(path)!r} must be a run folder; it has no config.json")
     try:
         vouched = Manifest.read(path)
@@ -393,7 +399,7 @@ def _troubles(path: Path) -> tuple[int, list[str]]:
         if not (path / "manifest.json").exists() and read(path)[0].get("format", 1) == 1:
             raise RecordError(f"{str(path)!r} is of format 1, whose files have no digests to compare with") from None
         return 0, [str(error)]
-    scanned = rounds.scan(path / rounds.FILE, vouched.run, vouched.last)
+    scanned = rounds.scan(member(path, rounds.FILE), vouched.run, vouched.last)
     lines = [trouble for name in vouched.files if (trouble := vouched.trouble(name))]
     lines += [f"{path / rounds.FILE}: {scanned.trouble}"] if scanned.trouble else []
     lines += [*_of_checkpoint(path, scanned, vouched), *_of_features(path, scanned.rows)]
@@ -401,10 +407,10 @@ def _troubles(path: Path) -> tuple[int, list[str]]:
 
 
 def _of_checkpoint(folder: Path, read: rounds.Scan, vouched: Manifest) -> Iterator[str]:
-    file = folder / CHECKPOINT
-    if not file.exists():
-        return
     try:
+        file = member(folder, CHECKPOINT)
+        if not file.exists():
+            return
         _, facts = load_tree(file)
     except RecordError as error:
         yield str(error)
@@ -421,6 +427,10 @@ def _of_features(folder: Path, rows: list[Row]) -> Iterator[str]:
         written = row.get("diagnostics", {}).get("features", {})
         if "digest" not in written:
             continue
-        file = folder / "features" / Path(written["file"]).name  # of its own folder, whatever is named
+        try:  # of its own folder, whatever is named
+            file = member(folder, Path("features") / Path(written["file"]).name)
+        except RecordError as error:
+            yield str(error)
+            continue
         if not file.is_file() or digests.of_file(file) != written["digest"]:
             yield f"{file}, written in round {row['round']}, {'was altered' if file.is_file() else 'is missing'}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedskew.errors import RecordError
 from fedskew.records import digests
-from fedskew.records.files import DAMAGED, write_atomic
+from fedskew.records.files import DAMAGED, member, write_atomic
 from fedskew.records.typed import Natural, Row, entries, object_of
 
 FILE = "manifest.json"
@@ -45,8 +45,8 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """The manifest of a folder. Raises RecordError where there is none, or it is damaged."""
-        file = folder / FILE
+        """The manifest of a folder. Raises RecordError where there is none, it is damaged, or a file is a link."""
+        file = member(folder, FILE)
         if not file.exists():
             begun = (folder / ROUNDS).exists()
             early = "the run ended before its first round: start it again in this folder; or only a part was copied"
@@ -60,6 +60,8 @@ class Manifest:
             raise RecordError(f"{file} is damaged: its digest does not match its content; {DAMAGED}")
         if not all(map(_is_name, content["files"])):  # a forged digest fits, and a name could be that of any file
             raise RecordError(f"{file} is damaged: it must list files of its folder; {DAMAGED}")
+        for name in content["files"]:
+            member(folder, name)
         last = content["last"]
         return cls(folder, content["run"], content["files"], last and (last["round"], last["digest"]))
 
@@ -114,8 +116,10 @@ class Manifest:
 
 
 def check_file(folder: Path, *names: str, remedy: str = AGAIN) -> None:
-    """Raise RecordError where files of a run folder are not as they were written; format 1 has no manifest."""
-    if (folder / FILE).exists():
+    """Raise RecordError where files of a run folder are links, or not as they were written; format 1 has no digests."""
+    for name in names:
+        member(folder, name)
+    if member(folder, FILE).exists():
         Manifest.read(folder).check(*names, remedy=remedy)
 
 

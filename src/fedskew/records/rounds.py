@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedskew.errors import RecordError, content_of, from_json
 from fedskew.records import digests
-from fedskew.records.files import DAMAGED, sync, write_atomic, writing
+from fedskew.records.files import DAMAGED, member, sync, write_atomic, writing
 from fedskew.records.typed import Row
 
 FILE = "rounds.jsonl"
@@ -99,7 +99,7 @@ class Rounds:
     """
 
     def __init__(self, folder: Path, run: str) -> None:
-        self.file, self.run = folder / FILE, run
+        self.file, self.run = member(folder, FILE), run
         self.digest = run  # of the chain so far
 
     def append(self, row: Row) -> None:

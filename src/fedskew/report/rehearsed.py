@@ -6,6 +6,9 @@ from typing import Any
 from fedskew.report.tables import Table, amount, fixed, row, spread
 from fedskew.studies.rehearsal import Expected
 
+WIDE = 0.8  # an interval as long as this says nothing
+CANNOT = "cannot tell"
+
 
 def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
     """What `fedskew.studies.rehearsal.Rehearsal.done` gives: what to expect of each site, its costs, its part in it."""
@@ -14,12 +17,18 @@ def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
     used = ", ".join(one["name"] + few.format(**one) * (one["factor"] < 1) for one in done["standins"])
     seeds = f"seeds {', '.join(map(str, done['seeds']))}"
     shown = [*sites, {"site": "all", "cases": sum(one["cases"] for one in sites), **done}]
+    cells = [[_told(one[name]) for name in ("accuracy", "rare_recall", "gain")] for one in shown]
+    notes = [f"stand-ins: {used}; {seeds}"]
+    if several := len(done["standins"]) > 1:
+        notes.append("interval: what one run of a new federation measures, its data one more draw of such datasets")
+    if any(CANNOT in cell for each in cells for cell in each):
+        notes.append(f"{CANNOT}: the interval is {WIDE:g} long or longer; more stand-ins shorten it, more seeds little")
+    intervals = ", 95 % prediction intervals" * several
     yield Table(
-        "expected", f"{done['method']}, {done['rounds']} rounds: what to expect, 95 % prediction intervals",
+        "expected", f"{done['method']}, {done['rounds']} rounds: what to expect{intervals}",
         ("site", "cases", "accuracy", f"recall of {rare}, the rarest", "gain over local training"),
-        tuple(row(one["site"], f"{one['cases']:,}", *(_told(one[name]) for name in ("accuracy", "rare_recall", "gain")))
-              for one in shown),
-        notes=(f"stand-ins: {used}; {seeds}",),
+        tuple(row(one["site"], f"{one['cases']:,}", *each) for one, each in zip(shown, cells, strict=True)),
+        notes=tuple(notes),
     )  # fmt: skip
     yield Table(
         "costs", f"costs: {amount(min(seconds))} to {amount(max(seconds))} s in all",
@@ -32,23 +41,26 @@ def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
     leaving = [one for one in sites if "lost" in one]
     if leaving:
         yield Table(
-            "leaving", "if a site leaves: 95 % t intervals of mean differences",
+            "leaving", f"if a site leaves: differences to expect{intervals}",
             ("site", "accuracy that the others lose", f"recall of {rare} that they lose"),
             tuple(row(one["site"], _told(one["lost"]), _told(one["rare_lost"])) for one in leaving),
         )  # fmt: skip
+    enough = "enough: the fewest cases tried with an interval above 0; where none is marked, none of those"
     varied = [one for one in sites if "curve" in one]
     if varied:
         yield Table(
-            "curve", "with fewer cases at a site: 95 % t intervals of its mean gain over local training",
+            "curve", f"with fewer cases at a site: its gain over local training to expect{intervals}",
             ("site", "cases", "gain"),
             tuple(row(one["site"], f"{point['cases']:,}{' (enough)' * (point['cases'] == one['needs'])}",
                       _told(point["gain"])) for one in varied for point in one["curve"]),
-            notes=("enough: the fewest cases tried with a gain above 0; where none is marked, none of those tried",),
+            notes=(enough,) * several,
         )  # fmt: skip
 
 
 def _told(value: Expected | None) -> str:
-    """As in "0.81 (0.74 to 0.88)"."""
+    """As in "0.810 (0.74 to 0.88)", or "0.810 (cannot tell)"."""
     if value is None:
         return "–"
-    return fixed(value.mean, 3) + f" ({spread(value.low, value.high, 2)})" * (value.low is not None)
+    if value.low is None or value.high is None:
+        return fixed(value.mean, 3)
+    return f"{fixed(value.mean, 3)} ({CANNOT if value.high - value.low >= WIDE else spread(value.low, value.high, 2)})"

@@ -37,6 +37,7 @@ UNREADABLE = (  # what zipfile raises of a file that is damaged, encrypted, or m
     OverflowError,
 )  # fmt: skip
 RATIO, FREE = 300, 1 << 26  # a zip may unpack to so many times its size, or to so many bytes at any rate
+ROOM = ".unpack-"  # of a store: where a zip stands until its runs are taken
 HERE = Path("results/studies")  # in the current folder: where archives are found without being named
 STATED = dict.fromkeys(("label", "setting", "state", "reason"), str)
 Planned = entries("Planned", {"address": str}, {**STATED, "seed": Whole})
@@ -199,12 +200,13 @@ def unpack(path: str | Path, into: str | Path) -> tuple[Merged, Path | None]:
     place, folder = Path(path), Path(into)
     store = Store(folder)
     try:
-        with zipfile.ZipFile(regular(place)) as file, TemporaryDirectory(prefix=".unpack-", dir=folder) as room:
+        with zipfile.ZipFile(regular(place)) as file, store.writing():
             _check(file, place)
-            file.extractall(room)
-            study = _study_of(Path(room), place)
-            with store.writing():
-                return _taken(Path(room), store, place, study)
+            for left in folder.glob(f"{ROOM}*"):  # by a process that was killed: only who holds the store unpacks
+                shutil.rmtree(left, ignore_errors=True)
+            with TemporaryDirectory(prefix=ROOM, dir=folder) as room:
+                file.extractall(room)
+                return _taken(Path(room), store, place, _study_of(Path(room), place))
     except UNREADABLE as error:
         raise RecordError(f"{place} is not a readable zip: {' '.join(str(error).split())}") from None
     except OSError as error:

@@ -5,7 +5,9 @@ Everything is read from runs of two studies, kept in a store. Each site keeps `T
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedskew._run import Result
 from fedskew.config.words import Pair
 from fedskew.data.consortium import LEAST, Consortium, scaled
 from fedskew.data.partitioners import Counts
@@ -24,94 +27,129 @@ from fedskew.records.clients import last_clients, read_clients
 from fedskew.records.typed import Row
 from fedskew.studies.address import dataset_of
 from fedskew.studies.arguments import Entry, entry_of, full
-from fedskew.studies.scores import LEVEL, deviation, t_interval
+from fedskew.studies.scores import LEVEL, Floats
 from fedskew.studies.spec import Spec, made_of
-from fedskew.studies.store import Store
 from fedskew.studies.study import Study
 
 TEST = 0.2  # of the cases of a site
 QUANTILE = (1 + LEVEL) / 2
 SHARES = (0.25, 0.5)  # of the cases of a site, beside all of them, for its learning curve
-PANELS = {2: ("adult", "fashion_mnist", "cifar10"), 10: ("fashion_mnist", "cifar10", "mnist"), 100: ("cifar100",)}
-VARIED = 10  # sites of which each leaves once and has fewer cases, where nobody says which
+PANELS = {
+    2: ("adult", "fashion_mnist", "cifar10", "mnist", "heart_disease", "digits"),
+    10: ("fashion_mnist", "cifar10", "mnist", "cifar100", "digits"),
+    100: ("cifar100",),
+}
+USED = (
+    5  # stand-ins of a panel, where nobody says how many: 2.8 = t(4) multiplies their spread, and t(2) = 4.3 of three
+)
 SET = ("partition", "clients", "local-test", "selector", "seed", "longtail", "heldout-clients")  # what is not free
 LOCAL = "local training"
 SMALLER = "stand-ins with fewer rows have smaller sites: models are worse there, and gains over local training larger"
+ONE = "how far datasets differ: one stand-in gives no interval; name several with --data, or have more at hand"
 UNKNOWN = (
-    "stand-in data are not your data: they may be easier or harder, which an interval of one stand-in ignores",
+    "stand-in data are not your data: yours may be easier or harder than all of them",
     "counts do not tell how sites differ in features, such as devices, protocols or patients of one class",
     "your network has another size than the stand-in's; --parameters sets its bytes, the column step_s its seconds",
     "failures are independent draws; a site that is away for days, or sites that fail together, cost more",
 )
 Values = Sequence[Sequence[float]]  # of each stand-in, those of its seeds
+Bounds = tuple[float, float]
 Runs = dict[tuple[str, str, int], tuple[dict[int, Row], list[list[int]]]]  # of each: rows by client; who took part
 Side = tuple[str, str]  # method, and what a setting adds to the stand-in's name
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A number to expect, and its 95 % interval."""
+    """A number to expect, and its 95 % interval, if there is one."""
 
     mean: float
     low: float | None
     high: float | None
 
+    @property
+    def possible(self) -> Bounds:
+        """Where the difference of another share and this one can be."""
+        return (-1.0, 1.0) if self.low is None or self.high is None else (-self.high, 1 - self.low)
 
-def expected(values: Values, rows: float, least: float = 0.0) -> Expected | None:
-    r"""The prediction interval of a share that one run will measure on ``rows`` test rows.
 
-    S stand-ins of n seeds each have means m_s, with mean m, and variances over their seeds with mean v.
+def half_width(means: Floats, within: Floats | float, seeds: Sequence[int], known: Floats | float = 0.0) -> Floats:
+    r"""Half the prediction interval of what one run of a new federation measures.
 
-        b = p (1 - p) / rows,  p = (rows |m| + 2) / (rows + 4)     the draw of the test rows, whose variance is known
-        e = max(v - b, 0)                                          what seeds add to it
-        S = 1:  m -+ sqrt((1 + 1/n) (z^2 b + t(n - 1)^2 e))
-        S > 1:  m -+ sqrt(z^2 b + t(S (n - 1))^2 e + t(S - 1)^2 (1 + 1/S) var_s(m_s))      the last: which dataset it is
+    The value of seed k on stand-in s is y_sk = mu + a_s + e_sk, and that of the new run is mu + a + e. All a have one
+    variance A, which dataset it is; all e have one variance E, seeds and the draw of the test rows. All are normal and
+    independent. V is the sample variance of the S means of stand-ins, W the variance within stand-ins, pooled on F
+    degrees of freedom, and h the mean of 1/n_s over the stand-ins with n_s seeds each.
 
-    z and t are quantiles at 0.975, of the normal and of Student's distribution. Seeds draw other rows for training and
-    test, so v holds both.
-    Of a difference of two shares b is the least that the difference allows. Ends are cut where no share, or no
-    difference of shares, can be.
+        Var(new run - mean of means) = (1 + 1/S) (A + h E) + (1 - h) E,  E[V] = A + h E,  E[W] = E
+        half^2 = t(S - 1)^2 (1 + 1/S) V + t(F)^2 (1 - h) W
+        half^2 >= z^2 b (1 + 1/(n_1 + ... + n_S))     b is the variance that the draw of the test rows has at least
+
+    No variance is subtracted, so none is cut at 0. t and z are quantiles at 0.975, of Student's distribution and of the
+    normal. With one seed each, or with A far above E, the interval is the exact one of Student. Else it is an
+    approximation by the sum of squared widths (Howe, Journal of the American Statistical Association 69, 1974). Its
+    coverage is 94.5 to 99 % where 95 % is asked for; one t on Satterthwaite's degrees of freedom covers down to 89 %.
+
+    Args:
+        means: Of each stand-in, float64 [S, ...], S > 1.
+        within: Pooled variance within stand-ins, [...]; not read where each has one seed.
+        seeds: Values of each stand-in, [S].
+        known: Variance b, [...].
+
+    Returns:
+        Half widths [...].
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.studies.rehearsal import half_width
+        >>> round(float(half_width(np.array([0.7, 0.8, 0.9]), 0.001, [2, 2, 2])), 3)
+        0.502
+    """
+    from scipy.special import ndtri, stdtrit
+
+    count, free = len(seeds), sum(seeds) - len(seeds)
+    squared = stdtrit(count - 1, QUANTILE) ** 2 * (1 + 1 / count) * means.var(axis=0, ddof=1)
+    if free:
+        squared = squared + stdtrit(free, QUANTILE) ** 2 * (1 - sum(1 / n for n in seeds) / count) * within
+    return np.asarray(np.sqrt(np.maximum(squared, ndtri(QUANTILE) ** 2 * known * (1 + 1 / sum(seeds)))))
+
+
+def expected(values: Values, rows: float, possible: Bounds = (0.0, 1.0)) -> Expected | None:
+    r"""The prediction interval of a share, or of a difference of shares, that one run measures on ``rows`` test rows.
+
+    The run is of a new federation, with one seed. The interval is mean -+ `half_width`, cut to what is possible, with
+
+        b = p (1 - p) / rows,  p = (rows |m| + 2) / (rows + 4)
+
+    for the mean m: the variance of a share, and the least that a difference of two shares on the same rows can have.
+    One stand-in has no interval: it does not tell how far datasets differ.
 
     Args:
         values: Of each stand-in, the value of each seed.
         rows: Test rows.
-        least: The least value that there can be: 0, or -1 of a difference.
+        possible: Least and largest value that there can be; of a difference, `Expected.possible` of what is subtracted.
 
     Returns:
-        Mean and interval; None without values, no interval below two values.
+        Mean over the stand-ins and interval; None without values, no interval of one stand-in.
 
     Example:
         >>> from fedskew.studies.rehearsal import expected
-        >>> found = expected([[0.8, 0.82, 0.78]], rows=100)
+        >>> found = expected([[0.80, 0.82], [0.76, 0.80], [0.84, 0.82]], rows=100)
         >>> round(found.mean, 2), round(found.low, 2), round(found.high, 2)
-        (0.8, 0.71, 0.89)
+        (0.81, 0.67, 0.94)
+        >>> expected([[0.75, 0.25]], rows=100)
+        Expected(mean=0.5, low=None, high=None)
     """
-    from scipy.special import ndtri, stdtrit
-
     arrays = [np.array(each) for each in values if len(each)]
     if not arrays or rows <= 0:
         return None
-    count, means = len(arrays), np.array([float(each.mean()) for each in arrays])
-    mean, free = float(means.mean()), sum(len(each) - 1 for each in arrays)
-    if not free:
+    means, seeds = np.array([each.mean() for each in arrays]), [len(each) for each in arrays]
+    mean = float(means.mean())
+    if len(arrays) < 2:
         return Expected(mean, None, None)
+    within = sum(float(((each - each.mean()) ** 2).sum()) for each in arrays) / max(sum(seeds) - len(seeds), 1)
     p = (rows * abs(mean) + 2) / (rows + 4)
-    known = p * (1 - p) / rows
-    seeds = sum(float(((each - each.mean()) ** 2).sum()) for each in arrays) / free
-    z, t, between = ndtri(QUANTILE), stdtrit(free, QUANTILE), stdtrit(max(count - 1, 1), QUANTILE)
-    one_run = z**2 * known + t**2 * max(seeds - known, 0.0)
-    which = between**2 * deviation(means) ** 2 * (1 + 1 / count) if count > 1 else one_run / len(arrays[0])
-    half = math.sqrt(one_run + which)
-    return Expected(mean, max(mean - half, least), min(mean + half, 1.0))
-
-
-def difference(values: Values) -> Expected | None:
-    """The t interval of a mean difference: over the seeds of one stand-in, else over the means of several."""
-    means = [statistics.fmean(each) for each in values if len(each)]
-    if not means:
-        return None
-    found = t_interval(np.array(means if len(means) > 1 else next(each for each in values if len(each))))
-    return Expected(statistics.fmean(means), *(found or (None, None)))
+    half = float(half_width(means, within, seeds, p * (1 - p) / rows))
+    return Expected(mean, max(mean - half, possible[0]), min(mean + half, possible[1]))
 
 
 class StandIn(NamedTuple):
@@ -131,11 +169,12 @@ class Rehearsal:
         consortium: The sites.
         method: A method of the table, with options of its own in brackets or without.
         options: Options of all runs, one value each; ``data`` names stand-ins between commas. Unset: of `PANELS` those
-            for the number of classes, as far as they are at hand.
+            for the number of classes, the first ``used`` that are at hand.
         seeds: Seeds.
-        varied: Sites of which each leaves once and has fewer cases, "all" or "none"; None: all of up to `VARIED`.
+        varied: Names of the sites of which each leaves once and has fewer cases, "all" or "none".
         deadline: Seconds after which a round goes on without a site; None: it waits for the slowest.
         parameters: Parameters of your network; None: those of the stand-in's.
+        used: Stand-ins of the panel; None: `USED`, and those named where ``data`` names them.
 
     Raises:
         ConfigError: An option breaks a rule, or no stand-in fits.
@@ -145,9 +184,10 @@ class Rehearsal:
     method: str
     options: tuple[Pair, ...]
     seeds: tuple[int, ...]
-    varied: str | None = None
+    varied: str = "none"
     deadline: float | None = None
     parameters: int | None = None
+    used: int | None = None
 
     @cached_property
     def common(self) -> tuple[Pair, ...]:
@@ -160,17 +200,24 @@ class Rehearsal:
 
     @cached_property
     def standins(self) -> tuple[StandIn, ...]:
-        """The stand-ins; of those that nobody named, the ones at hand."""
+        """The stand-ins; of those that nobody named, the first that are at hand."""
         named, classes = dict(self.options).get("data"), len(self.consortium.classes)
+        require(not (named and self.used), "stand-ins", "be left out where --data names stand-ins", self.used)
         panel = next((names for most, names in PANELS.items() if classes <= most), ())
         require(bool(named or panel), "data", f"name datasets of at least {classes} classes", "none")
+        if named:
+            names = [name.strip() for name in named.split(",")]
+            require(len(set(names)) == len(names), "data", "name each stand-in once", named)
+            return tuple(self._standin(name) for name in names)
         found: list[StandIn] = []
-        for name in str(named).split(",") if named else panel:
+        for name in panel:
             try:
-                found.append(self._standin(name.strip()))
+                found.append(self._standin(name))
             except DataError:
-                if named or (name == panel[-1] and not found):
+                if name == panel[-1] and not found:
                     raise
+            if len(found) == (self.used or USED):
+                break
         return tuple(found)
 
     def _standin(self, name: str) -> StandIn:
@@ -182,7 +229,10 @@ class Rehearsal:
         if loaded.classes > classes:
             options.append(("data.classes", ",".join(map(str, range(classes)))))
             loaded = self._data(options)
-        return StandIn(name, tuple(options), *scaled(self.consortium.counts, loaded.counts.tolist()))
+        try:
+            return StandIn(name, tuple(options), *scaled(self.consortium.counts, loaded.counts.tolist()))
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
 
     def _data(self, options: Sequence[Pair]) -> Any:
         made = made_of(entry_of(self.method), (*self.common, *options))
@@ -192,25 +242,42 @@ class Rehearsal:
     def sites(self) -> list[int]:
         """The sites that are varied."""
         known = self.consortium.sites
-        if self.varied in (None, "all", "none"):
-            few = self.varied == "all" or (self.varied is None and len(known) <= VARIED)
-            return [*range(len(known))] if few else []
-        names = [name.strip() for name in str(self.varied).split(",")]
+        if self.varied in ("all", "none"):
+            return [*range(len(known))] if self.varied == "all" else []
+        names = [name.strip() for name in self.varied.split(",")]
         if lost := [name for name in names if name not in known]:
             raise unknown("site", lost[0], known)
         return [known.index(name) for name in names]
 
     # Costs
 
+    def _two_rounds(self, one: StandIn) -> tuple[Result, float]:
+        """What two rounds of all sites give on a stand-in, and the seconds that all rounds take on one core, about."""
+        began, made = time.perf_counter(), made_of(entry_of(self.method), (*self.common, *_divided(one)))
+        done = replace(made, rounds=2, cohort=len(self.consortium.sites), served="none", threads=1).run()
+        rest = max(made.rounds - 2, 0) * done.rounds[-1]["train_s"]
+        return done, time.perf_counter() - began + rest
+
+    def seconds(self, studies: Iterable[Study]) -> float:
+        """Seconds of one core that the missing runs take, about: each as long as the method's run with all cases."""
+        waiting = Counter(one.cell.setting.split(",")[0] for study in studies for one in study.missing())
+        each = ((waiting[one.name], self._first if one is self.standins[0] else self._two_rounds(one))
+                for one in self.standins if waiting[one.name])  # fmt: skip
+        return sum(runs * seconds for runs, (_, seconds) in each)
+
+    @cached_property
+    def _first(self) -> tuple[Result, float]:
+        """Two rounds of the first stand-in."""
+        return self._two_rounds(self.standins[0])
+
     @cached_property
     def costs(self) -> list[Row]:
         """Of each site and round: seconds, and bytes up and down, of a second round of a stand-in."""
         of, facts, size = self.consortium, self.consortium.facts, len(self.consortium.sites)
-        made = made_of(entry_of(self.method), (*self.common, *_divided(self.standins[0])))
-        done = replace(made, rounds=2, cohort=size, served="none", threads=1).run()
+        done, _ = self._first
         row = done.rounds[-1]
         kept = torch.from_numpy(np.maximum(np.rint((1 - TEST) * of.counts.sum(1)), 1)).long()
-        paces = paces_of(made.method.pace.of(kept, 1, 1))
+        paces = paces_of(made_of(entry_of(self.method), self.common).method.pace.of(kept, 1, 1))
         steps = [length_of(rows, pace) for rows, pace in zip(kept.tolist(), paces, strict=True)]
         here = row["train_s"] / row["steps"]
         ratio = (self.parameters or 0) / sum(t.numel() for t in done.params.values()) or 1.0
@@ -274,11 +341,11 @@ class Rehearsal:
     def _fewer(self, k: int, share: float) -> str:
         return "" if share == 1 else f", {share:g} of {self.consortium.sites[k]}"
 
-    def done(self, store: Store | str, work: Callable[[Study], bool]) -> Row | None:
+    def done(self, studies: Iterable[Study], work: Callable[[Study], bool]) -> Row | None:
         """Do the studies, and say what their runs let expect.
 
         Args:
-            store: Where runs are kept.
+            studies: Those of `studies`, each with its store.
             work: Does what is missing of a study; False where somebody interrupts.
 
         Returns:
@@ -288,8 +355,7 @@ class Rehearsal:
             ConfigError: A run was refused or failed.
         """
         runs: Runs = {}
-        for spec in filter(None, self.studies):
-            study = Study(spec, store)
+        for study in studies:
             if not work(study):
                 return None
             for planned, run in study.entries():
@@ -308,6 +374,11 @@ class Rehearsal:
         everybody, tests = [*range(len(of.sites))], TEST * of.counts
         ours, local = (method, ""), (LOCAL, "")
 
+        def predicted(run: Side, other: Side | None, sites: Sequence[int], rows: float, c: int | None = None) -> Any:
+            """What one run is expected to measure at sites, or how far it is above another."""
+            beside = expected(values(other, None, sites, c), rows) if other else None
+            return expected(values(run, other, sites, c), rows, beside.possible if beside else (0.0, 1.0))
+
         def values(run: Side, other: Side | None, sites: Sequence[int], c: int | None = None) -> Values:
             """A share at sites, or its difference of two runs, of each stand-in and seed that has test rows."""
             sides, found = (run, other or run), []
@@ -323,30 +394,33 @@ class Rehearsal:
             row: Row = {
                 "site": site, "cases": int(of.counts[k].sum()), "failure": self.rates[k], "rounds": rounds,
                 **self.costs[k],
-                "accuracy": expected(values(ours, None, [k]), float(tests[k].sum())),
-                "rare_recall": expected(values(ours, None, [k], of.rare), float(tests[k, of.rare])),
-                "gain": expected(values(ours, local, [k]), float(tests[k].sum()), -1.0),
+                "accuracy": predicted(ours, None, [k], tests[k].sum()),
+                "local": predicted(local, None, [k], tests[k].sum()),
+                "rare_recall": predicted(ours, None, [k], tests[k, of.rare], of.rare),
+                "gain": predicted(ours, local, [k], tests[k].sum()),
             }  # fmt: skip
             if k in self._leaving:
                 gone, left = (method, self._without(k)), [j for j in everybody if j != k]
-                row["lost"] = difference(values(ours, gone, left))
-                row["rare_lost"] = difference(values(ours, gone, left, of.rare))
+                row["lost"] = predicted(ours, gone, left, tests[left].sum())
+                row["rare_lost"] = predicted(ours, gone, left, tests[left, of.rare].sum(), of.rare)
             if k in self.sites:
                 curve = {}
                 for share in (*SHARES, 1.0):
-                    fewer = self._fewer(k, share)
-                    curve[round(share * row["cases"])] = difference(values((method, fewer), (LOCAL, fewer), [k]))
+                    sides = (method, self._fewer(k, share)), (LOCAL, self._fewer(k, share))
+                    curve[round(share * row["cases"])] = predicted(*sides, [k], share * tests[k].sum())
                 row["curve"] = [{"cases": cases, "gain": gain} for cases, gain in curve.items()]
                 row["needs"] = next((n for n, gain in curve.items() if gain and (gain.low or 0) > 0), None)
             rows.append(row)
         return {
             "method": method, "seeds": list(self.seeds), "rounds": len(took[0]), "rare": of.classes[of.rare],
             "standins": [{"name": one.name, "factor": one.factor} for one in self.standins],
-            "accuracy": expected(values(ours, None, everybody), float(tests.sum())),
-            "rare_recall": expected(values(ours, None, everybody, of.rare), float(tests[:, of.rare].sum())),
-            "gain": expected(values(ours, local, everybody), float(tests.sum()), -1.0),
+            "accuracy": predicted(ours, None, everybody, tests.sum()),
+            "local": predicted(local, None, everybody, tests.sum()),
+            "rare_recall": predicted(ours, None, everybody, tests[:, of.rare].sum(), of.rare),
+            "gain": predicted(ours, local, everybody, tests.sum()),
             "wall_s": [sum(map(self._seconds, each)) for each in took], "sites": rows,
-            "unknown": [SMALLER] * any(one.factor < 1 for one in self.standins) + [*UNKNOWN],
+            "unknown": [ONE] * (len(self.standins) == 1) + [SMALLER] * any(one.factor < 1 for one in self.standins)
+            + [*UNKNOWN],
         }  # fmt: skip
 
     def _seconds(self, who: Sequence[int]) -> float:

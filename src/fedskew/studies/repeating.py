@@ -82,7 +82,7 @@ def _experiment(config: dict[str, Any]) -> Experiment:
     Data that lay elsewhere are looked for where ours lie. A record says of no cluster that this machine talks to it.
 
     Raises:
-        ConfigError: an entry is unknown or wrong. KeyError for one that is missing.
+        ConfigError: an entry is unknown, missing or wrong.
         RecordError: an ingredient had another formula then.
     """
     path = config.get("path")

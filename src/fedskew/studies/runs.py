@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedskew.config.recorded import INNER, Run, run_folders
+from fedskew.config.recorded import Run, run_folders
 from fedskew.config.schema import Config, Summary
 from fedskew.errors import FedskewError, RecordError
 from fedskew.records import rounds
-from fedskew.records.files import Hold
+from fedskew.records.files import INNER, Hold, member
 from fedskew.records.folder import check_format
 from fedskew.records.typed import Row, object_of
 
@@ -32,9 +32,9 @@ def listed(folder: Path) -> Run:
     with suppress(OSError):
         written = (folder / rounds.FILE).stat().st_mtime
     try:
-        config = object_of(folder / "config.json", Config, "config.json")
+        config = object_of(member(folder, "config.json"), Config, "config.json")
         check_format(config, folder / "config.json")
-        if (file := folder / "summary.json").exists():
+        if (file := member(folder, "summary.json")).exists():
             summary, written = object_of(file, Summary, file.name), file.stat().st_mtime
     except (OSError, FedskewError) as error:
         state, reason = "damaged", str(error)
@@ -45,7 +45,7 @@ def listed(folder: Path) -> Run:
     elif not state and summary:
         reason = summary["stopped"]
         state = "finished" if not reason else "stopped" if reason in ENDED else "failed"
-    known = _last(folder / rounds.FILE) if summary is None else summary
+    known = _last(folder) if summary is None else summary
     return Run(folder, config, [], known, state=state, reason=reason, written=written)
 
 
@@ -152,8 +152,11 @@ def own_files(folder: Path) -> list[str]:
 
 
 def plain_files(folder: Path) -> list[str]:
-    """The names of what a run wrote and may be copied: regular files, none of them behind a link."""
-    return [] if folder.is_symlink() else [name for name in own_files(folder) if _is_plain(folder / name)]
+    """The names of what a run wrote and may be copied: regular files. Raises RecordError where one is behind a link."""
+    member(folder.parent, folder.name)
+    for name in (*INNER, *OWN):
+        member(folder, name)
+    return [name for name in own_files(folder) if _is_plain(member(folder, name))]
 
 
 def is_running(folder: Path) -> bool:
@@ -180,10 +183,10 @@ def is_running(folder: Path) -> bool:
     return False
 
 
-def _last(file: Path) -> Row:
+def _last(folder: Path) -> Row:
     """What the rounds of a run without a summary say: how many they are, and the last accuracy."""
     try:
-        rows = rounds.scan(file, None).rows
+        rows = rounds.scan(member(folder, rounds.FILE), None).rows
     except RecordError:
         return {}
     scored = [row["accuracy"] for row in rows if isinstance(row.get("accuracy"), float)]

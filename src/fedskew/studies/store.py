@@ -22,7 +22,7 @@ from pathlib import Path
 
 from fedskew.config.recorded import Run, faults, finished, read_run
 from fedskew.errors import RecordError, from_json, json_file, text_of
-from fedskew.records.files import Hold, write_atomic
+from fedskew.records.files import Hold, member, write_atomic
 from fedskew.records.summary import TOTALS
 from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS
@@ -189,10 +189,10 @@ def ended(folder: Path) -> bool:
     A damaged summary counts as an end, so that who reads the run says what is wrong.
     """
     try:
-        summary = json_file(folder / "summary.json")
+        summary = json_file(member(folder, "summary.json"))
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except (OSError, ValueError):
+    except (OSError, RecordError, ValueError):
         return True
     return not (isinstance(summary, dict) and summary.get("stopped"))
 
@@ -200,7 +200,7 @@ def ended(folder: Path) -> bool:
 def env_of(folder: Path) -> Row:
     """What env.json of a run folder holds; nothing where it cannot be read."""
     try:
-        env: Row = object_of(folder / "env.json", Row)
+        env: Row = object_of(member(folder, "env.json"), Row)
     except RecordError:
         return {}
     return env

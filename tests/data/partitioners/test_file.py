@@ -1,13 +1,18 @@
 """Partition files: the same bits back, and nothing else accepted."""
 
+import io
 import json
 import subprocess
 import sys
+import tracemalloc
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +21,13 @@ from fedskew.data import (
     Partition,
     federate,
     from_arrays,
+    from_indices,
     load_partition,
     save_partition,
     verify_partition,
 )  # fmt: skip
-from fedskew.data.partitioners import Dirichlet, File, Iid, LongTail, Shards
+from fedskew.data.partitioners import Dirichlet, File, Iid, LongTail, Partitioner, Shards, Shared
+from fedskew.data.partitioners.file import content_digest, json_array
 from fedskew.errors import ConfigError, DataError
 from support.command import fedskew, mistake
 
@@ -89,6 +96,59 @@ def test_any_partition_of_labels_comes_back(tmp_path_factory, labels, clients, s
     assert np.array_equal(back.counts, parts.counts(labels, max(labels) + 1))
     assert back.header["sha256"] == digest and back.header["convention"]["alpha"] == 0.2
     assert np.array_equal(File(str(path)).split(labels, clients, 0).rows, parts.rows)
+
+
+@dataclass(frozen=True)
+class Loose(Partitioner):
+    """A user's: some rows in any order, clients without rows, arrays of any type."""
+
+    name: ClassVar[str] = "loose"
+    kind: str = "i8"
+
+    def draw(self, table: Any, clients: int, gen: np.random.Generator) -> Partition:
+        rows, ends = gen.permutation(len(table.codes))[:40], np.r_[0, np.sort(gen.integers(0, 41, clients - 1)), 40]
+        if self.kind == "torch":
+            return Partition(torch.from_numpy(rows), torch.from_numpy(ends))  # type: ignore[arg-type]
+        return Partition(rows.astype(self.kind), ends.astype(self.kind))
+
+
+FEDERATIONS: list[tuple[Any, dict[str, Any]]] = [
+    *((Loose(kind), {"clients": 9}) for kind in ("i8", "u2", "torch")),
+    (Loose(), {"clients": np.int64(5), "local_test": np.float32(0.3)}),
+    ("iid", {"clients": 200}),
+    (Iid(), {"clients": 3, "longtail": np.float32(1.5)}),
+    (Shared(Loose(), alpha=1.0), {"clients": 4, "local_test": 0.2}),
+    (Dirichlet(np.float32(0.1)), {"clients": 4, "validation": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("partitioner", "options"), FEDERATIONS)
+def test_every_federation_comes_back(tmp_path: Path, data: Dataset, partitioner: Any, options: dict[str, Any]) -> None:
+    """Also its partition alone, written with the data or with their labels, whatever is not known of the features."""
+    path, fed = tmp_path / "split.npz", federate(data, partitioner, **options)
+    save_partition(path, fed)
+    back = federate(data, path)
+    for one, two in zip((back.partition, back.held), (fed.partition, fed.held), strict=True):
+        assert (one is None) is (two is None)
+        assert one is None or all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    assert back.counts.tolist() == fed.counts.tolist() and back.longtail == fed.longtail
+    for given_ in ({"dataset": data}, {"labels": data.y}):
+        save_partition(path, fed.partition, partitioner=fed.partitioner, seed=np.int64(3), **given_)
+        assert federate(data, path).counts.tolist() == fed.counts.tolist()
+    assert verify_partition(path, data)["data"] == "same labels"
+
+
+def test_a_file_of_labels_fits_data_with_more_classes(tmp_path: Path) -> None:
+    data = from_arrays(np.zeros((4, 1)), [0, 1, 0, 1], np.zeros((4, 1)), [0, 1, 2, 2], classes=3)
+    parts = from_indices([[1, 0], [], np.array([3], np.uint8)])
+    save_partition(tmp_path / "p.npz", parts, labels=data.y)
+    assert federate(data, tmp_path / "p.npz").counts.tolist() == [[1, 1, 0], [0, 0, 0], [0, 1, 0]]
+    for wrong, call in (
+        ("list", lambda: save_partition(tmp_path / "q.npz", [[0], [1]], dataset=data)),  # type: ignore[arg-type]
+        ("Partition", lambda: federate(data, parts)),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ConfigError, match=rf"got '{wrong}.*'; from_indices makes"):
+            call()
 
 
 def test_equal_contents_give_equal_files_and_another_process_reads_the_same(tmp_path: Path, data: Dataset) -> None:
@@ -199,11 +259,13 @@ def test_other_files_are_refused(file: Path, change, message: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "offsets", "message"),
     [
-        ([0, 1, 1], [0, 2, 3], "row 1 has two owners"),
-        ([1, 0, 2], [0, 2, 3], "ascending order"),
-        ([0, 1, 2], [0, 2, 2], "offsets, rows and labels do not match"),
-        ([0, 1, 2], [0, 3, 2, 3], "do not match"),
-        ([0, 1, 9], [0, 2, 3], r"rows 0\.\.3 of the data; got up to 9"),
+        ([0, 1, 1], [0, 2, 3], "must give each row to one client; clients 0 and 1 both have row 1"),
+        ([0, 1, 1], [0, 1, 3], "must give a client each row once; client 1 has row 1 twice"),
+        ([0, 1, 2], [0, 2, 2], "cut by its offsets; got .* broken offsets"),
+        ([0, 1, 2], [0, 3, 2, 3], "broken offsets"),
+        ([0, 1, 2], np.array([0, 3, 2, 3], np.uint64), "broken offsets"),
+        ([0, 1.5, 2], [0, 2, 3], "must have a vector of row numbers"),
+        ([0, 1, 9], [0, 2, 3], r"client 1 has row 9, outside 0\.\.3"),
     ],
 )
 def test_no_broken_partition_is_written(tmp_path: Path, rows, offsets, message) -> None:
@@ -228,6 +290,49 @@ def test_what_is_missing_is_told(tmp_path: Path, data: Dataset) -> None:
     (tmp_path / "folder").write_text("a file in the way")
     with pytest.raises(DataError, match="cannot write"):
         save_partition(tmp_path / "folder" / "p.npz", parts, labels=MIXED)
+
+
+def test_a_file_takes_memory_as_its_size(file: Path) -> None:
+    """What is compressed, has no header or more rows than it allows is refused before it is read or widened."""
+    zeros = np.zeros(1 << 24, np.uint8)
+    with np.load(file) as content:
+        arrays = dict(content)
+    plain, packed = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+    for message, members in (
+        ("no header of format", [("rows", zeros, packed)]),
+        ("'rows' is compressed", [("header", arrays["header"], plain), ("rows", zeros, packed)]),
+        ("'other' is none of the format", [("header", arrays["header"], plain), ("other", zeros, plain)]),
+        ("no header of format", [("header", zeros, packed)]),
+    ):
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, values, how in members:
+                content = io.BytesIO()
+                np.save(content, values)
+                archive.writestr(f"{name}.npy", content.getvalue(), how)
+        tracemalloc.start()
+        with pytest.raises(DataError, match=message):
+            load_partition(file)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        tracemalloc.stop()
+    np.savez(file, **{**arrays, "rows": zeros})
+    tracemalloc.start()
+    with pytest.raises(DataError, match="array 'rows' must have at most 220 rows; got 16777216"):
+        load_partition(file)
+    assert tracemalloc.get_traced_memory()[1] < 2 * len(zeros)
+    tracemalloc.stop()
+
+
+def test_rows_beyond_the_data_are_no_traceback(file: Path, data: Dataset) -> None:
+    """A header may say the data's labels and more rows."""
+    with np.load(file) as content:
+        arrays = dict(content)
+    header = {**json.loads(arrays.pop("header").tobytes()), "training_rows": 10**6}
+    arrays["rows"] = arrays["rows"].astype(np.uint32)
+    arrays["rows"][-1] = 10**6 - 1
+    header["sha256"] = content_digest(header, arrays)
+    np.savez(file, header=json_array(header), **arrays)
+    with pytest.raises(DataError, match="with other labels"):
+        federate(data, file)
 
 
 def test_verify_says_what_was_checked(file: Path, data: Dataset, capsys: pytest.CaptureFixture[str]) -> None:

@@ -230,19 +230,53 @@ def ordered(partition: Partition) -> bool:
     return len(ends) > 1 and ends[0] == 0 and ends[-1] == len(partition.rows) and bool((np.diff(ends) >= 0).all())
 
 
-def checked(found: Partition, n: int, name: str, overlaps: bool = False) -> Partition:
-    """The partition in int64. Raises DataError unless it has rows, all of 0..n-1, each once, or once a client."""
-    rows, offsets = np.asarray(found.rows), np.asarray(found.offsets)
-    if not ordered(found) or (rows.size and not 0 <= rows.min() <= rows.max() < n):
-        raise DataError(f"partition {name!r} returned rows outside 0..{n - 1} or broken offsets")
+def ascending(partition: Partition) -> bool:
+    """Whether the rows of each client are in ascending order, none of them twice."""
+    starts = np.zeros(len(partition.rows) + 1, dtype=bool)
+    starts[partition.offsets[:-1]] = True
+    return not len(partition.rows) or bool(((np.diff(partition.rows) > 0) | starts[1:-1]).all())
+
+
+def checked(found: Partition, n: int, what: str, overlaps: bool = False) -> Partition:
+    """The partition in int64, the rows of each client in ascending order.
+
+    Args:
+        found: Rows and offsets, arrays of integers of any type.
+        n: Number of rows to divide.
+        what: What made the partition, for errors.
+        overlaps: Whether a row may belong to several clients.
+
+    Returns:
+        The partition.
+
+    Raises:
+        DataError: The offsets do not cut the rows, there are no rows, a row is not in 0..n-1, or a row is given twice,
+            with ``overlaps`` to one client. The message names the client and the row.
+    """
+    rows, ends = np.asarray(found.rows), np.asarray(found.offsets).astype(np.int64)
     if not rows.size:
-        raise DataError(f"partition {name!r} assigned no rows; got {n} rows to divide")
-    if not overlaps and (owners := np.bincount(rows)).max() > 1:
-        raise DataError(f"partition {name!r} gave row {owners.argmax()} to more than one client")
-    cell = np.sort(rows + np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * n) if overlaps else rows[:0]
-    if len(twice := np.flatnonzero(np.diff(cell) == 0)):
-        raise DataError(f"partition {name!r} gave row {cell[twice[0]] % n} to one client twice")
-    return Partition(rows.astype(np.int64), offsets.astype(np.int64))
+        rows = rows.astype(np.int64)
+    if rows.dtype.kind not in "iu" or not ordered(Partition(rows, ends)):
+        got = f"{rows.dtype} of shape {rows.shape}"
+        raise DataError(f"{what} must have a vector of row numbers, cut by its offsets; got {got} and broken offsets")
+    owners = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+    if len(far := np.flatnonzero((rows < 0) | (rows >= n))):
+        got = f"client {owners[far[0]]} has row {rows[far[0]]}"
+        raise DataError(f"{what} must give rows of the data; {got}, outside 0..{n - 1}")
+    if not rows.size:
+        raise DataError(f"{what} assigned no rows; got {n} rows to divide")
+    made = Partition(rows.astype(np.int64), ends)
+    if not ascending(made):
+        made = made._replace(rows=made.rows[np.lexsort((made.rows, owners))])
+    if len(twice := np.flatnonzero((np.diff(made.rows) == 0) & (np.diff(owners) == 0))):
+        got = f"client {owners[twice[0]]} has row {made.rows[twice[0]]} twice"
+        raise DataError(f"{what} must give a client each row once; {got}")
+    every = np.sort(made.rows)
+    if not overlaps and len(shared := every[1:][np.diff(every) == 0]):
+        row = shared[0]
+        one, two, *_ = owners[made.rows == row]
+        raise DataError(f"{what} must give each row to one client; clients {one} and {two} both have row {row}")
+    return made
 
 
 def guarded(logs: Floats, totals: Ints, guard: float, rounding: str | None) -> Ints:

@@ -37,16 +37,17 @@ from fedskew.data.arrays import fingerprint as fingerprint_of
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner
 from fedskew.data.sources.files import replacing
-from fedskew.data.sources.readers import read_npz
-from fedskew.data.values import afford
-from fedskew.errors import ConfigError, DataError, from_json, require
+from fedskew.data.sources.readers import Npz, open_npz
+from fedskew.errors import ConfigError, DataError, afford, from_json, one_line, require
 from fedskew.fields import demand, fits, recorded
 from fedskew.types import Federation
 
 FORMAT, VERSION, TESTED = "fedskew-partition", 1, 2  # TESTED: the version with a local test
 NOBODY = np.empty(0, np.int64)
+MOST_HEADER = 1 << 20  # bytes
 ARRAYS = ("auxiliary", "labels", "offsets", "rows", "validation")
 TEST_ARRAYS = ("test_offsets", "test_rows")
+MEMBERS = (*ARRAYS, *TEST_ARRAYS, "header", "names")
 KEYS: dict[str, Any] = {
     "convention": dict, "seed": int | None, "clients": int, "classes": int, "training_rows": int,
     "longtail": float | None, "dataset": dict, "sha256": str,
@@ -92,7 +93,7 @@ def save_partition(
     partitioner: Partitioner | None = None,
     seed: int | None = None,
 ) -> str:
-    """Write a partition file. A failure leaves no partial file.
+    """Write a partition file, which `federate` takes. A failure leaves no partial file.
 
     Args:
         path: File to write, ending in .npz.
@@ -123,12 +124,16 @@ def save_partition(
             raise ConfigError("save_partition must be given a dataset or labels beside a bare partition, one of both")
         y = np.asarray(labels) if dataset is None else dataset.y.numpy()
         base.table_of(y)
-        if source.rows.size and not 0 <= source.rows.min() <= source.rows.max() < len(y):
-            raise DataError(f"the partition must have rows 0..{len(y) - 1} of the data; got up to {source.rows.max()}")
+        require(seed is None or fits(seed, int), "seed", "be a whole number", seed)
+        overlaps = bool(getattr(partitioner, "overlaps", False))
+        source = base.checked(source, len(y), "the partition", overlaps)
         header = _header(partitioner, seed, source, y, dataset)
-        header |= _overlaps(source) if getattr(partitioner, "overlaps", False) else {}
+        header |= _overlaps(source) if overlaps else {}
         content = PartitionFile(header, source, y[source.rows].astype(np.int64), NOBODY, NOBODY)
     else:
+        hint = "from_indices makes a partition of row lists"
+        rule = "be a federation or a partition"
+        require(hasattr(source, "partition"), "source", rule, type(source).__name__, hint)
         content = _of_federation(source)
     check_content(content, str(path))
     arrays = arrays_of(content)
@@ -164,14 +169,22 @@ def load_partition(
     """
     if not Path(path).is_file():
         raise DataError(f"a partition file must exist; got '{path}'")
-    arrays = read_npz(Path(path))
-    header = _read_header(arrays, str(path))
+    with open_npz(Path(path)) as file:
+        header = _read_header(file, str(path))
+        if dataset is not None:
+            same_data(header, dataset, match, str(path))
+        for name, member in file.members.items():
+            if member.compress_type != zipfile.ZIP_STORED or name not in MEMBERS:
+                fault = "is compressed" if name in MEMBERS else "is none of the format"
+                raise DataError(f"{path} must hold the plain arrays of a partition file; {one_line(name)!r} {fault}")
+        arrays = {name: file.read(name) for name in file.members if name != "header"}
     fault = f"{path} is not a partition file:"
     names = (*ARRAYS, *(TEST_ARRAYS if header["version"] == TESTED else ()))
     for name in names:
         if name not in arrays or arrays[name].ndim != 1 or arrays[name].dtype.kind != "u":
             raise DataError(f"{fault} array {name!r} is missing or not a vector of integers")
-    if content_digest(header, {n: a for n, a in arrays.items() if n != "header"}) != header["sha256"]:
+    _bound(header, arrays, str(path))
+    if content_digest(header, arrays) != header["sha256"]:
         raise DataError(f"{path} was altered or damaged: its content does not have the hash {header['sha256'][:16]}…")
     clients = _json_of(arrays["names"]) if "names" in arrays else []
     if not isinstance(clients, list) or not all(isinstance(name, str) for name in clients):
@@ -180,8 +193,8 @@ def load_partition(
     local_test = Partition(*reversed(test)) if test else None
     content = PartitionFile(header, Partition(rows, offsets), labels, validation, auxiliary, tuple(clients), local_test)
     check_content(content, str(path))
-    if dataset is not None:
-        same_data(content, dataset, match, str(path))
+    if dataset is not None and not np.array_equal(dataset.y.numpy()[rows], labels):
+        raise _other_labels(header, dataset, str(path))
     return content
 
 
@@ -213,7 +226,8 @@ def verify_partition(
     content = load_partition(path, dataset, match)
     part, rows = content.partition, len(np.unique(content.partition.rows))
     facts = {"rows": rows, "shared_copies": len(part.rows) - rows, "empty_clients": int((part.sizes == 0).sum())}
-    checked = "no dataset was given" if dataset is None else f"same {match}"
+    known = "labels" if content.header["dataset"].get("fingerprint") == "" else match
+    checked = "no dataset was given" if dataset is None else f"same {known}"
     return {**content.header, **facts, "content": "intact", "data": checked}
 
 
@@ -369,7 +383,8 @@ def _narrow(values: Ints) -> npt.NDArray[Any]:
 
 def json_array(content: Any) -> npt.NDArray[np.uint8]:
     """JSON as an array of bytes."""
-    return np.frombuffer(json.dumps(content, sort_keys=True, separators=(",", ":")).encode(), np.uint8)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=lambda scalar: scalar.item())
+    return np.frombuffer(text.encode(), np.uint8)  # numpy's numbers as Python's
 
 
 def content_digest(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> str:
@@ -400,18 +415,35 @@ def _json_of(array: npt.NDArray[Any] | None) -> Any:
         return None if array is None else from_json(array.astype(np.uint8).tobytes())
 
 
-def _read_header(arrays: dict[str, npt.NDArray[Any]], path: str) -> dict[str, Any]:
-    """The checked header."""
-    header = _json_of(arrays.get("header"))
+def is_partition(path: Path) -> bool:
+    """Whether an npz file may be a partition file: it has a header."""
+    with open_npz(path) as file:
+        return "header" in file.members
+
+
+def _read_header(file: Npz, path: str) -> dict[str, Any]:
+    """The checked header, before any other array is read."""
+    member = file.members.get("header")
+    header = _json_of(file.read("header")) if member and member.file_size <= MOST_HEADER else None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise DataError(f"{path} is not a partition file of fedskew: it has no header of format {FORMAT!r}")
     if (version := header.get("version")) not in (VERSION, TESTED):
         raise DataError(f"{path} has version {version!r} of the format; this fedskew reads {VERSION} and {TESTED}")
-    tested = [isinstance(header.get("local_test"), float), *(name in arrays for name in TEST_ARRAYS)]
+    tested = [isinstance(header.get("local_test"), float), *(name in file.members for name in TEST_ARRAYS)]
     lacking = [key for key, kind in KEYS.items() if key not in header or not fits(header[key], kind)]
     if lacking or set(tested) != {version == TESTED}:
         raise DataError(f"{path} is not a partition file: its header lacks {(lacking or ['local_test'])[0]!r}")
     return header
+
+
+def _bound(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], path: str) -> None:
+    """Raise DataError for arrays longer than the header allows, before they are widened to int64."""
+    n, owners = header["training_rows"], header["clients"] if header.get("overlaps") is True else 1
+    for name in ("rows", "validation", "auxiliary", "test_rows"):
+        rows = arrays.get(name, NOBODY)
+        most = min(n, 1 << 8 * rows.itemsize) * (owners if name == "rows" else 1)  # different rows of this type
+        if len(rows) > most:
+            raise DataError(f"{path}: array {name!r} must have at most {most} rows; got {len(rows)}")
 
 
 def check_content(content: PartitionFile, path: str) -> None:
@@ -422,13 +454,13 @@ def check_content(content: PartitionFile, path: str) -> None:
     whole = all(base.ordered(part) and header["clients"] == part.clients for part in parts)
     if not whole or len(content.labels) != len(rows):
         raise DataError(f"{path}: offsets, rows and labels do not match")
-    owned = np.unique(rows) if header.get("overlaps") is True else rows  # a client has a row once: see _ascending
+    owned = np.unique(rows) if header.get("overlaps") is True else rows  # a client has a row once: see `ascending`
     every = np.concatenate([owned, *(part.rows for part in parts[1:]), content.validation_rows, content.auxiliary_rows])
     if every.size and not 0 <= every.min() <= every.max() < n:
         raise DataError(f"{path}: rows must be 0..{n - 1}; got {every.min()}..{every.max()}")
     if len(twice := np.flatnonzero(np.diff(np.sort(every)) == 0)):
         raise DataError(f"{path}: row {int(np.sort(every)[twice[0]])} has two owners")
-    if not all(map(_ascending, parts)):
+    if not all(map(base.ascending, parts)):
         raise DataError(f"{path}: the rows of a client must be in ascending order")
     if len(rows) and not 0 <= content.labels.min() <= content.labels.max() < header["classes"]:
         raise DataError(f"{path}: labels must be 0..{header['classes'] - 1}; got up to {content.labels.max()}")
@@ -436,68 +468,25 @@ def check_content(content: PartitionFile, path: str) -> None:
         raise DataError(f"{path}: {len(content.client_names)} names for {header['clients']} clients")
 
 
-def _ascending(part: Partition) -> bool:
-    """Whether each client's rows are in ascending order."""
-    starts = np.zeros(len(part.rows) + 1, dtype=bool)
-    starts[part.offsets[:-1]] = True
-    return not len(part.rows) or bool(((np.diff(part.rows) > 0) | starts[1:-1]).all())
+def same_data(header: dict[str, Any], dataset: Dataset, match: str, path: str) -> None:
+    """Raise DataError unless the header says that the file was made for these data.
 
-
-def same_data(content: PartitionFile, dataset: Dataset, match: str, path: str) -> None:
-    """Raise DataError unless the file was made for these data."""
-    about, y = content.header["dataset"], dataset.y.numpy()
-    found = dataset.fingerprint or fingerprint_of(dataset)
-    told = f"{path} was made for {about.get('name')!r}, fingerprint {about.get('fingerprint') or 'unknown'}"
-    if labels_digest(y) != about.get("labels") or not np.array_equal(y[content.partition.rows], content.labels):
-        raise DataError(f"{told}; the data are {dataset.name!r}, {found}, with other labels")
-    if match == "dataset" and about.get("fingerprint") != found:
+    A file of bare labels knows no features, and so has no fingerprint to compare.
+    """
+    about, found = header["dataset"], dataset.fingerprint or fingerprint_of(dataset)
+    if labels_digest(dataset.y.numpy()) != about.get("labels") or header["training_rows"] != len(dataset.y):
+        raise _other_labels(header, dataset, path)
+    if match == "dataset" and about.get("fingerprint") not in (found, ""):
         hint = "the labels agree: use match='labels' if the features may differ"
-        raise DataError(f"{told}; the data are {dataset.name!r}, {found}; {hint}")
+        raise DataError(f"{_made_for(header, dataset, path)}; {hint}")
 
 
-def from_flower(partitioner: Any, row_column: str = "row") -> Partition:
-    """The partition of a flwr-datasets partitioner.
-
-    Args:
-        partitioner: A partitioner of flwr-datasets whose ``dataset`` is set. Its partition k becomes client k.
-        row_column: The column of row numbers 0..n-1 in that dataset, which you add by ``dataset.add_column("row",
-            range(n))``. Some partitioners sort the dataset first; the column still says which row it was.
-
-    Returns:
-        The partition.
-
-    Raises:
-        ConfigError: It is not such a partitioner, or its dataset lacks the column.
-        DataError: Two partitions share a row.
-    """
-    for attribute in ("load_partition", "num_partitions"):
-        if not hasattr(partitioner, attribute):
-            raise ConfigError(f"partitioner must be one of flwr-datasets; got {type(partitioner).__name__}")
-    first = partitioner.load_partition(0)  # the first call divides the dataset, and the number is known then
-    parts = [first, *map(partitioner.load_partition, range(1, int(partitioner.num_partitions)))]
-    if row_column not in first.column_names:
-        hint = "give the partitioner's dataset one by add_column('row', range(n))"
-        raise ConfigError(f"row_column must be a column of the partitioner's dataset; got {row_column!r}; {hint}")
-    lists = [np.asarray(part[row_column], dtype=np.int64) for part in parts]
-    rows = np.concatenate(lists)
-    if len(rows) and (rows.min() < 0 or (owners := np.bincount(rows)).max() > 1):
-        raise DataError(f"partitions must be disjoint; row {rows.min() if rows.min() < 0 else owners.argmax()} is not")
-    return Partition.of_lists([np.sort(part) for part in lists])
+def _made_for(header: dict[str, Any], dataset: Dataset, path: str) -> str:
+    """Which data a file was made for, and which there are."""
+    about, found = header["dataset"], dataset.fingerprint or fingerprint_of(dataset)
+    told = f"{path} was made for {about.get('name')!r}, fingerprint {about.get('fingerprint') or 'unknown'}"
+    return f"{told}; the data are {dataset.name!r}, {found}"
 
 
-def to_flower(partition: Partition) -> dict[int, list[int]]:
-    """The row lists of a partition, as flwr-datasets' partitioners keep them and ``dataset.select`` takes them.
-
-    Args:
-        partition: The partition.
-
-    Returns:
-        Rows of each client by its number.
-
-    Example:
-        >>> from fedskew.data import federate, to_flower
-        >>> lists = to_flower(federate("digits", "iid", clients=3).partition)
-        >>> [len(rows) for rows in lists.values()]
-        [480, 479, 479]
-    """
-    return {k: partition.of(k).tolist() for k in range(partition.clients)}
+def _other_labels(header: dict[str, Any], dataset: Dataset, path: str) -> DataError:
+    return DataError(f"{_made_for(header, dataset, path)}, with other labels")

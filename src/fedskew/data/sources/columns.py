@@ -16,8 +16,9 @@ from fedskew.data.arrays import ClassOptions, Dataset, build, fingerprint, held_
 from fedskew.data.encoding import Column, Encoding, is_absent, lacks_column, number_of, numbers_of, places
 from fedskew.data.encoding import categories as one_hot
 from fedskew.data.sources.files import insist_on_names, listed
+from fedskew.data.sources.multilabel import indicators, several
 from fedskew.data.values import lacks
-from fedskew.errors import DataError, FieldError, closest, plural, some
+from fedskew.errors import DataError, FieldError, closest, one_line, plural, some
 from fedskew.fields import Listed, demand, later
 
 LABELS = ("label", "labels", "y", "target", "class")
@@ -178,6 +179,7 @@ class Roles:
     def _chosen(self, table: Table) -> tuple[str, list[str], list[str]]:
         """(column of labels, columns of clients, columns of features)."""
         names, options = table.names, self.options
+        self._insist_on_one_label(table)
         label = column_of(options, "y_column", names, LABELS, "the column of labels, one of")
         groups = owner_columns(options, names, table.file.name)
         typed = options.typed
@@ -193,6 +195,27 @@ class Roles:
             for name in part:
                 demand(options, field, name in features, f"name columns of features; {name!r} is none")
         return label, groups, features
+
+    def _insist_on_one_label(self, table: Table) -> None:
+        """Raise FieldError where several columns look like labels of a row."""
+        given, apart = self.options.y_column, indicators(table.columns)
+        beside = [name for name in apart if name != given and name not in listed(self.options.exclude)]
+        if given is None:
+            holds = len(apart) < 2 or any(name in table.names for name in LABELS)
+        elif given in apart:
+            holds = not beside or self.options.x_column is not None
+        else:
+            beside = listed(given)
+            holds = given in table.names or len(beside) < 2 or not {*beside} <= {*table.names}
+        rule = "name one column of labels: several labels a row (multi-label) are not supported"
+        hint = f"make one column of classes of them, or leave others out by {self.owner}.exclude"
+        demand(
+            self.options,
+            "y_column",
+            holds,
+            rule,
+            f"{some(apart if given is None else beside)} look like labels; {hint}",
+        )
 
     def _units(self, tables: Sequence[Table]) -> np.ndarray | None:
         """The values of ``split_by``, as `units_of`."""
@@ -315,6 +338,15 @@ class Roles:
             raise DataError(f"{table.where(name)} must {rule}; {hint}")
         return "category"
 
+    def _insist_on_classes(self, cells: np.ndarray, where: str) -> None:
+        """Raise DataError where words are lists of labels."""
+        if lists := several(np.unique(cells).tolist()):
+            told = (
+                f"{np.isin(cells, lists).sum()} of {len(cells)} rows have several, such as {one_line(lists[0], 60)!r}"
+            )
+            hint = f"give each row one class, or set {self.owner}.named_labels if that is the name of a class"
+            raise DataError(f"{where} must hold one label a row (multi-label is not supported); {told}; {hint}")
+
     def _labels(self, tables: Sequence[Table], name: str) -> tuple[list[np.ndarray], tuple[str, ...]]:
         """(labels of each file as numbers 0..C-1 or strings, names of the classes where they are settled here)."""
         cells = [table.columns[name] for table in tables]
@@ -325,6 +357,8 @@ class Roles:
             raise DataError(f"{tables[0].where(name)} {told}; {hint}")
         numbers = np.array([number_of(cell) for cell in every.tolist()])
         if not np.isfinite(numbers).all():
+            if not self.options.named_labels:
+                self._insist_on_classes(every, tables[0].where(name))
             return cells, ()
         if self.names and not self.options.named_labels:
             return [cell.astype(np.float64) for cell in cells], self.names

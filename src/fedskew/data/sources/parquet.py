@@ -1,9 +1,6 @@
 """Parquet files and datasets of the hub, as arrays. The packages of the extra ``hub`` are imported when needed."""
 
-import logging
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +9,7 @@ import numpy as np
 from fedskew.data.sources.files import EXTRA, reading
 from fedskew.data.sources.readers import ImageMode, decode_images
 from fedskew.data.values import allowed, lacks
-from fedskew.errors import DataError, FieldError, closest, from_json, regular
+from fedskew.errors import DataError, FieldError, closest, from_json, quietly, regular
 
 PART = 1 << 27  # bytes of words that are decoded at a time
 CELL = 8  # bytes that a value takes at least, of whatever type
@@ -160,7 +157,7 @@ def hub_tables(
         import datasets
     except ImportError:
         raise DataError(f"downloading {repo!r} needs the extra hub: {EXTRA}") from None
-    with reading(f"the hub dataset {repo!r}", "could not be loaded"), _quiet():
+    with reading(f"the hub dataset {repo!r}", "could not be loaded"), quietly():
         splits = datasets.load_dataset(repo, config)
     for field, split in (("train_split", train), ("test_split", test)):
         if split is not None and split not in splits:
@@ -170,19 +167,6 @@ def hub_tables(
     names = {c: tuple(f.names) for c, f in features.items() if isinstance(f, datasets.ClassLabel)}
     tables = [None if s is None else _rows(splits[s], columns) for s in (train, chosen)]
     return HubTables(tables[0], tables[1], names)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the hub's warnings about single attempts; the final error says what failed."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def _rows(split: Any, columns: Sequence[str]) -> Any:

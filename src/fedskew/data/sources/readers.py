@@ -8,18 +8,19 @@ import os
 import struct
 import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedskew.data.encoding import number_of
 from fedskew.data.sources.files import EXTRA, reading
-from fedskew.data.values import RATIO, afford, allowed
-from fedskew.errors import DataError, content_of, one_line, opened
+from fedskew.data.values import RATIO, allowed
+from fedskew.errors import DataError, afford, content_of, one_line, opened
 
 AXES = 4  # most of an array of images
 Ints = npt.NDArray[np.int64]
@@ -79,6 +80,45 @@ def read_table(file: Path, separator: str = ",") -> list[tuple[int, list[str]]]:
         return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
 
 
+class Npz(NamedTuple):
+    """An open npz file."""
+
+    archive: zipfile.ZipFile
+    size: int  # bytes of the file
+    members: dict[str, zipfile.ZipInfo]  # by the name of the array
+
+    def read(self, name: str) -> np.ndarray:
+        """One of its arrays. Raises ValueError for more than the file can fill; nothing is allocated then."""
+        info = self.members[name]
+        if info.file_size > RATIO * min(info.compress_size, self.size) + 1024:
+            raise ValueError(f"{info.filename} declares {info.file_size:,} bytes, more than the archive can hold")
+        with self.archive.open(info) as content:
+            return read_array(content, info.file_size, info.filename)
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[Npz]:
+    """Open an npz file, whose arrays are read one by one.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The open file.
+
+    Raises:
+        DataError: As `read_npz`, also for what is read within the block.
+    """
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise DataError(f"{path} is not a readable npz file: it is no zip archive, as numpy.savez writes")
+    fault = "is not a readable npz file of plain arrays"
+    with reading(path, fault), opened(path) as file, zipfile.ZipFile(file) as archive:
+        whole, members = path.stat().st_size, archive.infolist()
+        if (total := sum(m.file_size for m in members)) > RATIO * whole + 1024 * len(members):
+            raise ValueError(f"its members declare {total:,} bytes, more than its {whole:,} bytes can hold")
+        yield Npz(archive, whole, {m.filename.removesuffix(".npy"): m for m in members})
+
+
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Read every array of an npz file.
 
@@ -91,22 +131,8 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     Raises:
         DataError: The file is damaged, is not an npz file, or holds arrays of objects, which would need pickle.
     """
-    if path.is_file() and not zipfile.is_zipfile(path):
-        raise DataError(f"{path} is not a readable npz file: it is no zip archive, as numpy.savez writes")
-    fault = "is not a readable npz file of plain arrays"
-    with reading(path, fault), opened(path) as file, zipfile.ZipFile(file) as archive:
-        whole, members = path.stat().st_size, archive.infolist()
-        if (total := sum(m.file_size for m in members)) > RATIO * whole + 1024 * len(members):
-            raise ValueError(f"its members declare {total:,} bytes, more than its {whole:,} bytes can hold")
-        return {m.filename.removesuffix(".npy"): _member(archive, m, whole) for m in members}
-
-
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: int) -> np.ndarray:
-    """An array of an npz file of ``whole`` bytes; nothing is allocated that the file cannot fill."""
-    if info.file_size > RATIO * min(info.compress_size, whole) + 1024:
-        raise ValueError(f"{info.filename} declares {info.file_size:,} bytes, more than the archive can hold")
-    with archive.open(info) as content:
-        return read_array(content, info.file_size, info.filename)
+    with open_npz(path) as file:
+        return {name: file.read(name) for name in file.members}
 
 
 def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:

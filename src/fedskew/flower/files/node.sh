@@ -28,6 +28,7 @@ while :; do
     --auth-supernode-private-key "keys/node-$client" --port "$port" \
     --node-config "$config" &
   node=$!
+  mkdir -p "$FLWR_HOME" && echo "$node" >"$FLWR_HOME/pid"  # kill "$(cat .flwr/node-K/pid)" ends node K, and this script
   trap 'kill "$node" 2>/dev/null; wait "$node"; exit 143' INT TERM HUP
   wait "$node" && exit 0
   code=$?

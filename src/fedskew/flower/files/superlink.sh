@@ -16,6 +16,7 @@ rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was k
 for path in keys keys/* state .flwr superlink.db*; do
   [ ! -e "$path" ] || chmod go= "$path"  # what another umask has made
 done
+mkdir -p "$FLWR_HOME" && echo "$$" >"$FLWR_HOME/pid"  # kill "$(cat .flwr/server/pid)" ends it
 exec python -m fedskew.flower.launcher superlink . --ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.crt \
   --ssl-keyfile keys/server.key --enable-supernode-auth --host 127.0.0.1 --port "$port" \
   --database superlink.db --disable-runtime-dependency-installation
