@@ -105,7 +105,7 @@ def beside(raw: Difference, fitted: Difference) -> str:
         bias of the logits".
     """
     seeds = min(raw.pairs, fitted.pairs)
-    summary = f"{raw.method}: {_gain(raw)} raw, {_gain(fitted)} fitted, {plural(seeds, 'seed')}"
+    summary = f"{raw.method}: {_told(raw)} raw, {_told(fitted)} fitted, {plural(seeds, 'seed')}"
     return f"{summary}: {verdict(_ends(raw), _ends(fitted)) if seeds >= LEAST else NONE}"
 
 
@@ -145,10 +145,6 @@ def _ends(gap: Difference) -> tuple[float, float]:
     return (low, high) if gap.higher_is_better else (-high, -low)
 
 
-def _gain(gap: Difference) -> str:
+def _told(gap: Difference) -> str:
     """As in "+5.9 points (+1.0 to +9.9)"."""
-    if gap.mean is None:
-        return "no pair"
-    scale, digits, unit = (1, 3, "") if gap.metric.endswith("loss") else (100, 1, " points")
-    ends = [f"{scale * end:+.{digits}f}" for end in (gap.low, gap.high) if end is not None]
-    return f"{scale * gap.mean:+.{digits}f}{unit}{f' ({ends[0]} to {ends[1]})' if ends else ''}"
+    return f"{gap.words} ({gap.interval})" if gap.interval else gap.words

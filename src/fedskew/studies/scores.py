@@ -19,7 +19,8 @@ from fedskew.records.summary import more_is_better
 
 __all__ = [
     "COSTS", "Equivalence", "Floats", "Reached", "Scores", "Summary", "described", "deviation", "equivalence",
-    "more_is_better", "present", "quantum_of", "reach", "reach_all", "settled", "summaries", "t_interval",
+    "gain_words", "in_points", "more_is_better", "present", "quantum_of", "reach", "reach_all", "settled", "summaries",
+    "t_interval",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -120,8 +121,7 @@ class Scores:
     def is_share(self) -> bool:
         """Whether the metric lies between 0 and 1, by its name and its values: no loss and no cost of a run."""
         known = self.values[~np.isnan(self.values)]
-        counted = self.metric.startswith("total_") or self.metric.endswith("loss")
-        return not counted and bool(((known >= 0) & (known <= 1)).all())
+        return in_points(self.metric) and bool(((known >= 0) & (known <= 1)).all())
 
     @property
     def oriented(self) -> Floats:
@@ -140,6 +140,23 @@ class Scores:
         Sorted, so that no statistic depends on the order of the seeds, not even in its last bit.
         """
         return tuple(present(row) for row in self.values[self.index(method)])
+
+
+def in_points(metric: str) -> bool:
+    """Whether a difference of a metric is told in points, hundredths: not of a loss or a cost of a run."""
+    return not metric.startswith("total_") and not metric.endswith("loss")
+
+
+def gain_words(value: float, metric: str) -> str:
+    """A difference in the unit of its metric.
+
+    Example:
+        >>> from fedskew.studies.scores import gain_words
+        >>> gain_words(0.0234, "mean10_accuracy"), gain_words(-0.5, "final_loss"), gain_words(12e6, "total_samples")
+        ('+2.3', '-0.500', '+1.2e+07')
+    """
+    digits, told = (".1f", 100 * value) if in_points(metric) else (".3f" if metric.endswith("loss") else ".4g", value)
+    return f"{told + 0.0:+{digits}}"
 
 
 def present(values: Floats) -> Floats:
