@@ -10,6 +10,7 @@ from fedskew.errors import plural, unknown
 from fedskew.records.summary import FITTED, summary_names
 from fedskew.records.typed import Row
 from fedskew.studies.differences import Difference
+from fedskew.studies.scores import FEWEST, NO_VERDICT
 
 KEPT = ("rounds", "stopped", "total_")  # how names begin that hold for a run's fitted model, too
 
@@ -17,8 +18,7 @@ POINT = 0.01  # a gain that is surely below one point counts as none; of a loss,
 HIDDEN = {
     0: "neither shows a difference", 1: "a gain shows only after the fit", -1: "a loss shows only after the fit",
 }  # fmt: skip
-LEAST = 3  # seeds of a verdict: the gaps of two may be equal by chance, and their interval has no width
-NONE = f"no verdict: the methods need {LEAST} common seeds"
+NONE = f"{NO_VERDICT}: the methods need {FEWEST} common seeds"
 
 
 def fitted_name(metric: str) -> str:
@@ -106,21 +106,24 @@ def beside(raw: Difference, fitted: Difference) -> str:
     """
     seeds = min(raw.pairs, fitted.pairs)
     summary = f"{raw.method}: {_told(raw)} raw, {_told(fitted)} fitted, {plural(seeds, 'seed')}"
-    return f"{summary}: {verdict(_ends(raw), _ends(fitted)) if seeds >= LEAST else NONE}"
+    return f"{summary}: {verdict(_ends(raw), _ends(fitted), seeds)}"
 
 
-def verdict(raw: tuple[float, float], fitted: tuple[float, float]) -> str:
+def verdict(raw: tuple[float, float], fitted: tuple[float, float], seeds: int) -> str:
     """What two intervals of a difference say together, oriented so that more is better.
 
     Args:
         raw: Ends of the interval of the raw difference.
         fitted: The same of the fitted models.
+        seeds: Pairs of each; below `FEWEST` there is no verdict.
 
     Example:
         >>> from fedskew.studies.fitted import verdict
-        >>> verdict((0.01, 0.1), (-0.02, 0.001))
-        'its gain is a bias of the logits'
+        >>> verdict((0.01, 0.1), (-0.02, 0.001), seeds=5), verdict((0.01, 0.1), (-0.02, 0.001), seeds=3)
+        ('its gain is a bias of the logits', 'no verdict: the methods need 5 common seeds')
     """
+    if seeds < FEWEST:
+        return NONE
     low, high = raw
     if low <= 0 <= high:
         return HIDDEN[_side(fitted)]
