@@ -47,7 +47,7 @@ class Averages:
     def __init__(self, settings: Settings, size: int) -> None:
         """``size`` is the bytes of the model."""
         wanted, self.served, self.decay = settings.average_models, settings.average, settings.average_decay
-        self.measures = wanted == "last" or (wanted == "auto" and size <= LARGE)
+        self.measures = wanted in ("last", "every") or (wanted == "auto" and size <= LARGE)
         self.length = max(TAIL if self.measures else 0, self.served)
         self.window: list[Kept] = []
 
@@ -60,10 +60,10 @@ class Averages:
         """What is evaluated after the round of a model, which may not be kept yet."""
         return mean_of(self._last(model, self.served), self.decay) if self.served > 1 and model.round else model
 
-    def measured(self, number: int) -> Kept | None:
-        """The mean of the last ten models; None where it is not measured, or a round's model is not at hand."""
-        last = self.window[-TAIL:]
-        whole = [model.round for model in last] == list(range(max(1, number - TAIL + 1), number + 1))
+    def measured(self, model: Kept) -> Kept | None:
+        """The mean of the last ten models, up to this one; None where it is not measured, or a model is not at hand."""
+        last, first = self._last(model, TAIL), max(1, model.round - TAIL + 1)
+        whole = [kept.round for kept in last] == list(range(first, model.round + 1))
         return mean_of(last) if whole and self.measures else None
 
     def restore(self, models: Mapping[str, Tree]) -> None:

@@ -28,8 +28,8 @@ from fedskew.records import diagnostics
 from fedskew.records.clients import MOST_CLIENTS, client_row
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
-from fedskew.records.metrics import from_confusion, from_mixes, from_probabilities, groups_by_counts
-from fedskew.records.summary import TAIL, Watch
+from fedskew.records.metrics import RANKED, from_confusion, from_mixes, from_probabilities, groups_by_counts
+from fedskew.records.summary import METRICS, TAIL, Watch
 from fedskew.records.typed import Row
 from fedskew.server import Ask, Broadcast, Opened, Shown, State
 from fedskew.settings import Settings
@@ -114,8 +114,8 @@ class Session:
             self.observer.list_clients(self.shown(self.state))
             self.client_rows += self.observer.measured
             self.record.keep_clients(self.client_rows)
-        self.averages.keep(self._served(self.state))
-        return self.observer.finals(self.shown(self.state), self.done[-1], self.averages.measured(number))
+        mean = self.averages.measured(self._served(self.state))
+        return self.observer.finals(self.shown(self.state), self.done[-1], mean)
 
     def _last(self, row: Row) -> bool:
         """Whether the round of this row, which is not done yet, will be the last."""
@@ -135,7 +135,8 @@ class Session:
         sizes = {"update_bytes": given.update_bytes, "broadcast_bytes": given.common_bytes}
         traffic.add_training(opened.assignment, given.each, results.cohort.uploads, **sizes)
         stopwatch.lap("aggregate_s")
-        row = self.observer.row(opened, results, weights, after, self.shown(after), traffic, self._last)
+        mean = self.averages.measured(self._served(after)) if self.settings.average_models == "every" else None
+        row = self.observer.row(opened, results, weights, after, self.shown(after), mean, traffic, self._last)
         check_losses(row)
         row |= {"dropped": [fault.to_json() for fault in dropped] + row.get("dropped", [])} if dropped else {}
         stopwatch.lap("evaluate_s")
@@ -273,6 +274,7 @@ class Observer:
         weights: Weights,
         state: State,
         shown: Shown,
+        mean: Kept | None,
         traffic: Traffic,
         is_last: Callable[[Row], bool],
     ) -> Row:
@@ -284,6 +286,7 @@ class Observer:
             weights: with which their updates were added.
             state: after the round.
             shown: the model that is evaluated and deployed.
+            mean: of the models of the last rounds; None: it is not measured in this round.
             traffic: bytes.
             is_last: tells from what was evaluated whether this is the last round.
         """
@@ -295,6 +298,7 @@ class Observer:
             row |= self._evaluate(shown)
             tail = self.settings.fit_logits == "tail" and number > self.task.rounds - TAIL
             fits = tail or self.settings.fit_logits == "every"
+            row |= averaged_row(self.engine, mean, fits) if mean else {}
         elif self.settings.eval_rows is not None:
             found = self.engine.evaluate(shown.params, shown.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
@@ -342,7 +346,8 @@ class Observer:
         if self.settings.fit_logits != "none":
             found |= fitted_last(self.engine, self.method, shown, self.settings.recall_at, served)
         if mean:
-            found |= averaged_row(self.engine, mean.params, mean.buffers, self.settings)
+            fits = self.settings.fit_logits != "none"
+            found |= averaged_row(self.engine, mean, fits, (*METRICS, *RANKED), self.settings.recall_at)
         return found | self._served_once(shown, row) if served and "served_accuracy" not in row else found
 
     def _served_once(self, shown: Shown, row: Row) -> Row:

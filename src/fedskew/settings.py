@@ -90,9 +90,10 @@ class Settings:
     clients are sent the last one as before; 0: the last model alone"""
     average_decay: Annotated[float, Within(0, 1, "(]")] = option(1.0, decides="numbers", later=True)
     """weight of a round's model beside that of the next in this mean: 1 counts all alike, less makes it exponential"""
-    average_models: Literal["auto", "last", "none"] = option("auto", decides="measures", later=True)
-    """whether the mean of the models of the last ten rounds is measured beside the last model (averaged_*), which keeps
-    ten models in memory and in checkpoints: auto leaves out models above 100 MB"""
+    average_models: Literal["auto", "last", "every", "none"] = option("auto", decides="measures", later=True)
+    """when the mean of the models of the last ten rounds is measured beside the model of the round (averaged_*): after
+    the last round, in every evaluation, or not at all; it keeps ten models in memory and in checkpoints, so auto is
+    last, but none for models above 100 MB"""
     checkpoint_every: Annotated[int, AtLeast(0)] = option(10, decides="nothing")
     """rounds between checkpoints; 0: only after the last round"""
     monitor: Monitor | None = option(decides="numbers", later=True)

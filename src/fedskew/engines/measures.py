@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedskew import server, tree
+from fedskew.averages import Kept
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.clients import ClientMemory, Clients
 from fedskew.engines.evaluation import Tested, personal_model, pooled, shares_of, tested
@@ -18,7 +19,6 @@ from fedskew.records.metrics import RANKED, from_confusion, from_probabilities
 from fedskew.records.summary import AVERAGED, FITTED, METRICS
 from fedskew.records.typed import Row
 from fedskew.server import Broadcast, Shown, State
-from fedskew.settings import Settings
 from fedskew.types import Answers, Assignment, Params, Query
 
 PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of what each client would use
@@ -82,23 +82,30 @@ def given_of(method: Method, shown: Shown) -> Broadcast:
     return server.broadcast(method, shown.state, None)._replace(params=shown.params, buffers=shown.buffers)
 
 
-def averaged_row(engine: LocalEngine, params: Params, buffers: Params, settings: Settings) -> Row:
-    """Metrics of the mean of the last models on the test rows, ``averaged_...``, and fitted, ``averaged_fitted_...``.
+def averaged_row(
+    engine: LocalEngine, mean: Kept, fitted: bool, names: Sequence[str] = METRICS, recall_at: float = 0.9
+) -> Row:
+    """Metrics of the mean of the last models on the test rows, ``averaged_...``; nothing where there are none.
 
-    Nothing where there are no test rows, or where a logit is not finite.
+    Args:
+        engine: that trained them.
+        mean: the model.
+        fitted: whether it is also fitted, ``averaged_fitted_...``.
+        names: metrics.
+        recall_at: precision at which the recall of each class is measured.
     """
     labels = engine.fed.dataset.y_test
     if not len(labels):
         return {}
-    matrix, loss, chances = engine.test.scored(params, buffers)
+    matrix, loss, chances = engine.test.scored(mean.params, mean.buffers)
     if not bool(loss.isfinite()):
         return {}
-    scores = from_probabilities(labels, chances, settings.recall_at)
+    scores = from_probabilities(labels, chances, recall_at) if {*names} & {*RANKED} else {}
     found = {**from_confusion(matrix), **scores, "loss": float(loss)}
-    row = {name: found[name] for name in (*METRICS, *RANKED)}
-    if settings.fit_logits != "none":
-        fitted = fitted_row(engine, params, buffers, (*METRICS, *RANKED), settings.recall_at)
-        row |= {name: value for name, value in fitted.items() if name != "fit"}
+    row = {name: found[name] for name in names}
+    if fitted:
+        fits = fitted_row(engine, mean.params, mean.buffers, names, recall_at if scores else None)
+        row |= {name: value for name, value in fits.items() if name != "fit"}
     return {f"{AVERAGED}{name}": value for name, value in row.items()}
 
 

@@ -12,7 +12,8 @@ METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_r
 TOTALS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 FITTED = "fitted_"  # of the model with fitted biases and temperature
 AVERAGED = "averaged_"  # of the mean of the models of the last ten rounds
-TAIL = 10  # rounds whose mean is the first that a summary has
+TAIL = 10  # rounds of the first mean that a summary has
+MEANS = {"mean10": TAIL, "mean50": 50}
 LOSS_LIMIT = 10.0  # times ln C, the cross-entropy of a guess: no training that works is so far above it
 CHANCE = 1.1  # times 1 / C, the balanced accuracy of one and the same answer
 PATIENCE = 10  # evaluations in a row: a run may begin at chance
@@ -20,17 +21,15 @@ PATIENCE = 10  # evaluations in a row: a run may begin at chance
 
 PREFIXES = (  # of the rows that a metric is of
     "", "part_", "val_", "local_", "personal_", "served_", "heldout_", "heldout_personal_", "heldout_served_", FITTED,
-    f"{FITTED}personal_", f"{FITTED}served_",
+    f"{FITTED}personal_", f"{FITTED}served_", AVERAGED, f"{AVERAGED}{FITTED}",
 )  # fmt: skip
 
 
 HOW = {
-    "mean10": "the mean over the last 10 rounds",
-    "mean50": "the mean over the last 50 rounds",
     "final": "at the last evaluation",
     "best": "the best round, chosen on the test rows",
     "total": "the sum over all rounds",
-}  # of what numbers of a summary begin with
+}  # of what numbers of a summary begin with; `span_words` has those of means
 WHOSE = {
     "": "",
     "personal_": " of the clients' own models",
@@ -38,11 +37,8 @@ WHOSE = {
 }
 
 
-# metrics of models that are measured once, after the last round
-ONCE = (
-    *(f"{FITTED}{name}" for name in RANKED),
-    *(f"{AVERAGED}{fit}{name}" for fit in ("", FITTED) for name in (*METRICS, *RANKED)),
-)
+# scores of the fitted and of the mean model, which are measured once, after the last round
+ONCE = tuple(f"{model}{name}" for model in (FITTED, AVERAGED, f"{AVERAGED}{FITTED}") for name in RANKED)
 
 
 def summary_names() -> tuple[str, ...]:
@@ -53,10 +49,21 @@ def summary_names() -> tuple[str, ...]:
         >>> {"mean10_accuracy", "final_ece", "total_upload_bytes"} <= set(summary_names())
         True
     """
-    spans = ("final", "best", "mean10", "mean50")
+    spans = ("final", "best", *MEANS)
     rounds = [f"{span}_{prefix}{name}" for prefix in PREFIXES for name in METRICS for span in spans]
     scores = *SCORES, *ONCE
     return *rounds, *(f"final_{name}" for name in scores), *(f"total_{name}" for name in TOTALS)
+
+
+def prefix_of(metric: str) -> str:
+    """Of which rows and models a metric of a round is: "personal_" of "personal_accuracy".
+
+    Example:
+        >>> from fedskew.records.summary import prefix_of
+        >>> prefix_of("heldout_served_macro_f1"), prefix_of("accuracy")
+        ('heldout_served_', '')
+    """
+    return max((prefix for prefix in PREFIXES if metric.startswith(prefix)), key=len)
 
 
 def metric_words(name: str) -> str:
@@ -67,6 +74,55 @@ def metric_words(name: str) -> str:
     told = (before + metric).replace("_", " ").replace("macro f1", "macro F1").replace("g mean", "G-mean")
     told = told.replace("val ", "validation ", 1) if told.startswith("val ") else told
     return told + WHOSE[which]
+
+
+class Tail(NamedTuple):
+    """What a mean over the last rounds of a run is of."""
+
+    rounds: int  # a run may have fewer than the name says
+    evaluations: int | None  # None where the record does not tell: an archive keeps some rounds and metrics
+
+
+def tail_of(key: str, summary: Row, rows: Sequence[Row]) -> Tail | None:
+    """Of which rounds a mean of a summary is, such as ``mean10_accuracy``; None of another number.
+
+    Example:
+        >>> from fedskew.records.summary import tail_of
+        >>> tail_of("mean10_accuracy", {"rounds": 3}, [{"round": r, "accuracy": 0.5} for r in (1, 2, 3)])
+        Tail(rounds=3, evaluations=3)
+    """
+    span, _, metric = key.partition("_")
+    if span not in MEANS:
+        return None
+    done = summary.get("rounds") or MEANS[span]
+    rounds = min(MEANS[span], done)
+    found = sum(metric in row for row in rows if row["round"] > done - rounds)
+    if found and len(rows) == done:
+        return Tail(rounds, found)
+    once = not found and key in summary and summary[key] == summary.get(f"final_{metric}")  # of the last model alone
+    return Tail(rounds, 1 if once else None)
+
+
+def span_words(key: str, tails: Iterable[Tail]) -> str:
+    """The rounds that a number of summaries is of, such as "the mean over the last 5 rounds".
+
+    Args:
+        key: The number.
+        tails: `tail_of` each run, of a mean.
+
+    Example:
+        >>> from fedskew.records.summary import Tail, span_words
+        >>> span_words("mean50_accuracy", [Tail(5, 5)]), span_words("final_accuracy", [])
+        ('the mean over the last 5 rounds', 'at the last evaluation')
+    """
+    span, held = key.partition("_")[0], list(tails)
+    if span not in MEANS:
+        return HOW[span]
+    if held and all(tail.evaluations == 1 for tail in held):
+        return HOW["final"]
+    rounds = sorted({tail.rounds for tail in held}) or [MEANS[span]]
+    ends = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else str(rounds[0])
+    return f"the mean over the last {ends} rounds"
 
 
 class Collapse(NamedTuple):
@@ -124,7 +180,7 @@ def summarise(
     scores = {name: value for name, value in _last(rows).items() if name in (*SCORES, *EACH)}
     out |= {f"final_{name}": value for name, value in (finals or scores).items()}
     once = {name: value for name, value in (finals or {}).items() if name.startswith(("served_", "heldout_served_"))}
-    out |= {f"mean{TAIL}_{name}": value for name, value in once.items() if f"mean{TAIL}_{name}" not in out}
+    out |= {key: value for name, value in once.items() if (key := f"mean10_{name}") not in out}
     out["worst_class"] = worst_class(_last(rows), class_names)
     out["collapsed"] = [sign._asdict() for sign in collapses(rows, serves)]
     for name in TOTALS:
@@ -139,17 +195,17 @@ def _spans(rows: Sequence[Row], name: str) -> Row:
     """
     seen = {row["round"]: row[name] for row in rows if name in row}
     lacking = [row["round"] for row in rows if "accuracy" in row and name not in row]
-    missing = max(lacking, default=0) if name.startswith(FITTED) else 0
+    missing = max(lacking, default=0) if FITTED in name else 0
     if not seen or missing > max(seen):
         return {}
     ends = rows[-1]["round"]
     out: Row = {f"final_{name}": seen[max(seen)]}
     if not missing:
         out[f"best_{name}"] = (max if more_is_better(name) else min)(seen.values())
-    for span in (TAIL, 50):
-        last = [v for r, v in seen.items() if r > ends - span]
-        if missing <= max(ends - span, 0):
-            out[f"mean{span}_{name}"] = sum(last) / len(last) if last else None
+    for span, rounds in MEANS.items():
+        last = [v for r, v in seen.items() if r > ends - rounds]
+        if missing <= max(ends - rounds, 0):
+            out[f"{span}_{name}"] = sum(last) / len(last) if last else None
     return out
 
 
