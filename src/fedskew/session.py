@@ -311,7 +311,7 @@ class Observer:
         # the fit comes last: nodes keep its logits until their next message, and the last round's is asked for again
         row |= (fitted_row(self.engine, shown.params, shown.buffers) if fits else {}) | used
         row |= told_of(results.cohort, weights)
-        row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}
+        row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down, "contacts": traffic.contacts}
         components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}
         if components:
             row["components"] = components
@@ -503,10 +503,11 @@ def _nowhere(name: str, content: Params) -> str:
 
 @dataclass
 class Traffic:
-    """Bytes of one round, added up as the round goes on."""
+    """Bytes and contacts of one round, added up as the round goes on."""
 
     up: int = 0
     down: int = 0
+    contacts: int = 0  # of clients: one for each that trains, and one for each that answers a question
 
     def add_query(self, question: Query, answers: Answers, broadcast_bytes: int) -> None:
         """Count a query: answers go up unless the client keeps them, the model goes down unless counts are asked for.
@@ -518,6 +519,7 @@ class Traffic:
         """
         if question.rows != "own":
             return
+        self.contacts += len(answers.ids)
         if not question.keep:
             self.up += tree.size_bytes(answers.values)
         if question.what != "counts":
@@ -536,6 +538,7 @@ class Traffic:
             broadcast_bytes: bytes of the model and of what else every client is sent.
         """
         members = int((assignment.chains >= 0).sum())
+        self.contacts += members
         quota = 0 if assignment.quota is None else assignment.quota.numel() * 8
         self.down += members * broadcast_bytes + tree.size_bytes(each) + quota
         self.up += members * update_bytes + tree.size_bytes(uploads)

@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 MISSING = "at least one METHOD, or a study file"
 ALONE = "weights"  # what --controls alone adds
-CONTROLS = {ALONE, "local", "centralised"}
+CONTROLS = {ALONE, "local", "centralised", "rounds"}
 OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--tune-beyond", "--title")
 
 
@@ -68,7 +68,8 @@ class CompareCommand(Optioned):
 @click.option(
     "--controls", metavar="[NAMES]",
     help="add controls: weights (what --controls alone adds: plain cross-entropy under uniform and under size "
-    "weights), local (each client alone), centralised (all rows in one place), or several, as local,centralised",
+    "weights), local (each client alone), centralised (all rows in one place), rounds (the baseline trained for twice "
+    "the rounds, or for the work of the dearest method), or several, as local,centralised",
 )  # fmt: skip
 @click.option(
     "--metric", metavar="NAME",
@@ -78,8 +79,8 @@ class CompareCommand(Optioned):
 @click.option("--baseline", metavar="METHOD", help="method that others are compared with  [default: the first]")
 @click.option(
     "--fitted", is_flag=True,
-    help="also show the metric with fitted biases and a temperature, and say which gains are only a bias; the metric "
-    "is of the last evaluation unless --metric is given",
+    help="also show the metric of the mean of the last ten models and with fitted biases and a temperature, and say "
+    "which gains these controls undo; unless --metric is given the metric is of the last evaluation",
 )  # fmt: skip
 @click.option(
     "--by", type=Value(Literal["client"]),
@@ -120,7 +121,7 @@ def compare(
     if given["dry_run"]:
         return print_plan(study, processes)
     command = _command(methods, options, given)
-    beside = tracking, given["cluster"], given["fitted"], given["by"]
+    beside = tracking, given["cluster"], given["fitted"] or spec.longer, given["by"]
     return run_study(study, processes, part, given["retry"], out, command, *beside)
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fedskew.report.compared import Compared
     from fedskew.studies.clients import ByClient
     from fedskew.studies.study import Planned, Study
-    from fedskew.studies.work import Outcome
+    from fedskew.studies.work import Outcome, Work
     from fedskew.track import Named
 
 
@@ -42,6 +43,7 @@ class StudyProgress:
     def ended(self, outcome: Outcome, planned: Planned) -> None:
         """A run ended."""
         self.done += 1
+        self.total = max(self.total, self.done)  # a control of more rounds is planned once the others are done
         cell = planned.cell
         where = f"{cell.label}, {cell.setting}, seed {cell.seed}" + f", trial {cell.trial}" * (cell.trial >= 0)
         ending = outcome.state if outcome.score is None else f"{self.metrics[cell.trial >= 0]} {outcome.score:.4f}"
@@ -71,16 +73,21 @@ def study_tables(study: Study, fitted: bool = False) -> Iterator[Any]:
 
 def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
     """The results under each setting, the ranks over several, and what these numbers do not show."""
-    from fedskew.report import listings, sentences
+    from fedskew.report import controls, listings, sentences
     from fedskew.report.compared import fitted_alone, fitted_words
     from fedskew.studies.fitted import fitted_name
 
     alone = fitted_alone(compared) if fitted else None
     for each in filter(None, (compared, alone)):
         yield from (table_of(listings.results(each, setting, brief=True), LEFT_OUT) for setting in each.settings)
-    if fitted:
+    held = [table for setting in compared.settings if (table := controls.table(compared, setting))] if fitted else []
+    for table in held:
+        yield table_of(table)
+    if held:
+        yield from map(visible, chain.from_iterable(controls.sentences(compared, at) for at in compared.settings))
+    elif fitted:
         yield from map(visible, fitted_words(compared, len(compared.methods) * len(compared.settings)))
-    if fitted and alone is None:
+    if fitted and alone is None and not held:
         lacking = fitted_name(compared.key)
         told = f"no table of fitted models: not every run of {compared.baseline} has {lacking}"
         yield f"{told}; --fit-logits tail also measures fitted models in the last ten rounds"
@@ -128,17 +135,27 @@ def shown_clients(measured: Sequence[ByClient], labels: Sequence[str]) -> Iterat
 
 
 def _work_notes(study: Study) -> Iterator[str]:
-    """The local steps of the methods, where they differ, and what a step costs beside one gradient."""
-    works = study.works()
-    computed = {}
+    """The work of the methods, where it differs, and what a step costs beside one gradient."""
+    from fedskew.studies.work import Work
+
+    works, computed = study.works(), dict[str, str]()
     for planned in study.plan():
         parts = planned.cell.experiment.method.components if planned.cell.experiment else ()
         computed[planned.cell.label] = "; ".join(part.compute for part in parts if "gradient" in part.compute)
-    if any(abs(ratio - 1) > ALIKE for ratio in works.values()) or any(computed.values()):
-        each = [f"{label} ×{ratio:.2f}{f' ({computed[label]})' * bool(computed[label])}"
-                for label, ratio in works.items()]  # fmt: skip
-        what = f"local steps of all clients together, as a multiple of those of {study.plain}"
-        yield f"work a round, {what}: {', '.join(each)}; --epochs gives all methods as many"
+    by_label: dict[str, list[Work]] = {}
+    for (label, _), work in works.items():
+        by_label.setdefault(label, []).append(work)
+    if any(abs(ratio - 1) > ALIKE for work in works.values() for ratio in work) or any(computed.values()):
+        for label, each in by_label.items():
+            told = [f"{name} {_times([work[i] for work in each])}" for i, name in enumerate(Work._fields)]
+            beside = f" ({computed[label]})" * bool(computed.get(label))
+            yield f"work of whole runs of {label}, as a multiple of {study.plain}'s: {', '.join(told)}{beside}"
+
+
+def _times(ratios: Sequence[float]) -> str:
+    """As in "×1.00", or "×1.00 to ×2.03" where settings differ."""
+    low, high = (f"×{ratio:.2f}" for ratio in (min(ratios), max(ratios)))
+    return low if low == high else f"{low} to {high}"
 
 
 def _tuned_notes(study: Study) -> Iterator[str]:

@@ -413,7 +413,7 @@ class Node:
         """Sums of loss, gradient and Hessian over the client's rows; their logits are kept for the next exchange."""
         self.options.check_permit("fit")
         settings = self.work.settings
-        models = {"none": 0, "last": 1, "tail": TAIL, "every": settings.rounds}[settings.fit_logits] + 1  # the mean
+        models = 2 * {"none": 0, "last": 1, "tail": TAIL, "every": settings.rounds}[settings.fit_logits]
         if self.memory.fit_exchanges(session(facts)) > (most := models * MOST_FITTED):
             raise ConfigError(f"a fit may take {most} exchanges of this run; the server asks for more")
         point, weights = point_of(trees, len(self.rows.inputs.label_names))

@@ -9,7 +9,7 @@ from fedskew.records.metrics import EACH, RANKED, SCORES
 from fedskew.records.typed import Row
 
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
-TOTALS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
+TOTALS = ("upload_bytes", "download_bytes", "contacts", "samples", "steps", "wall_s")
 FITTED = "fitted_"  # of the model with fitted biases and temperature
 AVERAGED = "averaged_"  # of the mean of the models of the last ten rounds
 TAIL = 10  # rounds of the first mean that a summary has
@@ -184,7 +184,8 @@ def summarise(
     out["worst_class"] = worst_class(_last(rows), class_names)
     out["collapsed"] = [sign._asdict() for sign in collapses(rows, serves)]
     for name in TOTALS:
-        out[f"total_{name}"] = sum(row[name] for row in rows)
+        if all(name in row for row in rows):  # rounds of earlier versions have no contacts
+            out[f"total_{name}"] = sum(row[name] for row in rows)
     return out
 
 

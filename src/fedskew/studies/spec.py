@@ -30,7 +30,7 @@ from fedskew.studies.shipped import names, shipped
 GROUP = entries("Group", {}, {"methods": list[str], "options": Row, "suffix": str})
 STUDY = entries("Study", {}, {
     **dict.fromkeys(("title", "metric", "baseline", "notes"), str), "methods": list[str], "seeds": Any, "options": Any,
-    "settings": list[Row] | str, "method": dict[str, Row], "controls": bool, "tune": Any, "tune_trials": Any,
+    "settings": list[Row] | str, "method": dict[str, Row], "controls": bool | str, "tune": Any, "tune_trials": Any,
     "tune_beyond": Any, "group": Row,
 })  # fmt: skip
 MOST_SETTINGS = 2_000  # a few values of a few options are millions of combinations
@@ -48,6 +48,7 @@ CONTROLS = {
 }
 
 
+LONGER = "rounds"  # the control of the baseline trained for more rounds, `Study.longer`
 HELD_OUT = "0.1"  # of the training rows, where the study holds out none
 MOST_TRIALS = 10_000
 TRIAL_SEED = 1_000_003  # added to the first seed
@@ -192,6 +193,8 @@ class Spec:
     baseline: str = ""
     """the method that others are compared with; unset: the first"""
     tuning: Tuning | None = None
+    longer: bool = False
+    """whether the baseline is also trained for more rounds: twice as many, or as many as the dearest method's work"""
     title: str = ""
     notes: str = ""
 
@@ -386,17 +389,23 @@ def instead(spec: Spec, options: Sequence[Pair]) -> Spec:
 
 def spec_from(methods: Sequence[str | Method], options: Sequence[Pair], **facts: Any) -> Spec:
     """A study as a command line names it. Raises ConfigError."""
-    return Spec(_controlled([*map(entry_of, methods)], facts.pop("controls", False)), tuple(options), **facts)
+    names = controls_of(facts.pop("controls", False))
+    return Spec(_controlled([*map(entry_of, methods)], names), tuple(options), longer=LONGER in names, **facts)
 
 
-def _controlled(listed: Sequence[Entry], wanted: bool | str) -> tuple[Entry, ...]:
-    """The methods and, where they are wanted, the controls that are not among them: "local,centralised"."""
-    known = {(e.method, e.options) for e in listed}
+def controls_of(wanted: bool | str) -> list[str]:
+    """The controls that are asked for, each once: "local,centralised"; True: "weights". Raises ConfigError."""
     names = wanted.split(",") if isinstance(wanted, str) else ["weights"] * wanted
     for name in names:
-        if name not in CONTROLS:
-            raise unknown("control", name, CONTROLS)
-    added = [control for name in dict.fromkeys(names) for control in CONTROLS[name]]
+        if name not in (*CONTROLS, LONGER):
+            raise unknown("control", name, (*CONTROLS, LONGER))
+    return list(dict.fromkeys(names))
+
+
+def _controlled(listed: Sequence[Entry], names: Sequence[str]) -> tuple[Entry, ...]:
+    """The methods and the controls that are not among them."""
+    known = {(e.method, e.options) for e in listed}
+    added = [control for name in names for control in CONTROLS.get(name, ())]
     return (*listed, *(c for c in added if (c.method, c.options) not in known))
 
 
@@ -466,8 +475,9 @@ def spec_of(content: Mapping[str, Any]) -> Spec:
     each = [options_of_table({k: v for k, v in s.items() if k != "name"}, "settings") for s in settings]
     called = tuple(s.get("name", "") for s in settings)
     require(all(isinstance(n, str) for n in called), "settings.name", "be a word", called)
-    methods = _controlled(listed, content.get("controls", False))
-    return Spec(methods, shared, tuple(each), called, seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)
+    wanted, seeds = controls_of(content.get("controls", False)), seeds_of(content.get("seeds", 0))
+    facts = {"tuning": tuned, "longer": LONGER in wanted, **texts}
+    return Spec(_controlled(listed, wanted), shared, tuple(each), called, seeds, **facts)
 
 
 def _grouped(groups: Mapping[str, Any]) -> Iterator[Entry]:

@@ -23,14 +23,15 @@ from pathlib import Path
 from fedskew.config.recorded import Run, faults, finished, read_run
 from fedskew.errors import RecordError, from_json, json_file, text_of
 from fedskew.records.files import Hold, member, write_atomic
-from fedskew.records.summary import TOTALS
+from fedskew.records.summary import AVERAGED, FITTED, METRICS, TOTALS
 from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS
 
 LAYOUT = 1
 KEPT = (  # entries of a round that an archive holds
     "round", "accuracy", "macro_f1", "balanced_accuracy", "loss", "train_loss", "worst_class_recall", "upload_bytes",
-    "download_bytes", "samples", "steps", "wall_s", "val_accuracy", "rounds",
+    "download_bytes", "contacts", "samples", "steps", "wall_s", "val_accuracy", "rounds",
+    *(f"{AVERAGED}{FITTED}{name}" for name in METRICS),
 )  # fmt: skip
 BEGINS = re.compile(r'\{"address":"([0-9a-f]{16})",')  # a line of an archive, as `archive_line` writes it
 POINTS = 100  # rounds of a run that an archive holds, at most

@@ -24,7 +24,7 @@ from fedskew.studies.pool import schedule, spread
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_from, tuning_of, without
 from fedskew.studies.store import Store
-from fedskew.studies.work import Job, Outcome
+from fedskew.studies.work import Job, Outcome, Work, work_of
 from fedskew.track import Named
 
 __all__ = ["Planned", "Study", "shard_of", "study"]
@@ -78,6 +78,7 @@ class Study:
         self.store = store if isinstance(store, Store) else Store(store)
         self.chosen: dict[tuple[str, str], Options] = {}  # (method, setting) -> tuned options
         self._plan: list[Planned] | None = None
+        self._more: list[Planned] = []
         self._trials: list[Planned] = []
 
     # Planning
@@ -136,14 +137,35 @@ class Study:
         return None if score is None or (entry and entry.state != "finished") else float(score)
 
     def plan(self) -> list[Planned]:
-        """The runs that are compared, refused ones among them. Before the trials are done they have no address."""
+        """The runs that are compared, refused ones among them. Before the trials are done they have no address.
+
+        With the control of more rounds, its runs follow once the others are done, whose work says how many rounds.
+        """
         if self._plan is None:
             ready = self.choose()
             made = [self._tuned(cell) if ready else Planned(cell, "") for cell in self.spec.cells()]
             if not ready:
                 return made
             self._plan = made
-        return self._plan
+        if self.spec.longer and not self._more and not self.missing(self._plan):
+            self._more = list(self._longer())
+        return [*self._plan, *self._more]
+
+    def _longer(self) -> Iterator[Planned]:
+        """The baseline trained for more rounds: twice as many, or the work of the dearest method of the setting.
+
+        Its mean model is measured in every evaluation, fitted and not, of which there are 200 at most.
+        """
+        works = self.works()
+        for one in self._plan or ():
+            cell = one.cell
+            if cell.label != self.spec.reference or cell.experiment is None:
+                continue
+            dearest = max((work.most for (_, at), work in works.items() if at == cell.setting), default=1.0)
+            rounds = math.ceil(cell.experiment.rounds * max(2.0, round(dearest, 6)))
+            every = cell.experiment.eval_every * math.ceil(rounds / (200 * cell.experiment.eval_every))
+            made = replace(cell.experiment, rounds=rounds, average_models="every", fit_logits="every", eval_every=every)
+            yield _located(replace(cell, label=f"{cell.label}, {rounds} rounds", experiment=made))
 
     def untuned(self) -> list[str]:
         """A sentence for each method that has none of the tuned options, once the trials are done."""
@@ -220,15 +242,15 @@ class Study:
                     spread(jobs, cluster, processes, end, start)
                 else:
                     schedule(jobs, processes, end, start)
-            if last or self.missing(planned):
-                return  # other shards have the rest of the trials, or some of them broke
+            if self.missing(planned) or (last and len(self.plan()) == len(planned)):
+                return  # other shards have the rest, or some of them broke, or nothing came to it
 
     def retry(self) -> None:
         """Forget that runs were refused or failed, so that they are missing again."""
         for one in [*self.trials(), *self.plan()]:
             if one.address:
                 self.store.forgive(one.address)
-        self._plan = None
+        self._plan, self._more = None, []
 
     # Reading
 
@@ -273,15 +295,19 @@ class Study:
         plain = [m for m in self.spec.methods if "partition" not in dict(m.options)]
         return next((m.name for m in plain if as_word(m.method) == "fedavg"), self.spec.reference)
 
-    def works(self) -> dict[str, float]:
-        """By method: local steps of a round, as a multiple of those of `plain` under the same settings and seeds."""
-        steps: dict[str, dict[tuple[str, int], float]] = {}
-        for row in self.table():
-            if row["state"] == "finished" and row.get("total_steps"):
-                steps.setdefault(row["label"], {})[row["setting"], row["seed"]] = row["total_steps"] / row["rounds"]
-        plain = steps.get(self.plain, {})
-        pairs = {label: [(own[key], plain[key]) for key in own if key in plain] for label, own in steps.items()}
-        return {label: sum(a for a, _ in each) / sum(b for _, b in each) for label, each in pairs.items() if each}
+    def works(self) -> dict[tuple[str, str], Work]:
+        """By method and setting: the work of whole runs, as a multiple of that of `plain` with the same seeds."""
+        held: dict[tuple[str, str], dict[int, Work]] = {}
+        for planned in self._plan or ():
+            entry = planned.entry(self.store) if planned.cell.experiment else None
+            if entry and entry.state == "finished" and (work := work_of(entry.summary)):
+                held.setdefault((planned.cell.label, planned.cell.setting), {})[planned.cell.seed] = work
+        found = {}
+        for (label, setting), own in held.items():
+            plain = held.get((self.plain, setting), {})
+            if pairs := [(own[seed], plain[seed]) for seed in own if seed in plain]:
+                found[label, setting] = Work.ratio(pairs)
+        return found
 
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""
@@ -351,6 +377,7 @@ def _located(cell: Cell, options: Options = ()) -> Planned:
 def _unfitted(made: Experiment) -> Experiment:
     """The run as one that measures neither fits nor what clients would use between rounds."""
     made = replace(made, fit_logits="last") if made.fit_logits in ("tail", "every") else made
+    made = replace(made, average_models="auto") if made.average_models == "every" else made
     return replace(made, served="last") if made.served in ("tail", "every") else made
 
 

@@ -1,4 +1,6 @@
-"""What a worker process does: one run after another, each in its folder of the store."""
+"""What a worker process does: one run after another, each in its folder of the store; and what a run took."""
+
+from __future__ import annotations
 
 import errno
 import multiprocessing
@@ -6,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +23,41 @@ from fedskew.track import Named, Several
 FEDERATIONS = 4  # that a worker keeps
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # of a disk that takes no more
 ORPHAN_S = 30  # seconds that a run has to write its rounds where the scheduler is gone
+
+
+class Work(NamedTuple):
+    """What a run takes of its clients, or how many times as much as another: in whole runs, not by round."""
+
+    steps: float  # local steps of all clients
+    contacts: float  # of clients: to train, to answer a question, and for an exchange of a fit
+    bytes: float  # sent up and down, fits among them
+
+    @property
+    def most(self) -> float:
+        """The larger of the ratios of steps and contacts."""
+        return max(self.steps, self.contacts)
+
+    @property
+    def words(self) -> str:
+        """As in "steps x1.00, contacts x1.00, bytes x2.03"."""
+        return ", ".join(f"{name} ×{value:.2f}" for name, value in self._asdict().items())
+
+    @classmethod
+    def ratio(cls, pairs: Sequence[tuple[Work, Work]]) -> Work:
+        """The work of some runs over that of others."""
+        return cls(*(sum(a[i] for a, _ in pairs) / sum(b[i] for _, b in pairs) for i in range(3)))
+
+
+def work_of(summary: Mapping[str, Any]) -> Work | None:
+    """The work of a run; None where its summary has none of it. Fits count with the clients that each of them asks."""
+    totals = [summary.get(f"total_{name}", 0) for name in ("steps", "contacts", "upload_bytes", "download_bytes")]
+    if not all(totals):
+        return None
+    steps, contacts, up, down = totals
+    for fit in summary.get("final_fit", {}).values():
+        contacts += fit["exchanges"] * fit.get("clients", 0)
+        up, down = up + fit["upload_bytes"], down + fit["download_bytes"]
+    return Work(steps, contacts, up + down)
 
 
 class Job(NamedTuple):
