@@ -82,7 +82,7 @@ def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
         yield from (table_of(listings.results(each, setting, brief=True), LEFT_OUT) for setting in each.settings)
     held = [table for setting in compared.settings if (table := controls.table(compared, setting))] if fitted else []
     for table in held:
-        yield table_of(table)
+        yield table_of(table, ("verdict",))  # the sentences say it
     if held:
         yield from map(visible, chain.from_iterable(controls.sentences(compared, at) for at in compared.settings))
     elif fitted:
