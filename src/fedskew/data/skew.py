@@ -460,8 +460,9 @@ def stray(counts: Counts) -> dict[str, float]:
     single = (n == 1).sum(axis=1)
     k = int(single.argmax())
     held = int((n[k] > 0).sum())
-    found = {"stray_client": k, "stray_classes": held, "stray_one_row": int(single[k])}
-    return found if single[k] >= FEW and 2 * single[k] >= held else {}
+    if single[k] < FEW or 2 * single[k] < held:
+        return {}
+    return {"stray_client": k, "stray_classes": held, "stray_one_row": int(single[k])}
 
 
 def summary(counts: Counts, most: int = _PAIRS) -> dict[str, float | list[float]]:

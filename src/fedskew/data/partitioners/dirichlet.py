@@ -39,7 +39,7 @@ class Dirichlet(Partitioner):
         >>> from fedskew.data import federate
         >>> from fedskew.data.partitioners import Dirichlet
         >>> federate("digits", Dirichlet(alpha=0.1), clients=4).counts.tolist()[0]
-        [133, 0, 0, 33, 144, 119, 3, 94, 0, 0]
+        [133, 0, 1, 34, 144, 120, 3, 95, 0, 0]
 
     References:
         Hsu, Qi and Brown 2019, Measuring the Effects of Non-Identical Data Distribution for Federated Visual
