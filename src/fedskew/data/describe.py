@@ -84,11 +84,13 @@ def _of_partition(path: Path) -> Counted:
 
 def _options(convention: dict[str, Any]) -> dict[str, Any]:
     """The options of a partitioner that are set, those of its base as well."""
-    return {
+    cut = {"rounding": "cut"} if convention.get("rounding", "") is None else {}  # of a file of dirichlet's version 1
+    told = {
         name: {"name": value["name"], **_options(value)} if isinstance(value, dict) else value
         for name, value in convention.items()
         if name != "name" and value is not None
     }
+    return told | cut
 
 
 def describe(source: Source, most: int = 500) -> dict[str, Any]:
@@ -149,7 +151,7 @@ def named(partitioner: dict[str, Any]) -> str:
 
     Options that are unset are left out.
     """
-    told = [f"{k} {_number(v)}" for k, v in partitioner.items() if k != "name" and v not in (None, "")]
+    told = [f"{k} {_number(v)}" for k, v in _options(partitioner).items() if v != ""]
     return str(partitioner.get("name", "unknown")) + (f" ({', '.join(told)})" if told else "")
 
 
