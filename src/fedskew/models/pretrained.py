@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fedskew.errors import ConfigError, require
+from fedskew.errors import ConfigError, install, require
 from fedskew.fields import Above, AtLeast, demand
 from fedskew.models.networks import Architecture, Shape, initialise
 from fedskew.models.where import first_line
@@ -38,7 +38,7 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        told = f"this needs the package {name}, which is not installed; pip install 'fedskew[hf]'"
+        told = f"this needs the package {name}, which is not installed; {install('hf')}"
         raise ConfigError(told) from None
 
 
