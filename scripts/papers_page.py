@@ -12,10 +12,10 @@ from papers_verdicts import VERDICTS, Evidence, claims, verdict_of
 
 from fedskew.papers.arbiter import header, line
 from fedskew.papers.rows import STATES, TOTAL, Row, coverage
-from fedskew.papers.rules import FEWEST
 from fedskew.papers.runs import Runs, measured
 from fedskew.papers.tables import SPANS, Reading, names, protocol, respanned
 from fedskew.records.summary import TAIL
+from fedskew.studies.scores import FEWEST
 from fedskew.studies.spec import table_from
 
 TEXTS = table_from(Path(__file__).with_suffix(".toml"))

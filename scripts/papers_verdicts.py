@@ -27,11 +27,10 @@ from fedskew.config.recorded import Run
 from fedskew.errors import require, unknown
 from fedskew.papers.printed import Printed, printed
 from fedskew.papers.rows import Row
-from fedskew.papers.rules import FEWEST
 from fedskew.papers.runs import HERE, Runs, cells, entries_of, is_whole
 from fedskew.papers.tables import names, protocol
 from fedskew.studies.packing import lend
-from fedskew.studies.scores import reach, t_interval
+from fedskew.studies.scores import FEWEST, reach, t_interval
 from fedskew.studies.shipped import names as shipped_names
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import Spec, check_names, read_spec, table_from

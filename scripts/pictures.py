@@ -21,7 +21,7 @@ from natural import ARCHIVE, KINDS, PAGE, runs
 from results import ROOT, rows_of
 
 from fedskew.studies.differences import differences
-from fedskew.studies.scores import Scores
+from fedskew.studies.scores import WITHIN, Scores
 
 SYSTEMS = {
     "feddyn": "FedDyn",
@@ -134,7 +134,9 @@ def printed() -> Any:
     with (ROOT / "results/ledger.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["gain"] and row["gain_printed"]]
     rows = [
-        row for row in rows if "accuracy" in row["metric"] and row["state"] in ("agrees", "differs", "not resolved")
+        row
+        for row in rows
+        if "accuracy" in row["metric"] and row["state"] in ("agrees", "differs", "not resolved", WITHIN)
     ]
     groups: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in rows:

@@ -21,13 +21,14 @@ import numpy as np
 from papers_page import command_of, hours_of, how_of, swing_of
 from papers_page import pages as both
 
+from fedskew.errors import plural
 from fedskew.papers.rows import Row, ledger
 from fedskew.papers.runs import HERE, Runs
 from fedskew.records.sheets import csv_text
 from fedskew.studies.differences import average_ranks, differences
-from fedskew.studies.fitted import LEAST, verdict
+from fedskew.studies.fitted import verdict
 from fedskew.studies.packing import lend
-from fedskew.studies.scores import Scores, t_interval
+from fedskew.studies.scores import FEWEST, Scores, t_interval
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
@@ -168,17 +169,21 @@ def fits_of(rows: list[dict[str, Any]], base: str) -> str:
     for metric in ("mean10_accuracy", "mean10_fitted_accuracy"):
         held = [(row["label"], row["setting"], row["seed"], row.get(metric)) for row in ended]
         found = differences(Scores.of(held, metric), base)
-        both[metric] = {(d.method, d.setting): d for d in found if d.setting is not None and d.pairs >= LEAST}
+        both[metric] = {(d.method, d.setting): d for d in found if d.setting is not None and d.pairs > 2}
     raw, fitted = both.values()
-    lines = [f"| method | raw | fitted | {' | '.join(LEFT)} |", f"|---|{'---:|' * (len(LEFT) + 2)}"]
+    seeds = max(gap.pairs for gap in (*raw.values(), *fitted.values()))
+    heads = ["raw", "fitted", *(LEFT if seeds >= FEWEST else ())]
+    lines = [f"| method | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
     for label in (label for label in dict.fromkeys(row["label"] for row in rows) if label != base):
         pairs = [(raw[key], fitted[key]) for key in raw if key[0] == label and key in fitted]
-        told = [verdict((a.low, a.high), (b.low, b.high)) for a, b in pairs]
-        counts = [sum(text.startswith(begins) for text in told) for begins in LEFT.values()]
-        assert sum(counts) == len(told), told
+        told = [verdict((a.low, a.high), (b.low, b.high), min(a.pairs, b.pairs)) for a, b in pairs]
+        counts = [sum(text.startswith(begins) for text in told) for begins in LEFT.values()] if seeds >= FEWEST else []
+        assert not counts or sum(counts) == len(told), told
         spans = [_mean_over(np.array([100 * each[place].mean for each in pairs])) for place in (0, 1)]
         lines.append(f"| {label} | {' | '.join([*spans, *map(str, counts)])} |")
-    return "\n".join(lines) + "\n"
+    return (
+        "\n".join(lines) + "\n" + (f"\n{plural(seeds, 'seed').capitalize()}: no verdict.\n" if seeds < FEWEST else "")
+    )
 
 
 def _mean_over(values: np.ndarray[Any, Any]) -> str:

@@ -19,7 +19,8 @@ def gap(values: list[float], metric: str = "final_accuracy") -> Difference:
     return differences(scores, "fedavg")[0]
 
 
-UP, DOWN, NOTHING, WIDE = [0.05, 0.06, 0.07], [-0.05, -0.06, -0.07], [0.001, -0.001, 0.002], [0.09, -0.09, 0.05]
+UP, DOWN = [0.05, 0.06, 0.07, 0.06, 0.06], [-0.05, -0.06, -0.07, -0.06, -0.06]
+NOTHING, WIDE = [0.001, -0.001, 0.002, 0.0, 0.001], [0.09, -0.09, 0.05, -0.08, 0.02]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ UP, DOWN, NOTHING, WIDE = [0.05, 0.06, 0.07], [-0.05, -0.06, -0.07], [0.001, -0.
     [
         (UP, NOTHING, "its gain is a bias of the logits"),
         (UP, DOWN, "its gain is a bias of the logits, and its sign changes after the fit"),
-        (UP, [0.03, 0.035, 0.04], "its gain stays after the fit"),
+        (UP, [0.03, 0.035, 0.04, 0.03, 0.035], "its gain stays after the fit"),
         (UP, WIDE, "after the fit no gain is shown, but these seeds do not exclude one"),
         (DOWN, NOTHING, "its loss is a bias of the logits"),
         (DOWN, UP, "its loss is a bias of the logits, and its sign changes after the fit"),
@@ -35,15 +36,16 @@ UP, DOWN, NOTHING, WIDE = [0.05, 0.06, 0.07], [-0.05, -0.06, -0.07], [0.001, -0.
         (NOTHING, UP, "a gain shows only after the fit"),
         (NOTHING, DOWN, "a loss shows only after the fit"),
         (WIDE, NOTHING, "neither shows a difference"),
-        ([0.06, 0.06], [0.01, 0.01], "no verdict: the methods need 3 common seeds"),
+        (UP[:3], NOTHING[:3], "3 seeds: no verdict: the methods need 5 common seeds"),
+        (UP[:4], NOTHING, "4 seeds: no verdict: the methods need 5 common seeds"),
     ],
 )
 def test_the_verdict_speaks_of_both(raw: list[float], fitted: list[float], told: str) -> None:
-    assert beside(gap(raw), gap(fitted)).endswith(f": {told}")
+    assert beside(gap(raw), gap(fitted)).endswith(f": {told}" if "seeds: " not in told else told)
 
 
 def test_the_numbers_stand_in_the_sentence() -> None:
-    told = beside(gap(UP), gap([-0.01, -0.02, -0.03]))
+    told = beside(gap(UP[:3]), gap([-0.01, -0.02, -0.03]))
     assert told.startswith("fedga: +6.0 points (+3.5 to +8.5) raw, -2.0 points (-4.5 to +0.5) fitted, 3 seeds: ")
     assert beside(gap([0.06]), gap([-0.01])).startswith(
         "fedga: +6.0 points raw, -1.0 points fitted, 1 seed: no verdict"
@@ -51,8 +53,8 @@ def test_the_numbers_stand_in_the_sentence() -> None:
 
 
 def test_less_of_a_loss_is_a_gain() -> None:
-    told = beside(gap(DOWN, "final_loss"), gap([0.0001, 0.0, -0.0001], "final_fitted_loss"))
-    assert told.startswith("fedga: -0.060 (-0.085 to -0.035) raw") and told.endswith("its gain is a bias of the logits")
+    told = beside(gap(DOWN, "final_loss"), gap([0.0001, 0.0, -0.0001, 0.0, 0.0], "final_fitted_loss"))
+    assert told.startswith("fedga: -0.060 (-0.069 to -0.051) raw") and told.endswith("its gain is a bias of the logits")
 
 
 def test_a_metric_and_its_fitted_form() -> None:

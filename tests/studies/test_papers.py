@@ -77,7 +77,10 @@ def test_a_gain_is_judged_by_an_equivalence_test() -> None:
 
     assert (verdict(0.0), verdict(0.03), verdict(0.01)) == ("agrees", "differs", "not resolved")
     assert verdict(0.0, noise=0.03) == "not resolved", "too wide for either"
-    assert verdict(0.0, spread=0.02, note="5 runs") == "not resolved", "the printed gain is as uncertain as ours"
+    told = {verdict(apart, spread=0.02, note="5 runs") for apart in (0.0, 0.027, -0.027)}
+    assert told == {"within the printed spread"}, "no number of our seeds could agree within a point"
+    assert verdict(0.03, spread=0.02, note="5 runs") == "not resolved", "sqrt(2) 2 points are the printed spread"
+    assert verdict(0.005, noise=0.02, spread=0.001, note="5 runs") == "not resolved", "more seeds would decide"
     assert verdict(0.0, spread=0.02) == "agrees", "its number of runs is not known"
     assert {verdict(apart, seeds=4) for apart in (0.0, 0.03)} == {"no verdict"}
     rounds = [number("rounds_to_x", mean, method=name) for mean, name in ((300.0, "B"), (1000.0, "FedAvg"))]

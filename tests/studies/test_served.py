@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,16 @@ import pytest
 
 import fedskew as fs
 from fedskew.cli.studying import _edge
+from fedskew.config.recorded import Run
 from fedskew.methods import METHODS
+from fedskew.records.clients import last_clients, read_clients
 from fedskew.records.summary import collapses
 from fedskew.report.compared import compare
-from fedskew.report.entries import of_study
-from fedskew.report.sentences import cautions, verdict
+from fedskew.report.entries import Entry, from_folders, of_study
+from fedskew.report.figures import Detail, recalls
+from fedskew.report.listings import compact, results
+from fedskew.report.page import sections
+from fedskew.report.sentences import cautions, measured, verdict
 from fedskew.studies.differences import differences
 from fedskew.studies.scores import Scores
 from support.command import fedskew
@@ -97,6 +103,71 @@ def test_local_training_is_judged_by_its_own_models(tmp_path: Path, capsys: pyte
     out = " ".join(capsys.readouterr().out.split())
     assert metric == "mean10_served_accuracy" and "localonly has the highest mean" in told
     assert "ccuracy of what each client would use (own model where the method has one), the mean over" in out
+
+
+def test_a_row_is_of_one_model_at_one_range_of_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--clients", 5, "--partition.alpha", 0.1, "--model", "logistic", "--rounds", 5, "--seeds", "0-1")
+    store = ("--store", tmp_path / "s", "--out", tmp_path / "o")
+    assert fedskew("compare", "localonly", "fedavg", "ditto", *words, *store) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the mean over the last 5 rounds" in out and "last 10" not in out
+    entries, asked = of_study(tmp_path / "o")
+    found = compare(entries, asked["metric"], asked["baseline"])
+    table = results(found, "")
+    by = {record["method"]: record for record in table.records}
+    assert "final" not in table.head and "macro F1" in table.head and "G-mean" not in table.head
+    for method in ("localonly", "fedavg", "ditto"):
+        runs = [entry.run for entry in entries if entry.method == method]
+        own = np.mean([run.summary["mean10_served_macro_f1"] for run in runs])
+        assert by[method]["mean10_served_macro_f1_mean"] == pytest.approx(own)
+        assert not any(key.startswith("mean10_macro_f1") for key in by[method])
+    heat = recalls(found, "", found.methods)
+    assert heat is not None and "by the model that each client would use" in heat.title
+    for method, row in zip(heat.rows, heat.cells, strict=True):  # weighted by test rows they are the final accuracy
+        runs = [entry.run for entry in entries if entry.method == method]
+        support = np.sum([each["support"] for each in last_clients(read_clients(runs[0].folder))], axis=0)
+        served = np.mean([run.summary["final_served_accuracy"] for run in runs])
+        assert (row * support).sum() / support.sum() == pytest.approx(served)
+    other = compare(entries, "final_accuracy", asked["baseline"])
+    heat = recalls(other, "", other.methods)
+    assert heat is not None and "by the global model" in heat.title
+    assert compact(found).caption.startswith("Accuracy of what each client would use")
+    folder = str(entries[0].run.folder)
+    assert fedskew("show", folder) == 0
+    told = capsys.readouterr().out
+    assert "mean of last 5" in told and "mean of last 10" not in told and "mean of last 50" not in told
+    assert "recall of each class by the global model" in told
+
+
+def test_what_was_measured_once_is_no_mean_over_rounds(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        go(skewed(), fs.methods.ditto(), rounds=3, seed=seed, served="last", out=tmp_path / str(seed))
+    found = compare(from_folders([tmp_path]), "served_accuracy")
+    assert found.key == "mean10_served_accuracy" and measured(found).endswith("at the last evaluation")
+
+
+def test_a_verdict_has_one_metric_one_range_of_rounds_and_one_unit(tmp_path: Path) -> None:
+    """The fits are of the last evaluation alone: their sentences stand with the results, and name it."""
+    for name in ("fedavg", "scaffold"):
+        for seed in (0, 1, 2):
+            go(skewed(), METHODS[name](), rounds=4, seed=seed, fit_logits="last", out=tmp_path / name / str(seed))
+    found = compare(from_folders([tmp_path]))
+    told = " ".join(verdict(found))
+    assert "fitted" not in told and re.search(r"mean, \d+\.\d % \(95 % interval \d+\.\d % to", told)
+    assert re.search(r"[+-]\d+\.\d points", told)
+    section = next(s for s in sections(found, Detail()) if s.key == "results")
+    assert "at the last evaluation" in section.listed[0] and "fitted" in section.listed[1]
+    last = compare(from_folders([tmp_path]), "final_accuracy")
+    assert "fitted" in " ".join(verdict(last))
+
+
+def test_further_numbers_are_of_the_rows_of_the_metric() -> None:
+    summary = {"rounds": 5, "mean10_val_accuracy": 0.6, "mean10_macro_f1": 0.1, "best_accuracy": 0.9}
+    row = {"round": 5, "accuracy": 0.5, "val_accuracy": 0.6}
+    entries = [Entry("a", "", 0, Run(Path("r"), {}, [row], summary))]
+    for metric in ("val_accuracy", "best_accuracy"):
+        table = results(compare(entries, metric), "")
+        assert "macro F1" not in table.head and not any("macro_f1" in name for name in table.records[0])
 
 
 def test_controls_by_name_and_equal_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,7 +173,9 @@ def _verdict(by: dict[str, Gain], measure: str) -> str:
     raw, fitted = by[measure], by.get(f"{FITTED}{measure}")
     if fitted is None or None in (raw.low, raw.high, fitted.low, fitted.high):
         return ""
-    return verdict((raw.low or 0.0, raw.high or 0.0), (fitted.low or 0.0, fitted.high or 0.0))
+    return verdict(
+        (raw.low or 0.0, raw.high or 0.0), (fitted.low or 0.0, fitted.high or 0.0), min(raw.seeds, fitted.seeds)
+    )
 
 
 def is_strong(found: dict[str, float]) -> bool:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedskew.cli.output import console, say
 from fedskew.errors import plural, visible
-from fedskew.records.summary import Collapse, worst_words
+from fedskew.records.summary import TAIL, Collapse, worst_words
 
 if TYPE_CHECKING:
     from fedskew.method import Method
@@ -73,8 +73,9 @@ def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str =
         theirs = "" if models is None else f"clients' own models {models:.4f}"
         own = method.serves == "own" and bool(theirs)
         first = [f"{theirs}, of a global model that nobody uses:"] * own
+        mean = f"mean of last {min(TAIL, s['rounds'])}"
         parts = [
-            " ".join([*first, f"accuracy {s['final_accuracy']:.4f} (mean of last 10: {s['mean10_accuracy']:.4f})"]),
+            " ".join([*first, f"accuracy {s['final_accuracy']:.4f} ({mean}: {s['mean10_accuracy']:.4f})"]),
             f"macro-F1 {s['final_macro_f1']:.4f}",
             *([worst] if (worst := worst_words(s)) else []),
         ]

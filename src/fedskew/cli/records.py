@@ -238,7 +238,7 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     plain = str.maketrans(SPELLINGS if as_ascii else {})
     for line in (*_curves(recorded, metric), *_classes(recorded)):
         say(line.translate(plain))
-    for line in (*_numbers(recorded.summary), *_own_models(folder), *_settings(recorded, run)):
+    for line in (*_numbers(recorded), *_own_models(folder), *_settings(recorded, run)):
         say(line)
 
 
@@ -320,29 +320,42 @@ def _classes(run: Run) -> Iterator[str]:
     named = [str(labels[c])[:LONGEST] if c < len(labels) and labels[c] != str(c) else "" for c, _ in listed]
     rows = [[str(c), name, f"{recall:.4f}", BLOCKS[-1] * round(40 * recall)]
             for (c, recall), name in zip(listed, named, strict=True)]  # fmt: skip
-    yield f"\nrecall of each class in round {last['round']}{note}"
+    whose = "" if run.serves == "global" else " by the global model"
+    yield f"\nrecall of each class{whose} in round {last['round']}{note}"
     yield from columns(["class", "name", "recall", ""], rows)
 
 
-def _numbers(summary: dict[str, Any]) -> Iterator[str]:
+def _numbers(run: Run) -> Iterator[str]:
     """Final, best and mean values, and totals."""
+    from fedskew.records.summary import MEANS
+
+    summary = run.summary
     kinds = [  # lists of classes and the fit are in summary.json
         name.removeprefix("final_")
         for name, value in summary.items()
         if name.startswith("final_") and not isinstance(value, list | dict)
     ]
-    rows = [
-        [name, *(cell(summary.get(f"{how}_{name}")) for how in ("final", "best", "mean10", "mean50"))] for name in kinds
-    ]
+    spans = {"final": "final", "best": "best"}
+    for span, most in MEANS.items():  # both are the same of a run of few rounds
+        spans.setdefault(f"mean of last {min(most, summary.get('rounds', most))}", span)
+    rows = [[name, *(_spanned(run, f"{span}_{name}") for span in spans.values())] for name in kinds]
     yield ""
     if rows:
-        yield from columns(["metric", "final", "best", "mean of last 10", "mean of last 50"], rows)
+        yield from columns(["metric", *spans], rows)
     totals = [f"{name.removeprefix('total_')} {cell(value)}" for name, value in summary.items() if "total_" in name]
     yield from _wrapped(f"total: {', '.join(totals)}")
     for collapse in summary.get("collapsed", ()):
         from fedskew.records.summary import Collapse
 
         yield f"COLLAPSED: {Collapse(**collapse).words}"
+
+
+def _spanned(run: Run, key: str) -> str:
+    """A number of the summary; empty where a mean over several rounds is of one evaluation, which is the final one."""
+    from fedskew.records.summary import tail_of
+
+    tail = tail_of(key, run.summary, run.rows)
+    return "" if tail and tail.evaluations == 1 < tail.rounds else cell(run.summary.get(key))
 
 
 def _own_models(folder: Path) -> Iterator[str]:

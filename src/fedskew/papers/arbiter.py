@@ -19,12 +19,13 @@ from fedskew.papers.runs import Cells
 from fedskew.papers.tables import Protocol, Reading, respanned, under
 from fedskew.records.sheets import csv_text
 from fedskew.studies.arguments import words_of
-from fedskew.studies.scores import Equivalence
+from fedskew.studies.scores import NO_VERDICT, WITHIN, Equivalence
 from fedskew.studies.spec import Cell, Spec
 from fedskew.studies.study import Study
 
 Readings = tuple[Reading, ...]
 NO_RUN = "not run"
+VERDICTS = ("agrees", WITHIN, "not resolved", "differs", NO_VERDICT, NO_RUN)
 DEPTH = 2  # readings at a time, at most
 
 
@@ -44,8 +45,13 @@ class Trial:
 
     @property
     def verdict(self) -> str:
-        """ "agrees", "differs", "not resolved" or "not run"."""
+        """That of `Equivalence`, or "not run"."""
         return NO_RUN if self.found is None else self.found.verdict
+
+    @property
+    def place(self) -> str:
+        """The same by the interval alone, of any number of seeds: what is worth a search is no verdict yet."""
+        return NO_RUN if self.found is None else self.found.place
 
     @property
     def name(self) -> str:
@@ -81,8 +87,8 @@ class Case:
             return self.number.note
         if self.verdict != "differs":
             return ""
-        for word, told in (("agrees", "agrees under"), ("not resolved", "not excluded:")):
-            if fitting := [trial.name for trial in self.trials[1:] if trial.verdict == word]:
+        for words, told in ((("agrees",), "agrees under"), (("not resolved", WITHIN), "not excluded:")):
+            if fitting := [trial.name for trial in self.trials[1:] if trial.verdict in words]:
                 return f"{told} {'; or '.join(fitting)}"
         ran = sum(trial.found is not None for trial in self.trials[1:])
         return f"differs under {plural(ran, 'reading')} more" if ran else "no other reading was run"
@@ -193,8 +199,8 @@ def arbitrate(table: Protocol, spec: Spec, work: Callable[[Spec], Study]) -> lis
                 runs[planned.cell.label, planned.cell.setting][planned.cell.seed] = entry
         for number, several in asked.items():
             tried[number] += [search.trial(number, readings, runs) for readings in several]
-        left = [n for n in asked if all(trial.verdict in ("differs", NO_RUN) for trial in tried[n])]
-        left = [n for n in left if tried[n][0].verdict == "differs"]
+        left = [n for n in asked if all(trial.place in ("differs", NO_RUN) for trial in tried[n])]
+        left = [n for n in left if tried[n][0].place == "differs"]
         asked = {n: several for n in left if (several := _further(search.singles(n), tried[n], depth))}
     return [Case(number, tuple(trials)) for number, trials in tried.items()]
 
@@ -238,18 +244,18 @@ def page(table: Protocol, scale: str, cases: Sequence[Case]) -> str:
     reduced = table.reduced(scale)
     lines += [f"Reduced: {reduced}.\n"] if reduced else []
     lines += [f"`{command_of(table, scale)}`: {', '.join(f'{n} {word}' for word, n in counted.items())}.\n"]
-    lines += [RULE, "## Readings\n", *header("reading", "agrees", "not resolved", "differs", "not run")]
+    lines += [RULE, "## Readings\n", *header("reading", *VERDICTS)]
     by: dict[str, Counter[str]] = defaultdict(Counter)
     for case in cases:
         for trial in case.trials:
             by[trial.name][trial.verdict] += 1
     for name, of in by.items():
-        lines.append(line(name, *(of[word] or "" for word in ("agrees", "not resolved", "differs", NO_RUN))))
+        lines.append(line(name, *(of[word] or "" for word in VERDICTS)))
     lines += ["", "## Cells\n"]
     lines += header("setting", "method", "metric", "printed", "ours less printed", "seeds", "verdict", "cause")
     for case in cases:
         lines.append(line(*cells_of(case)))
-    tried = [case for case in cases if case.verdict == "differs"]
+    tried = [case for case in cases if len(case.trials) > 1 or case.verdict == "differs"]
     if tried:
         lines += ["", "## What was tried\n", *header("command", "readings", "ours less printed", "seeds", "verdict")]
     for case in tried:
@@ -274,9 +280,10 @@ def line(*cells: object) -> str:
 
 RULE = """
 Ours less the printed number, in points, is a 90 % interval; the spread of the printed runs is part of it. Inside of
-±1 point a cell *agrees*, outside of it *differs*, across an end it is *not resolved*. A cell that differs as stated is
-run under each other reading of what is not stated. What agrees under a reading is one way to the printed number, and
-not proof that its authors went it.
+±1 point a cell *agrees*, outside of it *differs*, across an end it is *not resolved*; where the printed spread alone is
+too wide for ±1, a mean inside of it is *within the printed spread*. Fewer than five seeds give *no verdict*. A cell
+that is outside as stated is run under each other reading of what is not stated. What agrees under a reading is one way
+to the printed number, and not proof that its authors went it.
 """
 
 

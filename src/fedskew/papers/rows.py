@@ -11,10 +11,10 @@ import torch
 from fedskew.config.recorded import Run
 from fedskew.functional.weights import label_aware_weights
 from fedskew.papers.printed import FIVE, THIRD, Printed, printed
-from fedskew.papers.rules import FEWEST, Gain, Seeds, gain_of, level_of
+from fedskew.papers.rules import Gain, Seeds, gain_of, level_of
 from fedskew.papers.runs import Cells, Runs, cells, fitted_of, values_of
 from fedskew.papers.tables import Protocol, names, protocol
-from fedskew.studies.scores import t_interval
+from fedskew.studies.scores import FEWEST, NO_VERDICT, WITHIN, t_interval
 
 COUNTS = ((700.0, 0.0, 0.0), (200.0, 100.0, 25.0), (100.0, 0.0, 25.0))  # rows of label a, b, c at clients c1, c2, c3
 
@@ -43,7 +43,7 @@ def _value(number: Printed) -> float:
     return float(weights[client])
 
 
-STATES = ("agrees", "differs", "not resolved", "level only", "no verdict", "not run", "input", "no data")
+STATES = ("agrees", "differs", "not resolved", WITHIN, "level only", NO_VERDICT, "not run", "input", "no data")
 TOTAL = "all five"  # the row of `coverage` that sums the five papers
 
 
@@ -90,7 +90,7 @@ class Row:
             return "agrees" if self.level == "within" else "differs"
         if self.judged:
             return self.gain.verdict if self.gain is not None else "level only"
-        return "no verdict"
+        return NO_VERDICT
 
     @property
     def judged(self) -> bool:

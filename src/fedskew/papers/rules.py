@@ -13,7 +13,6 @@ import numpy as np
 from fedskew.papers.printed import Printed
 from fedskew.studies.scores import TWO_TESTS, Equivalence, equivalence
 
-FEWEST = 5  # seeds: below them there is no verdict, and no row but in the appendix
 POINTS = 1.0  # of accuracy: gains that are no further apart are the same
 SHARE = 0.1  # of a ratio of rounds or rows
 Seeds = Mapping[int, float]  # a value for each seed
@@ -30,7 +29,7 @@ class Gain:
         low: Lower end of the 90 % interval of ours less the printed gain; of ratios, of ours over the printed ratio.
         high: Upper end.
         seeds: Pairs of ours.
-        verdict: "agrees", "differs", "not resolved", or "no verdict" below `FEWEST` seeds.
+        verdict: `Equivalence.verdict`.
         fitted: Ours under fitted biases and a temperature, in points; None where a run of them has none.
         times: Whether it is a ratio.
     """
@@ -104,10 +103,9 @@ def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds
     if not each:
         return None
     found = equivalence(each, target, math.log1p(SHARE) if times else POINTS, spreads, number.runs if spreads else 0)
-    verdict = found.verdict if len(each) >= FEWEST else "no verdict"
     turn = math.exp if times else float
     low, high = (None if end is None else turn(end) for end in (found.low, found.high))
-    return Gain(label, turn(target), turn(found.mean), low, high, len(each), verdict, times=times)
+    return Gain(label, turn(target), turn(found.mean), low, high, len(each), found.verdict, times=times)
 
 
 def at_level(number: Printed, each: Sequence[float]) -> Equivalence:
@@ -124,8 +122,8 @@ def at_level(number: Printed, each: Sequence[float]) -> Equivalence:
         >>> from fedskew.papers.printed import printed
         >>> from fedskew.papers.rules import at_level
         >>> number = next(p for p in printed() if p.id == "fedga-001")  # 0.799 with its spread over 5 runs
-        >>> at_level(number, [0.9, 0.91, 0.9]).verdict
-        'differs'
+        >>> at_level(number, [0.9, 0.91, 0.9, 0.91, 0.9]).verdict, at_level(number, [0.9, 0.91, 0.9]).verdict
+        ('differs', 'no verdict')
     """
     from scipy.special import stdtrit
 

@@ -4,7 +4,7 @@ G groups of runs (one configuration under several seeds), R rounds, C classes. A
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from fedskew.plots import canvas, drawing
 from fedskew.plots.canvas import Figure, Floats, matplotlib, readable
 from fedskew.plots.drawing import Chart, Heat, Line
 from fedskew.plots.groups import Group, groups_of, recall_of, title_of
+from fedskew.records.clients import last_clients, read_clients
 
 SERVED = "mean10_served_accuracy"
 ACROSS = {"rounds": "round", "megabytes": "MB uploaded by all clients", "seconds": "seconds"}
@@ -102,7 +103,9 @@ def _compared(groups: list[Group], smooth: int = 1, joined: bool = False) -> Fig
     panels = [figure.add_subplot(grid[0, i]) for i in range(len(charts))]
     for axes, chart in zip(panels, charts, strict=True):
         drawing.chart(axes, chart)
-    if heat := recalls_of({g.label: g.runs for g in groups}, "final recall of each class, %"):
+    if heat := recalls_of(
+        {g.label: g.runs for g in groups}, f"final recall of each class{', global model' * joined}, %"
+    ):
         drawing.heat(figure.add_subplot(grid[1, :]), heat)
     mean = f"; lines smoothed: mean of the last {smooth} evaluations" if smooth > 1 else ""
     figure.suptitle(title_of([run for g in groups for run in g.runs]) + mean, fontsize=12)
@@ -159,9 +162,32 @@ def chart_of(
     return Chart(f"curves-{unit}", title, ACROSS[unit], ylabel, lines, told, logarithmic=far)
 
 
-def recalls_of(runs: Mapping[str, Sequence[Run]], title: str) -> Heat | None:
+def global_recall(run: Run) -> Floats:
+    """Recall of each class [C] by the global model at its last evaluation, NaN without test rows; [0] if unknown."""
+    return recall_of(run.last)
+
+
+def served_recall(run: Run, heldout: bool = False) -> Floats:
+    """The same by the model that each client would use, the test rows of all clients together.
+
+    Args:
+        run: A run; [0] where it has no rows of its clients.
+        heldout: Whether those count that never train, in the place of the others.
+    """
+    last = [row for row in last_clients(read_clients(run.folder)) if row.get("heldout", False) == heldout]
+    if not last:
+        return np.empty(0)
+    support = np.array([row["support"] for row in last], dtype=np.float64)  # [clients, C]
+    recall = np.array([[r or 0.0 for r in row["per_class_recall"]] for row in last])
+    with np.errstate(invalid="ignore"):
+        return np.asarray((recall * support).sum(0) / support.sum(0))
+
+
+def recalls_of(
+    runs: Mapping[str, Sequence[Run]], title: str, of: Callable[[Run], Floats] = global_recall
+) -> Heat | None:
     """The final recall of each class, [labels, C]: means over the seeds; NaN without test rows."""
-    rows = {m: [recall_of(run.last) for run in of if run.last.get("per_class_recall")] for m, of in runs.items()}
+    rows = {m: [found for run in each if len(found := of(run))] for m, each in runs.items()}
     shown = {m: r for m, r in rows.items() if r}
     lengths = {len(row) for r in shown.values() for row in r}
     if len(lengths) != 1:

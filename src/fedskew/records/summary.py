@@ -11,10 +11,12 @@ from fedskew.records.typed import Row
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 TOTALS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 FITTED = "fitted_"  # of the model with fitted biases and temperature
-TAIL = 10  # rounds whose mean is the first that a summary has
+TAIL = 10  # rounds of the first mean that a summary has
+MEANS = {"mean10": TAIL, "mean50": 50}
 LOSS_LIMIT = 10.0  # times ln C, the cross-entropy of a guess: no training that works is so far above it
 CHANCE = 1.1  # times 1 / C, the balanced accuracy of one and the same answer
 PATIENCE = 10  # evaluations in a row: a run may begin at chance
+AT_END = 5  # evaluations in a row that suffice where they are the last: what the run leaves is at chance
 
 
 PREFIXES = (  # of the rows that a metric is of
@@ -24,12 +26,10 @@ PREFIXES = (  # of the rows that a metric is of
 
 
 HOW = {
-    "mean10": "the mean over the last 10 rounds",
-    "mean50": "the mean over the last 50 rounds",
     "final": "at the last evaluation",
     "best": "the best round, chosen on the test rows",
     "total": "the sum over all rounds",
-}  # of what numbers of a summary begin with
+}  # of what numbers of a summary begin with; `span_words` has those of means
 WHOSE = {
     "": "",
     "personal_": " of the clients' own models",
@@ -45,10 +45,21 @@ def summary_names() -> tuple[str, ...]:
         >>> {"mean10_accuracy", "final_ece", "total_upload_bytes"} <= set(summary_names())
         True
     """
-    spans = ("final", "best", "mean10", "mean50")
+    spans = ("final", "best", *MEANS)
     rounds = [f"{span}_{prefix}{name}" for prefix in PREFIXES for name in METRICS for span in spans]
     scores = *SCORES, *(f"{FITTED}{name}" for name in RANKED)
     return *rounds, *(f"final_{name}" for name in scores), *(f"total_{name}" for name in TOTALS)
+
+
+def prefix_of(metric: str) -> str:
+    """Of which rows and models a metric of a round is: "personal_" of "personal_accuracy".
+
+    Example:
+        >>> from fedskew.records.summary import prefix_of
+        >>> prefix_of("heldout_served_macro_f1"), prefix_of("accuracy")
+        ('heldout_served_', '')
+    """
+    return max((prefix for prefix in PREFIXES if metric.startswith(prefix)), key=len)
 
 
 def metric_words(name: str) -> str:
@@ -59,6 +70,55 @@ def metric_words(name: str) -> str:
     told = (before + metric).replace("_", " ").replace("macro f1", "macro F1").replace("g mean", "G-mean")
     told = told.replace("val ", "validation ", 1) if told.startswith("val ") else told
     return told + WHOSE[which]
+
+
+class Tail(NamedTuple):
+    """What a mean over the last rounds of a run is of."""
+
+    rounds: int  # a run may have fewer than the name says
+    evaluations: int | None  # None where the record does not tell: an archive keeps some rounds and metrics
+
+
+def tail_of(key: str, summary: Row, rows: Sequence[Row]) -> Tail | None:
+    """Of which rounds a mean of a summary is, such as ``mean10_accuracy``; None of another number.
+
+    Example:
+        >>> from fedskew.records.summary import tail_of
+        >>> tail_of("mean10_accuracy", {"rounds": 3}, [{"round": r, "accuracy": 0.5} for r in (1, 2, 3)])
+        Tail(rounds=3, evaluations=3)
+    """
+    span, _, metric = key.partition("_")
+    if span not in MEANS:
+        return None
+    done = summary.get("rounds") or MEANS[span]
+    rounds = min(MEANS[span], done)
+    found = sum(metric in row for row in rows if row["round"] > done - rounds)
+    if found and len(rows) == done:
+        return Tail(rounds, found)
+    once = not found and key in summary and summary[key] == summary.get(f"final_{metric}")  # of the last model alone
+    return Tail(rounds, 1 if once else None)
+
+
+def span_words(key: str, tails: Iterable[Tail]) -> str:
+    """The rounds that a number of summaries is of, such as "the mean over the last 5 rounds".
+
+    Args:
+        key: The number.
+        tails: `tail_of` each run, of a mean.
+
+    Example:
+        >>> from fedskew.records.summary import Tail, span_words
+        >>> span_words("mean50_accuracy", [Tail(5, 5)]), span_words("final_accuracy", [])
+        ('the mean over the last 5 rounds', 'at the last evaluation')
+    """
+    span, held = key.partition("_")[0], list(tails)
+    if span not in MEANS:
+        return HOW[span]
+    if held and all(tail.evaluations == 1 for tail in held):
+        return HOW["final"]
+    rounds = sorted({tail.rounds for tail in held}) or [MEANS[span]]
+    ends = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else str(rounds[0])
+    return f"the mean over the last {ends} rounds"
 
 
 class Collapse(NamedTuple):
@@ -116,7 +176,7 @@ def summarise(
     scores = {name: value for name, value in _last(rows).items() if name in (*SCORES, *EACH)}
     out |= {f"final_{name}": value for name, value in (finals or scores).items()}
     once = {name: value for name, value in (finals or {}).items() if name.startswith(("served_", "heldout_served_"))}
-    out |= {f"mean{TAIL}_{name}": value for name, value in once.items() if f"mean{TAIL}_{name}" not in out}
+    out |= {key: value for name, value in once.items() if (key := f"mean10_{name}") not in out}
     out["worst_class"] = worst_class(_last(rows), class_names)
     out["collapsed"] = [sign._asdict() for sign in collapses(rows, serves)]
     for name in TOTALS:
@@ -138,10 +198,10 @@ def _spans(rows: Sequence[Row], name: str) -> Row:
     out: Row = {f"final_{name}": seen[max(seen)]}
     if not missing:
         out[f"best_{name}"] = (max if more_is_better(name) else min)(seen.values())
-    for span in (TAIL, 50):
-        last = [v for r, v in seen.items() if r > ends - span]
-        if missing <= max(ends - span, 0):
-            out[f"mean{span}_{name}"] = sum(last) / len(last) if last else None
+    for span, rounds in MEANS.items():
+        last = [v for r, v in seen.items() if r > ends - rounds]
+        if missing <= max(ends - rounds, 0):
+            out[f"{span}_{name}"] = sum(last) / len(last) if last else None
     return out
 
 
@@ -196,7 +256,8 @@ def collapses(rows: Sequence[Row], serves: str = "global") -> list[Collapse]:
     """Whether training collapsed, and when.
 
     Two signs, with C classes: a training loss above 10 ln C, in any round; a balanced accuracy of the test rows under
-    1.1 / C, C the classes with test rows, in ten evaluations in a row. Nothing is said of a run that was not evaluated.
+    1.1 / C, C the classes with test rows, in ten evaluations in a row, or in the last five or more. Nothing is said of
+    a run that was not evaluated.
 
     Args:
         rows: Rounds, as rounds.jsonl holds them.
@@ -222,10 +283,10 @@ def collapses(rows: Sequence[Row], serves: str = "global") -> list[Collapse]:
     most, least = LOSS_LIMIT * math.log(len(support)), CHANCE / tested
 
     def sign(name: str, limit: float, bad: Callable[[float], bool], rounds: int, worst_of: Any) -> list[Collapse]:
-        """Of the spells of at least so many evaluations in a row whose values are bad."""
+        """Of the spells of at least so many evaluations in a row whose values are bad; fewer suffice at the end."""
         pairs = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
         every = [list(some) for is_bad, some in groupby(pairs, key=lambda pair: bad(pair[1])) if is_bad]
-        spells = [spell for spell in every if len(spell) >= rounds]
+        spells = [s for s in every if len(s) >= (min(rounds, AT_END) if s[-1] == pairs[-1] else rounds)]
         if not spells:
             return []
         at, worst = worst_of((pair for spell in spells for pair in spell), key=lambda pair: pair[1])

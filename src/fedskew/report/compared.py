@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, some, unknown
-from fedskew.records.summary import FITTED, HOW
+from fedskew.records.summary import FITTED, HOW, Tail, prefix_of, span_words, tail_of
 from fedskew.report.entries import Entry
 from fedskew.report.tables import TEXTS
 from fedskew.studies.differences import Difference, Ranks, average_ranks, differences
@@ -47,6 +47,31 @@ class Compared:
         for method, setting, seed, run in self.entries:
             found.setdefault((method, setting), {})[seed] = run
         return found
+
+    @property
+    def whose(self) -> str:
+        """Prefix of the metric, "personal_" of own models: what stands beside it has the same."""
+        return prefix_of(self.metric)
+
+    @property
+    def own(self) -> bool:
+        """Whether the metric is of what clients would use, not of the global model."""
+        return self.whose.endswith(("personal_", "served_"))
+
+    @cached_property
+    def tails(self) -> dict[str, list[Tail]]:
+        """Rounds and evaluations of each run that has the metric, by method; empty unless a mean is compared."""
+        held = [(e.method, e.run) for e in self.entries if math.isfinite(e.run.value(self.key))]
+        found: dict[str, list[Tail]] = {}
+        for method, run in held:
+            if tail := tail_of(self.key, run.summary, run.rows):
+                found.setdefault(method, []).append(tail)
+        return found
+
+    @property
+    def span(self) -> str:
+        """The rounds that are compared, in words."""
+        return span_words(self.key, itertools.chain(*self.tails.values()))
 
     @property
     def higher(self) -> bool:
@@ -241,13 +266,21 @@ def _pair(found: Compared) -> Pair | None:
     return None
 
 
-def fitted_words(found: Compared, most: int) -> list[str]:
-    """A sentence on each method under each setting, at most so many: its gain, raw and fitted."""
+def fitted_words(found: Compared, most: int, alike: bool | None = None) -> list[str]:
+    """A sentence on each method under each setting, at most so many: its gain, raw and fitted.
+
+    Fits are often of the last evaluation only, and then no part of a verdict on a mean over rounds.
+
+    Args:
+        found: What was compared.
+        most: Sentences on methods, at most.
+        alike: True: only where they are of the rounds that are compared; False: only where they are of others.
+    """
     pair = _pair(found)
-    if pair is None:
+    if pair is None or alike not in (None, pair.raw == found.key):
         return []
     raw, fitted = gaps(found, pair.raw), gaps(found, pair.fitted)
     told = [f"{f'{at}: ' if at else ''}{beside(raw[m, at], gap)}." for (m, at), gap in fitted.items() if at is not None]
     more = [f"The table of results holds {len(told) - most} more."] if len(told) > most else []
-    span = "" if pair.raw == found.key else f", {HOW['final']}"
+    span = found.span if pair.raw == found.key else HOW["final"]
     return [*([TEXTS["intervals"].format(span=span)] if told else []), *told[:most], *more]

@@ -1,6 +1,7 @@
 """The pictures of a comparison. C classes, N clients."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -8,9 +9,10 @@ import numpy.typing as npt
 
 from fedskew.errors import FedskewError, plural
 from fedskew.plots import canvas
-from fedskew.plots.curves import chart_of, curve_of, names_of, recalls_of
+from fedskew.plots.curves import chart_of, curve_of, names_of, recalls_of, served_recall
 from fedskew.plots.drawing import Chart, Heat
 from fedskew.plots.groups import federation_of
+from fedskew.records.summary import metric_words
 from fedskew.report.compared import Compared
 from fedskew.report.tables import fixed, under
 
@@ -38,11 +40,8 @@ class Detail(NamedTuple):
 
 
 def words(metric: str) -> str:
-    """A metric's name in words: "macro F1"."""
-    if metric in SCORED:
-        return SCORED[metric]
-    told = metric.replace("_", " ").replace("macro f1", "macro F1").replace("g mean", "G-mean")
-    return told.replace("val ", "validation ", 1) if told.startswith("val ") else told
+    """A metric's name in words: "macro F1", "accuracy of what each client would use"."""
+    return SCORED.get(metric) or metric_words(metric).partition(" (")[0]
 
 
 def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -> list[Chart]:
@@ -57,7 +56,7 @@ def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -
         told += f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn."
     lines = [(m, found.place(m), curve) for m, curve in shown]
     return [
-        chart_of(lines, unit, f"{name.capitalize()} over {unit}{under(setting)}", name, told)
+        chart_of(lines, unit, f"{name[:1].upper()}{name[1:]} over {unit}{under(setting)}", name, told)
         for unit in ("rounds", "megabytes", "seconds")
     ]
 
@@ -69,8 +68,12 @@ def listed(head: str, told: Sequence[str], most: int = TOLD, end: str = ".") -> 
 
 
 def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | None:
-    """The final recall of each class, [methods, C]."""
-    return recalls_of({m: found.runs(m, setting) for m in methods}, f"Final recall of each class{under(setting)}")
+    """The final recall of each class, [methods, C], by the models that are compared; None where it is not on record."""
+    runs = {m: found.runs(m, setting) for m in methods if found.summary(m, setting).runs}
+    if not found.own:
+        return recalls_of(runs, f"Final recall of each class by the global model{under(setting)}")
+    of = partial(served_recall, heldout=found.whose.startswith("heldout_"))
+    return recalls_of(runs, f"Final recall of each class by the model that each client would use{under(setting)}", of)
 
 
 def confusion(found: Compared, method: str, setting: str) -> Heat | None:

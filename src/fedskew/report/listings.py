@@ -9,6 +9,7 @@ import numpy as np
 
 from fedskew.config.recorded import Run
 from fedskew.plots.drawing import Heat, levels
+from fedskew.records.summary import MEANS
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared, twice
 from fedskew.report.entries import Trial, ended_early
@@ -23,8 +24,7 @@ LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
 LEAVES = 12  # values of a list that are written out
 UNSAID = ("folder", "method.name")  # they stand in other columns
-SPANS = ("final", "mean10", "mean50")
-FURTHER = ("final", "macro_f1", "g_mean", "worst_class_recall")
+FURTHER = ("macro_f1", "g_mean", "worst_class_recall")
 SPENT = (
     ("rounds", "rounds", 1.0), ("total_upload_bytes", "MB up", 1e6), ("total_download_bytes", "MB down", 1e6),
     ("total_samples", "samples", 1.0), ("total_steps", "steps", 1.0), ("total_wall_s", "seconds", 1.0),
@@ -35,17 +35,18 @@ HARDWARE = ("python", "platform", "processor", "cores", "cuda")
 def results(found: Compared, setting: str, brief: bool = False) -> Table:
     """The metric of each method: mean, deviation, interval and the paired difference from the baseline.
 
+    Further numbers are of the same models and rounds as the metric, which the caption names.
+
     Args:
         found: What was compared.
         setting: One of its settings.
         brief: Whether further numbers of the summaries are left out.
     """
     several = len(found.methods) > 1
-    named = [] if brief else [(name, key) for name in FURTHER if (key := _further(found, name))]
-    further = [(name, key) for name, key in named if found.has(setting, key)]
+    further = {} if brief else {n: key for n in FURTHER if (key := _further(found, n)) and found.has(setting, key)}
     head = ["method", "seeds", "mean", "sd", "95 % interval"]
     head += [f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant"] if several else []
-    head += ["final" if name == "final" else _called(key) for name, key in further]
+    head += [words(name).replace("worst class recall", "worst recall") for name in further]
     rows, records = [], []
     for method in found.present(setting):
         value, gap = found.summary(method, setting), found.difference(method, setting)
@@ -57,7 +58,7 @@ def results(found: Compared, setting: str, brief: bool = False) -> Table:
         record: Row = {"setting": setting, "method": method, "metric": found.key, **numbers}
         if several:
             record |= {"baseline": found.baseline, **gap_record(gap)}
-        for _, key in further:
+        for key in further.values():
             seen = found.summary(method, setting, key)
             cells.append(fixed(seen.mean, 3))
             record |= {f"{key}_mean": seen.mean, f"{key}_sd": seen.sd}
@@ -68,15 +69,10 @@ def results(found: Compared, setting: str, brief: bool = False) -> Table:
 
 
 def _further(found: Compared, name: str) -> str:
-    """The number of a summary that stands beside the metric; "" where it is the metric itself."""
+    """The number of a summary that stands beside the metric; "" for the metric itself, and without one like it."""
     span = found.key.partition("_")[0]
-    key = f"final_{found.metric}" if name == "final" else f"{span if span in SPANS else 'mean10'}_{name}"
-    return "" if key == found.key or name == found.metric else key
-
-
-def _called(key: str) -> str:
-    """A number of a summary as the head of a column: "macro F1"."""
-    return words(key.partition("_")[2]).replace("worst class recall", "worst recall")
+    key = f"{span}_{found.whose}{name}"
+    return "" if key == found.key or span not in ("final", *MEANS) else key
 
 
 def gap_cells(gap: Difference | None) -> list[Cell | str]:
@@ -110,7 +106,7 @@ def recalls(heat: Heat, setting: str) -> Table:
         for m, method in enumerate(heat.rows)
         for c, name in enumerate(heat.columns)
     )
-    return Table("recall", titled(setting, "final recall"), ("class", *heat.rows), tuple(rows), 1, records, heat=True)
+    return Table("recall", heat.title, ("class", *heat.rows), tuple(rows), 1, records, heat=True)
 
 
 def ranks(found: Compared) -> Table:
@@ -128,7 +124,7 @@ def ranks(found: Compared) -> Table:
     )
     head = ("method", "average rank", "best in")
     key, title = ("fitted-ranks", "Fitted models: average") if found.fitted else ("ranks", "Average")
-    return Table(key, f"{title} ranks; 1 is the best", head, rows, 1, records, (seen.conclusion,))
+    return Table(key, f"{title} ranks by {measured(found)}; 1 is the best", head, rows, 1, records, (seen.conclusion,))
 
 
 def compact(found: Compared) -> Table:
@@ -142,7 +138,7 @@ def compact(found: Compared) -> Table:
             half = f" ± {fixed(max(ends))}" if ends else ""  # an end may be cut at 0 or 1
             cells.append(Cell(f"{fixed(one.mean)}{half}", best=best))
         rows.append(row(*cells))
-    caption = f"{words(found.metric).capitalize()} of each method, mean and half of the 95 % interval over the seeds"
+    caption = titled("", f"{measured(found)}: mean and half of the 95 % interval over the seeds")
     return Table("compact", caption, ("method", *(setting or "mean" for setting in found.settings)), tuple(rows))
 
 
@@ -156,22 +152,26 @@ def together(found: Compared) -> Table:
         {"metric": found.key, "method": m, "baseline": found.baseline, **gap_record(gap), "settings": settings[m]}
         for m, gap in gaps.items()
     )
-    return Table("together", f"Each method against {found.baseline}, over all settings", head, rows, 1, records)
+    return Table(
+        "together", f"Each method against {found.baseline} over all settings: {measured(found)}", head, rows, 1, records
+    )
 
 
 def costs(found: Compared, setting: str) -> Table:
     """What a run costs: means over the seeds."""
-    rows, records, found = [], [], twice(found)
+    rows, records, told, found = [], [], measured(found), twice(found)
     for method in found.present(setting):
         runs_ = found.runs(method, setting)
         means = [float(np.mean([run.value(key) for run in runs_])) / unit for key, _, unit in SPENT]
         value = found.mean(method, setting)
-        told = [amount(v, unit != 1 or name == "seconds") for v, (_, name, unit) in zip(means, SPENT, strict=True)]
-        rows.append(row(method, fixed(value), *told))
+        amounts = [amount(v, unit != 1 or name == "seconds") for v, (_, name, unit) in zip(means, SPENT, strict=True)]
+        rows.append(row(method, fixed(value), *amounts))
         spent = {name: mean for (_, name, _), mean in zip(SPENT, means, strict=True)}
         records.append({"setting": setting, "method": method, found.key: value, **spent})
     head = ("method", words(found.metric), *(name for _, name, _ in SPENT))
-    return Table("cost", f"Cost of a run, mean over the seeds{under(setting)}", head, tuple(rows), 1, tuple(records))
+    return Table(
+        "cost", f"Cost of a run, mean over the seeds{under(setting)}; {told}", head, tuple(rows), 1, tuple(records)
+    )
 
 
 # Options and runs
@@ -251,7 +251,7 @@ def runs(found: Compared) -> Table:
                         "environment": place, "folder": str(run.folder)})  # fmt: skip
     head = ("run", "method", "setting", "seed", words(found.metric), "rounds", "end", "engine", "device", "environment",
             "folder")  # fmt: skip
-    return Table("runs", "Every run", head, tuple(rows), len(head), tuple(records))
+    return Table("runs", f"Every run; {measured(found)}", head, tuple(rows), len(head), tuple(records))
 
 
 def _environment(run: Run) -> str:

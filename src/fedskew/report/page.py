@@ -9,12 +9,12 @@ from importlib import resources
 from typing import Any
 
 from fedskew import __version__
-from fedskew.errors import ConfigError, plural
+from fedskew.errors import ConfigError, install, plural
 from fedskew.plots import canvas
 from fedskew.plots.drawing import inline
 from fedskew.report import figures, listings, sentences
 from fedskew.report.clients import clients
-from fedskew.report.compared import Compared, compare, fitted_alone
+from fedskew.report.compared import Compared, compare, fitted_alone, fitted_words
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.reached import checked, reached
@@ -22,6 +22,7 @@ from fedskew.report.scored import scored
 from fedskew.report.tables import TEXTS, Figure, Section, Table, clean
 
 OPEN = 12  # rows of a table of options that is not folded
+FITTED = 8  # sentences on fitted models, at most
 INTRODUCED = TEXTS["introduced"]
 
 
@@ -87,7 +88,7 @@ def _template() -> Any:
         import jinja2
         from markupsafe import Markup
     except ImportError:
-        raise ConfigError("a report needs jinja2, which is not installed; pip install 'fedskew[report]'") from None
+        raise ConfigError(f"a report needs jinja2, which is not installed; {install('report')}") from None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedskew.report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -175,7 +176,8 @@ def _results(found: Compared) -> Section:
     if alone and len(found.methods) > 1:
         told += f" {TEXTS['fitted']}"
     raw, fitted = (tuple(listings.results(one, s) for s in found.settings) if one else () for one in (found, alone))
-    return Section("results", "Results", (told,), raw, folded=fitted)
+    beside = tuple(fitted_words(found, FITTED, alike=False))
+    return Section("results", "Results", (told,), raw, beside, folded=fitted)
 
 
 def _how(found: Compared) -> Section:
@@ -204,6 +206,8 @@ def _curves(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
 def _recalls(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
     heats = [(figures.recalls(found, s, shown), s) for s in found.settings[: detail.settings]]
     parts = tuple(listings.recalls(heat, s) for heat, s in heats if heat)
+    if not parts and found.own:
+        return Section("recalls", "Recall of each class", missing=TEXTS["unheld"])
     return Section("recalls", "Recall of each class", (INTRODUCED["recalls"], *_left_out(found, detail, shown)), parts)
 
 

@@ -30,8 +30,10 @@ def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], lef
     tables = []
     for setting in settings:
         called = {**CALLED, "recall_at_precision_macro": f"recall at precision {_precisions(found, setting)}"}
-        for key, what, names in (("scores", "scores of the last model", {n: called.get(n, n) for n in RANKED}),
-                                 ("mixes", "accuracy over the clients' own label mixes", mixed)):  # fmt: skip
+        for key, what, names in (
+            ("scores", "scores of the last global model", {n: called.get(n, n) for n in RANKED}),
+            ("mixes", "accuracy of the global model over the clients' own label mixes", mixed),
+        ):
             table = _table(found, setting, methods, key, what, names)
             tables += [table] if table is not None else []
     if not tables:

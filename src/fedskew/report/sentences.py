@@ -3,24 +3,24 @@
 from collections import Counter
 from itertools import count
 
+from fedskew.config.recorded import Run
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
-from fedskew.records.summary import HOW, collapses, metric_words
+from fedskew.records.summary import Collapse, collapses, metric_words
 from fedskew.report.compared import Compared, fitted_words
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import SCORED, listed, words
-from fedskew.report.tables import fixed, spread
+from fedskew.report.tables import fixed
 from fedskew.studies.differences import Difference, smallest_p
-from fedskew.studies.scores import ALPHA
+from fedskew.studies.scores import ALPHA, gain_words, in_points
 
 SPELT = 8  # most settings that have a sentence of their own
 LISTED = 8  # most runs that a caution names
 
 
 def measured(found: Compared) -> str:
-    """What is compared: "accuracy, the mean over the last 10 rounds"."""
-    what = words(found.metric) if found.metric in SCORED else metric_words(found.metric)
-    return f"{what}, {HOW[found.key.partition('_')[0]]}"
+    """What is compared, of which model and which rounds: "accuracy, the mean over the last 10 rounds"."""
+    return f"{SCORED.get(found.metric) or metric_words(found.metric)}, {found.span}"
 
 
 def compared_what(found: Compared) -> str:
@@ -31,14 +31,14 @@ def compared_what(found: Compared) -> str:
 
 
 def verdict(found: Compared) -> list[str]:
-    """What the numbers say, the whole first, then each setting."""
+    """What the numbers say, the whole first, then each setting: one metric, one range of rounds, one unit."""
     told = [_overall(found)] if len(found.methods) > 1 else []
     if len(found.methods) > 1 and len(found.settings) > 1:
         told.append(_together(found))
     if (ranks := found.ranks) is not None and len(found.settings) > 1:
         told.append(ranks.conclusion)
     told += [_of(found, setting) for setting in found.settings[:SPELT] if found.present(setting)]
-    told += fitted_words(found, LISTED)
+    told += fitted_words(found, LISTED, alike=True)
     more = len(found.settings) - SPELT
     return told + ([f"The table of results holds {plural(more, 'more setting')}."] if more > 0 else [])
 
@@ -74,7 +74,7 @@ def _together(found: Compared) -> str:
     """Which methods differ from the baseline over all settings."""
     gaps = [gap for method in found.order if (gap := found.difference(method, None)) is not None and gap.significant]
     told = [
-        f"{gap.method} is significantly {gap.verdict} than {found.baseline} ({_signed(gap.mean)} on average; "
+        f"{gap.method} is significantly {gap.verdict} than {found.baseline} ({gap.words} on average; "
         f"{p_words(gap.p_holm)})"
         for gap in gaps
     ]
@@ -83,8 +83,9 @@ def _together(found: Compared) -> str:
     return listed("Over all settings together ", told, LISTED)
 
 
-def _signed(mean: float | None) -> str:
-    return f"{'+' if mean is not None and mean >= 0 else ''}{fixed(mean, 3)}"
+def _level(found: Compared, value: float | None) -> str:
+    """A mean in the unit of the differences: hundredths of a share."""
+    return fixed(value, 3) if value is None or not in_points(found.key) else f"{fixed(100 * value, 1)} %"
 
 
 def _of(found: Compared, setting: str) -> str:
@@ -94,11 +95,13 @@ def _of(found: Compared, setting: str) -> str:
     head = f"{setting}: " if setting else ""
     word = "highest" if found.higher else "lowest"
     interval = (
-        f" (95 % interval {spread(best.low, best.high)}, {plural(best.runs, 'seed')})" if best.runs > 1 else " (1 seed)"
+        f" (95 % interval {_level(found, best.low)} to {_level(found, best.high)}, {plural(best.runs, 'seed')})"
+        if best.runs > 1
+        else " (1 seed)"
     )
     if len(order) == 1:
-        return f"{head}{order[0]} has the mean {fixed(best.mean, 3)}{interval}."
-    told = f"{head}{order[0]} has the {word} mean, {fixed(best.mean, 3)}{interval}"
+        return f"{head}{order[0]} has the mean {_level(found, best.mean)}{interval}."
+    told = f"{head}{order[0]} has the {word} mean, {_level(found, best.mean)}{interval}"
     if order[0] == found.baseline:
         following = found.difference(order[1], setting)
         return f"{told}; {order[1]} follows{_against(found, following)}."
@@ -108,11 +111,11 @@ def _of(found: Compared, setting: str) -> str:
 def _against(found: Compared, difference: Difference | None) -> str:
     if difference is None or difference.mean is None:
         return ""
-    gap = f", {_signed(difference.mean)} from {found.baseline}"
+    gap = f", {difference.words} from {found.baseline}"
     if difference.pairs < 2:
         return f"{gap} in the one seed that both have"
     sure = "significant" if difference.significant else "not significant"
-    return f"{gap} (95 % interval {spread(difference.low, difference.high)}; {sure}, {p_words(difference.p_holm)})"
+    return f"{gap} (95 % interval {difference.interval}; {sure}, {p_words(difference.p_holm)})"
 
 
 def p_value(p: float | None) -> str:
@@ -151,10 +154,15 @@ def cautions(found: Compared) -> list[str]:
     if early:
         head = "Some runs ended early, and their values are from the rounds that they ran: "
         told.append(listed(head, early, LISTED))
-    lost = [f"{_called(e)}: {c.words}" for e in found.entries for c in collapses(e.run.rows, e.run.serves)]
+    lost = [f"{_called(e)}: {c.words}" for e in found.entries for c in collapses_of(e.run)]
     if lost:
         told.append(listed("Training collapsed in some runs: ", lost, LISTED))
     return told
+
+
+def collapses_of(run: Run) -> list[Collapse]:
+    """When training collapsed: by the rounds, of an archive, which keeps no recalls, as the summary has it."""
+    return collapses(run.rows, run.serves) or [Collapse(**sign) for sign in run.summary.get("collapsed", ())]
 
 
 def _served(found: Compared) -> list[str]:
@@ -169,14 +177,10 @@ def _served(found: Compared) -> list[str]:
 
 
 def _evaluations(found: Compared) -> list[str]:
-    """How many evaluations the means are of, where methods differ; archives that keep fewer rounds do not say."""
-    reach = {"mean10": 10, "mean50": 50}.get(found.key.partition("_")[0], 0)
+    """How many evaluations the means are of, where methods differ."""
     by: dict[int, list[str]] = {}
-    for method in found.methods if reach else ():
-        runs = [e.run.rows for e in found.entries if e.method == method and e.run.rows]
-        runs = [rows for rows in runs if len(rows) == rows[-1]["round"]]
-        counts = [sum(r["round"] > rows[-1]["round"] - reach and found.metric in r for r in rows) for rows in runs]
-        if counts and min(counts):
+    for method, tails in found.tails.items():
+        if counts := [tail.evaluations for tail in tails if tail.evaluations is not None]:
             by.setdefault(min(counts), []).append(method)
     told = "; ".join(f"{plural(n, 'evaluation')} of {', '.join(methods)}" for n, methods in sorted(by.items()))
     return [f"The means are over {told}."] if len(by) > 1 else []
@@ -195,10 +199,11 @@ def _unseen(found: Compared) -> str:
     told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its smallest p{corrected} is {p:.4g}."
     told += f" {enough} seeds can."
     if widths:
+        unit = " points" * in_points(found.key)
         told += (
             " So no difference is called significant here: look at the intervals. They take differences between seeds "
             "as normal, which so few cannot show, and are not corrected. "
-            f"They reach {fixed(widths[len(widths) // 2], 3)} to both sides (median). "
+            f"They reach {gain_words(widths[len(widths) // 2], found.key)[1:]}{unit} to both sides (median). "
             "“Not significant” does not mean “equal”."
         )
     return told

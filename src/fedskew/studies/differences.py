@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedskew import rng
 from fedskew.errors import plural, require
-from fedskew.studies.scores import ALPHA, LEVEL, Floats, Scores, described, quantum_of, settled
+from fedskew.studies.scores import ALPHA, LEVEL, Floats, Scores, described, gain_words, in_points, quantum_of, settled
 
 __all__ = [
     "Difference", "Ranks", "average_ranks", "critical_difference", "differences", "holm", "signed_rank", "smallest_p",
@@ -73,6 +73,20 @@ class Difference:
     def significant(self) -> bool:
         """Whether the signed-rank test, corrected by Holm, finds a difference."""
         return self.p_holm is not None and self.p_holm <= ALPHA
+
+    @property
+    def words(self) -> str:
+        """The mean in the unit of its metric, as in "+2.3 points"; "no pair" without one."""
+        if self.mean is None:
+            return "no pair"
+        return gain_words(self.mean, self.metric) + " points" * in_points(self.metric)
+
+    @property
+    def interval(self) -> str:
+        """Ends of the interval in that unit, as in "+0.4 to +4.2"; "" below two pairs."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{gain_words(self.low, self.metric)} to {gain_words(self.high, self.metric)}"
 
     @property
     def verdict(self) -> str:

@@ -10,6 +10,7 @@ from fedskew.errors import plural, unknown
 from fedskew.records.summary import FITTED, summary_names
 from fedskew.records.typed import Row
 from fedskew.studies.differences import Difference
+from fedskew.studies.scores import FEWEST, NO_VERDICT
 
 KEPT = ("rounds", "stopped", "total_")  # how names begin that hold for a run's fitted model, too
 
@@ -17,8 +18,7 @@ POINT = 0.01  # a gain that is surely below one point counts as none; of a loss,
 HIDDEN = {
     0: "neither shows a difference", 1: "a gain shows only after the fit", -1: "a loss shows only after the fit",
 }  # fmt: skip
-LEAST = 3  # seeds of a verdict: the gaps of two may be equal by chance, and their interval has no width
-NONE = f"no verdict: the methods need {LEAST} common seeds"
+NONE = f"{NO_VERDICT}: the methods need {FEWEST} common seeds"
 
 
 def fitted_name(metric: str) -> str:
@@ -105,22 +105,25 @@ def beside(raw: Difference, fitted: Difference) -> str:
         bias of the logits".
     """
     seeds = min(raw.pairs, fitted.pairs)
-    summary = f"{raw.method}: {_gain(raw)} raw, {_gain(fitted)} fitted, {plural(seeds, 'seed')}"
-    return f"{summary}: {verdict(_ends(raw), _ends(fitted)) if seeds >= LEAST else NONE}"
+    summary = f"{raw.method}: {_told(raw)} raw, {_told(fitted)} fitted, {plural(seeds, 'seed')}"
+    return f"{summary}: {verdict(_ends(raw), _ends(fitted), seeds)}"
 
 
-def verdict(raw: tuple[float, float], fitted: tuple[float, float]) -> str:
+def verdict(raw: tuple[float, float], fitted: tuple[float, float], seeds: int) -> str:
     """What two intervals of a difference say together, oriented so that more is better.
 
     Args:
         raw: Ends of the interval of the raw difference.
         fitted: The same of the fitted models.
+        seeds: Pairs of each; below `FEWEST` there is no verdict.
 
     Example:
         >>> from fedskew.studies.fitted import verdict
-        >>> verdict((0.01, 0.1), (-0.02, 0.001))
-        'its gain is a bias of the logits'
+        >>> verdict((0.01, 0.1), (-0.02, 0.001), seeds=5), verdict((0.01, 0.1), (-0.02, 0.001), seeds=3)
+        ('its gain is a bias of the logits', 'no verdict: the methods need 5 common seeds')
     """
+    if seeds < FEWEST:
+        return NONE
     low, high = raw
     if low <= 0 <= high:
         return HIDDEN[_side(fitted)]
@@ -145,10 +148,6 @@ def _ends(gap: Difference) -> tuple[float, float]:
     return (low, high) if gap.higher_is_better else (-high, -low)
 
 
-def _gain(gap: Difference) -> str:
+def _told(gap: Difference) -> str:
     """As in "+5.9 points (+1.0 to +9.9)"."""
-    if gap.mean is None:
-        return "no pair"
-    scale, digits, unit = (1, 3, "") if gap.metric.endswith("loss") else (100, 1, " points")
-    ends = [f"{scale * end:+.{digits}f}" for end in (gap.low, gap.high) if end is not None]
-    return f"{scale * gap.mean:+.{digits}f}{unit}{f' ({ends[0]} to {ends[1]})' if ends else ''}"
+    return f"{gap.words} ({gap.interval})" if gap.interval else gap.words

@@ -19,11 +19,15 @@ from fedskew.records.summary import more_is_better
 
 __all__ = [
     "COSTS", "Equivalence", "Floats", "Reached", "Scores", "Summary", "described", "deviation", "equivalence",
-    "more_is_better", "present", "quantum_of", "reach", "reach_all", "settled", "summaries", "t_interval",
+    "gain_words", "in_points", "more_is_better", "present", "quantum_of", "reach", "reach_all", "settled", "summaries",
+    "t_interval",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
 LEVEL, ALPHA = 0.95, 0.05  # of every interval and of every test
+FEWEST = 5  # seeds of a verdict: the interval of fewer is wide, and that of two may have no width by chance
+NO_VERDICT = "no verdict"  # of fewer
+WITHIN = "within the printed spread"
 RELATIVE = 2.0**-40  # of the largest score: what is closer is rounding, and counts as equal
 SUMMED = ("upload_bytes", "download_bytes", "samples", "wall_s")
 COSTS = ("rounds", "bytes", "samples", "seconds")
@@ -120,8 +124,7 @@ class Scores:
     def is_share(self) -> bool:
         """Whether the metric lies between 0 and 1, by its name and its values: no loss and no cost of a run."""
         known = self.values[~np.isnan(self.values)]
-        counted = self.metric.startswith("total_") or self.metric.endswith("loss")
-        return not counted and bool(((known >= 0) & (known <= 1)).all())
+        return in_points(self.metric) and bool(((known >= 0) & (known <= 1)).all())
 
     @property
     def oriented(self) -> Floats:
@@ -140,6 +143,23 @@ class Scores:
         Sorted, so that no statistic depends on the order of the seeds, not even in its last bit.
         """
         return tuple(present(row) for row in self.values[self.index(method)])
+
+
+def in_points(metric: str) -> bool:
+    """Whether a difference of a metric is told in points, hundredths: not of a loss or a cost of a run."""
+    return not metric.startswith("total_") and not metric.endswith("loss")
+
+
+def gain_words(value: float, metric: str) -> str:
+    """A difference in the unit of its metric.
+
+    Example:
+        >>> from fedskew.studies.scores import gain_words
+        >>> gain_words(0.0234, "mean10_accuracy"), gain_words(-0.5, "final_loss"), gain_words(12e6, "total_samples")
+        ('+2.3', '-0.500', '+1.2e+07')
+    """
+    digits, told = (".1f", 100 * value) if in_points(metric) else (".3f" if metric.endswith("loss") else ".4g", value)
+    return f"{told + 0.0:+{digits}}"
 
 
 def present(values: Floats) -> Floats:
@@ -288,6 +308,9 @@ class Equivalence:
         low: Lower end of the interval of ``apart``; None below two values, or where one is not finite.
         high: Its upper end.
         margin: What counts as the same.
+        seeds: n.
+        spread: Standard deviation of one run of the target where it alone makes the interval wider than the margin, so
+            that no number of values can agree; else None.
     """
 
     mean: float
@@ -296,18 +319,29 @@ class Equivalence:
     low: float | None
     high: float | None
     margin: float
+    seeds: int
+    spread: float | None = None
 
     @property
     def verdict(self) -> str:
+        """What `place` says, of `FEWEST` seeds or more; else "no verdict"."""
+        return self.place if self.seeds >= FEWEST else NO_VERDICT
+
+    @property
+    def place(self) -> str:
         """ "agrees", "differs" or "not resolved": the interval inside of the margin, outside of it, or across an end.
 
-        Values of which none is finite and all have one sign differ: a run that never gets there is no near miss.
+        Where "agrees" cannot be reached, a mean no further from the target than its spread is "within the printed
+        spread". Values of which none is finite and all have one sign differ: a run that never gets there is no near
+        miss.
         """
         if self.low is None or self.high is None:
             return "differs" if math.isinf(self.apart) else "not resolved"
         if -self.margin <= self.low and self.high <= self.margin:
             return "agrees"
-        return "differs" if self.low > self.margin or self.high < -self.margin else "not resolved"
+        if self.low > self.margin or self.high < -self.margin:
+            return "differs"
+        return WITHIN if self.spread is not None and abs(self.apart) <= self.spread else "not resolved"
 
 
 def equivalence(
@@ -348,12 +382,17 @@ def equivalence(
     apart = mean - target
     if n < 2 or not np.isfinite(held).all() or not math.isfinite(target):
         alike = n > 1 and not np.isfinite(held).any() and not math.isnan(mean) and math.isfinite(target)
-        return Equivalence(mean, target, apart if alike else math.nan, None, None, margin)
-    terms = [(deviation(held) ** 2 / n, n - 1), *((spread**2 / runs, runs - 1) for spread in spreads)]
-    whole = sum(term for term, _ in terms)
-    below = sum(term**2 / freedom for term, freedom in terms)
-    half = float(stdtrit(whole**2 / below, (1 + TWO_TESTS) / 2)) * math.sqrt(whole) if below else 0.0
-    return Equivalence(mean, target, apart, apart - half, apart + half, margin)
+        return Equivalence(mean, target, apart if alike else math.nan, None, None, margin, n)
+
+    def half(terms: Sequence[tuple[float, int]]) -> float:
+        """Of the interval, from squared standard errors with their degrees of freedom."""
+        whole, below = sum(term for term, _ in terms), sum(term**2 / freedom for term, freedom in terms)
+        return float(stdtrit(whole**2 / below, (1 + TWO_TESTS) / 2)) * math.sqrt(whole) if below else 0.0
+
+    theirs = [(spread**2 / runs, runs - 1) for spread in spreads]
+    wide = half([(deviation(held) ** 2 / n, n - 1), *theirs])
+    of_one = math.sqrt(sum(spread**2 for spread in spreads)) if half(theirs) > margin else None
+    return Equivalence(mean, target, apart, apart - wide, apart + wide, margin, n, of_one)
 
 
 Row = Mapping[str, Any]
