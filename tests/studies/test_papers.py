@@ -269,9 +269,7 @@ def test_a_scale_wins_over_methods_and_settings() -> None:
     cells = list(small.cells())
     assert {(c.label, c.setting, c.seed) for c in cells} == {("FedGA", "alpha=1", 3), ("FedNTD", "alpha=1", 3)}
     assert all(c.experiment and c.experiment.rounds == 7 and c.experiment.method.pace.lr == 0.5 for c in cells)  # type: ignore[attr-defined]
-    assert [n for n, _ in protocol(MNIST).at("paper").axes] == [
-        f"alpha={a}" for a in ("0.05", "0.1", "0.5", "1", "10")
-    ]
+    assert [n for n, _ in protocol(MNIST).at("paper").axes] == [f"alpha={a}" for a in ("0.05", "0.1", "0.5", "1", "10")]
     for wrong in (Scale(settings=("alpha=3",)), Scale(methods=("FedGO",))):
         with pytest.raises(ConfigError, match="unknown"):
             scaled(spec, wrong)

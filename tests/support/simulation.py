@@ -337,7 +337,9 @@ class _Trial:
             raise _Wrong(f"clients.jsonl lacks round and client {late[0]}, to which nothing happened")
         for row in found:
             where = f"client {row['client']} after round {row['round']}"
-            _same(where, row, wanted[row["round"], row["client"]], ("auroc", "auprc", "ece", "dealt"))  # which no node tells
+            _same(
+                where, row, wanted[row["round"], row["client"]], ("auroc", "auprc", "ece", "dealt")
+            )  # which no node tells
 
     def _same_own(self, whole: Mapping[str, bytes]) -> None:
         """Each node keeps the own model of its client, unless something happened to it."""
@@ -423,9 +425,7 @@ class _Recorded(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _expected(
-    config: str, gone: tuple[tuple[int, frozenset[int]], ...], left_out: tuple[int, ...]
-) -> _Recorded:
+def _expected(config: str, gone: tuple[tuple[int, frozenset[int]], ...], left_out: tuple[int, ...]) -> _Recorded:
     """What the engine sequential records, in which clients were never chosen, or have no rows."""
     experiment = built({**json.loads(config), "engine": "sequential"})
     fed, dropped, plain = _read_once(experiment), dict(gone), server.open_round

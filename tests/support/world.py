@@ -32,7 +32,7 @@ __all__ = ["Died", "Machine", "World"]
 
 NODES = 1000  # ids of nodes begin here, so that none is a client's number
 LISTED_S = 60.0  # for which Flower lists a node that was killed
-HOUR, DAY = 3600.0, 86_400.0
+DAY = 86_400.0
 WRITES = 12  # of a node in one answer, about
 KEPT, BACK = 0.3, 0.4  # how often a backup of a node is made with a message, and a node that died is put on one of them
 
@@ -201,7 +201,7 @@ class World:
             raise Died
         if kind == "jump":
             self.touched |= set(range(len(self.nodes)))
-            seconds += draw.choice([self.wait_s * 1.5, HOUR])
+            seconds += draw.choice([self.wait_s * 1.5, 3600.0])
             self.patience += seconds
         if self.now > self.patience:
             raise Stuck(f"a server that {'waits' if self.forever else 'does not wait'} for ever has waited for long")
@@ -220,9 +220,13 @@ class World:
 
     def progress(self) -> None:
         """A round has ended, or a server has begun."""
-        self.patience = self.now + (100 * self.wait_s + HOUR if self.forever else 15 * self.wait_s)
+        self._hope()
         if not self.chance.calm:
             self.limit = self.now + DAY
+
+    def _hope(self) -> None:
+        """From now on it takes a while until nobody may wait any more: a node is away for less, and listed for less."""
+        self.patience = self.now + 15 * self.wait_s + (5 * LISTED_S if self.forever else 0)
 
     def _later(self, seconds: float, happen: Callable[[], None]) -> None:
         self._events += 1
@@ -263,6 +267,8 @@ class World:
     def pull_messages(self, names: Iterable[str]) -> list[Any]:
         """The replies that are there."""
         found = [self._replies.pop(name) for name in list(names) if name in self._replies]
+        if found and self.forever:
+            self._hope()
         for reply in found if self.liar >= 0 else ():
             told = {} if reply.has_error() else opened(reply.content).facts
             if self._measures(told) and reply.metadata.reply_to_message_id not in self._odd:
