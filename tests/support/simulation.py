@@ -96,7 +96,7 @@ def config_of(seed: int) -> tuple[dict[str, Any], int, str]:
         "fit-logits": draw.choice(["none", "none", "last"]), "flower.wait-s": wait_s, "flower.poll-s": wait_s / 40,
         "flower.missing": missing, "flower.bad": bad,
     }  # fmt: skip
-    config |= {"local-test": 0.2} if draw.random() < 0.3 else {}
+    config |= {"local-test": 0.2} if draw.random() < (0.6 if liar >= 0 else 0.3) else {}
     power = draw.choice(["", "server", *(f"node-{k}" for k in range(clients))])
     if draw.random() < 0.3:
         config |= {"validation": 0.1, "monitor": draw.choice(["val_balanced_accuracy", "val_loss"])}
