@@ -118,14 +118,14 @@ def study() -> str:
         data = fs.data.load(one.name, **one.options)
         fed = fs.federate(data, fs.partitioners.Natural(column=one.column))
         sizes, js = fed.sizes.tolist(), fs.skew.summary(fed.counts)["js_mean"]
-        by_class = matched(data, fed.clients, js, lambda a: fs.partitioners.Dirichlet(alpha=a))
+        by_class = matched(data, fed.clients, js, lambda a: fs.partitioners.Dirichlet(alpha=a, rounding="cut"))
         sized = matched(data, fed.clients, js, lambda a, s=tuple(sizes): _sized(a, s))
         listed = ",".join(map(str, sizes))
         for kind, partition in (
             ("natural", {"name": "natural", "column": one.column}),
-            ("Dirichlet, as skewed", {"name": "dirichlet", "alpha": by_class}),
+            ("Dirichlet, as skewed", {"name": "dirichlet", "alpha": by_class, "rounding": "cut"}),
             (SIZED, {"name": "dir_prior", "alpha": sized, "sizes": listed, "prior": "data", "serve": "together"}),
-            (f"Dirichlet {USUAL}", {"name": "dirichlet", "alpha": USUAL}),
+            (f"Dirichlet {USUAL}", {"name": "dirichlet", "alpha": USUAL, "rounding": "cut"}),
         ):  # fmt: skip
             entries = {
                 "name": f"{one.label}, {kind}",

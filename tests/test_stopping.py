@@ -78,6 +78,16 @@ def test_a_stopped_run_keeps_the_same_best_model(stop: int, fed: Federation, tmp
     assert read(tmp_path / "whole")[2]["best"] == read(tmp_path / "half")[2]["best"]
 
 
+@pytest.mark.parametrize("later", [0, 2])
+def test_a_run_that_goes_on_after_its_best_round_keeps_that_model(later: int, fed: Federation, tmp_path: Path) -> None:
+    options = {"rounds": 40, "patience": 3}
+    best = go(fed, **options, out=tmp_path / "whole").summary["best"]
+    go(fed, **options, out=tmp_path / "half", on_round=stop_after(best["round"] + later))
+    assert go(fed, **options, out=tmp_path / "half", resume=True).summary["best"] == best
+    whole, half = ((tmp_path / name / "best.safetensors").read_bytes() for name in ("whole", "half"))
+    assert whole == half
+
+
 def test_a_killed_run_keeps_the_best_model_of_its_checkpoint(fed: Federation, tmp_path: Path) -> None:
     class Killed(BaseException):
         pass

@@ -70,6 +70,10 @@ class Result:
         """Predicted probabilities, float64 [n, C]. Arguments and errors are those of `Trained.probabilities`."""
         return self.trained.probabilities(x, encoded=encoded, fitted=fitted)
 
+    def load_into(self, module: nn.Module) -> None:
+        """Put the trained values into a network. Arguments and errors are those of `Trained.load_into`."""
+        self.trained.load_into(module)
+
     def clients(self) -> Any:
         """What each client would use on its own test rows, as `fedskew.read_clients` has it of a run folder.
 

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+PACKAGE = "."  # what pip installs extras of: a checkout; "fedskew" once the package is published
 AGAIN_S = 0.01  # seconds until a request to end that was lost is made again
 DEEPEST = 64  # nested lists and objects; what fedskew writes has less than ten
 JOINERS = "\u200c\u200d"  # they change how letters of some scripts join, and nothing else
@@ -131,6 +132,11 @@ def closest(name: str, known: Iterable[str], listed: bool = True) -> str:
         return f"; did you mean {near[0]!r}?"
     told = some(names) if len(names) > 40 else ", ".join(names)
     return f"; known: {told}" if listed and names else ""
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra, as messages and pages name it."""
+    return f"pip install '{PACKAGE}[{extra}]'" + " in a checkout of fedskew" * (PACKAGE == ".")
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:

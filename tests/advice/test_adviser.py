@@ -28,7 +28,7 @@ from support.scripts import script
 made_evidence = script("scripts/make_evidence.py")
 SKEWED = np.array([[90, 5, 0], [0, 80, 10], [4, 0, 99], [60, 40, 0]])
 EVEN = np.full((40, 3), 30)
-HELPS, OPEN = Gain(0.05, 0.02, 0.08, 3), Gain(0.05, -0.02, 0.12, 3)
+HELPS, OPEN = Gain(0.05, 0.02, 0.08, 5), Gain(0.05, -0.02, 0.12, 5)
 
 
 def federation(
@@ -73,12 +73,15 @@ def test_far_away_nothing_helps_and_that_is_said(capsys: pytest.CaptureFixture[s
     )
     (feddyn,) = (one for one in even.worth_trying if one.method == "feddyn")
     assert feddyn.gain < 0.02
-    assert [*feddyn.after_fit.values()] == ["its gain stays after the fit", "its gain is a bias of the logits"]
+    assert [*feddyn.after_fit.values()] == [
+        "no verdict: the methods need 5 common seeds",
+        "its gain is a bias of the logits",
+    ]
 
 
 @pytest.mark.parametrize(
     ("gain", "worth"),
-    [(HELPS, True), (OPEN, False), (Gain(0.05, None, None, 1), False), (Gain(-0.05, -0.08, -0.02, 3), False)],
+    [(HELPS, True), (OPEN, False), (Gain(0.05, None, None, 1), False), (Gain(-0.05, -0.08, -0.02, 5), False)],
 )
 def test_a_method_is_worth_trying_where_its_interval_lies_above_0(gain: Gain, worth: bool) -> None:
     found = advise(SKEWED, (federation(SKEWED, fedbal=gain),))
@@ -87,21 +90,21 @@ def test_a_method_is_worth_trying_where_its_interval_lies_above_0(gain: Gain, wo
 
 def test_one_near_federation_where_it_may_harm_rules_a_method_out() -> None:
     """There its interval lies below 0 and reaches further than a point."""
-    small, large = Gain(-0.005, -0.009, -0.001, 3), Gain(-0.02, -0.03, -0.01, 3)
+    small, large = Gain(-0.005, -0.009, -0.001, 5), Gain(-0.02, -0.03, -0.01, 5)
     for other, worth in ((OPEN, ["fedbal"]), (small, ["fedbal"]), (large, [])):
         found = advise(SKEWED, (federation(SKEWED, "a", fedbal=HELPS), federation(SKEWED, "b", fedbal=other)))
         assert [one.method for one in found.worth_trying] == worth
 
 
 def test_gains_after_the_fit_decide_where_they_are_on_record(capsys: pytest.CaptureFixture[str]) -> None:
-    bias = {"accuracy": HELPS, "fitted_accuracy": Gain(0.001, -0.001, 0.003, 3)}
-    stays = {"accuracy": HELPS, "fitted_accuracy": Gain(0.02, 0.01, 0.03, 3), "worst_recall": Gain(0.25, None, None, 3)}
+    bias = {"accuracy": HELPS, "fitted_accuracy": Gain(0.001, -0.001, 0.003, 5)}
+    stays = {"accuracy": HELPS, "fitted_accuracy": Gain(0.02, 0.01, 0.03, 5), "worst_recall": Gain(0.25, None, None, 5)}
     found = advise(SKEWED, (federation(SKEWED, fedbal=bias, fedla=stays)._replace(fitted=0.8),))
     assert [(one.method, one.gain) for one in found.worth_trying] == [("fedla", 0.02)]
     assert found.others == {"fedbal": 0.001} and found.worth_trying[0].after_fit == {1: "its gain stays after the fit"}
     said = shown(found, capsys)
     assert "whose accuracy is 0.700; of the better weighting after the fit 0.800" in said
-    assert "[1] raw +5.0 (+2.0 to +8.0), fitted +2.0 (+1.0 to +3.0), 3 seeds: its gain stays after" in said
+    assert "[1] raw +5.0 (+2.0 to +8.0), fitted +2.0 (+1.0 to +3.0), 5 seeds: its gain stays after" in said
     assert "worst recall +25.0" in said
     assert "fitted" not in shown(advise(SKEWED, (federation(SKEWED, fedbal=HELPS),)), capsys)
 
@@ -116,18 +119,18 @@ def test_other_data_and_another_network_are_told() -> None:
 
 
 def test_the_rule_is_the_best_method_whichever_dataset_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    strong = [federation(np.diag([9, 9, 9]), d, d, feddyn=HELPS, fedga=Gain(0.01, 0, 0.02, 3)) for d in "abc"]
-    weak = [federation(EVEN, d, d, feddyn=Gain(-0.02, -0.1, 0.1, 3), fedga=Gain(-0.01, -0.1, 0.1, 3)) for d in "abc"]
+    strong = [federation(np.diag([9, 9, 9]), d, d, feddyn=HELPS, fedga=Gain(0.01, 0, 0.02, 5)) for d in "abc"]
+    weak = [federation(EVEN, d, d, feddyn=Gain(-0.02, -0.1, 0.1, 5), fedga=Gain(-0.01, -0.1, 0.1, 5)) for d in "abc"]
     found = rule([*strong, *weak])
     assert found is not None and (found.method, found.helps, found.federations, found.datasets) == ("feddyn", 3, 3, 3)
     assert (found.gain, found.weaker, found.weaker_best) == (pytest.approx(0.05), pytest.approx(-0.02), -0.01)
-    one = strong[0]._replace(gains={"feddyn": {"accuracy": Gain(0.5, 0.4, 0.6, 3)}, "fedga": {"accuracy": OPEN}})
+    one = strong[0]._replace(gains={"feddyn": {"accuracy": Gain(0.5, 0.4, 0.6, 5)}, "fedga": {"accuracy": OPEN}})
     rest = [
-        f._replace(gains={"feddyn": {"accuracy": Gain(0, 0, 0, 3)}, "fedga": {"accuracy": HELPS}}) for f in strong[1:]
+        f._replace(gains={"feddyn": {"accuracy": Gain(0, 0, 0, 5)}, "fedga": {"accuracy": HELPS}}) for f in strong[1:]
     ]
     assert rule([one, *rest]) is None, "without the first dataset it is another one"
     assert rule(strong[:1]) is None
-    bias = {"accuracy": HELPS, "fitted_accuracy": Gain(0.0, -0.01, 0.01, 3)}
+    bias = {"accuracy": HELPS, "fitted_accuracy": Gain(0.0, -0.01, 0.01, 5)}
     fitted = rule([f._replace(gains={**f.gains, "feddyn": bias}) for f in strong])
     assert fitted is not None and (fitted.method, fitted.gain, fitted.helps) == ("fedga", pytest.approx(0.01), 0)
     assert "rule: under strong label skew use feddyn" in shown(advise(SKEWED, [*strong, *weak]), capsys)

@@ -254,7 +254,7 @@ def test_fitted_numbers_stand_beside_the_raw_ones(capsys: pytest.CaptureFixture[
     said = " ".join(capsys.readouterr().out.split())
     assert "of the fitted models, at the last evaluation, by" in said and "no table of fitted models" in said
     assert fedskew(*words, "--partition.alpha", "0.1,1", "--fitted") == 0
-    raw, fitted = capsys.readouterr().out.partition("Average ranks;")[2].split("Fitted models: average ranks;")
+    raw, fitted = capsys.readouterr().out.partition("Average ranks by")[2].split("Fitted models: average ranks by")
     assert "fedla" in raw and "fedla, fitted" not in raw and "fedla, fitted" in fitted
 
 
@@ -263,3 +263,25 @@ def test_a_metric_without_a_fitted_form_is_told_before_a_run_is_made(
 ) -> None:
     told = mistake(capsys, "compare", "fedavg", *SMALL, "--metric", "total_upload_bytes", "--fitted")
     assert "unknown fitted metric" in told and not (tmp_path / "store" / "runs").exists()
+
+
+def test_what_a_time_limit_stopped_has_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--clients", 5, "--rounds", 400, "--max-minutes", 0.0001, "--seeds", "0-1", "--processes", 1]
+    assert fedskew("compare", "fedavg", "fedprox", *words, "--store", tmp_path / "s") == 1
+    said = capsys.readouterr()
+    assert "interrupted: time limit" in said.err and "mean10_accuracy 0." not in said.err
+    assert "missing" not in said.out and "4 runs not finished (fedavg; fedprox)" in " ".join(said.out.split())
+    (line,) = [line for line in said.err.splitlines() if "tries again" in line]
+    assert line.startswith("fedskew: 4 runs not finished: time limit")
+
+
+def test_a_dataset_that_is_not_there_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FEDSKEW_DATA", raising=False)
+    words = ["compare", "fedavg", "fedprox", "--data", "adult", "--partition.alpha", "0.1,1,10", "--seeds", "0-4"]
+    for more in (["--dry-run"], []):
+        assert fedskew(*words, *more, "--store", tmp_path / "s") == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert said.count("was not found") == 1 and said.startswith("30 runs refused: dataset 'adult' was not found")
+        assert "every run is in the store" not in said

@@ -152,7 +152,7 @@ def test_keys_without_the_extra_name_it(
     import sys
 
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    assert "pip install 'fedskew[flower]'" in mistake(capsys, "flower", "keys", "--app", tmp_path, "--nodes", 2)
+    assert "pip install '.[flower]'" in mistake(capsys, "flower", "keys", "--app", tmp_path, "--nodes", 2)
 
 
 def test_an_app_without_the_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +160,9 @@ def test_an_app_without_the_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> N
     from fedskew.errors import ConfigError
 
     monkeypatch.setattr(fedskew.flower, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'fedskew\[flower\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[flower\]'"):
         fedskew.flower.server_app()
-    with pytest.raises(ConfigError, match=r"pip install 'fedskew\[flower\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[flower\]'"):
         _ = fedskew.flower.FedSkewStrategy
     with pytest.raises(AttributeError):
         _ = fedskew.flower.nothing

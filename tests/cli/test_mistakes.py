@@ -42,6 +42,9 @@ LINES = {
 MISSPELT = {
     "run": (["run", "fedavg", "--roundss"], "unknown option '--roundss'; did you mean '--rounds'?"),
     "report": (["report", "a", "--outt"], "unknown option '--outt' of fedskew report; did you mean '--out'?"),
+    "show": (["show", "a", "--qqq", "1"], "it takes --metric, --ascii; see `fedskew show --help`"),
+    "no command": (["--qqq"], "unknown option '--qqq'; options follow a command: see `fedskew COMMAND --help`"),
+    "a group": (["study", "--qqq"], "see `fedskew study COMMAND --help`"),
     "compare": (["compare", "fedavg", "fedprox", "--sees"], "unknown option '--sees'; did you mean '--seeds'?"),
     "a second method": (["compare", "fedavg", "fedprox", "--parts.proximal.mu"], "mu must be followed by a value"),
 }

@@ -41,6 +41,7 @@ def test_a_table_is_run_again(
     assert fedskew(*SMOKE, "--dry-run") == 0
     said = capsys.readouterr().out
     assert "6 runs: 0 done, 6 missing" in said and "public code" in said
+    assert said.startswith("Smoke test of fedga-table1-mnist on digits") and "MNIST" not in said
     assert fedskew(*SMOKE, "--processes", 1, "--out", "out") == 0
     capsys.readouterr()
     assert len(list(csv.DictReader((tmp_path / "out/runs.csv").read_text().splitlines()))) == 6

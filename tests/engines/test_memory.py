@@ -52,6 +52,15 @@ def test_a_checkpoint_gives_back_what_clients_kept() -> None:
         assert side.get(8) is TEMPLATE
 
 
+def test_writes_of_two_components_in_one_round_are_both_kept() -> None:
+    memory = ClientMemory(TEMPLATE)
+    memory.begin(1)
+    for name in ("a", "b"):
+        memory.put(7, {name: filled(1)[name]})
+    memory.settle(1)
+    assert alike(memory.get(7), filled(1))
+
+
 def test_memories_in_a_file_of_an_earlier_version_are_told() -> None:
     with pytest.raises(RecordError, match=r"memory\.bin, which this version does not read"):
         ClientMemory(TEMPLATE).load({"slots": torch.zeros(0, 2)})

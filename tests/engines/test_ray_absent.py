@@ -17,7 +17,7 @@ def test_the_extra_is_named(
 ) -> None:
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     said = mistake(capsys, "run", "fedavg", *SMALL, "--engine", "ray", "--out", tmp_path / "run")
-    assert "pip install 'fedskew[ray]'" in said and not (tmp_path / "run").exists()
+    assert "pip install '.[ray]'" in said and not (tmp_path / "run").exists()
 
 
 def test_a_folder_called_ray_is_not_the_package(tmp_path: Path) -> None:

@@ -200,6 +200,77 @@ def test_a_network_of_one_s_own_with_the_method_s_head_is_given_as_it_was(tmp_pa
         assert fs.load_model(run, Net()).evaluate(fed.dataset)["loss"] == result.rounds[-1]["loss"]
 
 
+class Drawn(nn.Module):
+    """A buffer that no state dict has, drawn anew by each module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        self.register_buffer("drawn", torch.randn(4), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(x * self.drawn)
+
+
+class Tied(nn.Module):
+    def __init__(self, frozen: bool = True, tied: bool = True) -> None:
+        super().__init__()
+        self.still, self.a, self.b = (nn.Linear(4, 4, bias=False) for _ in range(3))
+        self.norm, self.head = nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.register_buffer("mask", torch.tensor([True, True, False, True]))
+        self.still.requires_grad_(not frozen)
+        if tied:
+            self.b.weight = self.a.weight
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.norm(torch.relu(self.b(torch.relu(self.a(self.still(x * self.mask)))))))
+
+
+@pytest.fixture(scope="module")
+def rows() -> fs.data.Federation:
+    gen = np.random.default_rng(0)
+    return fs.federate(fs.from_arrays(gen.normal(size=(91, 4)).astype("float32"), np.arange(91) % 3), "iid", clients=3)
+
+
+def test_a_buffer_that_is_not_saved_must_be_the_runs(rows: fs.data.Federation, tmp_path: Path) -> None:
+    net, out = Drawn(), tmp_path / "a"
+    done = fs.run(rows, fs.methods.fedavg(), model=net, head="head", rounds=1, out=out)
+    x = rows.dataset.x_test
+    assert torch.equal(fs.load_model(out, model=net).probabilities(x), done.probabilities(x))
+    with pytest.raises(ConfigError, match="model must have the non-persistent buffers that the run had; got others"):
+        fs.load_model(out, model=Drawn())
+    with pytest.raises(RecordError, match="resume must continue the same run; non_persistent was"):
+        fs.run(rows, fs.methods.fedavg(), model=Drawn(), head="head", rounds=2, out=out, resume=True)
+    fs.run(rows, fs.methods.fedavg(), model=net, head="head", rounds=2, out=out, resume=True)
+
+
+@pytest.mark.parametrize("make", [Drawn, Tied, lambda: nn.Sequential(nn.Linear(4, 3))])
+def test_trained_values_go_into_the_users_network(make: Any, rows: fs.data.Federation) -> None:
+    net = make()
+    done = fs.run(rows, fs.methods.fedavg(), model=net, rounds=2)
+    done.load_into(net)
+    found = net.eval()(rows.dataset.x_test).double().softmax(1)
+    assert torch.allclose(found, done.probabilities(rows.dataset.x_test), atol=1e-6)
+
+
+def test_a_network_into_which_they_do_not_fit_stays_as_it_is(rows: fs.data.Federation) -> None:
+    net = Tied()
+    done = fs.run(rows, fs.methods.fedavg(), model=net, rounds=1)
+    untied = Tied(tied=False)
+    for name in ("still", "a", "b"):
+        getattr(untied, name).load_state_dict(getattr(net, name).state_dict())
+    wrong = {
+        "have 'a.weight' of shape": nn.Sequential(nn.Linear(4, 3)),
+        "have the 'still.weight' that the run had, which it did not train; got 'another'": Tied(),
+        "have the 'b.weight' that the run had, which it did not train; got 'one that the run lacked'": untied,
+    }
+    for told, other in wrong.items():
+        before = {name: leaf.clone() for name, leaf in other.state_dict().items()}
+        with pytest.raises(ConfigError, match=f"module must {told}"):
+            done.load_into(other)
+        assert all(torch.equal(leaf, before[name]) for name, leaf in other.state_dict().items())
+
+
 def test_a_folder_without_a_final_model_is_one_line(run: Any, tmp_path: Path) -> None:
     folder = run[0].folder
     with pytest.raises(RecordError, match=r"run must be a run folder; got .*, which is no folder"):

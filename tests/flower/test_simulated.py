@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fedskew.flower
 from fedskew.flower import serve
+from fedskew.flower.exchange import Receipts, of_receipt, receipt_in, written_to
 from fedskew.flower.wire import opened, pack, read, record
 from support import flower_standin
-from support.chance import Chance
+from support.chance import Chance, Strike
+from support.lies import implausible
 from support.planted import PLANTED
-from support.simulation import config_of, deployment, shortest, simulate, talk
+from support.simulation import built, config_of, deployment, shortest, simulate, talk
 from support.world import Died
 
 
@@ -73,10 +76,10 @@ def test_a_run_goes_on_whose_nodes_are_refused_or_no_longer(
     with deployment(config, tmp_path / "machines", Chance(0, {}, []), first, "") as world:
         world.hello_lie = lambda facts, packed: ({**facts, "rows": -1}, packed)
         with pytest.raises(Died):
-            serve.serve(world, world.config)
+            serve.serve(world, world.config, built)
         world.liar = then
         world.quiet()
-        result = serve.serve(world, world.config)
+        result = serve.serve(world, world.config, built)
     assert [row["round"] for row in result.rounds] == [1, 2, 3]
 
 
@@ -99,10 +102,10 @@ def test_a_run_that_ends_between_two_checkpoints_finds_the_memory_of_its_last_ro
                 return found
 
             world.pull_messages = pulled  # type: ignore[method-assign]
-            result = serve.serve(world, world.config)
+            result = serve.serve(world, world.config, built)
             if ends:
                 assert result.stopped == "interrupted" and len(result.rounds) == 2
-                result = serve.serve(world, world.config)
+                result = serve.serve(world, world.config, built)
         return [(row["round"], row["loss"], row["local_loss"]) for row in result.rounds]
 
     assert rounds(tmp_path / "ended", True) == rounds(tmp_path / "whole", False)
@@ -124,15 +127,65 @@ def test_a_message_that_is_late_by_a_session_removes_no_memory_of_the_next(tmp_p
 
         world.push_messages = pushed  # type: ignore[method-assign]
         with pytest.raises(Died):
-            serve.serve(world, world.config)
+            serve.serve(world, world.config, built)
         world.reboot(random.Random(0))
-        serve.serve(world, world.config)
+        serve.serve(world, world.config, built)
         node = next(node for node in world.nodes if node.number == late[0].metadata.dst_node_id)
         own = {"client": node.client, "allow": "all", "state": str(node.machine.folder)}
         before = {path.name for path in node.machine.folder.rglob("memory-*")}
         answer = world.answer(late[0], flower_standin.context(own, world.config), node.build)
         assert "was answered before: it is late" in opened(answer).facts["error"]
         assert before and before == {path.name for path in node.machine.folder.rglob("memory-*")}
+
+
+def test_a_hello_that_is_lost_is_said_again() -> None:
+    """A server that waits for ever has no other end of its wait."""
+    seed = next(seed for seed in range(99) if config_of(seed)[0]["flower.missing"] == "wait")
+    report = simulate(seed, [Strike("push", 0, "lost")])
+    assert (report.wrong, report.lives) == ("", 1) and len(report.struck) == 1
+
+
+def test_what_components_write_to_a_client_stands_side_by_side_until_its_node_has_it() -> None:
+    kept, first, second = Receipts(), of_receipt("ab" * 16), of_receipt("cd" * 16)
+    kept.begin(1)
+    for memory in (first, {"a": {"x": torch.ones(1)}}, {"b": {"x": torch.zeros(1)}}):
+        kept.put(0, memory)
+    assert receipt_in(kept.get(0)) == "ab" * 16 and written_to(kept.get(0)).keys() == {"a", "b"}
+    kept.put(0, second)
+    assert receipt_in(kept.get(0)) == "cd" * 16 and not written_to(kept.get(0))
+
+
+def test_a_method_of_which_two_components_are_written_to_has_the_bytes_of_sequential() -> None:
+    report = simulate(next(seed for seed in range(99) if config_of(seed)[0]["method"] == "fedgc"), [])
+    assert not report.wrong and report.rounds > 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "honest", "told"),
+    [("evaluate", 1, "count the test rows of each class that it had before"), ("fit", 0, "its Hessian must be")],
+)
+def test_what_cannot_be_of_a_nodes_rows_counts_nowhere(kind: str, honest: int, told: str, tmp_path: Path) -> None:
+    """The first ``honest`` answers of client 1 are as they should be; the others have the right shapes and sums."""
+    config = {**config_of(0)[0], "clients": 3, "cohort": 3, "rounds": 2, "local-test": 0.2, "fit-logits": "last"}
+    config |= {"flower.bad": "drop", "flower.out": str(tmp_path / "machines" / "server" / "run")}
+    answers = []
+    with deployment(config, tmp_path / "machines", Chance(0, {}, []), -1, "") as world:
+        plain = world.answer
+
+        def answer(message: Any, context: Any, build: Any) -> Any:
+            content = plain(message, context, build)
+            if context.node_config["client"] == 1 and opened(content).facts.get("kind") == kind:
+                answers.append(content)
+                return content if len(answers) <= honest else implausible(content)
+            return content
+
+        world.answer = answer
+        result = serve.serve(world, world.config, built)
+    assert result is not None
+    last = result.rounds[-1] if kind == "evaluate" else {"dropped": result.summary["final_dropped"]}
+    assert [bad["client"] for bad in last["dropped"]] == [1] and told in last["dropped"][0]["tensor"]
+    assert "dropped" not in result.rounds[0]
+    assert result.summary["final_fit"]["prior"]["clients"] == (3 if kind == "evaluate" else 2)
 
 
 @pytest.mark.flower

@@ -187,6 +187,119 @@ def test_the_strategy_takes_the_place_of_fedavg() -> None:
         FedSkewStrategy("scaffold")
 
 
+class Served:
+    """A ServerApp of a user's own, over a grid that answers by a ClientApp: each client trains a network a little."""
+
+    def __init__(self, model: Any, reply: Any = None) -> None:
+        pytest.importorskip("flwr")
+        from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+        from flwr.clientapp import ClientApp
+        from flwr.supercore.task_identity import TaskIdentity
+
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
+        self.model, self.client = model, ClientApp()
+        self.context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
+
+        @self.client.train()
+        def train(message: Any, context: Any) -> Any:
+            k = message.metadata.dst_node_id
+            self.model.load_state_dict(message.content["arrays"].to_torch_state_dict())  # strict
+            self.model.train()(torch.full((8, 4), float(k)))
+            metrics: dict[str, Any] = {"num-examples": 10 * k, "label-counts": [k, 1]}
+            state = dict(self.model.state_dict())
+            for told, change in [reply(k)] if reply else ():
+                state |= told
+                metrics |= change
+            content = {"arrays": ArrayRecord(state), "metrics": MetricRecord(metrics)}
+            return Message(RecordDict(content), reply_to=message)
+
+    def get_node_ids(self) -> list[int]:
+        return [1, 2, 3]
+
+    def send_and_receive(self, messages: Any, timeout: float | None = None) -> list[Any]:
+        found = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = str(message.metadata.dst_node_id)
+            found.append(self.client(message, self.context))
+        return found
+
+    def run(self, strategy: Any) -> dict[str, Any]:
+        """The arrays after three rounds of Flower's own loop."""
+        from flwr.app import ArrayRecord
+        from flwr.serverapp import ServerApp
+
+        app, found = ServerApp(), []
+
+        @app.main()
+        def main(grid: Any, context: Any) -> None:
+            start = ArrayRecord(self.model.state_dict())
+            found.append(strategy.start(grid=grid, initial_arrays=start, num_rounds=3))
+
+        app(self, self.context)  # type: ignore[arg-type]
+        return {name: array.numpy() for name, array in found[0].arrays.items()}
+
+
+def normed() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+
+
+@pytest.mark.flower
+@pytest.mark.parametrize("method", ["fedavg", "fedadam"])
+def test_a_network_with_batch_statistics_trains_in_a_server_app(method: str) -> None:
+    """Its number of batches has no axes; it came back with one, and the second round ended."""
+    pytest.importorskip("flwr")
+    from flwr.serverapp.strategy import FedAvg
+
+    from fedskew.flower import FedSkewStrategy
+
+    found = Served(normed()).run(FedSkewStrategy(method, fraction_evaluate=0.0))
+    start = {name: leaf.numpy() for name, leaf in normed().state_dict().items()}
+    assert {n: (a.shape, a.dtype) for n, a in found.items()} == {n: (a.shape, a.dtype) for n, a in start.items()}
+    if method == "fedavg":
+        plain = Served(normed()).run(FedAvg(fraction_evaluate=0.0))
+        np.testing.assert_allclose(found["1.running_mean"], plain["1.running_mean"], rtol=1e-6)
+    assert found["1.num_batches_tracked"] == 3
+
+
+@pytest.mark.flower
+@pytest.mark.parametrize("where", ["arrays", "metrics"])
+def test_a_reply_that_is_not_finite_stops_the_run_or_is_left_out(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("flwr")
+    from fedskew.flower import FedSkewStrategy
+
+    def reply(k: int) -> Any:
+        bad = {"0.bias": torch.full((4,), float("nan"))} if where == "arrays" else {}
+        return (bad, {} if bad else {"num-examples": float("inf")}) if k == 2 else ({}, {})
+
+    name = "0.bias" if where == "arrays" else "num-examples"
+    with pytest.raises(ConfigError, match=f"{name} of node 2 must be finite; .*nonfinite"):
+        Served(normed(), reply).run(FedSkewStrategy("fedavg", fraction_evaluate=0.0))
+    with caplog.at_level("WARNING", logger="flwr"):
+        found = Served(normed(), reply).run(FedSkewStrategy("fedavg", fraction_evaluate=0.0, nonfinite="drop"))
+    assert all(np.isfinite(a).all() for a in found.values()) and found["1.num_batches_tracked"] == 3
+    assert f"the reply of node 2 is left out: {name} is not finite" in caplog.text
+    with pytest.raises(ConfigError, match="nonfinite must be stop or drop; got 'skip'"):
+        FedSkewStrategy("fedavg", nonfinite="skip")  # type: ignore[arg-type]
+
+
+@pytest.mark.flower
+def test_label_counts_of_another_length_are_one_line() -> None:
+    pytest.importorskip("flwr")
+    from fedskew.flower import FedSkewStrategy
+
+    served = Served(normed(), lambda k: ({}, {"label-counts": [1] * k}))
+    with pytest.raises(
+        ConfigError, match=r"'label-counts' must have a number for each class: 1 at node 1; got 2 at no"
+    ):
+        served.run(FedSkewStrategy("fedla", fraction_evaluate=0.0))
+
+
+def test_rows_of_counts_of_other_lengths_are_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"counts must have a number for each class in every row; got \[1, 2\]"):
+        aggregation_weights("label_aware", [30, 30], counts=[[30], [5, 25]])
+
+
 @pytest.mark.parametrize("given", [{"samples": [1.0, float("inf")]}, {"samples": [1.0, float("nan")]},
                                    {"counts": [[1, 2], [-1, 3]]}, {"steps": [1.0, float("nan")]},
                                    {"steps": [1.0, -1.0]}])  # fmt: skip

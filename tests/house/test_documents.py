@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedskew.config.flags import experiment_from
+from fedskew.errors import PACKAGE, install
 from support.paths import ROOT
 from support.scripts import script
 
@@ -95,3 +96,12 @@ def test_every_promise_names_tests_that_exist() -> None:
     assert [part for part in trusted.split("\n### ")[1:] if not re.search(r"Check: `(make|pytest) ", part)] == []
     attacks = {f"tests/attack/{path.name}" for path in (ROOT / "tests/attack").glob("test_*.py")}
     assert attacks <= named, "every file of attacks stands beside a promise"
+
+
+def test_extras_are_installed_from_one_place() -> None:
+    """`fedskew.errors.PACKAGE` changes when the package is published, and every page with it."""
+    sources = [p for folder in ("src", "examples") for p in (ROOT / folder).rglob("*.*") if p.suffix in (".py", ".md")]
+    for page in {*WRITTEN, ROOT / "README.md", *sources}:
+        found = re.findall(r"pip install [^\n]*?'([\w.-]+)\[\w+\]'", page.read_text(encoding="utf-8"))
+        assert set(found) <= {PACKAGE}, f"{_name(page)} installs an extra of {found}"
+    assert install("hf").startswith(f"pip install '{PACKAGE}[hf]'")

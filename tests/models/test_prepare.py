@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, grad, grad_and_value, vmap
 
+import fedskew as fs
 from fedskew import rng, tree
 from fedskew.errors import ConfigError
 from fedskew.models.architectures import MODELS, ResNet20, build
@@ -849,3 +850,52 @@ def test_group_and_layer_norm_pass_through():
     model = prepare(build(ResNet20(norm="group"), (1, 8, 8), 3, 0), "fc", (1, 8, 8), 3)
     assert model.buffers == {} and "fc" in MODELS["resnet20"].head
     prepare(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 3)), None, (4,), 3)
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x.unsqueeze(1)).squeeze())
+
+
+class Outer(Inner):
+    def forward(self, x):
+        return self.head(self.body(x)).squeeze()
+
+
+@pytest.mark.parametrize("kind", [Inner, Outer])
+def test_a_network_that_drops_the_axis_of_one_row_is_refused(kind):
+    with pytest.raises(ConfigError, match=r"model must return logits \[B, 3\]; got \(3,\); B was 1; name the axis"):
+        prepare(kind(), "head", (4,), 3)
+
+
+class Embeds(nn.Module):
+    def __init__(self, cast=True):
+        super().__init__()
+        self.cast, self.table, self.head = cast, nn.Embedding(9, 5), nn.Linear(20, 3)
+
+    def forward(self, x):
+        return self.head(self.table(x.long() if self.cast else x).flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("cast", "low", "high", "told"),
+    [
+        (False, 0, 9, "train in float32; got RuntimeError: .* at layer 'table' .*; samples are floats: an nn.Emb"),
+        (True, -3, 9, "accept the rows of the data; got IndexError: .* at layer 'table' .*; samples are floats"),
+        (True, 0, 10, "accept the rows of the data; got IndexError: .* at layer 'table' .*; samples are floats"),
+        (True, 0, 9, ""),
+    ],
+)  # fmt: skip
+def test_an_embedding_that_cannot_look_up_the_samples_is_refused(cast, low, high, told):
+    numbers = np.arange(360).reshape(90, 4) % (high - low) + low
+    data = fs.from_arrays(numbers, np.arange(90) % 3)
+    fed = fs.federate(data, "iid", clients=3)
+    if not told:
+        fs.run(fed, fs.methods.fedavg(), model=Embeds(), rounds=1, cohort=1)
+        return
+    with pytest.raises(ConfigError, match=f"model must {told}"):
+        fs.run(fed, fs.methods.fedavg(), model=Embeds(cast), rounds=1)

@@ -21,9 +21,11 @@ from fedskew.records.decisions import FEW
 from fedskew.records.folder import troubles
 from fedskew.records.manifest import Manifest
 from fedskew.records.metrics import confusion
+from fedskew.session import Session
 from fedskew.studies.packing import NAMES
 from fedskew.studies.runs import plain_files
 from support.command import fedskew, mistake
+from support.resuming import Died
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 3, "cohort": 3}
 NAMED = ("../../out", "", "a/b")
@@ -249,3 +251,23 @@ def test_shares_beyond_one_are_refused(kept: tuple[fs.data.Federation, Any], tmp
         (tmp_path / FILE).write_text(json.dumps({**kept[1].client_rows[0], **change}))
         with pytest.raises(fs.RecordError, match="is damaged"):
             fs.read_clients(tmp_path)
+
+
+def test_rows_of_rounds_that_are_run_again_are_there_once(tmp_path: Path) -> None:
+    """A process that was killed after round 3, with a checkpoint of round 2."""
+    options, method = {**SMALL, "rounds": 4, "checkpoint_every": 2, "clients_every": 1}, fs.methods.ditto()
+    whole = fs.run(federation(), method, **options, out=tmp_path / "whole")
+
+    def die(row: dict[str, Any]) -> None:
+        if row["round"] == 3:
+            raise Died
+
+    plain = Session.checkpoint
+    with pytest.MonkeyPatch.context() as patch:  # a killed process writes no last checkpoint
+        patch.setattr(Session, "checkpoint", lambda s: plain(s) if s.state.round == 2 else None)
+        with pytest.raises(Died):
+            fs.run(federation(), method, **options, out=tmp_path / "dead", on_round=die)
+    assert {row["round"] for row in fs.read_clients(tmp_path / "dead")} == {1, 2, 3}
+    again = fs.run(federation(), method, **options, out=tmp_path / "dead", resume=True)
+    assert again.client_rows == whole.client_rows
+    assert (tmp_path / "dead" / FILE).read_bytes() == (tmp_path / "whole" / FILE).read_bytes()

@@ -48,6 +48,14 @@ def test_ten_evaluations_in_a_row_at_chance_are_a_collapse_and_nine_are_none() -
     assert not collapses(rows([1.0] * 30, [0.25, *[None] * 29]))
 
 
+def test_a_run_that_ends_at_chance_needs_no_ten_evaluations() -> None:
+    """FedGR at 0.11 after five rounds: what is left is a guess."""
+    (found,) = collapses(rows([1.0] * 6, [0.9, 0.25, 0.25, 0.25, 0.26, 0.25]))
+    assert (found.measure, found.rounds) == ("balanced_accuracy", [[2, 6]])
+    assert not collapses(rows([1.0] * 6, [0.9, 0.9, *[0.25] * 4])), "four may be a dip"
+    assert not collapses(rows([1.0] * 6, [*[0.25] * 5, 0.9])), "a run may begin at chance"
+
+
 def test_chance_is_that_of_the_classes_with_test_rows() -> None:
     made = rows([1.0] * 10, [0.3] * 10)
     for row in made:

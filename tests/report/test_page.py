@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedskew.report import Entry, Trial
 from fedskew.report.compared import compare
 from fedskew.report.figures import curves
 from fedskew.report.page import _asset
+from fedskew.report.sentences import collapses_of
 from support.reports import made_run, parsed, study, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
@@ -106,6 +108,14 @@ def test_a_run_that_ended_early_or_collapsed_is_named() -> None:
     entries[1].run.rows[4]["train_loss"] = 1e9
     told = sections(report.build(entries))["cautions"]
     assert "method0, seed 0: time limit after round 20 of 20" in told and "method0, seed 1: training loss above" in told
+
+
+def test_a_collapse_of_an_archived_run_is_that_of_its_summary() -> None:
+    sign = {"measure": "balanced_accuracy", "limit": 0.11, "rounds": [[3, 20]], "worst": 0.1, "round": 9}
+    run = made_run("r", "fedgr", 0, 0.4)
+    rows = [{k: v for k, v in row.items() if k not in ("per_class_recall", "support")} for row in run.rows]
+    (found,) = collapses_of(replace(run, rows=rows, summary={**run.summary, "collapsed": [sign]}))
+    assert found.words == "balanced accuracy below 0.11, 1.1 times that of a guess, in rounds 3 to 20"
 
 
 def test_a_missing_run_is_said_and_its_seed_is_not_paired() -> None:
@@ -335,7 +345,7 @@ def test_runs_without_an_evaluated_round_are_refused() -> None:
 @pytest.mark.parametrize(("package", "extra"), [("jinja2", "report"), ("matplotlib", "plot")])
 def test_without_a_package_its_extra_is_named(package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=re.escape(f"pip install 'fedskew[{extra}]'")):
+    with pytest.raises(ConfigError, match=re.escape(f"pip install '.[{extra}]'")):
         report.build(study(1, 1, 1))
 
 

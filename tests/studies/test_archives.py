@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,12 +14,14 @@ from fedskew.cli.studying import print_plan
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import Run, read_run
 from fedskew.errors import ConfigError, RecordError
+from fedskew.method.component import spec
 from fedskew.papers.runs import Runs
 from fedskew.slots import INGREDIENTS
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.merging import merge, take
 from fedskew.studies.packing import lend, write
-from fedskew.studies.spec import spec_from, tuning_of
+from fedskew.studies.shipped import names, shipped
+from fedskew.studies.spec import read_spec, spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, read_archive
 from fedskew.studies.study import Cost, Study, cost_of
 from fedskew.studies.work import Job, work
@@ -122,6 +125,19 @@ def test_a_trial_that_ended_by_its_own_numbers_is_in_the_archive(tmp_path: Path)
         assert not again.missing(again.plan())
         assert [row["state"] for row in again.table()] == ["finished"]
         assert lend(again, tmp_path / "all.jsonl", keep) == 0
+
+
+def _archive(name: str) -> Path:
+    return ROOT / f"results/studies/{name}.jsonl"
+
+
+@pytest.mark.parametrize("name", [name for name in names() if _archive(name).exists()])
+def test_a_shipped_study_names_the_division_of_its_runs(name: str) -> None:
+    """A default that changes must not make its runs missing."""
+    held = {json.dumps(run.config["partition"], sort_keys=True) for run in read_archive(_archive(name)) if run.config}
+    made = {cell.experiment.partition for cell in read_spec(shipped(name) or "").cells() if cell.experiment}
+    asked = {json.dumps(spec(one), sort_keys=True) for one in made if one.name == "dirichlet"}
+    assert asked <= held
 
 
 COMMITTED = [

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedskew as fs
@@ -16,6 +17,9 @@ from fedskew.errors import RecordError
 from fedskew.method.component import spec
 from fedskew.methods.ditto import Tethered
 from fedskew.papers.runs import Runs
+from fedskew.plots.groups import federation_of
+from fedskew.records.folder import current
+from fedskew.records.manifest import Manifest
 from fedskew.studies.repeating import repeat
 from fedskew.studies.store import archive_line, read_line
 from support.command import SMALL, fedskew, mistake
@@ -90,3 +94,65 @@ def test_a_version_is_told_where_it_is_not_the_first() -> None:
     for name in ("ditto", "fedavg", "fedbal"):
         made = Experiment(fs.methods.METHODS[name]())
         assert Experiment.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+# Version 1 of dirichlet cut where it recorded no rounding: its runs have the rounding "cut" of version 2
+
+ALONE = ["--partition.alpha", "0.5", "--partition.rounding", "cut"]
+BASE = ["--partition", "longtail", "--partition.factor", "2", "--partition.base.rounding", "cut"]
+
+
+def as_before(folder: Path) -> Path:
+    """Let a run folder hold the partition as version 1 wrote it."""
+    text = (folder / "config.json").read_text()
+    config = json.loads(text)
+    said = config["partition"].get("base", config["partition"])
+    assert (said.pop("version"), said.pop("rounding")) == (2, "cut")
+    said["rounding"] = None
+    Manifest.read(folder).replace("config.json", json.dumps(config).encode())
+    return folder
+
+
+@pytest.mark.parametrize("words", [ALONE, BASE], ids=["alone", "base"])
+def test_a_run_of_the_former_dirichlet_is_read_resumed_and_repeated(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = "final.safetensors"
+    words = ["fedavg", "--clients", "6", "--cohort", "3", "--model", "logistic", *words, "--rounds"]
+    experiment = experiment_from([*words, "2"])
+    experiment.run(tmp_path / "old")
+    old = as_before(tmp_path / "old")
+    assert load(old).partition == experiment.partition
+    assert np.array_equal(federation_of(read_run(old)).counts, experiment.federation().counts.numpy())
+    for command in ("show", "evaluate", "verify"):
+        assert fedskew(command, old) == 0
+    assert "is not one of this fedskew" not in capsys.readouterr().out
+    line = archive_line(read_run(old)).replace(f'"{old.name}"', f'"{"a" * 16}"')
+    assert Runs([entry := read_line(line)]).get(experiment) == entry
+    assert [one.verdict for one in repeat([entry], 1)] == ["bits"]
+    assert fedskew("run", "--from", old, "--out", tmp_path / "again") == 0
+    assert "it has version" not in capsys.readouterr().err
+    assert (tmp_path / "again" / model).read_bytes() == (old / model).read_bytes()
+    assert fedskew("run", "--resume", old, "--rounds", "4") == 0
+    experiment_from([*words, "4"]).run(tmp_path / "longer")
+    assert (tmp_path / "longer" / model).read_bytes() == (old / model).read_bytes()
+
+
+def test_a_run_of_the_former_dirichlet_that_python_started_is_resumed(tmp_path: Path) -> None:
+    fed = fs.federate("digits", fs.partitioners.Dirichlet(0.5, rounding="cut"), clients=4)
+    fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, out=tmp_path / "run")
+    as_before(tmp_path / "run")
+    done = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, out=tmp_path / "run", resume=True)
+    assert len(done.rounds) == 2
+    as_before(tmp_path / "run")
+    now = fs.federate("digits", fs.partitioners.Dirichlet(0.5), clients=4)
+    with pytest.raises(RecordError, match="partition was"):
+        fs.run(now, fs.methods.fedavg(), model="logistic", rounds=3, out=tmp_path / "run", resume=True)
+
+
+def test_a_named_rounding_of_the_former_dirichlet_stays() -> None:
+    old = {"name": "dirichlet", "alpha": 0.1, "balance_guard": None, "least": None}
+    for rounding in ("cut_last", "largest_remainder"):
+        made = Experiment(fs.methods.fedavg(), partition=fs.partitioners.Dirichlet(rounding=rounding))
+        config = {**made.to_json(), "partition": {**old, "rounding": rounding}}
+        assert Experiment.from_json(config) == made and current(config)["partition"] == made.to_json()["partition"]

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from fedskew.flower.wire import Packed, pack, read, record
 from support.bounds import bounded, within
 
-__all__ = ["LIAR", "Change", "alteration", "lying", "small"]
+__all__ = ["LIAR", "Change", "alteration", "implausible", "lying", "small"]
 
 LIAR = 1
 ROOM = 1 << 30  # bytes beside those of an honest run
@@ -96,3 +98,15 @@ def alteration(draw: random.Random) -> Any:
         return facts, packed
 
     return how, alter
+
+
+def implausible(content: Any) -> Any:
+    """What a node measures, in the right shapes and sums: test rows of other classes, or a Hessian that bends down."""
+    envelope = read(content)
+    trees: dict[str, Any] = dict(envelope.trees)
+    if "matrix" in trees:
+        rows = sorted(trees["matrix"].tolist(), key=sum)
+        trees["matrix"] = torch.tensor(rows if rows != trees["matrix"].tolist() else rows[::-1])
+    else:
+        trees["sums"] = {**trees["sums"], "triangle": -trees["sums"]["triangle"]}
+    return record(dict(envelope.facts), sent=pack(trees))

@@ -15,6 +15,7 @@ from fedskew.flower.link import Link
 from fedskew.flower.memory import NodeMemory
 from fedskew.records import files, rounds
 from fedskew.records.folder import Record
+from fedskew.session import Session
 
 __all__ = ["PLANTED"]
 
@@ -77,6 +78,17 @@ def no_time_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(link._Asked, "give_up", give_up)
 
 
+@planted("a hello that is lost is never said again")
+def lost_hello(patch: pytest.MonkeyPatch) -> None:
+    plain = Link._greet
+
+    def greet(self: Link, there: Any) -> bool:
+        self._greeted = {name: sent._replace(since=float("inf")) for name, sent in self._greeted.items()}
+        return plain(self, there)
+
+    patch.setattr(Link, "_greet", greet)
+
+
 @planted("a server that waits for ever gives up")
 def gives_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Link, "forever", False)
@@ -131,6 +143,17 @@ def forged_line(patch: pytest.MonkeyPatch) -> None:
 def tensors_unchecked(patch: pytest.MonkeyPatch) -> None:
     plain = wire.Sealed.unsealed
     patch.setattr(wire.Sealed, "unsealed", lambda self, expected=None: plain(self))
+
+
+@planted("classes of test rows are not held against earlier ones")
+def classes_unchecked(patch: pytest.MonkeyPatch) -> None:
+    plain = Measuring._measured
+    patch.setattr(Measuring, "_measured", lambda self, *told: (self._tested.clear(), plain(self, *told))[1])
+
+
+@planted("sums of a fit are not held against the rows")
+def sums_unchecked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(exchange, "check_sums", lambda *_: None)
 
 
 @planted("a confusion matrix is not held against the rows")
@@ -222,6 +245,34 @@ def no_receipts(patch: pytest.MonkeyPatch) -> None:
 @planted("what an abandoned try of a round has left counts in the next")
 def abandoned_try(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Receipts, "begin", lambda self, number: None)
+
+
+@planted("what a second component writes to a client replaces what the first has written")
+def written_over(patch: pytest.MonkeyPatch) -> None:
+    plain = Receipts.put
+
+    def put(self: Receipts, client: int, memory: Any) -> None:
+        held = {exchange.RECEIPT: told} if (told := self.get(client).get(exchange.RECEIPT)) else {}
+        plain(self, client, {**held, **memory})
+
+    patch.setattr(Receipts, "put", put)
+
+
+@planted("a server that goes on forgets the best model")
+def best_forgotten(patch: pytest.MonkeyPatch) -> None:
+    plain = Session.restore
+
+    def restore(self: Session) -> None:
+        plain(self)
+        self.best = None
+
+    patch.setattr(Session, "restore", restore)
+
+
+@planted("a server that goes on keeps rows of clients of rounds that it repeats")
+def rows_kept(patch: pytest.MonkeyPatch) -> None:
+    plain = Record.clients
+    patch.setattr(Record, "clients", lambda self, last: plain(self, 1 << 62))
 
 
 @planted("a server that goes on repeats the last round")

@@ -18,11 +18,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
 
 from fedskew import server, tree
 from fedskew.config.experiment import Experiment
@@ -30,20 +32,26 @@ from fedskew.data.federation import Federation
 from fedskew.data.partitioners import Partition
 from fedskew.errors import FedskewError
 from fedskew.flower import link, serve
+from fedskew.flower.memory import OWN
 from fedskew.flower.options import ServerOptions, experiment_of
 from fedskew.flower.wire import pack, record
 from fedskew.flower.wire import read as read_message
+from fedskew.method import Component
+from fedskew.records.clients import read_clients
 from fedskew.records.files import load_tree
 from fedskew.records.folder import CHECKPOINT, Record, read
+from fedskew.records.typed import Row
+from fedskew.types import Cohort, Params, Task, Tree, View
 from support.bounds import Hung, bounded, within
 from support.chance import Chance, Strike
 from support.flower_standin import installed
 from support.world import Died, Stuck, World
 
-__all__ = ["Report", "deployment", "shortest", "simulate", "talk"]
+__all__ = ["Report", "built", "deployment", "shortest", "simulate", "talk"]
 
 LIVES = 8  # of a server before nothing strikes any more
 SECONDS, ROOM = 300, 2 << 30  # of one seed
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 LINE = 2000  # characters of a line of the log
 RATES: dict[str, dict[str, float]] = {
     "join": {"late": 0.2},
@@ -88,8 +96,13 @@ def config_of(seed: int) -> tuple[dict[str, Any], int, str]:
         "fit-logits": draw.choice(["none", "none", "last"]), "flower.wait-s": wait_s, "flower.poll-s": wait_s / 40,
         "flower.missing": missing, "flower.bad": bad,
     }  # fmt: skip
-    config |= {"local-test": 0.2} if draw.random() < 0.3 else {}
+    config |= {"local-test": 0.2} if draw.random() < (0.6 if liar >= 0 else 0.3) else {}
     power = draw.choice(["", "server", *(f"node-{k}" for k in range(clients))])
+    if draw.random() < 0.3:
+        config |= {"validation": 0.1, "monitor": draw.choice(["val_balanced_accuracy", "val_loss"])}
+        config |= {"patience": 2} if draw.random() < 0.5 else {}
+    config |= {"clients-every": draw.choice([1, 2])} if draw.random() < 0.3 else {}
+    config |= {"keep-own": True} if config["method"] == "fedgc" and draw.random() < 0.5 else {}
     return config, liar, power
 
 
@@ -104,7 +117,7 @@ def simulate(seed: int, only: Iterable[Strike] | None = None) -> Report:
         rates["reply"].pop("lie")
     report, began = Report(seed, config=dict(config)), time.process_time()
     chance = Chance(seed, rates, only)
-    with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
+    with TemporaryDirectory(dir=MEMORY) as place:
         config["flower.out"] = str(Path(place) / "server" / "run")
         with _judged(report):
             with deployment(config, Path(place), chance, liar, power) as world, pytest.MonkeyPatch.context() as patch:
@@ -141,7 +154,7 @@ def deployment(
     """A world with its clock and its names, in bounded time and memory."""
     names = random.Random(f"{chance.seed} names")
     with pytest.MonkeyPatch.context() as patch, installed(), bounded(ROOM), within(SECONDS):
-        world = World(config, place, chance, patch, liar=liar, power=power, answer=answer)
+        world = World(config, place, chance, patch, build=built, liar=liar, power=power, answer=answer)
         patch.setattr(link, "time", world)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4))
         patch.setattr(Experiment, "federation", _read_once)
@@ -153,10 +166,39 @@ _divided, _federations = Experiment.federation, dict[str, Federation]()
 
 def _read_once(experiment: Experiment) -> Federation:
     """The federation of an experiment; it is read-only, and shared by all that ask for the same rows."""
-    key = repr([experiment.data, experiment.partition, experiment.clients, experiment.seed, experiment.local_test])
+    e = experiment
+    key = repr([e.data, e.partition, e.clients, e.seed, e.local_test, e.validation])
     if key not in _federations:
         _federations[key] = _divided(experiment)
     return _federations[key]
+
+
+@dataclass(frozen=True)
+class Written(Component):
+    """Keeps on a client what the server writes: after each of its rounds, a factor of its gradients in the next ones.
+
+    Beside FedGC it is the second component of a method whose memory the server writes.
+    """
+
+    name = "written"
+
+    def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
+        return {"factor": next(iter(params.values())).new_ones(())}
+
+    def correct(self, grads: Params, view: View) -> Params:
+        return {n: g * view.memory[self.name]["factor"] for n, g in grads.items()}
+
+    def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
+        like = next(iter(cohort.before.values()))
+        return state, {"factor": like.new_full((len(cohort.ids),), 1 + 0.5 / cohort.round)}
+
+
+def built(config: Mapping[str, Any]) -> Experiment:
+    """The experiment of a configuration; where the server writes to clients, two components do."""
+    experiment = experiment_of(config)
+    method = experiment.method
+    written = "fedgc" in method.name
+    return replace(experiment, method=method.with_(parts=(*method.parts, Written()))) if written else experiment
 
 
 class _Over(Exception):
@@ -231,7 +273,7 @@ class _Trial:
             report.lives += 1
             world.progress()
             try:
-                if serve.serve(world, world.config) is None or world.chance.calm or draw.random() < 0.9:
+                if serve.serve(world, world.config, built) is None or world.chance.calm or draw.random() < 0.9:
                     return
                 raise Died  # at the very end, when all is written
             except Died:
@@ -263,23 +305,73 @@ class _Trial:
             raise _Wrong(f"clients were dropped by a server that drops none: {self.gone}")
         gone = tuple(sorted((number, clients) for number, clients in self.gone.items() if clients))
         plain = {k: v for k, v in self.world.config.items() if not k.startswith("flower.")}
-        plain |= {"fit-logits": "none", "checkpoint-every": 1}  # of no effect on model and rows
-        bits, rows = _expected(json.dumps(plain, sort_keys=True), gone, self.left_out)
-        rounds = read(self.out)[1]
-        found = _rows(rounds)
-        content, facts = load_tree(self.out / CHECKPOINT)
-        if facts["round"] != len(rows) or [row["round"] for row in found] != list(range(1, len(rows) + 1)):
-            raise _Wrong(f"rounds 1 to {len(rows)} must be there once; got {[row['round'] for row in found]}")
-        if _bits(content) != bits:
+        plain["checkpoint-every"] = plain["rounds"]  # of no effect on what is compared
+        whole = _expected(json.dumps(plain, sort_keys=True), gone, self.left_out)
+        found = _Recorded.of(self.out)
+        facts = load_tree(self.out / CHECKPOINT)[1]
+        numbers = [row["round"] for row in found.rows]
+        if facts["round"] != len(whole.rows) or numbers != list(range(1, len(whole.rows) + 1)):
+            raise _Wrong(f"rounds 1 to {len(whole.rows)} must be there once; got {numbers}")
+        if found.state != whole.state or found.files.get("final") != whole.files["final"]:
             raise _Wrong("the model or the server's state has other bytes")
-        for whole, ours, theirs in zip(rounds, found, rows, strict=True):
-            told = ours.keys() | theirs.keys()
-            if self.left_out or whole.get("dropped"):  # whose test rows may be in no metric of this round
-                told = {k for k in told if not k.startswith(("local_", "personal_"))}
-            for name in sorted(told):
-                a, b = ours.get(name), theirs.get(name)
-                if a != b and not (name == "local_loss" and a == pytest.approx(b, rel=1e-12)):
-                    raise _Wrong(f"round {ours['round']}: {name} is {a!r}; it must be {b!r}")
+        if found.files.get("best") != whole.files.get("best"):
+            raise _Wrong("the best model has other bytes")
+        lacking = [bool(self.left_out or row.get("dropped")) for row in found.rows]  # test rows may be in no metric
+        for ours, theirs, lacks in zip(found.rows, whole.rows, lacking, strict=True):
+            _same(f"round {ours['round']}", ours, theirs, ("dropped", *MEASURED[: 2 * lacks]))
+        unfit = ("final_fit",) if "final_dropped" in found.summary or self.left_out else ()
+        apart = ("final_dropped", *unfit, *MEASURED[: 3 * (bool(unfit) or any(lacking))])
+        held = "local-test" in self.world.config  # else nodes have shares of the server's test rows
+        _same("summary.json", found.summary, whole.summary, (*apart, "fitted_served_" if held else "served_"))
+        if held or not self.left_out:  # whose share the others would have
+            self._same_clients(found.clients, whole.clients)
+        self._same_own(whole.files.get("own", {}))
+
+    def _same_clients(self, found: list[Row], whole: list[Row]) -> None:
+        """Each client has its row of each round that lists them, unless something happened to it."""
+        wanted = {(row["round"], row["client"]): row for row in whole}
+        told = [(row["round"], row["client"]) for row in found]
+        if told != [key for key in wanted if key in set(told)]:
+            raise _Wrong(f"clients.jsonl must have the rows {list(wanted)}; got {told}")
+        if late := [key for key in wanted if key not in set(told) and key[1] not in self.world.touched]:
+            raise _Wrong(f"clients.jsonl lacks round and client {late[0]}, to which nothing happened")
+        for row in found:
+            where = f"client {row['client']} after round {row['round']}"
+            _same(
+                where, row, wanted[row["round"], row["client"]], ("auroc", "auprc", "ece", "dealt")
+            )  # which no node tells
+
+    def _same_own(self, whole: Mapping[str, bytes]) -> None:
+        """Each node keeps the own model of its client, unless something happened to it."""
+        for node in self.world.nodes:
+            wanted = {n.partition("/")[2]: leaf for n, leaf in whole.items() if n.startswith(f"{node.client}/")}
+            path = node.machine.folder / self.out.name / f"client-{node.client}" / OWN
+            if not wanted or node.client in self.left_out or (node.client in self.world.touched and not path.exists()):
+                continue
+            kept = dict(_bits(load_tree(path)[0]["model"])) if path.exists() else {}
+            if any(kept.get(name) != leaf for name, leaf in wanted.items()):
+                raise _Wrong(f"the own model of client {node.client} has other bytes")
+
+
+MEASURED = ("local_", "personal_", "served_")  # what nodes measure, in the names of metrics
+
+
+def _same(where: str, ours: Row, theirs: Row, apart: tuple[str, ...]) -> None:
+    """Hold entries against the expected ones, but for seconds and those whose names hold one of some words."""
+    for name in sorted(ours.keys() | theirs.keys()):
+        if name.endswith("_s") or any(word in name for word in apart):
+            continue
+        a, b = ours.get(name), theirs.get(name)
+        if a != b and not _near(a, b, name):
+            raise _Wrong(f"{where}: {name} is {a!r}; it must be {b!r}")
+
+
+def _near(a: Any, b: Any, name: str) -> bool:
+    """Whether entries differ by the rounding of sums that nodes and server add in another order alone."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_near(a[n], b[n], name) for n in a)
+    summed = name.startswith("final_fit") or name.endswith("loss")
+    return a == b or bool(summed and a is not None and a == pytest.approx(b, rel=1e-9, abs=1e-9))
 
 
 @contextmanager
@@ -304,26 +396,38 @@ def _heard(trial: _Trial) -> Iterator[None]:
         log.level, log.propagate = before
 
 
-def _rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without seconds and without the names of those that were dropped."""
-    return [{k: v for k, v in row.items() if not k.endswith("_s") and k != "dropped"} for row in rows]
-
-
 def _bits(content: Mapping[str, Any]) -> list[tuple[str, bytes]]:
-    held = {name: content.get(name, {}) for name in ("params", "buffers", "parts")}
     return [
         (".".join(path), leaf.contiguous().view(-1).numpy().tobytes())
-        for path, leaf in tree.flatten(held)
+        for path, leaf in tree.flatten(content)
         if leaf is not None
     ]
 
 
+class _Recorded(NamedTuple):
+    """What a run folder holds, as far as it is compared."""
+
+    state: list[tuple[str, bytes]]  # of the server, in the checkpoint
+    rows: list[Row]
+    summary: Row
+    clients: list[Row]
+    files: dict[str, dict[str, bytes]]  # tensors of models that it has, by name
+
+    @classmethod
+    def of(cls, folder: Path) -> _Recorded:
+        """Those of a folder."""
+        _, rows, summary = read(folder)
+        content, _ = load_tree(folder / CHECKPOINT)
+        state = _bits({name: content.get(name, {}) for name in ("params", "buffers", "parts")})
+        models = [path for name in ("final", "best", "own") if (path := folder / f"{name}.safetensors").exists()]
+        files = {path.stem: dict(_bits(load_file(path))) for path in models}
+        return cls(state, rows, summary, read_clients(folder), files)
+
+
 @lru_cache(maxsize=256)
-def _expected(
-    config: str, gone: tuple[tuple[int, frozenset[int]], ...], left_out: tuple[int, ...]
-) -> tuple[list[tuple[str, bytes]], list[dict[str, Any]]]:
-    """(bits, rows) of the engine sequential, in which clients were never chosen, or have no rows."""
-    experiment = experiment_of({**json.loads(config), "engine": "sequential"})
+def _expected(config: str, gone: tuple[tuple[int, frozenset[int]], ...], left_out: tuple[int, ...]) -> _Recorded:
+    """What the engine sequential records, in which clients were never chosen, or have no rows."""
+    experiment = built({**json.loads(config), "engine": "sequential"})
     fed, dropped, plain = _read_once(experiment), dict(gone), server.open_round
     if left_out:
         fed = _without(fed, left_out)
@@ -332,11 +436,10 @@ def _expected(
     def opening(method: Any, state: Any, cohort: int, a: int, b: int, ask: Any, more: Any) -> Any:
         return plain(method, state, cohort, a, b, ask, sorted(dropped.get(state.round + 1, ())))
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(dir=MEMORY) as folder:
         patch.setattr(server, "open_round", opening)
-        result = experiment.run(federation=fed)
-    content = {"params": result.params, "buffers": result.buffers, "parts": result.state.parts}
-    return _bits(content), _rows(result.rounds)
+        experiment.run(folder, federation=fed)
+        return _Recorded.of(Path(folder))
 
 
 def _without(fed: Federation, clients: Iterable[int]) -> Federation:

@@ -21,12 +21,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from fedskew.flower import serve
-from fedskew.flower.options import experiment_of
 from fedskew.flower.wire import Packed, opened, record
 from support.chance import Chance
 from support.disk import Disk
 from support.flower_standin import Error, Message, context
-from support.lies import alteration
+from support.lies import alteration, implausible
 from support.platter import Platter
 
 __all__ = ["Died", "Machine", "World"]
@@ -154,14 +153,15 @@ class World:
         liar: The client whose node lies, -1 for none, and what it does to messages of which kind.
         power: Name of the machine whose deaths are losses of power.
         patch: Undone by the caller.
+        build: Makes the experiment of a configuration.
         answer: What a node does with (message, context, what makes its experiment); None: as fedskew.
     """
 
     def __init__(
         self, config: Mapping[str, Any], folder: Path, chance: Chance, patch: pytest.MonkeyPatch, *,
-        liar: int = -1, power: str = "", answer: Answer | None = None,
+        build: serve.Build, liar: int = -1, power: str = "", answer: Answer | None = None,
     ) -> None:  # fmt: skip
-        self.answer = answer or _as_fedskew
+        self.answer, self.build = answer or _as_fedskew, build
         self.config, self.chance, self.liar = dict(config), chance, liar
         self.wait_s, self.now, self.limit = float(config["flower.wait-s"]), 0.0, DAY
         self.hello_lie = alteration(random.Random(f"{chance.seed} hello"))[1]
@@ -179,6 +179,8 @@ class World:
         self.ghosts: list[Ghost] = []
         self.messages = 0
         self.touched: set[int] = set()  # clients that a fault may have cost an answer
+        self._odd: set[str] = set()  # messages of which an answer was replaced
+        self._known: set[str] = set()  # sessions of the server in which the liar has told how it measures
         self._replies: dict[str, Any] = {}
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._events = self._fresh = 0
@@ -201,8 +203,8 @@ class World:
             self.touched |= set(range(len(self.nodes)))
             seconds += draw.choice([self.wait_s * 1.5, 3600.0])
             self.patience += seconds
-        if self.now > self.patience and not self.forever:
-            raise Stuck("a server that does not wait for ever has waited for long")
+        if self.now > self.patience:
+            raise Stuck(f"a server that {'waits' if self.forever else 'does not wait'} for ever has waited for long")
         self.pass_by(seconds)
 
     def pass_by(self, seconds: float) -> None:
@@ -218,9 +220,13 @@ class World:
 
     def progress(self) -> None:
         """A round has ended, or a server has begun."""
-        self.patience = self.now + 15 * self.wait_s
+        self._hope()
         if not self.chance.calm:
             self.limit = self.now + DAY
+
+    def _hope(self) -> None:
+        """From now on it takes a while until nobody may wait any more: a node is away for less, and listed for less."""
+        self.patience = self.now + 15 * self.wait_s + (5 * LISTED_S if self.forever else 0)
 
     def _later(self, seconds: float, happen: Callable[[], None]) -> None:
         self._events += 1
@@ -260,7 +266,18 @@ class World:
 
     def pull_messages(self, names: Iterable[str]) -> list[Any]:
         """The replies that are there."""
-        return [self._replies.pop(name) for name in list(names) if name in self._replies]
+        found = [self._replies.pop(name) for name in list(names) if name in self._replies]
+        if found and self.forever:
+            self._hope()
+        for reply in found if self.liar >= 0 else ():
+            told = {} if reply.has_error() else opened(reply.content).facts
+            if self._measures(told) and reply.metadata.reply_to_message_id not in self._odd:
+                self._known.add(told["session"])
+        return found
+
+    def _measures(self, told: Mapping[str, Any]) -> bool:
+        """Whether these are the facts of what the liar has measured."""
+        return told.get("client") == self.liar and told.get("kind") in ("evaluate", "personal") and "error" not in told
 
     # nodes
 
@@ -269,7 +286,7 @@ class World:
         if node.up:
             return
         self._fresh += 1
-        node.up, node.life, node.build = True, f"life {self._fresh}", partial(experiment_of)
+        node.up, node.life, node.build = True, f"life {self._fresh}", partial(self.build)
 
     def _down(self, node: Node, draw: random.Random) -> None:
         """A node dies, and comes back."""
@@ -318,12 +335,13 @@ class World:
         if node.client == self.liar and hello:
             content = _lie(self.hello_lie, content)
         if kind == "lie":
-            content = _lie(alteration(draw)[1], content) if node.client == self.liar and not hello else content
+            content = self._lied(draw, content) if node.client == self.liar and not hello else content
         if kind == "stale" and node.sent and not hello:
             content = draw.choice(node.sent)
         node.sent = [*node.sent[-20:], content]
         if kind:
             self.touched.add(node.client)
+            self._odd.add(message.metadata.message_id)
         if kind == "lost":
             return
         reply = Message(content, reply_to=message)
@@ -331,6 +349,14 @@ class World:
             reply = Message(error=Error(8, _ODD_LINE), reply_to=message)
         delay = work + (self.wait_s * draw.uniform(0.5, 3) if kind == "late" else draw.uniform(0.01, 0.3))
         self._later(delay, lambda: self._replies.__setitem__(message.metadata.message_id, reply))
+
+    def _lied(self, draw: random.Random, content: Any) -> Any:
+        """What the liar says instead. A server detects a matrix with other classes once it knows those of the rows."""
+        told = opened(content).facts
+        known = self._measures(told) and told["session"] in self._known
+        if (known or (told.get("kind") == "fit" and "error" not in told)) and draw.random() < 0.5:
+            return implausible(content)
+        return _lie(alteration(draw)[1], content)
 
     # operators
 

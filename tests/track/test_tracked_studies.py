@@ -292,7 +292,7 @@ def test_a_package_that_is_missing_is_one_line_before_anything_runs(
 ) -> None:
     monkeypatch.setattr(_base, "_installed", lambda package: False)
     said = mistake(capsys, "compare", "fedavg", *WORDS, "--track", "wandb")
-    assert "pip install 'fedskew[track]'" in said and not (tmp_path / "store").exists()
+    assert "pip install '.[track]'" in said and not (tmp_path / "store").exists()
 
 
 def test_trackers_stand_beside_a_study_file_which_does_not_name_them(

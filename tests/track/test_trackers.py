@@ -238,10 +238,10 @@ def test_a_package_that_is_missing_is_one_line_that_names_the_extra(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_base, "_installed", lambda package: False)
-    with pytest.raises(ConfigError, match=r"pip install 'fedskew\[track\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '.\[track\]'"):
         getattr(fs.track, name)(tmp_path)
     said = mistake(capsys, "run", "fedavg", *SMALL, "--track", name, "--out", tmp_path / "run")
-    assert "pip install 'fedskew[track]'" in said and not (tmp_path / "run").exists()
+    assert "pip install '.[track]'" in said and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("case", MISTAKES)

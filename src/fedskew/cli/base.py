@@ -105,7 +105,7 @@ class Command(Page):
         """Raise ConfigError for an option that the command does not have, with the one that was probably meant."""
         if flag not in self.own:
             near = closest(flag, self.own, listed=False)
-            listed = f"; it takes {', '.join(self.own) or 'no options'}"
+            listed = f"; it takes {', '.join(self.own) or 'no options'}; see `{ctx.command_path} --help`"
             raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or listed}")
 
     def wanted(self, ctx: click.Context, flag: str) -> str:
@@ -185,7 +185,9 @@ class Group(Page, click.Group):
             if not args:
                 raise ConfigError(f"{ctx.command_path} needs one of {', '.join(self.commands)}")
             if args[0].startswith("-") and args[0] not in options:
-                raise unknown("option", args[0], options)
+                near = closest(args[0], options, listed=False)
+                told = near or f"; options follow a command: see `{ctx.command_path} COMMAND --help`"
+                raise ConfigError(f"unknown option {args[0]!r}{told}")
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

@@ -72,7 +72,7 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     spec, words = part_of(one, scale, seeds, given)
     study = lent(spec, store, given)
     study.plan()  # a mistake is told before what would be run
-    say(f"{one.title}: {one.reading}")
+    say(f"{one.titled(scale)}: {one.reading}")
     if reduced := one.reduced(scale):
         say(f"reduced: {reduced}")
     if given["dry_run"]:

@@ -154,9 +154,10 @@ def _renewed(source: str, experiment: Experiment) -> list[str]:
     """That a run which is begun again by ``--from`` had another formula."""
     from fedskew.errors import json_file
     from fedskew.method import former
+    from fedskew.records.folder import current
 
     file = Path(source)
-    was = json_file(file / "config.json" if file.is_dir() else file)
+    was = current(json_file(file / "config.json" if file.is_dir() else file))
     return [f"--from {source}: it has {told}"] if (told := former(was, experiment.to_json())) else []
 
 

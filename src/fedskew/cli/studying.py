@@ -36,7 +36,7 @@ class StudyProgress:
     """A line for each run that ends, with the time left."""
 
     def __init__(self, study: Study, total: int) -> None:
-        self.total, self.done, self.lost = total, 0, list[str]()
+        self.total, self.done, self.unfinished = total, 0, dict[str, dict[str, list[int]]]()
         self.metrics = study.spec.metric, study.spec.trial[1]  # of a run that is compared, of a trial
         self._began = time.monotonic()
 
@@ -45,13 +45,24 @@ class StudyProgress:
         self.done += 1
         self.total = max(self.total, self.done)  # a control of more rounds is planned once the others are done
         cell = planned.cell
-        where = f"{cell.label}, {cell.setting}, seed {cell.seed}" + f", trial {cell.trial}" * (cell.trial >= 0)
-        ending = outcome.state if outcome.score is None else f"{self.metrics[cell.trial >= 0]} {outcome.score:.4f}"
-        if outcome.state in ("broken", "interrupted"):
-            self.lost.append(f"fedskew: {where}: {outcome.reason}; the same command tries it again")
-        why = f": {outcome.reason}" if outcome.state not in ("finished", "interrupted") else ""
+        place = f"{cell.label}, {cell.setting}"
+        where = f"{place}, seed {cell.seed}" + f", trial {cell.trial}" * (cell.trial >= 0)
+        lost = outcome.state in ("broken", "interrupted")
+        if lost:
+            self.unfinished.setdefault(outcome.reason, {}).setdefault(place, []).append(cell.seed)
+        scored = outcome.score is not None and not lost  # a run that was stopped has no result yet
+        ending = f"{self.metrics[cell.trial >= 0]} {outcome.score:.4f}" if scored else outcome.state
+        why = f": {outcome.reason}" if outcome.state != "finished" else ""
         left = f", {self.left} left" if self.done < self.total else ""
         say(f"[{self.done}/{self.total}] {where}: {ending}{why} ({outcome.seconds:.1f} s{left})", sys.stderr)
+
+    @property
+    def lost(self) -> list[str]:
+        """A line for each reason why runs did not end."""
+        from fedskew.report.entries import alike
+
+        again = "; the same command tries again"
+        return [f"fedskew: {alike(f'not finished: {why}', at)}{again}" for why, at in self.unfinished.items()]
 
     @property
     def left(self) -> str:
@@ -253,12 +264,17 @@ def store_of(given: str | None) -> str:
 def print_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.engines.runtime import Workers
+    from fedskew.report.entries import alike
     from fedskew.studies.study import cost_of
 
     plan, trials = study.plan(), study.trials()
     refused = [p for p in plan if p.cell.experiment is None]
-    for one in refused[:20]:
-        say(f"refused: {one.cell.label}, {one.cell.setting}: {one.cell.refused}")
+    why = dict[str, dict[str, list[int]]]()
+    for one in refused:
+        places = why.setdefault(f"refused: {one.cell.refused}", {})
+        places.setdefault(f"{one.cell.label}, {one.cell.setting}", []).append(one.cell.seed)
+    for told, places in why.items():
+        say(alike(told, places))
     if trials:
         say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
     wanted = study.missing(plan)
@@ -322,7 +338,7 @@ def work_off(
     except KeyboardInterrupt:
         say("interrupted; the same command continues", sys.stderr)
         return None
-    if not todo:
+    if not todo and all(planned.address for planned in study.plan()):  # what is refused has none
         say("nothing to do: every run is in the store")
     return progress.lost
 

@@ -24,7 +24,7 @@ from fedskew.method import Method, former, method_spec
 from fedskew.method.component import spec
 from fedskew.models import architecture
 from fedskew.records.files import member
-from fedskew.records.folder import check_config, check_format
+from fedskew.records.folder import check_config, check_format, current
 from fedskew.settings import Division, Settings, check_device, fields_from_json
 
 NAMED = ("data", "partition", "model")  # what a name stands for beside the method
@@ -155,7 +155,7 @@ class Experiment(Division, Settings):
             values["engine"] = "sequential" if used == "flower" else used  # whose bits it has, without nodes
             if used == "batched":  # the only one that may round otherwise with another number
                 values["threads"] = content.get("threads_used", 0)
-        named = {slot: make(slot, content[slot]) for slot in NAMED}
+        named = {slot: make(slot, current(content)[slot]) for slot in NAMED}
         return Experiment(method_from(content["method"]), **named, **values)
 
 
@@ -165,7 +165,7 @@ def repeatable(config: Mapping[str, Any], what: str = "the run") -> Experiment:
     Raises RecordError where an ingredient had another formula then, and as `Experiment.from_json`.
     """
     experiment = Experiment.from_json(config)
-    if told := former(config, experiment.to_json()):
+    if told := former(current(config), experiment.to_json()):
         raise RecordError(f"{what} has {told}; begin it again in another folder, with its options")
     return experiment
 

@@ -167,6 +167,11 @@ def name_of(value: Any) -> str:
     return named if isinstance(named, str) else ""
 
 
+def options_of(value: Any) -> dict[str, Any]:
+    """Fields of an ingredient in a configuration, without its name and the version of its class."""
+    return {k: v for k, v in value.items() if k not in ("name", "version")} if isinstance(value, Mapping) else {}
+
+
 @cache
 def _label(method: str) -> str:
     """The label of a method's specification in JSON."""
@@ -179,8 +184,7 @@ def _label(method: str) -> str:
 
 def _with_numbers(value: Any) -> str:
     """An ingredient with its options that are numbers, such as "dirichlet (alpha 0.1)"."""
-    options = value.items() if isinstance(value, Mapping) else ()
-    words = [words_of(name, number) for name, number in options if isinstance(number, int | float)]
+    words = [words_of(name, number) for name, number in options_of(value).items() if isinstance(number, int | float)]
     return f"{name_of(value)} ({', '.join(words)})" if words else name_of(value)
 
 

@@ -84,11 +84,13 @@ def _of_partition(path: Path) -> Counted:
 
 def _options(convention: dict[str, Any]) -> dict[str, Any]:
     """The options of a partitioner that are set, those of its base as well."""
-    return {
+    cut = {"rounding": "cut"} if convention.get("rounding", "") is None else {}  # of a file of dirichlet's version 1
+    told = {
         name: {"name": value["name"], **_options(value)} if isinstance(value, dict) else value
         for name, value in convention.items()
         if name != "name" and value is not None
     }
+    return told | cut
 
 
 def describe(source: Source, most: int = 500) -> dict[str, Any]:
@@ -149,7 +151,7 @@ def named(partitioner: dict[str, Any]) -> str:
 
     Options that are unset are left out.
     """
-    told = [f"{k} {_number(v)}" for k, v in partitioner.items() if k != "name" and v not in (None, "")]
+    told = [f"{k} {_number(v)}" for k, v in _options(partitioner).items() if v != ""]
     return str(partitioner.get("name", "unknown")) + (f" ({', '.join(told)})" if told else "")
 
 
@@ -194,11 +196,14 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     held = f"mean; {_plain(d['labels_min'])} to {_plain(d['labels_max'])}, of those with rows"
     rows = f"of the {d['empty_clients']}; they hold {d['heldout_clients_rows']:,} rows" if "heldout_count" in d else ""
     left = [("clients held out", f"{d['heldout_count']:,}", rows)] if rows else []
+    one = f"holds {d['stray_classes']} classes, {d['stray_one_row']} with one row" if "stray_client" in d else ""
+    stray = [("client with stray rows", str(d["stray_client"]), one)] if one else []
     return [
         ("clients", f"{d['clients']:,}", f"{d['empty_clients']} without rows"),
         *left,
         ("rows of a client", _plain(d["size_median"]), sizes),
         ("classes of a client", f"{d['labels_mean']:.1f}", held),
+        *stray,
         ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; {d['clients']} if all equal"),
         ("effective classes of a client", f"{d['effective_classes_mean']:.1f}", "mean; exp of its labels' entropy"),
         ("Gini coefficient of the sizes", f"{d['quantity_gini']:.3f}", "0: equal sizes, 1: one has all"),

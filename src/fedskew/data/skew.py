@@ -29,6 +29,7 @@ from fedskew.errors import DataError, unknown
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[Any] | torch.Tensor
 
+FEW = 3  # classes of one row that make a client worth a remark
 _PAIRS = 500  # most clients to compare pairwise, which takes N^2 numbers; of more, a fixed sample
 
 
@@ -437,12 +438,39 @@ def _pair_mean(distances: Floats) -> float:
     return float((distances.sum() - np.trace(distances)) / (count * (count - 1))) if count > 1 else 0.0
 
 
+def stray(counts: Counts) -> dict[str, float]:
+    """The client with the most classes of one row, where these are three or more and half of its classes or more.
+
+    Such rows are often an artefact of the division: the `rounding` "cut" of `dirichlet` leaves them to the last client.
+
+    Args:
+        counts: Label histograms, [N, C].
+
+    Returns:
+        ``stray_client``, ``stray_classes`` and ``stray_one_row``: its number from 0, the classes it holds, and those of
+        one row. Empty where there is no such client.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.stray(np.array([[9, 0, 9, 9, 9], [7, 1, 1, 1, 0]]))
+        {'stray_client': 1, 'stray_classes': 4, 'stray_one_row': 3}
+    """
+    n = matrix(counts)
+    single = (n == 1).sum(axis=1)
+    k = int(single.argmax())
+    held = int((n[k] > 0).sum())
+    if single[k] < FEW or 2 * single[k] < held:
+        return {}
+    return {"stray_client": k, "stray_classes": held, "stray_one_row": int(single[k])}
+
+
 def summary(counts: Counts, most: int = _PAIRS) -> dict[str, float | list[float]]:
     """The skew report of a federation: one number for each measure, and lists with one number for each class.
 
     Means are over the clients with rows. Pairwise means are over all pairs of at most ``most`` such clients, always the
     same ones; ``pair_clients`` is their number. ``hellinger_mean``, ``emd_mean`` and ``overlap_mean`` are FedLA's; the
-    ``*_pairs_mean`` compare label by label.
+    ``*_pairs_mean`` compare label by label. What `stray` finds stands beside them.
 
     Args:
         counts: Label histograms, [N, C].
@@ -499,6 +527,7 @@ def summary(counts: Counts, most: int = _PAIRS) -> dict[str, float | list[float]
         "emd_to_global_mean": float(emd_to_global(full).mean()),
         **{f"{d}_pairs_mean": _pair_mean(pairwise(some, d)) for d in ("js", "emd", "hellinger")},
         "pair_clients": len(some),
+        **stray(n),
         "class_rows": n.sum(axis=0).tolist(),
         "class_owners": owners(n).tolist(),
     }

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedskew import models, rng
 from fedskew.data.federation import Federation
-from fedskew.data.inputs import Store
+from fedskew.data.inputs import Inputs, Store
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import RecordError, regular
@@ -25,7 +25,7 @@ from fedskew.models import Architecture
 from fedskew.models.layers import drops
 from fedskew.models.precision import DTYPES, FLOATS, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
-from fedskew.models.probe import probe_rows, require_runs
+from fedskew.models.probe import probe_rows, require_runs, require_takes
 from fedskew.models.sequences import require_tokens
 from fedskew.records import digests
 from fedskew.records.files import member
@@ -34,6 +34,7 @@ from fedskew.settings import Settings
 from fedskew.types import Params, Task, Width
 
 FINAL = "final.safetensors"
+CHUNK = 64  # rows of a try
 
 
 def digest_of(settings: Settings) -> str:
@@ -96,9 +97,13 @@ def check_kind(file: Path, name: str, found: Tensor, wanted: torch.dtype = torch
 
 
 def frozen(model: Model) -> dict[str, str]:
-    """The fact that records hold of a network's constants: their digest under "frozen". Empty where it has none."""
-    held = {name: value.cpu() for name, value in model.constants.items()}
-    return {"frozen": digests.of_tensors(held)} if held else {}
+    """The facts that records hold of what is not saved of a network: digests of its constants, where it has some.
+
+    "frozen" is that of constants that a state dict has, "non_persistent" that of buffers that it lacks.
+    """
+    kinds = {"frozen": model.constants, "non_persistent": model.non_persistent}
+    held = {kind: {name: value.cpu() for name, value in found.items()} for kind, found in kinds.items() if found}
+    return {kind: digests.of_tensors(found) for kind, found in held.items()}
 
 
 def put(model: Model, file: Path, found: Mapping[str, Tensor], whose: str = "its") -> Params:
@@ -153,7 +158,25 @@ def prepared_model(
     begin_from(ready, settings)
     with arithmetic(settings.precision):
         require_runs(ready)
+        require_embeds(ready, Inputs.of(fed.dataset), fed.dataset.x, fed.dataset.x_test)
     return ready
+
+
+@torch.no_grad()
+def require_embeds(model: Model, inputs: Inputs, *parts: Tensor) -> None:
+    """Raise ConfigError, which names the layer, where an nn.Embedding cannot look up numbers of the samples.
+
+    The rows with the smallest and the largest number of each column are tried.
+    """
+    if not any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in model.module.modules()):
+        return
+    first = next(iter(model.params.values()))
+    for x in [part for part in parts if len(part)]:
+        flat = x.flatten(1)
+        rows = torch.unique(torch.cat([flat.argmin(0), flat.argmax(0)]))
+        store = inputs.store(x[rows], torch.zeros(len(rows), dtype=torch.int64), first.dtype)
+        for at in range(0, len(rows), CHUNK):
+            require_takes(model, store.floats(slice(at, at + CHUNK)).to(first.device))
 
 
 def initial_params(method: Method, params: Params, task: Task, seed: int) -> Params:

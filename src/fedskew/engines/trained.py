@@ -333,6 +333,50 @@ class Trained:
         require(own, "model", "be an HF without a projection head", type(network).__name__)
         network.save({**self.model.constants, **self.params, **self.buffers}, self.label_names, Path(folder))
 
+    def load_into(self, module: nn.Module) -> None:
+        """Put the trained values into a network like the one that was trained.
+
+        What the run did not train is no part of a trained model: frozen weights, constant buffers, and the second name
+        of a tied weight stay as they are, and must be those of the run.
+
+        Args:
+            module: The network; it is changed in place.
+
+        Raises:
+            ConfigError: A value has no place in it, or another shape there; or it has weights that the run did not
+                train and that differ.
+
+        Example:
+            >>> import torch
+            >>> import fedskew as fs
+            >>> fed = fs.federate("digits", "iid", clients=5)
+            >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+            >>> trained = fs.run(fed, fs.methods.fedavg(), model=net, rounds=2, cohort=5).trained
+            >>> trained.load_into(net)
+            >>> bool((net(fed.dataset.x_test).argmax(1) == trained.predict(fed.dataset.x_test)).all())
+            True
+        """
+        values, held = {**self.params, **self.buffers}, module.state_dict(keep_vars=True)
+        for name, value in values.items():
+            got = tuple(held[name].shape) if name in held else "nothing"
+            require(
+                name in held and held[name].shape == value.shape,
+                "module",
+                f"have {name!r} of shape {tuple(value.shape)}",
+                got,
+            )
+        constant = {**self.model.constants, **self.model.non_persistent}
+        own = {**held, **dict(module.named_buffers())}
+        trained = {id(held[name]) for name in values}
+        for name, leaf in own.items():
+            if id(leaf) not in trained:
+                same = name in constant and torch.equal(leaf.detach().to(constant[name]), constant[name])
+                rule = f"have the {name!r} that the run had, which it did not train"
+                require(same, "module", rule, "another" if name in constant else "one that the run lacked")
+        with torch.no_grad():
+            for name, value in values.items():
+                held[name].copy_(value)
+
     def features(self, x: Tensor) -> Tensor:
         """What enters the classifier layer for samples, [n, F]."""
         with self._evaluator(x, torch.zeros(len(x), dtype=torch.int64)) as evaluator:
@@ -452,8 +496,10 @@ def load_model(
     put(prepared, file, tensors)
     for name in tensors.keys() - prepared.params.keys() - prepared.buffers.keys() - prepared.constants.keys():
         check_kind(file, name, tensors[name])  # what the method added
-    if (was := content.get("frozen")) and was != frozen(prepared).get("frozen"):
-        raise ConfigError("model must have the frozen weights that the run had; got others")
+    now = frozen(prepared)
+    for kind, words in (("frozen", "frozen weights"), ("non_persistent", "non-persistent buffers")):
+        if (was := content.get(kind)) and was != now.get(kind):
+            raise ConfigError(f"model must have the {words} that the run had; got others")
     buffers = {name: tensors[name] for name in prepared.buffers}
     params = {n: v for n, v in tensors.items() if n not in buffers and n not in prepared.constants}
     of_data = content["data"]["fingerprint"], content["data"].get("split", "")

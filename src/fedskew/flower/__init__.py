@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, install
 
 if TYPE_CHECKING:
     from fedskew.flower.functions import aggregation_weights, server_step
@@ -28,7 +28,7 @@ def require_flower() -> None:
     """Raises ConfigError that names the extra where the package flwr is missing."""
     found = find_spec("flwr")
     if found is None or found.origin is None:
-        raise ConfigError("this needs the package flwr, which is not installed; pip install 'fedskew[flower]'")
+        raise ConfigError(f"this needs the package flwr, which is not installed; {install('flower')}")
 
 
 def __getattr__(name: str) -> Any:

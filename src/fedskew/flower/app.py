@@ -16,7 +16,7 @@ from typing import Any
 
 from fedskew.config.experiment import Experiment
 from fedskew.data.inputs import Inputs
-from fedskew.errors import ConfigError, require, visible
+from fedskew.errors import ConfigError, install, require, visible
 from fedskew.flower.contract import PERMITS, needs
 from fedskew.flower.launcher import FLEET, LARGEST
 from fedskew.flower.rows import written
@@ -169,7 +169,7 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import NameOID
     except ImportError:
-        raise ConfigError("keys need the package cryptography; pip install 'fedskew[flower]'") from None
+        raise ConfigError(f"keys need the package cryptography; {install('flower')}") from None
     require(nodes >= 1, "nodes", "be at least 1", nodes)
     place, made = folder / "keys", []
     with writing(place):

@@ -143,6 +143,8 @@ def cohort_of(
     n = torch.tensor([float(value) for value in samples], dtype=torch.float64)
     whole = bool(((n >= 0) & (n <= EXACT)).all()) and float(n.sum()) > 0
     require(whole, "samples", "be finite, at least 0, and not all 0", list(samples))
+    sizes = [np.size(row) for row in counts] if counts is not None else []
+    require(len(set(sizes)) < 2, "counts", "have a number for each class in every row", sizes)
     owned = torch.as_tensor(np.asarray(counts)) if counts is not None else n.long().unsqueeze(1)
     require(owned.dim() == 2 and len(owned) == len(after), "counts", f"be a matrix of {len(after)} rows", owned.shape)
     require(bool((owned >= 0).all()) and bool((owned <= EXACT).all()), "counts", "be finite and at least 0", counts)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
 from fedskew.config.tables import method_named
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, require
 from fedskew.flower.functions import check_server_side, server_step
 from fedskew.method import Method
 from fedskew.server import State
+
+LOG = logging.getLogger("flwr")
 
 
 class FedSkewStrategy(FedAvg):  # type: ignore[misc]
@@ -28,10 +31,12 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
         lr: learning rate of the clients, which FedNova's server momentum reads.
         seed: of what the server draws.
         clients_run: losses that your clients compute by themselves, by `fedskew.functional`: ("logit_calibration",).
+        nonfinite: what a reply costs whose model or metrics hold a NaN or an infinity: "stop" ends the run, "drop"
+            leaves the reply out and logs its node. Where all are left out, the model stays as it was.
         **options: those of Flower's FedAvg.
 
     Raises:
-        ConfigError: the method changes what clients do, asks them or chooses them.
+        ConfigError: the method changes what clients do, asks them or chooses them, or ``nonfinite`` is another word.
 
     Example:
         >>> FedSkewStrategy("fedla", fraction_evaluate=0.5).method.name  # doctest: +SKIP
@@ -39,12 +44,14 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
     """
 
     def __init__(
-        self, method: str | Method, *, lr: float = 1.0, seed: int = 0, clients_run: Sequence[str] = (), **options: Any
-    ) -> None:
+        self, method: str | Method, *, lr: float = 1.0, seed: int = 0, clients_run: Sequence[str] = (),
+        nonfinite: Literal["stop", "drop"] = "stop", **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(**options)
+        require(nonfinite in ("stop", "drop"), "nonfinite", "be stop or drop", nonfinite)
         self.method = method_named(method) if isinstance(method, str) else method
         check_server_side(self.method, clients_run)
-        self.lr, self.seed, self.clients_run = lr, seed, tuple(clients_run)
+        self.lr, self.seed, self.clients_run, self.nonfinite = lr, seed, tuple(clients_run), nonfinite
         self.state: State | None = None
         self._sent: dict[str, Any] = {}
 
@@ -58,32 +65,65 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
         """The round at the server. Replies are taken in the order of their nodes' numbers, so sums do not depend on it.
 
         Raises:
-            ConfigError: a reply lacks a metric that the method reads, or does not fit the model.
+            ConfigError: a reply lacks a metric that the method reads, does not fit the model, or is not finite and
+                ``nonfinite`` is "stop".
         """
         valid, _ = self._check_and_log_replies(replies, is_train=True)
-        valid = sorted(valid, key=lambda reply: int(reply.metadata.src_node_id))
-        if not valid:
+        told = [_Told.of(reply) for reply in sorted(valid, key=lambda reply: int(reply.metadata.src_node_id))]
+        told = [one for one in told if self._is_finite(one)]
+        if not told:
             return None, None
-        metrics = [dict(next(iter(reply.content.metric_records.values()))) for reply in valid]
-        held = [next(iter(reply.content.array_records.values())) for reply in valid]
-        models = [{name: array.numpy() for name, array in one.items()} for one in held]
-        samples = [float(m[self.weighted_by_key]) for m in metrics]
+        counts = _column(told, "label-counts")
+        sizes = [np.size(row) for row in counts or ()]
+        if odd := [(one.node, size) for one, size in zip(told, sizes, strict=False) if size != sizes[0]]:
+            rule = f"have a number for each class: {sizes[0]} at node {told[0].node}"
+            raise ConfigError(f"the metric 'label-counts' must {rule}; got {odd[0][1]} at node {odd[0][0]}")
+        samples = [float(one.metrics[self.weighted_by_key]) for one in told]
         model, self.state = server_step(
-            self.method, self.state, self._sent, models, samples, counts=_column(metrics, "label-counts"),
-            steps=_column(metrics, "num-steps"), lr=self.lr, seed=self.seed, clients_run=self.clients_run,
+            self.method, self.state, self._sent, [one.model for one in told], samples, counts=counts,
+            steps=_column(told, "num-steps"), lr=self.lr, seed=self.seed, clients_run=self.clients_run,
         )  # fmt: skip
-        arrays = ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in model.items()})
-        plain = [reply.content for reply in valid]
-        told = self.train_metrics_aggr_fn(plain, self.weighted_by_key)
-        shown = {name: value for name, value in told.items() if name not in ("label-counts", "num-steps")}
+        # ascontiguousarray would give a number of batches, which has no axes, one
+        arrays = ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in model.items()})
+        plain = [one.content for one in told]
+        means = self.train_metrics_aggr_fn(plain, self.weighted_by_key)
+        shown = {name: value for name, value in means.items() if name not in ("label-counts", "num-steps")}
         return arrays, MetricRecord(shown)
 
+    def _is_finite(self, told: _Told) -> bool:
+        """Whether a reply counts. Raises ConfigError where it is not finite and that is to stop the run."""
+        read = {name: told.metrics.get(name, 0) for name in (self.weighted_by_key, "label-counts", "num-steps")}
+        odd = [name for name, value in {**told.model, **read}.items() if not np.isfinite(value).all()]
+        if odd and self.nonfinite == "stop":
+            hint = 'nonfinite="drop" leaves such a reply out'
+            raise ConfigError(f"{odd[0]} of node {told.node} must be finite; got a value that is not; {hint}")
+        if odd:
+            LOG.warning("fedskew: the reply of node %d is left out: %s is not finite", told.node, odd[0])
+        return not odd
 
-def _column(metrics: list[dict[str, Any]], name: str) -> list[Any] | None:
+
+class _Told(NamedTuple):
+    """A reply that Flower found whole."""
+
+    node: int
+    content: Any
+    metrics: dict[str, Any]
+    model: dict[str, Any]
+
+    @classmethod
+    def of(cls, reply: Any) -> _Told:
+        """Its first records."""
+        content = reply.content
+        metrics, arrays = (next(iter(held.values())) for held in (content.metric_records, content.array_records))
+        model = {name: array.numpy() for name, array in arrays.items()}
+        return cls(int(reply.metadata.src_node_id), content, dict(metrics), model)
+
+
+def _column(told: list[_Told], name: str) -> list[Any] | None:
     """A metric of all clients; None where nobody has it. Raises ConfigError where some lack it."""
-    held = [name in m for m in metrics]
-    if not any(held):
+    lacking = [one.node for one in told if name not in one.metrics]
+    if len(lacking) == len(told):
         return None
-    if not all(held):
-        raise ConfigError(f"the metric {name!r} must be in every reply or in none; {held.count(False)} replies lack it")
-    return [m[name] for m in metrics]
+    if lacking:
+        raise ConfigError(f"the metric {name!r} must be in every reply or in none; {len(lacking)} replies lack it")
+    return [one.metrics[name] for one in told]

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.modules import module as hooks
 
-from fedskew.errors import ConfigError, FedskewError, afford, json_file, one_line, quietly, some
+from fedskew.errors import ConfigError, FedskewError, afford, install, json_file, one_line, quietly, some
 from fedskew.models.precision import FLOATS
 
 CONFIG, WEIGHTS, INDEX, ADAPTERS = (
@@ -43,7 +43,7 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        told = f"this needs the package {name}, which is not installed; pip install 'fedskew[hf]'"
+        told = f"this needs the package {name}, which is not installed; {install('hf')}"
         raise ConfigError(told) from None
 
 

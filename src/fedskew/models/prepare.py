@@ -3,8 +3,8 @@
 The module is copied, and layers that draw, keep state or depend on padded rows are converted in the copy
 (`fedskew.models.layers`).
 
-Names are the module's own: ``module.load_state_dict({**params, **buffers}, strict=False)`` puts trained values back.
-A parameter that several layers share has one entry, named after the head where the head shares it.
+Names are the module's own. A parameter that several layers share has one entry, named after the head where the head
+shares it.
 
 What nothing changes is a constant of the model: parameters with ``requires_grad=False``, and buffers that are no
 BatchNorm statistics. Constants stay in the module. They are no part of the state that is trained, sent and saved.
@@ -211,6 +211,13 @@ class Model:
     def task(self, clients: int, rounds: int, held_out: int = 0) -> Task:
         """The static facts of a run of so many clients, of which some never train, and rounds with this model."""
         return Task(self.head, self.classes, self.features, clients, rounds, self._norms, held_out)
+
+    @property
+    def non_persistent(self) -> Params:
+        """Buffers that are in no state dict, by name: constants that the module makes for itself."""
+        layers = self.module.named_modules()
+        held = ((path, name, one._buffers[name]) for path, one in layers for name in one._non_persistent_buffers_set)
+        return {f"{path}.{name}" if path else name: tensor for path, name, tensor in held if tensor is not None}
 
     @property
     def parameter_count(self) -> int:

@@ -110,6 +110,7 @@ if TYPE_CHECKING:
 
 Pass = tuple[Output, Params]
 T = TypeVar("T")
+EMBEDDED = "samples are floats: an nn.Embedding looks up x.long(), whole numbers from 0 to num_embeddings - 1"
 INPLACE = "use x + 1 rather than x += 1, and inplace=False"
 
 
@@ -151,6 +152,7 @@ def probe(model: Model) -> tuple[Attribute, ...]:
         _check_state(model, (one, two), saved, left.constants)
         places = stored(module, left, once, twice)
         _check_memory(model, fresh, x, places)
+        _check_alone(model, x)
         left.restore(module, places)
     return places
 
@@ -175,7 +177,8 @@ def _on_rows(model: Model, rule: str, run: Callable[[Tensor], T], hint: str = ""
                 failed = failed or (error, inside[-1])
     assert failed is not None
     told = f"model must {rule}; got {first_line(failed[0])}, at {layer(model.module, failed[1])}"
-    raise ConfigError(told + hint) from failed[0]
+    embeds = failed[1] and isinstance(model.module.get_submodule(failed[1]), torch.nn.Embedding | torch.nn.EmbeddingBag)
+    raise ConfigError(told + (f"; {EMBEDDED}" if embeds else hint)) from failed[0]
 
 
 def _unchanged(model: Model, x: Tensor) -> tuple[Tensor, Pass]:
@@ -192,6 +195,18 @@ def _check_output(model: Model, out: Output) -> None:
     require(out.features is not None, f"head {model.head!r}", "be called in forward", "a forward that does not call it")
     got = tuple(out.features.shape)
     require(got == (2, model.features), f"head {model.head!r}", f"receive features [B, {model.features}]", got)
+
+
+def _check_alone(model: Model, x: Tensor) -> None:
+    """Raise ConfigError where the output for one row has other axes: a batch of one is evaluated, and trained on."""
+    key, ones = rng.key(0, "probe").to(x.device), next(iter(model.params.values())).new_ones(1)
+    try:
+        out, _ = model.forward(model.params, model.buffers, x[:1], ones, train=False, key=key)
+        got: object = tuple(out.logits.shape)
+    except Exception as error:  # the same, within the forward
+        out, got = None, first_line(error)
+    holds = out is not None and out.logits.shape == (1, model.classes)
+    require(holds, "model", f"return logits [B, {model.classes}]", got, "B was 1; name the axis in squeeze(dim)")
 
 
 def _check_state(model: Model, runs: tuple[Pass, Pass], saved: Params, constants: dict[str, Any]) -> None:
@@ -216,6 +231,17 @@ def _check_memory(model: Model, fresh: Model, x: Tensor, places: tuple[Attribute
         raise ConfigError(f"model must {PURE}; got a forward that reads {held} which an earlier call has stored")
 
 
+def require_takes(model: Model, x: Tensor) -> None:
+    """Raise ConfigError, which names the layer, where a network does not take these samples, [n, ...]."""
+    ones, key = next(iter(model.params.values())).new_ones(len(x)), rng.key(0, "probe").to(x.device)
+    with watched(model.module) as inside:
+        try:
+            model.forward(model.params, model.buffers, x, ones, train=False, key=key)
+        except Exception as error:  # a user's forward may raise anything
+            told = f"got {first_line(error)}, at {layer(model.module, inside[-1])}; {EMBEDDED}"
+            raise ConfigError(f"model must accept the rows of the data; {told}") from error
+
+
 def require_runs(model: Model) -> None:
     """Raise ConfigError, which names the layer, where a model does not run as it is about to be trained.
 
@@ -224,6 +250,7 @@ def require_runs(model: Model) -> None:
     first = next(iter(model.params.values()))
 
     def trained(x: Tensor) -> None:
+        x = x.to(first)  # as samples come, tokens too
         mask, key = first.new_ones(2), rng.key(0, "probe").to(x.device)
         leaves = {name: p.detach().clone().requires_grad_() for name, p in model.params.items()}
         with torch.no_grad():

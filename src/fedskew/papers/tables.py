@@ -97,7 +97,14 @@ class Protocol:
         check_names("scale", [scale], SCALES)
         if scale == "paper":
             return self.spec
-        return scaled(self.spec, self.scales.get(scale, Scale()))
+        return replace(scaled(self.spec, self.scales.get(scale, Scale())), title=self.titled(scale))
+
+    def titled(self, scale: str) -> str:
+        """The title at a scale: a smoke test names the data that it runs on, not those of the table."""
+        if scale != "smoke":
+            return self.title
+        data = dict(self.scales[scale].options).get("data", "digits")
+        return f"Smoke test of {self.name} on {data}, which repeats no printed number"
 
     def reduced(self, scale: str) -> str:
         """What a scale reduces, in words; nothing at the scale of the paper."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedskew.errors import ConfigError, DataError, RecordError, require, visible
+from fedskew.errors import ConfigError, DataError, RecordError, install, require, visible
 from fedskew.records.files import write_atomic, writing
 from fedskew.records.typed import Row
 
@@ -52,7 +52,7 @@ def matplotlib() -> Any:
     try:
         import matplotlib as found
     except ImportError:
-        raise ConfigError("pictures need matplotlib, which is not installed; pip install 'fedskew[plot]'") from None
+        raise ConfigError(f"pictures need matplotlib, which is not installed; {install('plot')}") from None
     return found
 
 

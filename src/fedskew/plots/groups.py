@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedskew.config import recorded
 from fedskew.config.experiment import Experiment
-from fedskew.config.recorded import OPTIONAL, Run, name_of, read_run
+from fedskew.config.recorded import OPTIONAL, Run, name_of, options_of, read_run
 from fedskew.data.describe import Counted, counted
 from fedskew.errors import DataError, RecordError, plural
 from fedskew.method import method_spec
@@ -168,9 +168,7 @@ def _told(settings: Row, paths: list[str]) -> str:
 
 def _with_fields(value: Any) -> str:
     """An ingredient with its options, such as `dirichlet (alpha 0.1)`."""
-    fields = (
-        {k: v for k, v in value.items() if k != "name" and v not in (None, "")} if isinstance(value, Mapping) else {}
-    )
+    fields = {k: v for k, v in options_of(value).items() if v not in (None, "")}
     told = _told(fields, list(fields))
     return f"{name_of(value)} ({told})" if told else name_of(value)
 

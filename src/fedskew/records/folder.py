@@ -256,6 +256,21 @@ def check_format(config: Mapping[str, Any], file: Path) -> None:
         raise RecordError(f"{file} has format {number!r}; this fedskew reads formats {readable}")
 
 
+def current(config: Mapping[str, Any]) -> Row:
+    """A configuration in the terms of this version: version 1 of `dirichlet` cut where it recorded no rounding."""
+    return {name: _partition(value) if name == "partition" else value for name, value in config.items()}
+
+
+def _partition(recorded: Any) -> Any:
+    if not isinstance(recorded, Mapping):
+        return recorded
+    said = {name: _partition(value) if name == "base" else value for name, value in recorded.items()}
+    if said.get("name") == "dirichlet" and "version" not in said:
+        rounding = said.pop("rounding", None) or "cut"  # a record says no more than what differs from the default
+        said |= {"version": 2} if rounding == "largest_remainder" else {"version": 2, "rounding": rounding}
+    return said
+
+
 def check_config(folder: Path) -> None:
     """Raise RecordError where the configuration of a run folder is not as it was written."""
     manifest.check_file(folder, "config.json", remedy=DAMAGED)
@@ -265,7 +280,7 @@ def _config(folder: Path) -> Row:
     file = member(folder, "config.json")
     config: Row = object_of(file, Row)
     check_format(config, file)
-    return config
+    return current(config)
 
 
 def read(folder: str | Path) -> tuple[dict[str, Any], list[Row], dict[str, Any]]:

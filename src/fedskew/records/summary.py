@@ -17,6 +17,7 @@ MEANS = {"mean10": TAIL, "mean50": 50}
 LOSS_LIMIT = 10.0  # times ln C, the cross-entropy of a guess: no training that works is so far above it
 CHANCE = 1.1  # times 1 / C, the balanced accuracy of one and the same answer
 PATIENCE = 10  # evaluations in a row: a run may begin at chance
+AT_END = 5  # evaluations in a row that suffice where they are the last: what the run leaves is at chance
 
 
 PREFIXES = (  # of the rows that a metric is of
@@ -261,7 +262,8 @@ def collapses(rows: Sequence[Row], serves: str = "global") -> list[Collapse]:
     """Whether training collapsed, and when.
 
     Two signs, with C classes: a training loss above 10 ln C, in any round; a balanced accuracy of the test rows under
-    1.1 / C, C the classes with test rows, in ten evaluations in a row. Nothing is said of a run that was not evaluated.
+    1.1 / C, C the classes with test rows, in ten evaluations in a row, or in the last five or more. Nothing is said of
+    a run that was not evaluated.
 
     Args:
         rows: Rounds, as rounds.jsonl holds them.
@@ -287,10 +289,10 @@ def collapses(rows: Sequence[Row], serves: str = "global") -> list[Collapse]:
     most, least = LOSS_LIMIT * math.log(len(support)), CHANCE / tested
 
     def sign(name: str, limit: float, bad: Callable[[float], bool], rounds: int, worst_of: Any) -> list[Collapse]:
-        """Of the spells of at least so many evaluations in a row whose values are bad."""
+        """Of the spells of at least so many evaluations in a row whose values are bad; fewer suffice at the end."""
         pairs = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
         every = [list(some) for is_bad, some in groupby(pairs, key=lambda pair: bad(pair[1])) if is_bad]
-        spells = [spell for spell in every if len(spell) >= rounds]
+        spells = [s for s in every if len(s) >= (min(rounds, AT_END) if s[-1] == pairs[-1] else rounds)]
         if not spells:
             return []
         at, worst = worst_of((pair for spell in spells for pair in spell), key=lambda pair: pair[1])

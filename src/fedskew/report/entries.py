@@ -1,15 +1,18 @@
 """What a report compares: runs with the labels of their method, setting and seed."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedskew.config.recorded import Run, find_runs
-from fedskew.errors import require
+from fedskew.errors import plural, require
 from fedskew.plots.groups import groups_of, parted_labels
 from fedskew.studies.packing import members
 from fedskew.studies.store import Store
+
+SHOWN = 6  # places that a line on lost runs names
+CALLED = {"missing": "not finished"}  # it may have begun: the same command goes on
 
 
 class Entry(NamedTuple):
@@ -111,7 +114,7 @@ def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
 
 def of_rows(rows: Iterable[Mapping[str, Any]], store: Store) -> tuple[list[Entry], list[str]]:
     """(the finished runs, a sentence on each kind of the others) of the rows of a study's table."""
-    entries, lost = [], dict[str, list[int]]()
+    entries, lost = [], dict[str, dict[str, list[int]]]()  # seeds of each place, by what became of them
     for row in rows:
         setting = "" if row.get("setting") == "all" else str(row.get("setting", ""))
         run = store.entry(row["address"]) if row["address"] else None
@@ -119,9 +122,27 @@ def of_rows(rows: Iterable[Mapping[str, Any]], store: Store) -> tuple[list[Entry
             entries.append(Entry(str(row.get("label")), setting, row.get("seed", 0), run))
         else:
             state, reason = row.get("state", "missing"), row.get("reason", "")
-            what = f"{row.get('label')}{f', {setting}' if setting else ''}: {state}{f': {reason}' if reason else ''}"
-            lost.setdefault(what, []).append(row.get("seed", 0))
-    return entries, [f"{what} (seeds {', '.join(map(str, seeds))})" for what, seeds in lost.items()]
+            told = f"{CALLED.get(state, state)}{f': {reason}' if reason else ''}"
+            where = f"{row.get('label')}{f', {setting}' if setting else ''}"
+            lost.setdefault(told, {}).setdefault(where, []).append(row.get("seed", 0))
+    return entries, [alike(told, places) for told, places in lost.items()]
+
+
+def alike(told: str, places: Mapping[str, Sequence[int]]) -> str:
+    """One line for all runs that ended alike: where, with the seeds, or of many places their count.
+
+    Example:
+        >>> from fedskew.report.entries import alike
+        >>> alike("refused: no data", {"fedavg": [0, 1]})
+        'fedavg: refused: no data (seeds 0, 1)'
+        >>> alike("refused: no data", {"fedavg": [0, 1], "fedla": [0, 1]})
+        '4 runs refused: no data (fedavg; fedla)'
+    """
+    if len(places) == 1:
+        ((where, seeds),) = places.items()
+        return f"{where}: {told} (seeds {', '.join(map(str, seeds))})"
+    named = "; ".join(list(places)[:SHOWN]) + f" and {len(places) - SHOWN} more" * (len(places) > SHOWN)
+    return f"{plural(sum(map(len, places.values())), 'run')} {told} ({named})"
 
 
 def _trial(trial: Mapping[str, Any]) -> Trial:

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from fedskew import __version__
-from fedskew.errors import ConfigError, plural
+from fedskew.errors import ConfigError, install, plural
 from fedskew.plots import canvas
 from fedskew.plots.drawing import inline
 from fedskew.report import figures, listings, sentences
@@ -88,7 +88,7 @@ def _template() -> Any:
         import jinja2
         from markupsafe import Markup
     except ImportError:
-        raise ConfigError("a report needs jinja2, which is not installed; pip install 'fedskew[report]'") from None
+        raise ConfigError(f"a report needs jinja2, which is not installed; {install('report')}") from None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedskew.report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,

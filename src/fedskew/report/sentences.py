@@ -3,9 +3,10 @@
 from collections import Counter
 from itertools import count
 
+from fedskew.config.recorded import Run
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
-from fedskew.records.summary import collapses, metric_words
+from fedskew.records.summary import Collapse, collapses, metric_words
 from fedskew.report.compared import Compared, fitted_words
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import SCORED, listed, words
@@ -153,10 +154,15 @@ def cautions(found: Compared) -> list[str]:
     if early:
         head = "Some runs ended early, and their values are from the rounds that they ran: "
         told.append(listed(head, early, LISTED))
-    lost = [f"{_called(e)}: {c.words}" for e in found.entries for c in collapses(e.run.rows, e.run.serves)]
+    lost = [f"{_called(e)}: {c.words}" for e in found.entries for c in collapses_of(e.run)]
     if lost:
         told.append(listed("Training collapsed in some runs: ", lost, LISTED))
     return told
+
+
+def collapses_of(run: Run) -> list[Collapse]:
+    """When training collapsed: by the rounds, of an archive, which keeps no recalls, as the summary has it."""
+    return collapses(run.rows, run.serves) or [Collapse(**sign) for sign in run.summary.get("collapsed", ())]
 
 
 def _served(found: Compared) -> list[str]:

@@ -12,7 +12,7 @@ from fedskew.config.schema import Config, Summary
 from fedskew.errors import FedskewError, RecordError
 from fedskew.records import rounds
 from fedskew.records.files import INNER, Hold, member
-from fedskew.records.folder import check_format
+from fedskew.records.folder import check_format, current
 from fedskew.records.typed import Row, object_of
 
 # what a run writes: nothing else is ever deleted
@@ -34,6 +34,7 @@ def listed(folder: Path) -> Run:
     try:
         config = object_of(member(folder, "config.json"), Config, "config.json")
         check_format(config, folder / "config.json")
+        config = current(config)
         if (file := member(folder, "summary.json")).exists():
             summary, written = object_of(file, Summary, file.name), file.stat().st_mtime
     except (OSError, FedskewError) as error:

@@ -23,6 +23,7 @@ from pathlib import Path
 from fedskew.config.recorded import Run, faults, finished, read_run
 from fedskew.errors import RecordError, from_json, json_file, text_of
 from fedskew.records.files import Hold, member, write_atomic
+from fedskew.records.folder import current
 from fedskew.records.summary import AVERAGED, FITTED, METRICS, TOTALS
 from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS
@@ -264,7 +265,7 @@ def read_line(line: str) -> Run:
     folder = Path(Address(content["address"]))
     if has_failed:
         return Run(folder, state="failed", reason=content["reason"])
-    run = Run(folder, content["config"], content["rows"], content["summary"], content["env"])
+    run = Run(folder, current(content["config"]), content["rows"], content["summary"], content["env"])
     for _, fault in faults(run):
         raise RecordError(fault)
     return run

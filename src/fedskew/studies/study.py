@@ -13,7 +13,7 @@ from typing import Any
 from fedskew.config.experiment import Experiment
 from fedskew.config.own import name_of, sources
 from fedskew.config.recorded import Run
-from fedskew.errors import ConfigError, FedskewError, require, unknown
+from fedskew.errors import ConfigError, FedskewError, install, require, unknown
 from fedskew.method import Method
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
@@ -326,7 +326,7 @@ class Study:
         try:
             import pandas  # type: ignore[import-untyped]
         except ImportError:
-            raise ConfigError("a data frame needs pandas: pip install 'fedskew[study]'") from None
+            raise ConfigError(f"a data frame needs pandas: {install('study')}") from None
         return pandas.DataFrame(self.table() if by == "run" else self.rounds())
 
     def save(self, folder: str | Path, command: str = "") -> Path:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from fedskew.errors import ConfigError, require, unknown
+from fedskew.errors import ConfigError, install, require, unknown
 
 # What all share
 
@@ -45,7 +45,7 @@ class Tracker(ABC):
     def __init__(self) -> None:
         """Raises ConfigError where the package is not installed."""
         if not any(_installed(package) for package in self.packages):
-            raise ConfigError(f"tracking by {self.name} needs its package: pip install 'fedskew[track]'")
+            raise ConfigError(f"tracking by {self.name} needs its package: {install('track')}")
         self._tracks: bool | None = None  # whether nothing has failed since a run began; None before the first one
         self._labels: list[str] = []
         self.note: Callable[[str], None] = _warn  # told once what fails

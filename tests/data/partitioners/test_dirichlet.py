@@ -188,3 +188,22 @@ def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(cl
 def test_no_alpha_breaks_a_partitioner(made, alpha, clients, seed):
     parts = made(alpha).split(MIXED, clients, seed, SITES)
     assert len(np.unique(parts.rows)) == len(parts.rows) > 0 and parts.clients == clients
+
+
+# Stray rows
+
+
+def one_row(rounding: str, clients: int = 20, draws: int = 200) -> np.ndarray:
+    """Mean number of classes of which a client has one row, by its place, [N]."""
+    made = Dirichlet(0.05, rounding=rounding)
+    return np.mean([counted(made, BALANCED, clients, seed) == 1 for seed in range(draws)], axis=0).sum(axis=1)
+
+
+def test_the_default_gives_no_place_stray_rows():
+    found = one_row(Dirichlet().rounding)
+    assert found.mean() < 0.5 and found.max() < 0.7 and found.min() > 0.2
+
+
+def test_a_cut_gives_the_last_client_a_stray_row_of_most_classes():
+    found = one_row("cut")
+    assert found[-1] > 6 and found[:-1].max() < 1  # 0.85 for the last but one: the last may have no share

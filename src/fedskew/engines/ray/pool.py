@@ -17,7 +17,7 @@ from typing import Any
 from fedskew.engines.ray.packing import Message, unpack
 from fedskew.engines.ray.worker import Failure, Hello, Worker, versions
 from fedskew.engines.runtime import Workers
-from fedskew.errors import ConfigError, TrainingError
+from fedskew.errors import ConfigError, TrainingError, install
 
 # The cluster
 
@@ -32,7 +32,7 @@ def require_ray() -> None:
     """Raises ConfigError that names the extra where the package ray is missing."""
     found = find_spec("ray")
     if found is None or found.origin is None:  # a folder of this name, such as a run's, is not the package
-        raise ConfigError("the engine ray needs the package ray, which is not installed; pip install 'fedskew[ray]'")
+        raise ConfigError(f"the engine ray needs the package ray, which is not installed; {install('ray')}")
 
 
 class Cluster:
