@@ -24,7 +24,17 @@ from fedskew.studies.verdicts import RAW, UNDONE, Interval, intervals, verdict
 from fedskew.studies.work import Work, work_of
 
 SAME = 1.01  # times the baseline's work that counts as the same
+BEYOND = 1.05  # times the work of the baseline's curve for which its end still counts: steps of a round vary
 BOTH = f"{AVERAGED}{FITTED}"
+
+
+class Point(NamedTuple):
+    """The averaged and fitted baseline after a round, and what it has taken until then."""
+
+    round: int
+    value: float
+    steps: float
+    contacts: float
 
 
 class Worth(NamedTuple):
@@ -93,7 +103,7 @@ def controlled(found: Compared, setting: str) -> tuple[Controlled, ...]:
             pairs = {model: (run.value(key), base[seed].value(key)) for model, key in keys.items() if seed in base}
             work = works[method]
             if work and work.most > SAME and seed in curves and seed in base:
-                pairs["work"] = run.value(keys["both"]), _at(curves[seed], work.most * _rounds(base[seed]))
+                pairs["work"] = run.value(keys["both"]), _at(curves[seed], run)
             for model, (own, other) in pairs.items():
                 if math.isfinite(own - other):
                     gaps.setdefault(model, {}).setdefault(method, []).append(sign * (own - other))
@@ -114,34 +124,49 @@ def _work(found: Compared, setting: str, method: str) -> Work | None:
     return Work.ratio(known) if known else None
 
 
-def _curve(found: Compared, setting: str, seed: int | str) -> list[tuple[int, float]]:
-    """(round, metric of the averaged and fitted baseline) of the longest run that has it of this seed."""
+def _curve(found: Compared, setting: str, seed: int | str) -> list[Point]:
+    """Of the longest run of the baseline that has it, of this seed."""
     base = found.cells[found.baseline, setting][seed]
-    name, longest = f"{BOTH}{found.metric}", list[tuple[int, float]]()
+    longest = list[Point]()
     for (_, at), runs in found.cells.items():
         run = runs.get(seed)
         if at == setting and run and run.config.get("method") == base.config.get("method"):
-            curve = [(int(r["round"]), float(r[name])) for r in run.rows if isinstance(r.get(name), int | float)]
-            longest = max(longest, curve, key=lambda points: points[-1][0] if points else 0)
+            longest = max(
+                longest, _points(run, f"{BOTH}{found.metric}"), key=lambda curve: curve[-1].round if curve else 0
+            )
     return longest
 
 
-def _at(curve: list[tuple[int, float]], rounds: float) -> float:
-    """The curve's value at the first point that is not before so many rounds; NaN where it ends earlier."""
-    return next((value for number, value in curve if number >= math.floor(rounds + 1e-9)), math.nan)
+def _points(run: Run, name: str) -> list[Point]:
+    steps = contacts = 0.0
+    points = []
+    for each in run.rows:
+        steps, contacts = steps + each.get("steps", 0), contacts + each.get("contacts", 0)
+        if isinstance(each.get(name), int | float):
+            points.append(Point(int(each["round"]), float(each[name]), steps, contacts))
+    return points
+
+
+def _at(curve: list[Point], run: Run) -> float:
+    """The curve's value once the baseline has taken as many steps and contacts as a run; NaN where it ends before."""
+    steps, contacts = (float(run.summary[f"total_{name}"]) for name in ("steps", "contacts"))
+    last = curve[-1]
+    if last.steps < steps <= BEYOND * last.steps or last.contacts < contacts <= BEYOND * last.contacts:
+        return last.value
+    return next((point.value for point in curve if point.steps >= steps and point.contacts >= contacts), math.nan)
 
 
 def _worth(
-    found: Compared, setting: str, method: str, key: str, curves: Mapping[int | str, list[tuple[int, float]]]
+    found: Compared, setting: str, method: str, key: str, curves: Mapping[int | str, list[Point]]
 ) -> Worth | None:
     """From means over the seeds that have a curve and both runs."""
     runs = {seed: run for seed, run in found.cells.get((method, setting), {}).items() if seed in curves}
     seeds = [seed for seed, run in runs.items() if math.isfinite(run.value(key))]
     if not seeds:
         return None
-    numbers = set.intersection(*({number for number, _ in curves[seed]} for seed in seeds))
+    tables = [{point.round: point.value for point in curves[seed]} for seed in seeds]
+    numbers = set.intersection(*({*table} for table in tables))
     level, sign = float(np.mean([runs[seed].value(key) for seed in seeds])), 1 if found.higher else -1
-    tables = [dict(curves[seed]) for seed in seeds]
     reached = (n for n in sorted(numbers) if sign * (float(np.mean([table[n] for table in tables])) - level) >= 0)
     base = found.cells[found.baseline, setting][seeds[0]]
     return Worth(next(reached, None), max(numbers, default=0), _rounds(base))

@@ -1,0 +1,182 @@
+"""Gains beside the controls averaged, fitted, both and more work: intervals, the verdict, and its level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_1samp
+
+import fedskew as fs
+from fedskew import rng
+from fedskew.report import controls
+from fedskew.report.compared import Compared, compare
+from fedskew.report.entries import of_rows
+from fedskew.studies.differences import holm
+from fedskew.studies.study import Study
+from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Interval, intervals, verdict
+from support.command import fedskew
+from support.scripts import script
+
+UP = Interval(0.05, 0.03, 0.07, 5)
+NOTHING, WIDE, BELOW = Interval(0.0, -0.01, 0.005, 5), Interval(0.01, -0.05, 0.07, 5), Interval(-0.02, -0.03, -0.01, 5)
+FOUR = {RAW: UP, "averaged": UP, "fitted": UP, "both": UP}
+CLAIMS = {OWN, LOSS, *UNDONE.values()}  # that something differs from the baseline
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, OWN),
+        ({"work": UP}, OWN),
+        ({"averaged": NOTHING, "fitted": NOTHING, "both": NOTHING}, "noise of the last rounds"),
+        ({"fitted": NOTHING, "both": NOTHING}, "a bias"),
+        ({"fitted": BELOW}, "a bias"),
+        ({"both": NOTHING}, "noise of the last rounds and a bias"),
+        ({"work": NOTHING}, "more work"),
+        ({"averaged": WIDE}, OPEN),
+        ({"averaged": WIDE, "fitted": NOTHING}, "a bias"),
+        ({"work": WIDE}, OPEN),
+        ({RAW: WIDE}, UNSEEN),
+        ({RAW: BELOW}, LOSS),
+        ({RAW: UP._replace(pairs=4)}, "no verdict"),
+        ({"both": UP._replace(pairs=3)}, "no verdict"),
+    ],
+)
+def test_the_cheapest_control_that_undoes_a_gain_is_named(changed: dict[str, Interval], told: str) -> None:
+    assert verdict(FOUR | changed) == told
+
+
+def test_a_missing_control_gives_no_verdict() -> None:
+    assert verdict({RAW: UP, "fitted": UP}) == "no verdict"
+    assert verdict({"fitted": UP}) == "no verdict"
+
+
+@pytest.mark.parametrize("methods", [1, 2, 7])
+def test_intervals_exclude_zero_where_holms_procedure_rejects(methods: int) -> None:
+    draws = rng.generator(3, "holm")
+    for _ in range(60):
+        values = {str(m): (draws.normal(size=5) + draws.choice([0.0, 1.0, 3.0])).tolist() for m in range(methods)}
+        corrected = holm([float(ttest_1samp(each, 0).pvalue) for each in values.values()])
+        for p, one in zip(corrected, intervals(values).values(), strict=True):
+            assert p is not None and (one.low > 0 or one.high < 0) == (p < 0.05)
+
+
+def test_a_method_alone_has_students_interval() -> None:
+    values = [0.03, 0.05, 0.04, 0.05, 0.03]
+    expected = ttest_1samp(values, 0).confidence_interval(0.95)
+    (found,) = intervals({"a": values}).values()
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert intervals({"same": [0.02] * 5})["same"][:3] == pytest.approx((0.02, 0.02, 0.02))
+    assert intervals({"one": [0.02]}) == {}
+
+
+def test_few_tables_of_equal_methods_claim_anything() -> None:
+    """2 000 tables of five seeds and four methods, none of which differs from the baseline in any of the models."""
+    draws, false = rng.generator(0, "equal methods"), 0
+    for _ in range(2000):
+        base, shared = draws.normal(size=(4, 1, 5)), draws.normal(size=(1, 4, 5))
+        gaps = 0.01 * (draws.normal(size=(4, 4, 5)) + shared + 0.5 * base)  # models of one run go together
+        families = [intervals({str(m): each[m].tolist() for m in range(4)}) for each in gaps]
+        told = [verdict(dict(zip(FOUR, (family[str(m)] for family in families), strict=True))) for m in range(4)]
+        false += bool(CLAIMS & {*told})
+    assert false / 2000 < 0.07
+
+
+def test_few_recorded_pairs_of_equal_runs_claim_anything() -> None:
+    """FedAvg against itself on the digits, by fives: raw and fitted of runs; the mean model was not measured there."""
+    aa = script("benchmarks/accuracy/aa.py")
+    raw, fitted = (np.diff(aa.recorded(which=which)[:4000], axis=1).reshape(-1, 5) for which in ("right", "fitted"))
+    false = 0
+    for one, other in zip(raw, fitted, strict=True):
+        gap, fit = intervals({"a": one.tolist()})["a"], intervals({"a": other.tolist()})["a"]
+        false += verdict({RAW: gap, "averaged": gap, "fitted": fit, "both": fit}) in CLAIMS
+    assert len(raw) == 800 and false / len(raw) < 0.07
+
+
+SMALL = {"data": "digits", "clients": 10, "cohort": 3, "rounds": 12, "epochs": 1, "options": {"partition.alpha": 1}}
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """FedAvg, FedAvg with twice the epochs, and FedAvg with twice the rounds; five seeds."""
+    methods = ["fedavg", "fedavg(epochs=2)", "fedavg(rounds=24)"]
+    study = fs.study(methods, seeds="0-4", controls="rounds", store=tmp_path_factory.mktemp("store"), **SMALL)
+    study.run(1)
+    return study
+
+
+def compared(study: Study) -> Compared:
+    entries, lost = of_rows(study.table(), study.store)
+    assert not lost
+    return compare(entries, study.spec.metric, study.spec.reference)
+
+
+def test_fedavg_with_twice_the_rounds_is_more_work(longer: Study) -> None:
+    all_runs = compared(longer)
+    found = {one.method: one for one in controls.controlled(all_runs, all_runs.settings[0])}
+    more = found["fedavg(rounds=24)"]
+    assert more.of[RAW].gains and more.of["work"].undone and more.verdict == "more work"
+    assert more.of["work"].mean == pytest.approx(0, abs=1e-12), "it is the control itself"
+    assert more.work and more.work.steps == pytest.approx(2, abs=0.2)
+    (control,) = (one for name, one in found.items() if name.endswith(" rounds"))
+    assert control.method.startswith("fedavg, 2") and control.verdict == "more work"
+    assert control.worth and control.worth.of == 12 < (control.worth.rounds or 0)
+
+
+def test_the_baseline_is_trained_for_the_work_of_the_dearest(longer: Study) -> None:
+    dearest = max(work.most for (label, _), work in longer.works().items() if "rounds" not in label.partition("(")[0])
+    rounds = {p.cell.experiment.rounds for p in longer.plan() if p.cell.label.endswith(" rounds") and p.cell.experiment}
+    assert rounds == {int(np.ceil(12 * max(2, dearest)))}
+    assert not longer.missing()
+
+
+def test_work_is_of_whole_runs(longer: Study) -> None:
+    steps = {p.cell.label: [] for p in longer.plan()}  # type: dict[str, list[float]]
+    for planned, entry in longer.entries():
+        assert entry
+        steps[planned.cell.label].append(entry.summary["total_steps"])
+        contacts = sum(row["contacts"] for row in entry.rows)
+        assert contacts == entry.summary["total_contacts"] == 3 * entry.summary["rounds"]
+    ratio = sum(steps["fedavg(rounds=24)"]) / sum(steps["fedavg"])
+    assert longer.works()["fedavg(rounds=24)", "all"].steps == pytest.approx(ratio)
+
+
+def test_the_command_prints_levels_gains_work_and_a_verdict(
+    longer: Study, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [f"--{name}={value}" for name, value in SMALL.items() if name != "options"]
+    methods = ["fedavg", "fedavg(epochs=2)", "fedavg(rounds=24)", "--controls", "rounds", "--partition.alpha", "1"]
+    assert fedskew("compare", *methods, *words, "--seeds", "0-4", "--store", longer.store.folder) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "Gains over fedavg in accuracy, points",
+        "raw averaged fitted both",
+        "more work; steps ×2.",
+        "bytes ×",
+    ):
+        assert part in told, part
+    assert "fedavg, averaged and fitted, has its level after" in told
+
+
+def test_a_record_has_every_number(longer: Study) -> None:
+    found = compared(longer)
+    table: Any = controls.table(found, found.settings[0])
+    assert table.head == ("method", "raw", "averaged", "fitted", "both", "verdict")
+    one = next(record for record in table.records if record["method"] == "fedavg(rounds=24)")
+    assert one["raw_low"] < one["raw_gain"] < one["raw_high"] and one["raw_pairs"] == 5
+    assert one["work_gain"] == pytest.approx(0, abs=1e-12) and one["verdict"] == "more work"
+
+
+def test_runs_without_mean_models_have_no_table(tmp_path: Path) -> None:
+    study = fs.study(
+        ["fedavg", "fedga"],
+        seeds="0-1",
+        store=tmp_path,
+        **(SMALL | {"options": {**SMALL["options"], "average-models": "none"}}),
+    )
+    study.run(1)
+    found = compared(study)
+    assert controls.table(found, found.settings[0]) is None
