@@ -15,7 +15,6 @@ from typing import Any, get_args
 import pytest
 
 import fedskew as fs
-from fedskew import _run
 from fedskew.config.experiment import Experiment, load
 from fedskew.config.flags import experiment_from, options_of
 from fedskew.config.tables import method_named
@@ -26,6 +25,7 @@ from fedskew.fields import choices_of, documented, hints_of, plain_kinds
 from fedskew.models.precision import DTYPES
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Engine, Settings
+from fedskew.studies import once
 from support.federations import blobs, skewed
 from support.runs import go
 
@@ -87,6 +87,47 @@ def test_names_in_annotations_are_those_of_the_tables() -> None:
     assert all(name in str(hints["dtype"]) for name in DTYPES)
 
 
+def test_a_run_takes_names_and_options_as_a_study_does(tmp_path: Path) -> None:
+    plain: dict[str, Any] = {"model": "logistic", "rounds": 2, "cohort": 2}
+    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), clients=6)
+    method = fs.methods.fedavg().with_("pace", lr=0.05, epochs=2)
+    wanted = fs.run(fed, method, **plain)
+    split = {"partition": fs.partitioners.Dirichlet(alpha=0.3), "clients": 6}
+    for made in (
+        fs.run(fed, "fedavg", lr=0.05, epochs=2, **plain),
+        fs.run(fed, fs.methods.fedavg(), lr=0.05, epochs=2, **plain),
+        fs.run(fed, "fedavg(lr=0.05, epochs=2)", Settings(rounds=2), model="logistic", cohort=2),
+        fs.run("digits", "fedavg", lr=0.05, epochs=2, **split, **plain),
+        fs.run("digits", method, options={"partition.alpha": 0.3}, clients=6, **plain),
+        fs.run(fed.dataset, method, Settings(rounds=2), **split, model="logistic", cohort=2),
+    ):
+        assert all((made.params[n] == wanted.params[n]).all() for n in wanted.params)
+    assert len(fs.run("digits", clients=4, batch_size=32, **plain).rounds) == 2, "FedAvg where none is named"
+    fs.run("digits", "fedprox", clients=4, out=tmp_path / "run", **plain)
+    assert load(tmp_path / "run").method.name == "fedprox", "its record can be repeated by the command"
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "told"),
+    [
+        (("digits", "fedavg"), {"lrr": 1}, r"run\(\) has no option 'lrr'; did you mean 'lr'"),
+        (("digits", "fedavgg"), {}, "did you mean 'fedavg'"),
+        (("digit", "fedavg"), {}, "did you mean 'digits'"),
+        (("fedavg",), {}, r'fs\.run\("digits", "fedavg"\)'),
+        (("digits", "fedavg"), {"data": "digits"}, "data must be given once"),
+        ((None, "fedavg"), {"clients": 4}, "clients must not go with a federation, which is divided already"),
+        ((None, "fedavg"), {"options": {"partition.alpha": 4}}, "must not go with a federation"),
+        ((None, "fedavg"), {"batchsize": 4}, "did you mean 'batch_size'"),
+        ((None, "fedavg"), {"lr": -1}, "lr must be"),
+        ((3, "fedavg"), {}, "fed must be a federation, a dataset or its name; got 3"),
+    ],
+)
+def test_a_mistake_in_a_run_is_named_as_python_names_it(given: Any, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as error:
+        fs.run(*(skewed() if one is None else one for one in given), **options)
+    assert "'--" not in str(error.value)
+
+
 def test_an_unknown_option_is_named() -> None:
     with pytest.raises(ConfigError, match=r"run\(\) has no option 'eval_evry'; did you mean 'eval_every'"):
         go(skewed(), fs.methods.fedavg(), eval_evry=2)
@@ -137,9 +178,9 @@ def test_a_run_option_is_added_by_one_field(monkeypatch: pytest.MonkeyPatch) -> 
         warmth: int = 7
         """rounds before the rate reaches its value"""
 
-    monkeypatch.setattr(_run, "Settings", More)
+    monkeypatch.setattr(once, "Settings", More)
     monkeypatch.setattr("fedskew.settings.Settings", More)
-    assert _run._signature().parameters["warmth"].default == 7
+    assert once._signature().parameters["warmth"].default == 7
     assert More().with_options({"warmth": 3}).to_json()["warmth"] == 3  # type: ignore[attr-defined]
 
     @dataclasses.dataclass(frozen=True)
@@ -211,11 +252,3 @@ def test_what_an_option_decides_stands_on_its_field_alone(tmp_path: Path) -> Non
     command = [sys.executable, "-W", "error", "-c", HANDLED, *words]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-
-
-def test_an_option_of_the_method_s_pace_says_where_it_belongs() -> None:
-    fed = fs.federate("digits", "iid", clients=2)
-    with pytest.raises(
-        fs.ConfigError, match=r"the method's pace has; for example fs.methods.fedavg\(\).with_\(\"pace\", epochs=5\)"
-    ):
-        fs.run(fed, fs.methods.fedavg(), epochs=5)

@@ -9,7 +9,6 @@ from fedskew import slots as slots
 from fedskew import track as track
 from fedskew import types as types
 from fedskew._run import Result as Result
-from fedskew._run import run as run
 from fedskew.advice.adviser import advise as advise
 from fedskew.config import presets as presets
 from fedskew.data import federate as federate
@@ -47,6 +46,7 @@ from fedskew.slots import selectors as selectors
 from fedskew.slots import servers as servers
 from fedskew.slots import steps as steps
 from fedskew.slots import weightings as weightings
+from fedskew.studies.once import run as run
 from fedskew.studies.study import Study as Study
 from fedskew.studies.study import study as study
 

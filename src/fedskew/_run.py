@@ -1,8 +1,7 @@
-"""`run`: a federation, a method and settings in, a trained model and its record out."""
+"""A run: a federation, a method and settings in, a trained model and its record out."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import time
 import uuid
@@ -24,7 +23,7 @@ from fedskew.engines.guard import guarded, tensors_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
-from fedskew.errors import ConfigError, FieldError, RecordError, require
+from fedskew.errors import FieldError, RecordError, require
 from fedskew.fields import LATER, deciding, demand, resumed
 from fedskew.method import Method, check_method, former, method_spec, spec
 from fedskew.models import Architecture
@@ -103,59 +102,6 @@ class Result:
         return [Collapse(**entries) for entries in self.summary["collapsed"]]
 
 
-def run(
-    fed: Federation,
-    method: Method,
-    settings: Settings | None = None,
-    *,
-    model: str | Architecture | nn.Module = "mlp",
-    head: str | None = None,
-    out: str | Path | None = None,
-    resume: bool = False,
-    on_round: Callable[[Row], None] | None = None,
-    config: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Result:
-    """Train a method on a federation.
-
-    Args:
-        fed: the federation, from `fedskew.federate`.
-        method: a method of `fedskew.methods`, or a composition of your own.
-        settings: how to train; `Settings()` by default.
-        model: a name of `fedskew.models.MODELS`, one of its classes with options, or any ``nn.Module``.
-        head: name of the classifier layer of your own module, for example ``"fc"``.
-        out: run folder to write; None records nothing.
-        resume: continue from the last checkpoint in ``out``; with more ``rounds`` than before, the run is extended.
-        on_round: called with a copy of each round's row, as in ``rounds.jsonl``, after it is recorded. If it has
-            methods ``begin(config)`` and ``end(summary)``, as the trackers of `fedskew.track`, these are called, too,
-            and a resumed run passes all of its rounds again.
-        config: data, model and method for ``config.json``; made from the arguments by default.
-        **options: single fields of `Settings`, for example ``rounds=50, cohort=5, seed=1``.
-
-    Returns:
-        The rounds, a summary, the trained parameters and the server's state.
-
-    Raises:
-        ConfigError: an option, the method or the model is wrong, before anything trains; ``rounds`` of a resumed run
-            are fewer than its completed rounds, or differ although a component reads them.
-        RecordError: the run folder cannot be written, or holds another run.
-        TrainingError: a loss or the model is not finite. The record up to the round before is kept.
-
-    Example:
-        >>> import fedskew as fs
-        >>> fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), clients=10, seed=0)
-        >>> fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=3, cohort=5)
-        Result(rounds=3, accuracy=0.3621)
-    """
-    for name in (name for name in options if not hasattr(Settings, name)):
-        for slot, part in method.ingredients():
-            if name in {f.name for f in fields(part)}:
-                hint = f'for example fs.methods.fedavg().with_("{slot}", {name}={options[name]!r})'
-                raise ConfigError(f"run() has no option {name!r}, which the method's {slot} has; {hint}")
-    given = (settings or Settings()).with_options(options)
-    return launch(fed, method, given, model=model, head=head, out=out, resume=resume, on_round=on_round, config=config)
-
-
 def launch(
     fed: Federation,
     method: Method,
@@ -170,10 +116,10 @@ def launch(
     made: Made | None = None,
     observer: type[Observer] = Observer,
 ) -> Result:
-    """`run`, with an engine that somebody else makes.
+    """Train a method on a federation, with all that `fedskew.run` takes as values.
 
     Args:
-        fed: as in `run`, like those that are not named here.
+        fed: as in `fedskew.run`, like those that are not named here.
         method: what is trained.
         settings: how.
         model: the network.
@@ -186,7 +132,7 @@ def launch(
         observer: what measures rounds.
 
     Raises:
-        FedskewError: as `run`.
+        FedskewError: as `fedskew.run`.
     """
     check_method(method)
     _check(settings, fed, out is not None)
@@ -252,18 +198,6 @@ def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
 def own_bytes(fed: Federation, prepared: Model) -> int:
     """Bytes of the clients' own models at most: what they share with the global model is not written."""
     return int((fed.sizes > 0).sum()) * sum(t.nbytes for t in (*prepared.params.values(), *prepared.buffers.values()))
-
-
-def _signature() -> inspect.Signature:
-    """`run`'s signature with the fields of `Settings` in the place of ``**options``, for help and completion."""
-    plain = [p for p in PLAIN.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    given = [inspect.Parameter(f.name, kind, default=f.default, annotation=f.type) for f in fields(Settings)]
-    return inspect.Signature([*plain, *given], return_annotation=Result)
-
-
-PLAIN = inspect.signature(run)
-run.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 # What is recorded

@@ -178,7 +178,8 @@ def ledger(paper: str | None, archives: str | None) -> None:
 
     A number agrees if its gain over the reference method of its table agrees: the 90 % interval of our gain (paired by
     seed) minus the printed gain is within one point, or, for rounds and rows, the ratio is within a tenth. It differs
-    if the interval is outside, and is not resolved in between. There is no verdict below five seeds.
+    if the interval is outside, and is not resolved in between, or within the printed spread where that alone is too
+    wide to agree. There is no verdict below five seeds.
     """
     from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage
     from fedskew.papers import ledger as every

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from fedskew._run import Result, run
+from fedskew._run import Result, launch
 from fedskew.config.own import name_of, sources
 from fedskew.config.tables import insist_on, make, method_from
 from fedskew.data import Federation, federate
@@ -88,6 +88,7 @@ class Experiment(Division, Settings):
         on_round: Callable[..., None] | None = None,
         on_note: Callable[[str], None] | None = None,
         federation: Federation | None = None,
+        head: str | None = None,
     ) -> Result:
         """Divide the data and train. Arguments, result and errors are those of `fedskew.run`.
 
@@ -108,8 +109,8 @@ class Experiment(Division, Settings):
             "heldout_clients": fed.heldout_clients or 0.0,
         }  # fmt: skip
         settled = trusted(Experiment, vars(self) | resolved)
-        return run(
-            fed, self.method, settled.settings, model=self.model, out=out, resume=resume, on_round=on_round,
+        return launch(
+            fed, self.method, settled.settings, model=self.model, head=head, out=out, resume=resume, on_round=on_round,
             config=settled.to_json(found),
         )  # fmt: skip
 

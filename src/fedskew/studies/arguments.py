@@ -172,6 +172,11 @@ def words_of(options: Sequence[Pair]) -> list[str]:
     return [word for flag, value in flags_of(options) for word in (flag, as_word(value))]
 
 
+def keywords(options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by name and, beside them, those that Python passes as keywords: ``batch_size`` is "batch-size"."""
+    return {**options, **{name.replace("_", "-"): value for name, value in more.items()}}
+
+
 def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]:
     """Options of a TOML table: ``alpha = [0.05, 0.1]`` is a list of values, a table inside is ``[partition] alpha``.
 

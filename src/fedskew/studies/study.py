@@ -19,7 +19,7 @@ from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
-from fedskew.studies.arguments import as_word, options_of_table, seeds_of, shard_of
+from fedskew.studies.arguments import as_word, keywords, options_of_table, seeds_of, shard_of
 from fedskew.studies.pool import schedule, spread
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_from, tuning_of, without
@@ -448,7 +448,7 @@ def study(
     facts: dict[str, Any] = {n: v for n, v in (("metric", metric), ("baseline", baseline), ("title", title)) if v}
     if tune is not None:
         facts["tuning"] = tuning_of(tune, tune_trials, beyond=tune_beyond)
-    given = options_of_table({**(options or {}), **more}, "options")
+    given = options_of_table(keywords(options or {}, more), "options")
     require(not isinstance(methods, str | Method), "methods", "be a list of names or methods", methods)
     made = Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)
     _ = made.spec.tunable  # mistakes are told now
