@@ -108,5 +108,5 @@ def implausible(content: Any) -> Any:
         rows = sorted(trees["matrix"].tolist(), key=sum)
         trees["matrix"] = torch.tensor(rows if rows != trees["matrix"].tolist() else rows[::-1])
     else:
-        trees["sums"] = {**trees["sums"], "triangle": -trees["sums"]["triangle"]}
+        trees["sums"] = {**trees["sums"], "triangle": -1e3 * trees["sums"]["triangle"]}
     return record(dict(envelope.facts), sent=pack(trees))

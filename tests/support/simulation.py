@@ -12,10 +12,11 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -30,6 +31,8 @@ from fedskew import server, tree
 from fedskew.config.experiment import Experiment
 from fedskew.data.federation import Federation
 from fedskew.data.partitioners import Partition
+from fedskew.engines.fitting import ClientLogits, fits_by
+from fedskew.engines.trained import Trained
 from fedskew.errors import FedskewError
 from fedskew.flower import link, serve
 from fedskew.flower.memory import OWN
@@ -295,6 +298,8 @@ class _Trial:
         """A line of the log is one line."""
         if not text.isprintable() or len(text) > LINE:
             raise _Wrong(f"a line of the log is forged: {text[:200]!r}")
+        if told := re.match(r"fedskew: node (\d+) is refused", text):
+            self.world.refused.add(int(told[1]))
 
     def compare(self) -> None:
         """Hold the folder against the engine sequential."""
@@ -317,10 +322,11 @@ class _Trial:
         if found.files.get("best") != whole.files.get("best"):
             raise _Wrong("the best model has other bytes")
         lacking = [bool(self.left_out or row.get("dropped")) for row in found.rows]  # test rows may be in no metric
-        for ours, theirs, lacks in zip(found.rows, whole.rows, lacking, strict=True):
-            _same(f"round {ours['round']}", ours, theirs, ("dropped", *MEASURED[: 2 * lacks]))
-        unfit = ("final_fit",) if "final_dropped" in found.summary or self.left_out else ()
-        apart = ("final_dropped", *unfit, *MEASURED[: 3 * (bool(unfit) or any(lacking))])
+        for ours, theirs, some in zip(found.rows, whole.rows, lacking, strict=True):
+            _same(f"round {ours['round']}", ours, theirs, ("dropped", *MEASURED[: 2 * some]))
+        self._same_fits(found.summary, whole)
+        lacks = bool(self.left_out or "final_dropped" in found.summary)
+        apart = ("final_dropped", "final_fit", *MEASURED[: 3 * (lacks or any(lacking))])
         held = "local-test" in self.world.config  # else nodes have shares of the server's test rows
         _same("summary.json", found.summary, whole.summary, (*apart, "fitted_served_" if held else "served_"))
         if held or not self.left_out:  # whose share the others would have
@@ -340,6 +346,19 @@ class _Trial:
             _same(
                 where, row, wanted[row["round"], row["client"]], ("auroc", "auprc", "ece", "dealt")
             )  # which no node tells
+
+    def _same_fits(self, found: Row, whole: _Recorded) -> None:
+        """The last model is fitted on the rows of all clients but those of which the summary says that they are not."""
+        if whole.fits is None:
+            return
+        told, asked = found.get("final_fit"), whole.fits.clients
+        lost = sorted(asked & {bad["client"] for bad in found.get("final_dropped", ())})
+        if told is None and lost == sorted(asked):
+            return
+        count = len(asked) - told["prior"]["clients"] if told else 0
+        possible = [whole.fits.without(some) for some in combinations(lost, count)]  # some lost another answer alone
+        if told not in possible and not any(_near(told, one, "final_fit") for one in possible):
+            raise _Wrong(f"summary.json: final_fit is {told}; it must be one of {possible}, without {count} of {lost}")
 
     def _same_own(self, whole: Mapping[str, bytes]) -> None:
         """Each node keeps the own model of its client, unless something happened to it."""
@@ -370,6 +389,8 @@ def _near(a: Any, b: Any, name: str) -> bool:
     """Whether entries differ by the rounding of sums that nodes and server add in another order alone."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_near(a[n], b[n], name) for n in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(_near(x, y, name) for x, y in zip(a, b, strict=True))
     summed = name.startswith("final_fit") or name.endswith("loss")
     return a == b or bool(summed and a is not None and a == pytest.approx(b, rel=1e-9, abs=1e-9))
 
@@ -412,6 +433,7 @@ class _Recorded(NamedTuple):
     summary: Row
     clients: list[Row]
     files: dict[str, dict[str, bytes]]  # tensors of models that it has, by name
+    fits: _Fits | None = None  # of the last model; None of a run without any
 
     @classmethod
     def of(cls, folder: Path) -> _Recorded:
@@ -438,8 +460,36 @@ def _expected(config: str, gone: tuple[tuple[int, frozenset[int]], ...], left_ou
 
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(dir=MEMORY) as folder:
         patch.setattr(server, "open_round", opening)
-        experiment.run(folder, federation=fed)
-        return _Recorded.of(Path(folder))
+        result = experiment.run(folder, federation=fed)
+        found = _Recorded.of(Path(folder))
+    return found._replace(fits=_Fits.of(result.trained, fed)) if experiment.settings.fit_logits != "none" else found
+
+
+class _Fits(NamedTuple):
+    """The fits of a model on rows of clients."""
+
+    logits: Tensor
+    labels: Tensor
+    owners: np.ndarray[Any, Any]  # clients, of each row
+    counts: Tensor  # rows of each client and class
+
+    @classmethod
+    def of(cls, trained: Trained, fed: Federation) -> _Fits:
+        """Those of a federation's training rows."""
+        x, labels, owners = trained.rows_on(fed, "train")
+        return cls(trained.logits(x, labels), labels, owners, fed.counts)
+
+    @property
+    def clients(self) -> set[int]:
+        """Those that have rows."""
+        return set(self.owners.tolist())
+
+    def without(self, clients: Sequence[int]) -> Row:
+        """What is fitted on the rows of the others."""
+        rows, counts = torch.from_numpy(~np.isin(self.owners, clients)), self.counts.clone()
+        counts[list(clients)] = 0
+        found = fits_by(ClientLogits(self.logits[rows], self.labels[rows]), counts)
+        return {name: fit.to_json() for name, fit in found.items()}
 
 
 def _without(fed: Federation, clients: Iterable[int]) -> Federation:

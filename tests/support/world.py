@@ -179,6 +179,7 @@ class World:
         self.ghosts: list[Ghost] = []
         self.messages = 0
         self.touched: set[int] = set()  # clients that a fault may have cost an answer
+        self.refused: set[int] = set()  # nodes that the server's log has named so
         self._odd: set[str] = set()  # messages of which an answer was replaced
         self._known: set[str] = set()  # sessions of the server in which the liar has told how it measures
         self._replies: dict[str, Any] = {}
@@ -204,7 +205,7 @@ class World:
             seconds += draw.choice([self.wait_s * 1.5, 3600.0])
             self.patience += seconds
         if self.now > self.patience:
-            raise Stuck(f"a server that {'waits' if self.forever else 'does not wait'} for ever has waited for long")
+            self._nudge()
         self.pass_by(seconds)
 
     def pass_by(self, seconds: float) -> None:
@@ -359,6 +360,17 @@ class World:
         return _lie(alteration(draw)[1], content)
 
     # operators
+
+    def _nudge(self) -> None:
+        """Nothing has come for long. Operators begin nodes again that the log says were refused, and no others."""
+        refused = [node for node in self.nodes if node.number in self.refused]
+        if not (self.forever and refused):
+            raise Stuck(f"a server that {'waits' if self.forever else 'does not wait'} for ever has waited for long")
+        self.refused.clear()
+        for node in refused:
+            node.up = False
+            self._up(node)
+        self._hope()
 
     def reboot(self, draw: random.Random) -> None:
         """The server's process has ended; somebody begins it again."""

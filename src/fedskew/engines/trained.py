@@ -349,9 +349,9 @@ class Trained:
         Example:
             >>> import torch
             >>> import fedskew as fs
-            >>> fed = fs.federate("digits", "iid", clients=5)
-            >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
-            >>> trained = fs.run(fed, fs.methods.fedavg(), model=net, rounds=2, cohort=5).trained
+            >>> rows = fs.from_arrays(torch.arange(60.0).view(20, 3) / 60, torch.arange(20) % 2)
+            >>> fed, net = fs.federate(rows, "iid", clients=2), torch.nn.Sequential(torch.nn.Linear(3, 2))
+            >>> trained = fs.run(fed, fs.methods.fedavg(), model=net, rounds=2).trained
             >>> trained.load_into(net)
             >>> bool((net(fed.dataset.x_test).argmax(1) == trained.predict(fed.dataset.x_test)).all())
             True
