@@ -7,6 +7,7 @@ block, takes at most half of the machine's memory.
 
 import math
 import os
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,15 +37,13 @@ def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     Returns:
         (codes 0..U-1, int64 [n]; the U values in sorted order, as strings).
     """
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    names, codes = np.unique(np.asarray(values), return_inverse=True)
+    names, codes = np.unique(plain(values), return_inverse=True)
     return codes.reshape(-1).astype(np.int64), tuple(str(name) for name in names)
 
 
 def codes_among(values: Any, names: Sequence[str]) -> Tensor:
     """Codes of the values of a column that has been numbered before, int64 [n]; -1 for a value that is none of them."""
-    found, places = np.unique(np.asarray(values).astype(str), return_inverse=True)
+    found, places = np.unique(plain(values).astype(str), return_inverse=True)
     number = {name: code for code, name in enumerate(names)}
     codes = np.array([number.get(value, -1) for value in found.tolist()], np.int64)
     return torch.from_numpy(codes[places.reshape(-1)])
@@ -64,7 +63,7 @@ def lacking(values: Any) -> np.ndarray:
         >>> lacking(["a", "", " ", "b"]).tolist()
         [1, 2]
     """
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    array = array_of(values)
     if array.dtype.kind == "f":
         blank = np.isnan(array)
     elif array.dtype.kind in "US":
@@ -92,7 +91,46 @@ def lacks(
 
 
 def _absent(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip()) or value != value
+    other = value is None or (isinstance(value, str) and not value.strip()) or value != value
+    return (
+        other if isinstance(other, bool | np.bool_) else str(value) == "<NA>"
+    )  # of pandas.NA nothing is true or false
+
+
+def array_of(values: Any) -> np.ndarray:
+    """Values as numpy has them; bfloat16, which it lacks, as float32."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    return np.asarray(values)
+
+
+def plain(values: Any, what: str = "a column") -> np.ndarray:
+    """A column as numbers where all its values are, NaN for a missing one; else as words, "" for a missing one.
+
+    Bytes are words in UTF-8. Whole numbers that float64 does not hold are words as well, where one is missing.
+
+    Raises:
+        DataError: Bytes are not UTF-8, or numbers are complex.
+    """
+    array = array_of(values)
+    if array.dtype.kind == "U" and isinstance(values, list | tuple) and not all(isinstance(v, str) for v in values):
+        array = np.array(values, dtype=object)  # numpy would write NaN beside words as the word "nan"
+    if array.dtype.kind == "c":
+        raise DataError(f"{what} must hold numbers or words; got {array.dtype}")
+    if array.dtype.kind in "fiubU" or array.ndim != 1:
+        return array
+    blank = np.isnat(array) if array.dtype.kind in "mM" else np.isin(np.arange(len(array)), lacking(array))
+    cells = (array.astype(str) if array.dtype.kind in "mM" else array).tolist()
+    there = [value for value, gone in zip(cells, blank.tolist(), strict=True) if not gone]
+    numbers = bool(there) and all(isinstance(value, bool | int | float | np.number | np.bool_) for value in there)
+    if numbers and (not blank.any() or all(not abs(value) > FARTHEST for value in there)):
+        return np.array([np.nan if gone else value for value, gone in zip(cells, blank, strict=True)]) * 1
+    try:
+        words = [v.decode() if isinstance(v, bytes) else v for v in cells]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{what} must hold bytes in UTF-8; got {error.object[:20]!r}; decode them first") from None
+    return words_of(["" if gone else str(v) for v, gone in zip(words, blank, strict=True)], what)
 
 
 def words_of(cells: Sequence[Any] | np.ndarray, what: str) -> np.ndarray:
@@ -113,6 +151,13 @@ def words_of(cells: Sequence[Any] | np.ndarray, what: str) -> np.ndarray:
         raise DataError(f"{what} must hold words of at most {LONGEST} characters; got one of {longest:,}")
     width = len(cells[0]) if len(cells) and isinstance(cells[0], list) else 0
     return np.array(flat, dtype=str).reshape(-1, width) if width else np.array(flat, dtype=str)
+
+
+def named(words: np.ndarray) -> np.ndarray:
+    """Words as names of things: Unicode-normalised (NFC), without blanks around them."""
+    found, places = np.unique(words, return_inverse=True)
+    cleaned = [unicodedata.normalize("NFC", word).strip() for word in found.tolist()]
+    return np.array(cleaned, dtype=str)[places.reshape(words.shape)] if cleaned else words
 
 
 def samples_of(values: Any, what: str) -> Tensor:
@@ -195,10 +240,11 @@ def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequen
         DataError: A label is missing, or one split holds strings and the other numbers.
     """
     labels = [None if y is None else flat(y) for y in labels]
+    labels = [y if isinstance(y, Tensor | None) else plain(y, "y") for y in labels]
     for y, what in zip(labels, ("y", "y_test"), strict=False):
         if y is not None:
             insist_on_values(y, what, "a label")
-    texts = [None if y is None or isinstance(y, Tensor) else _texts(np.asarray(y)) for y in labels]
+    texts = [None if isinstance(y, Tensor | None) or y.dtype.kind != "U" else named(y) for y in labels]
     if all(t is None for t in texts):
         return labels, names
     for y, text in zip(labels, texts, strict=True):
@@ -214,7 +260,7 @@ def flat(y: Any) -> Any:
     """Labels [n, 1] as [n]; any others as they are."""
     if isinstance(y, Tensor):
         return y.reshape(-1) if y.dim() == 2 and y.shape[1] == 1 else y
-    array = np.asarray(y)
+    array = y if isinstance(y, np.ndarray) else np.asarray(y)
     return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else y
 
 
@@ -232,6 +278,7 @@ def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
     """
     low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
     hint = "map them with numpy.unique(y, return_inverse=True)[1]"
+    hint = "-1 often marks rows without a label: leave those rows out" if low == -1 else hint
     if low < 0 or (classes is not None and high >= classes):
         top = "C-1" if classes is None else classes - 1
         raise DataError(f"labels must be 0..{top}; got {low}..{high}; {hint}")
@@ -283,7 +330,7 @@ def unseen(y: Tensor, y_test: Tensor, names: Sequence[str]) -> list[str]:
 
 def _numeric(values: Any, what: str) -> np.ndarray:
     """The values as a non-empty numpy array of numbers; DataError for anything else."""
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    array = plain(values, what)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{what} must hold numbers; got dtype {array.dtype}")
     if array.size == 0:
@@ -303,14 +350,6 @@ def _channels_first(array: np.ndarray, what: str) -> np.ndarray:
 def _first(array: np.ndarray) -> bool:
     """Whether images with four axes have their channels on the second."""
     return array.shape[-1] not in (1, 3) or array.shape[1] in (1, 3)
-
-
-def _texts(array: np.ndarray) -> np.ndarray | None:
-    """The strings of an array; None where it holds something else."""
-    if array.dtype.kind == "S":
-        return np.char.decode(array, "utf-8", "replace")
-    strings = array.dtype.kind == "O" and array.size > 0 and all(isinstance(v, str) for v in array.flat)
-    return array if array.dtype.kind == "U" else words_of(array.reshape(-1), "the labels") if strings else None
 
 
 def allowed(size: int) -> int:
