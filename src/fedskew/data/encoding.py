@@ -29,7 +29,9 @@ ABSENT = (  # how tables write that a value is missing, pandas' list among it; c
 SPACES = re.compile(r"[ \u00a0\u202f\u2009]")  # between groups of digits
 PARTED = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,000
 COMMA = re.compile(r"[-+]?\d+,\d+")  # 1,5
-TIME = re.compile(r"(?i)(-?\d+ days?,? ?)?\+?(\d+:\d\d(:\d\d)?([.,]\d+)?( ?[ap]m)?)?")  # 12:30, 3 days 02:00:00
+TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds
+    r"(?i)(-?\d+ days?,? )?[-+]?\d+:\d\d(:\d\d)?([.,]\d+)?( ?[ap]m)?|-?\d+ (\w*seconds?|minutes?|hours?|days?|weeks?)"
+)
 
 
 @dataclass(frozen=True)

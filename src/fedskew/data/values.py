@@ -101,8 +101,9 @@ def array_of(values: Any) -> np.ndarray:
     """Values as numpy has them; bfloat16, which it lacks, as float32."""
     if isinstance(values, Tensor):
         values = values.detach().cpu()
-        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-    return np.asarray(values)
+        return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
+    found: np.ndarray = np.asarray(values)
+    return found
 
 
 def plain(values: Any, what: str = "a column") -> np.ndarray:
@@ -121,7 +122,7 @@ def plain(values: Any, what: str = "a column") -> np.ndarray:
     if array.dtype.kind in "fiubU" or array.ndim != 1:
         return array
     blank = np.isnat(array) if array.dtype.kind in "mM" else np.isin(np.arange(len(array)), lacking(array))
-    cells = (array.astype(str) if array.dtype.kind in "mM" else array).tolist()
+    cells = [str(v) for v in array] if array.dtype.kind in "mM" else array.tolist()
     there = [value for value, gone in zip(cells, blank.tolist(), strict=True) if not gone]
     numbers = bool(there) and all(isinstance(value, bool | int | float | np.number | np.bool_) for value in there)
     if numbers and (not blank.any() or all(not abs(value) > FARTHEST for value in there)):

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset, draw_whole
-from fedskew.data.encoding import Column, Encoding, spellings, spelt
+from fedskew.data.encoding import Column, Encoding, spellings
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv

@@ -34,7 +34,7 @@ class _Split(NamedTuple):
     files: tuple[tuple[str, int], ...] = ()  # rows of each file
     left_out: tuple[str, ...] = ()  # columns that are the index of a frame
 
-    def index(self, asked: Sequence[str]) -> tuple[str, ...]:
+    def marked(self, asked: Sequence[str]) -> tuple[str, ...]:
         """The columns that pandas wrote as the index of a frame, but for those that the options name."""
         told: Any = {}
         with suppress(ValueError):
@@ -183,7 +183,7 @@ def _dataset(
     if not asks and key and (stored := cache.fetch(key)) is not None:
         return options.finish(stored)
     splits, label_names = read()
-    splits = [split.without(split.index(_asked(options))) for split in splits]
+    splits = [split.without(split.marked(_asked(options))) for split in splits]
     schema = splits[0].table.schema
     label = column_of(options, "y_column", schema.names, Y_COLUMNS, "the column of labels, one of")
     names = label_names.get(label) or parquet.schema_names(splits[0].table, label)

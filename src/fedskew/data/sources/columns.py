@@ -221,9 +221,15 @@ class Roles:
             ConfigError: A column is unknown.
             DataError: A value is missing, or a column does not hold what it must.
         """
-        tables = [t._replace(columns={n: plain(v, t.where(n)) for n, v in t.columns.items()}) for t in tables]
         label, groups, features = self._chosen(tables[0])
-        by, whole = self.options.split_by, tables
+        by, left_out = self.options.split_by, (*tables[0].left_out, *tables[0].names)
+        used = (label, *groups, *([by] if by else []), *features)
+        held = [{n: t.columns[n] for n in used if n in t.columns} for t in tables]
+        tables = [
+            t._replace(columns={n: plain(values, t.where(n)) for n, values in some_of.items()})
+            for t, some_of in zip(tables, held, strict=True)
+        ]
+        whole = tables
         for table in tables[1:]:
             for column in (label, *([by] if by else []), *features):
                 if column not in table.columns:
@@ -255,7 +261,7 @@ class Roles:
             columns_test={group: part for group in groups for part in owners[group][1:]},
         )  # fmt: skip
         roles = {label: ("label", words), **{n: ("unit" if n == by else "client", p) for n, p in owners.items()}}
-        account = tuple(self._read(whole, encoding, settled, roles))
+        account = tuple(self._read(whole, left_out, encoding, settled, roles))
         data = replace(
             data, reading=Reading(tuple((n, at.stop - at.start) for t in whole for n, at in t.parts), account)
         )
@@ -344,12 +350,12 @@ class Roles:
                 yield f"no two of {plural(len(np.unique(parts[0])), 'client')} share a class"
 
     def _read(
-        self, tables: Sequence[Table], encoding: Encoding, settled: Mapping[str, Settled],
+        self, tables: Sequence[Table], names: Sequence[str], encoding: Encoding, settled: Mapping[str, Settled],
         roles: Mapping[str, tuple[str, list[np.ndarray]]],
     ) -> Iterator[ColumnRead]:  # fmt: skip
         """The account of each column."""
         made = {column.name: column for column in encoding.columns}
-        for name in (*tables[0].left_out, *tables[0].names):
+        for name in names:
             if name not in made and name not in roles:
                 why = "it is the index of a frame" if name in tables[0].left_out else ""
                 yield ColumnRead(name, "left out", change=why)
@@ -366,13 +372,9 @@ class Roles:
                 yield ColumnRead(name, "feature", "number", holds, first, int(gone.sum()), change)
                 continue
             column, missing = made.get(name), sum(map(int, ((part == "").sum() for part in parts)))
-            names = [word for word in (column.values if column else np.unique(values).tolist()) if word]
+            levels = [one_line(word, 40) for word in (column.values if column else np.unique(values).tolist()) if word]
             ordered = bool(column and column.ordered)
-            holds = (
-                "<".join(names[:12])
-                if ordered
-                else f"{plural(len(names), 'value')}: {some([one_line(n, 40) for n in names])}"
-            )
+            holds = "<".join(levels[:12]) if ordered else f"{plural(len(levels), 'value')}: {some(levels)}"
             merged = [f"{a!r} is read as {b!r}" for a, b in self._merged(raw, parts)] if len(raw) == len(parts) else []
             filled = (
                 ["filled by the median place" if ordered else "a category of its own"] if column and missing else []
@@ -480,7 +482,8 @@ class Roles:
         order, seen = named_order.get(name, ()), [word for word in np.unique(np.concatenate(parts)).tolist() if word]
         if order:
             parts = [self.options.notation.meant(part, order) for part in parts]
-        elif all(np.isfinite(number_of(word)) for word in seen):
+        elif 2 * sum(map(len, parts)) < 4 * sum(np.isfinite(number_of(w)) for part in parts for w in part.tolist()):
+            self._numbers(tables, name)  # which names a word among them
             order = tuple(sorted(seen, key=float))
         elif levels is not None and levels[1]:
             order = tuple(spelt(np.array(levels[0])).tolist())

@@ -98,8 +98,8 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
             try:
                 first = text.readline()
                 told = re.fullmatch(r"[sS][eE][pP]=(.)\s*", first)
-                lines, mark = ([], told[1]) if told else ([first], separator)
-                reader = csv.reader(chain(lines, text), delimiter=mark, strict=True)
+                lines, apart = ([], told[1]) if told else ([first], separator)
+                reader = csv.reader(chain(lines, text), delimiter=apart, strict=True)
                 rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(reader, 1) if row]
             except UnicodeError as error:
                 rule = f"must be a text in {encoding}"
@@ -183,6 +183,8 @@ def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy warns of heads that Python 2 wrote
         shape, _, dtype = read(file)
+        if dtype.hasobject:
+            raise ValueError(f"{what} holds Python objects, not numbers or strings; save it as array.astype(str)")
         if math.prod(shape) * max(dtype.itemsize, 1) > size:
             told = f"declares an array of shape {shape} and type {dtype}"
             raise ValueError(f"{what} {told}, more than its {size:,} bytes can hold")
