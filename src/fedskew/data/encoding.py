@@ -26,9 +26,10 @@ ABSENT = (  # how tables write that a value is missing, pandas' list among it; c
     "", "?", "-", "none", "null", "na", "n/a", "<na>", "nan", "-nan", "#na", "#n/a", "#n/a n/a", "1.#ind", "-1.#ind",
     "1.#qnan", "-1.#qnan",
 )  # fmt: skip
+TRUTH = {"False": 0.0, "True": 1.0}  # a column of nothing else is one of numbers, as one of type bool is
 SPACES = re.compile(r"[ \u00a0\u202f\u2009]")  # between groups of digits
 PARTED = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,000
-COMMA = re.compile(r"[-+]?\d+,\d+")  # 1,5
+COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")  # 1,5
 TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds
     r"(?i)(-?\d+ days?,? )?[-+]?\d+:\d\d(:\d\d)?([.,]\d+)?( ?[ap]m)?|-?\d+ (\w*seconds?|minutes?|hours?|days?|weeks?)"
 )
@@ -89,7 +90,9 @@ class Notation:
         cells, at = np.unique(values.astype(str), return_inverse=True)
         stripped = [cell.strip() for cell in cells.tolist()]
         gone = np.array([self.absent(cell) for cell in stripped], bool)
-        found = np.array([np.nan if out else self.number(c) for c, out in zip(stripped, gone, strict=True)], float)
+        there = {cell for cell, out in zip(stripped, gone.tolist(), strict=True) if not out}
+        number = TRUTH.__getitem__ if there and there <= {*TRUTH} else self.number
+        found = np.array([np.nan if out else number(c) for c, out in zip(stripped, gone, strict=True)], float)
         return found[at], gone[at]
 
     def meant(self, values: np.ndarray, known: Sequence[str]) -> np.ndarray:
@@ -414,8 +417,9 @@ def _remedy(cells: Sequence[str], options: str) -> str:
         )
     if COMMA.fullmatch(first):
         return f"write a decimal point, or set {options}decimal to ','"
-    if re.fullmatch(r"[-+]?\d{1,3}([ \u00a0\u202f\u2009]\d{3})+([.,]\d+)?", first):
-        return f"set {options}thousands to space"
+    if grouped := re.fullmatch(r"[-+]?\d{1,3}(?:([.' \u00a0\u202f\u2009])\d{3})+(,\d+)?", first):
+        mark = repr(grouped[1]) if grouped[1] in ".'" else "space"
+        return f"set {options}thousands to {mark}" + (f" and {options}decimal to ','" if grouped[2] else "")
     if TIME.fullmatch(first):
         return "it is a time: make it a number of seconds, hours or days"
     return ""

@@ -9,13 +9,14 @@ import math
 import os
 import unicodedata
 from collections.abc import Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew.errors import DataError
+from fedskew.errors import DataError, one_line
 
 FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
 MOST_CLASSES = 1 << 20
@@ -91,10 +92,10 @@ def lacks(
 
 
 def _absent(value: Any) -> bool:
-    other = value is None or (isinstance(value, str) and not value.strip()) or value != value
-    return (
-        other if isinstance(other, bool | np.bool_) else str(value) == "<NA>"
-    )  # of pandas.NA nothing is true or false
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return True
+    other = value != value
+    return bool(other) if isinstance(other, bool | np.bool_) else str(value) == "<NA>"  # pandas.NA is neither
 
 
 def array_of(values: Any) -> np.ndarray:
@@ -102,6 +103,8 @@ def array_of(values: Any) -> np.ndarray:
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.where(np.ma.getmaskarray(values), None, values.data)
     found: np.ndarray = np.asarray(values)
     return found
 
@@ -124,9 +127,14 @@ def plain(values: Any, what: str = "a column") -> np.ndarray:
     blank = np.isnat(array) if array.dtype.kind in "mM" else np.isin(np.arange(len(array)), lacking(array))
     cells = [str(v) for v in array] if array.dtype.kind in "mM" else array.tolist()
     there = [value for value, gone in zip(cells, blank.tolist(), strict=True) if not gone]
-    numbers = bool(there) and all(isinstance(value, bool | int | float | np.number | np.bool_) for value in there)
+    if odd := [value for value in there if isinstance(value, list | tuple | dict | set | np.ndarray | Tensor)]:
+        raise DataError(f"{what} must hold one value a row; got {one_line(odd[0], 60)}")
+    numbers = bool(there) and all(isinstance(value, Number) and not isinstance(value, bool) for value in there)
     if numbers and (not blank.any() or all(not abs(value) > FARTHEST for value in there)):
-        return np.array([np.nan if gone else value for value, gone in zip(cells, blank, strict=True)]) * 1
+        exact = [value if isinstance(value, int | np.number) else float(value) for value in there]
+        whole = np.full(len(cells), np.nan) if blank.any() else np.empty(len(cells), np.array(exact).dtype)
+        whole[~blank] = exact
+        return whole
     try:
         words = [v.decode() if isinstance(v, bytes) else v for v in cells]
     except UnicodeDecodeError as error:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset, draw_whole
-from fedskew.data.encoding import Column, Encoding, spellings
+from fedskew.data.encoding import PLAIN, Column, Encoding, spellings, spelt
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
@@ -110,10 +110,11 @@ def raw_of(inputs: Inputs, options: NodeOptions, split_by: str = "") -> Raw:
         return raw
     if split_by not in (known := list(raw.x.keys()) if hasattr(raw.x, "keys") else []):
         raise DataError(f"{raw.what} must have the column {split_by!r} of split_by{closest(split_by, known)}")
-    units = plain(raw.x[split_by])
+    units, where = spelt(plain(raw.x[split_by])), f"{raw.what}: column {split_by!r}"
     if len(units) != len(raw.y) or len(lacking(units)):
-        raise DataError(f"{raw.what}: column {split_by!r} must have a value in every row")
-    return raw._replace(units=np.unique(units, return_inverse=True)[1])
+        raise DataError(f"{where} must have a value in every row")
+    one = spellings(units.tolist(), where, PLAIN if inputs.encoding is None else inputs.encoding.notation)
+    return raw._replace(units=np.unique([one[unit] for unit in units.tolist()], return_inverse=True)[1])
 
 
 def _read(source: str, inputs: Inputs, options: NodeOptions, split_by: str) -> Raw:

@@ -223,6 +223,9 @@ class Roles:
         """
         label, groups, features = self._chosen(tables[0])
         by, left_out = self.options.split_by, (*tables[0].left_out, *tables[0].names)
+        for table in tables:
+            if not len(table.rows):
+                raise DataError(f"{table.file} must have rows; it has none")
         used = (label, *groups, *([by] if by else []), *features)
         held = [{n: t.columns[n] for n in used if n in t.columns} for t in tables]
         tables = [
@@ -303,7 +306,7 @@ class Roles:
                 raise lacks(table.where(name), blank, len(part), hint=hint, rows=table.rows)
 
     def _insist_on_kinds(self, tables: Sequence[Table], name: str, words: Sequence[np.ndarray]) -> None:
-        """Raise DataError where files hold labels of different kinds, or most labels are numbers and others words."""
+        """Raise DataError where files hold labels of different kinds."""
         numbers = np.array([np.isfinite(number_of(word)) for part in words for word in part.tolist()], bool)
         every = np.concatenate(words)
         files, at = list[tuple[str, set[bool], str]](), 0
@@ -319,15 +322,6 @@ class Roles:
             told = f"{one} has numbers, such as {number!r}, {other} words, such as {word!r}"
             raise DataError(
                 f"{tables[0].where(name)} must hold labels of one kind in all files; {told}; write one coding"
-            )
-        odd = Counter(every[(every != "") & ~numbers].tolist())
-        if odd and 2 * numbers.sum() > len(every) and not self.options.named_labels:
-            most = ", ".join(f"{word!r} ({count})" for word, count in odd.most_common(3))
-            hint = (
-                f"set {self.owner}.named_labels if they are classes, {self.owner}.missing_words if labels are missing"
-            )
-            raise DataError(
-                f"{tables[0].where(name)} must hold numbers or words; most are numbers, others are {most}; {hint}"
             )
 
     def _kept(self, labels: Sequence[np.ndarray], names: Sequence[str], train: np.ndarray) -> np.ndarray:
@@ -381,7 +375,7 @@ class Roles:
             )
             if not column and (missing := int(sum((part == "").sum() for part in raw))):
                 filled = ["left out"]
-            kind = ("ordinal" if ordered else "category") if column else ""
+            kind = "ordinal" if ordered else "category"
             yield ColumnRead(
                 name,
                 roles[name][0] if name in roles else "feature",
@@ -482,7 +476,7 @@ class Roles:
         order, seen = named_order.get(name, ()), [word for word in np.unique(np.concatenate(parts)).tolist() if word]
         if order:
             parts = [self.options.notation.meant(part, order) for part in parts]
-        elif 2 * sum(map(len, parts)) < 4 * sum(np.isfinite(number_of(w)) for part in parts for w in part.tolist()):
+        elif 2 * sum(np.isfinite(number_of(w)) for p in parts for w in p.tolist()) > sum(map(np.count_nonzero, parts)):
             self._numbers(tables, name)  # which names a word among them
             order = tuple(sorted(seen, key=float))
         elif levels is not None and levels[1]:
@@ -569,6 +563,15 @@ class Roles:
     def _kind_of(self, tables: Sequence[Table], name: str) -> str:
         """What a column is for which no option says it. Raises DataError for dates, and for too many words."""
         cells, notation = [table.columns[name] for table in tables], self.options.notation
+        kinds: dict[bool, str] = {}
+        for table, part in zip(tables, cells, strict=True):
+            for file, at in table.parts:
+                found, gone = notation.read(part[at])
+                kinds |= {} if gone.all() else {bool(2 * np.isfinite(found[~gone]).sum() > (~gone).sum()): file}
+        if len(kinds) == 2:
+            told = f"{kinds[True]} has numbers, {kinds[False]} words"
+            hint = f"write it alike, or set {self.owner}.types {name}=category"
+            raise DataError(f"{tables[0].where(name)} must hold values of one type in all files; {told}; {hint}")
         every = [text for part in cells if part.dtype.kind not in "fiub" for text in part.astype(str).tolist()]
         texts = [text for text in every if not notation.absent(text)]
         for what, form in (("dates", DATE), ("times", TIME)):
@@ -611,6 +614,11 @@ class Roles:
         if not np.isfinite(numbers).all():
             if not named:
                 self._insist_on_classes(every, where)
+            odd = Counter(every[~np.isfinite(numbers)].tolist())
+            if 2 * sum(odd.values()) < len(every) and not named:
+                most = ", ".join(f"{word!r} ({count})" for word, count in odd.most_common(3))
+                hint = f"set {self.owner}.named_labels if they are classes, {self.owner}.missing_words if they are none"
+                raise DataError(f"{where} must hold numbers or words; most are numbers, others are {most}; {hint}")
             return list(cells), ()
         signs = named and {*map(value_of, different)} == {"-1", "1"}
         if (numbers == -1).any() and numbers.max() >= 0 and self.options.missing_words is None and not signs:

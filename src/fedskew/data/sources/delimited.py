@@ -198,7 +198,7 @@ def columns_of(file: Path, content: list[tuple[int, list[str]]] | None = None) -
 
 def _row_names(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Whether each row begins with a name that the line of names has no place for: different words or whole numbers."""
-    if not rows or "" in names or any(len(row) != len(names) + 1 for row in rows):
+    if not any(row[-1] for row in rows) or "" in names or any(len(row) != len(names) + 1 for row in rows):
         return False
     first = [row[0] for row in rows]
     return len({*first}) == len(first) and all(cell.isdecimal() or number_of(cell) == float("inf") for cell in first)
