@@ -9,7 +9,8 @@ import math
 import os
 import unicodedata
 from collections.abc import Mapping, Sequence
-from numbers import Number
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def array_of(values: Any) -> np.ndarray:
         values = values.detach().cpu()
         return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
     if isinstance(values, np.ma.MaskedArray):
-        values = np.where(np.ma.getmaskarray(values), None, values.data)
+        values = np.where(np.ma.getmaskarray(values), np.array(None, object), values.data)
     found: np.ndarray = np.asarray(values)
     return found
 
@@ -129,7 +130,7 @@ def plain(values: Any, what: str = "a column") -> np.ndarray:
     there = [value for value, gone in zip(cells, blank.tolist(), strict=True) if not gone]
     if odd := [value for value in there if isinstance(value, list | tuple | dict | set | np.ndarray | Tensor)]:
         raise DataError(f"{what} must hold one value a row; got {one_line(odd[0], 60)}")
-    numbers = bool(there) and all(isinstance(value, Number) and not isinstance(value, bool) for value in there)
+    numbers = bool(there) and all(isinstance(value, Real | Decimal) and not isinstance(value, bool) for value in there)
     if numbers and (not blank.any() or all(not abs(value) > FARTHEST for value in there)):
         exact = [value if isinstance(value, int | np.number) else float(value) for value in there]
         whole = np.full(len(cells), np.nan) if blank.any() else np.empty(len(cells), np.array(exact).dtype)

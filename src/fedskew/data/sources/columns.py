@@ -45,7 +45,7 @@ DATE = re.compile(  # 2024-03-01, 2024-03, 1/3/24, 1 March 2024, March 1, 2024
     r"(?i)(\d{1,4}([-/.])\d\d?\2\d{1,4}|\d{4}-\d\d|\d\d?[-. ]+[a-z]{3,9}[-., ]+\d{4}|[a-z]{3,9} \d\d?, \d{4})([T ].*)?$"
 )
 MARKED = re.compile(  # a number with a mark or a unit, or in another notation: <90, 104 %, 7 mg/l, 1,5, $3; not 3rd
-    r"[<>=~≤≥±$€£]*\s*[-+]?\d[\d.,' \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
+    r"[<>=~≤≥±$€£]*\s*[-+]?\d[\d.,'_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
 )
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")  # a decimal fraction, or more than a thousand
 SHOWN = 3  # values of a column that the account shows

@@ -1,6 +1,6 @@
 """Your own csv files: columns with roles, and one line that says what is wrong in which row and column."""
 
-import codecs
+import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -60,7 +60,7 @@ class Csv(TableOptions):
         super().__post_init__()
         demand(self, "separator", len(self.separator) == 1 or self.separator == "tab", "be one character, or tab")
         try:
-            known = bool(codecs.lookup(self.encoding)) and b"".decode(self.encoding) == ""
+            known = bool(io.TextIOWrapper(io.BytesIO(), self.encoding))
         except (LookupError, ValueError):
             known = False
         demand(self, "encoding", known, "name an encoding of text", "for example cp1252")
