@@ -567,7 +567,9 @@ class Roles:
         for table, part in zip(tables, cells, strict=True):
             for file, at in table.parts:
                 found, gone = notation.read(part[at])
-                kinds |= {} if gone.all() else {bool(2 * np.isfinite(found[~gone]).sum() > (~gone).sum()): file}
+                numbers = np.isfinite(found[~gone])
+                if len(numbers) and (2 * numbers.sum() > len(numbers) or not numbers.any()):
+                    kinds[bool(numbers.any())] = file
         if len(kinds) == 2:
             told = f"{kinds[True]} has numbers, {kinds[False]} words"
             hint = f"write it alike, or set {self.owner}.types {name}=category"
