@@ -112,8 +112,10 @@ def test_rows_without_a_label_are_refused_with_their_rows_or_dropped(tmp_path: P
         said = refused(table(label=labels))
         assert "row 3 has none, 2 of 40 rows lack one" in said and "rows 3, 9" in said and "missing_labels drop" in said
         data = fs.from_table(table(label=labels, client=["n", "s"] * 20), missing_labels="drop")
-        assert len(data.y) + len(data.y_test) == 38 and "2 rows without a label are left out" in data.notes
-        assert data.reading is not None and any("2 missing: left out" in line for line in data.reading.lines())
+        assert len(data.y) + len(data.y_test) == 38 and "rows without a label are left out: 2" in data.notes
+        assert data.reading is not None and any(
+            "2 missing: their rows are left out" in line for line in data.reading.lines()
+        )
     written(tmp_path / "train.csv", {"age": range(30), "label": [i % 2 for i in range(30)]})
     written(tmp_path / "test.csv", {"age": range(8), "label": ["NA", *(i % 2 for i in range(7))]})
     assert len(load("csv", str(tmp_path), missing_labels="drop").y_test) == 7
@@ -310,14 +312,14 @@ def test_names_that_differ_in_case_are_refused_until_an_option_says_what_they_ar
 def test_labels_of_different_kinds_in_two_files_are_an_invented_skew(folder: str, tmp_path: Path) -> None:
     written(tmp_path / f"{folder}north.csv", table(label=[0, 1] * 20))
     written(tmp_path / f"{folder}south.csv", table(label=["no", "yes"] * 20))
-    with pytest.raises(fs.DataError, match=r"north.csv has numbers, such as '0', .*south.csv words, such as 'no'"):
+    with pytest.raises(fs.DataError, match=r"north.csv has numbers, such as '0', .*south.csv has words, such as 'no'"):
         load("csv", str(tmp_path))
 
 
 def test_train_and_test_files_of_different_kinds_are_refused(tmp_path: Path) -> None:
     written(tmp_path / "train.csv", table(label=[0, 1] * 20))
     written(tmp_path / "test.csv", table())
-    with pytest.raises(fs.DataError, match="labels of one kind in all files"):
+    with pytest.raises(fs.DataError, match="values of one type in all files"):
         load("csv", str(tmp_path))
     written(tmp_path / "test.csv", table(label=["0.0", "1.0"] * 20))
     assert load("csv", str(tmp_path)).classes == 2
@@ -466,7 +468,7 @@ def test_the_index_of_a_frame_is_no_feature_of_its_parquet_file(index: Any, tmp_
     data = load("parquet", str(tmp_path / "t.parquet"))
     left = {"age", "ward", "bed", "row"} - {*([index] if isinstance(index, str) else index or [])}
     assert data.encoding is not None and {column.name for column in data.encoding.columns} == left
-    assert data.reading is not None and any("it is the index of a frame" in line for line in data.reading.lines())
+    assert data.reading is not None and any("the index of a frame" in line for line in data.reading.lines())
     if index == "row":
         assert load("parquet", str(tmp_path / "t.parquet"), x_column="age,row").shape == (2,)
         assert load("parquet", str(tmp_path / "t.parquet"), split_by="row").units is not None
@@ -573,7 +575,7 @@ def test_the_account_says_what_became_of_each_column(tmp_path: Path) -> None:
     lines = [line.replace(str(tmp_path), "") for line in reading.lines()]
     assert lines == [
         "read: /north.csv (40), /south.csv (40)",
-        "age: number, feature, 20 to 24, first 20, 21, 22; 2 missing: filled by the median, 22",
+        "age: number, feature, 20 to 24, first 20, 21, 22; 2 missing: filled by 22",
         "label: category, label, 2 values: ill, well, first ill, well, ill",
         "sex: category, feature, 2 values: f, m, first f, m, f",
         "name: left out",

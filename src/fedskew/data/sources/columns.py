@@ -222,41 +222,44 @@ class Roles:
             DataError: A value is missing, or a column does not hold what it must.
         """
         label, groups, features = self._chosen(tables[0])
-        by, left_out = self.options.split_by, (*tables[0].left_out, *tables[0].names)
+        by, names_of_all = self.options.split_by, (*tables[0].left_out, *tables[0].names)
+        shared = dict.fromkeys((label, *([by] if by else []), *features))
+        used = [[n for n in (*groups, *shared) if n in t.columns] for t in tables]
         for table in tables:
+            if absent := [column for column in shared if column not in table.columns]:
+                raise lacks_column(str(table.file), absent[0], table.names, ", as train.csv has")
             if not len(table.rows):
                 raise DataError(f"{table.file} must have rows; it has none")
-        used = (label, *groups, *([by] if by else []), *features)
-        held = [{n: t.columns[n] for n in used if n in t.columns} for t in tables]
         tables = [
-            t._replace(columns={n: plain(values, t.where(n)) for n, values in some_of.items()})
-            for t, some_of in zip(tables, held, strict=True)
+            t._replace(columns={n: plain(t.columns[n], t.where(n)) for n in names})
+            for t, names in zip(tables, used, strict=True)
         ]
-        whole = tables
-        for table in tables[1:]:
-            for column in (label, *([by] if by else []), *features):
-                if column not in table.columns:
-                    raise lacks_column(str(table.file), column, table.names, ", as train.csv has")
+        sizes = tuple((file, at.stop - at.start) for t in tables for file, at in t.parts)
         words = self._named(tables, label)
-        self._insist_on_kinds(tables, label, words)
-        drops = self.options.missing_labels == "drop"
-        there = [part != "" if drops else np.ones(len(part), bool) for part in words]
-        if dropped := int(sum((~part).sum() for part in there)):
-            words = [part[kept] for part, kept in zip(words, there, strict=True)]
-            tables = [table.at(kept) for table, kept in zip(tables, there, strict=True)]
+        self._insist_on_kinds(tables, label, words, "write one coding of labels")
+        dropped = 0
+        if self.options.missing_labels == "drop" and (dropped := sum(int((part == "").sum()) for part in words)):
+            tables = [table.at(part != "") for table, part in zip(tables, words, strict=True)]
+            words = [part[part != ""] for part in words]
+        self._insist_on_values(tables, label, words, f", as by {self.owner}.missing_labels drop")
         owners = {name: self._named(tables, name) for name in dict.fromkeys((*groups, *([by] if by else [])))}
-        for column, parts in {label: words, **owners}.items():
-            self._insist_on_values(tables if column in (label, by) else tables[:1], column, parts)
+        for column, parts in owners.items():
+            self._insist_on_values(tables if column == by else tables[:1], column, parts)
         units = units_of(tables[-1].where(by), owners[by]) if by else None
         settled = {name: self._settled(tables, name) for name in features}
         labels, names = self._labels(tables, label, words)
         train = np.ones(len(tables[0].rows), bool) if len(tables) > 1 else held_out(labels[0], names, units)
-        encoding, notes = self._encoding(tables[0], settled, label, train, self._kept(labels, names, train))
+        encoding, notes = self._encoding(tables[0], settled, label, train, self._kept(labels, names, train, name))
         splits = [
             encoding.encode({n: column.parts[i] for n, column in settled.items()}, str(t.file), t.rows, notes)
             for i, t in enumerate(tables)
         ]
-        notes += self._noted(words, [owners[name] for name in groups], dropped)
+        if dropped:
+            notes.append(f"rows without a label are left out: {dropped}")
+        for group in groups[:1]:
+            pairs, clients = {*zip(owners[group][0], words[0], strict=True)}, len(np.unique(owners[group][0]))
+            if len(pairs) == len(np.unique(words[0])) and clients > 1:
+                notes.append(f"no two of {clients:,} clients share a class")
         pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
         data = build(
             name, *pairs, columns={group: owners[group][0] for group in groups}, label_names=names, source=source,
@@ -264,11 +267,8 @@ class Roles:
             columns_test={group: part for group in groups for part in owners[group][1:]},
         )  # fmt: skip
         roles = {label: ("label", words), **{n: ("unit" if n == by else "client", p) for n, p in owners.items()}}
-        account = tuple(self._read(whole, left_out, encoding, settled, roles))
-        data = replace(
-            data, reading=Reading(tuple((n, at.stop - at.start) for t in whole for n, at in t.parts), account)
-        )
-        return _heard(self.options.of_classes(data))
+        account = (self._read(tables, n, encoding, settled, roles, dropped) for n in names_of_all)
+        return _heard(self.options.of_classes(replace(data, reading=Reading(sizes, tuple(account)))))
 
     def _named(self, tables: Sequence[Table], name: str) -> list[np.ndarray]:
         """A column of names of each table that has it: one spelling for each, "" where a value is missing.
@@ -283,119 +283,83 @@ class Roles:
         numeric = all(np.isfinite(number_of(word)) for word in count if not is_absent(word))
         doubtful = [] if numeric or notation.missing_words is not None else [w for w in count if w and is_absent(w)]
         if doubtful:
-            told = (
-                f"{sum(count[w] for w in doubtful)} of {sum(count.values())} rows have {some([*map(repr, doubtful)])}"
-            )
+            rows = sum(count[word] for word in doubtful)
+            told = f"{rows} of {sum(count.values())} rows have {some([*map(repr, doubtful)])}"
             hint = f"set {self.owner}.missing_words to {doubtful[0]} if the value is missing, to '' if it is a value"
             raise DataError(f"{where} must hold words that say what they mean; {told}; {hint}")
         gone = {word for word in count if (notation.absent if numeric else notation.blank)(word)}
         names = spellings(count.keys() - gone, where, notation, f"{self.owner}.") | dict.fromkeys(gone, "")
         return [np.array([names[word] for word in part.tolist()], dtype=str) for part in parts]
 
-    def _insist_on_values(self, tables: Sequence[Table], name: str, parts: Sequence[np.ndarray]) -> None:
-        """Raise DataError unless a column of names has one in every row."""
+    def _insist_on_values(self, tables: Sequence[Table], name: str, parts: Sequence[np.ndarray], do: str = "") -> None:
+        """Raise DataError, with the rows and what to ``do``, unless a column of names has one in every row."""
         for table, part in zip(tables, parts, strict=False):
             if len(blank := np.flatnonzero(part == "")):
-                role = (
-                    f", as by {self.owner}.missing_labels drop"
-                    if name not in owner_columns(self.options, [name])
-                    else ""
-                )
                 rows = some([str(table.rows[i]) for i in blank.tolist()])
-                hint = f"{FILL}{role}" + (f"; they are rows {rows}" if len(blank) > 1 else "")
+                hint = f"{FILL}{do}" + (f"; they are rows {rows}" if len(blank) > 1 else "")
                 raise lacks(table.where(name), blank, len(part), hint=hint, rows=table.rows)
 
-    def _insist_on_kinds(self, tables: Sequence[Table], name: str, words: Sequence[np.ndarray]) -> None:
-        """Raise DataError where files hold labels of different kinds."""
-        numbers = np.array([np.isfinite(number_of(word)) for part in words for word in part.tolist()], bool)
-        every = np.concatenate(words)
-        files, at = list[tuple[str, set[bool], str]](), 0
-        for table in tables:
-            for file, rows in table.parts:
-                here = slice(at + rows.start, at + rows.stop)
-                held = every[here] != ""
-                files.append((file, {*numbers[here][held].tolist()}, str(every[here][held][0]) if held.any() else ""))
-            at += len(table.rows)
-        kinds = {file[1].copy().pop(): file for file in files if len(file[1]) == 1}
+    def _insist_on_kinds(self, tables: Sequence[Table], name: str, parts: Sequence[np.ndarray], hint: str) -> None:
+        """Raise DataError where most values of one file are numbers, and none of another."""
+        notation, kinds = self.options.notation, dict[bool, str]()
+        for table, part in zip(tables, parts, strict=True):
+            for file, at in table.parts if part.dtype.kind == "U" else ():
+                count = Counter(word for word in part[at].tolist() if not notation.absent(word))
+                numbers = sum(times for word, times in count.items() if np.isfinite(notation.number(word)))
+                if count and (not numbers or 2 * numbers > count.total()):
+                    what = "numbers" if numbers else "words"
+                    kinds[bool(numbers)] = f"{file} has {what}, such as {next(iter(count))!r}"
+            if part.dtype.kind in "fiub":
+                kinds[True] = f"{table.file} has numbers"
         if len(kinds) == 2:
-            (one, _, number), (other, _, word) = kinds[True], kinds[False]
-            told = f"{one} has numbers, such as {number!r}, {other} words, such as {word!r}"
-            raise DataError(
-                f"{tables[0].where(name)} must hold labels of one kind in all files; {told}; write one coding"
-            )
+            told = f"{kinds[True]}, and {kinds[False]}"
+            raise DataError(f"{tables[0].where(name)} must hold values of one type in all files; {told}; {hint}")
 
-    def _kept(self, labels: Sequence[np.ndarray], names: Sequence[str], train: np.ndarray) -> np.ndarray:
+    def _kept(self, labels: Sequence[np.ndarray], names: Sequence[str], train: np.ndarray, what: str) -> np.ndarray:
         """The training rows of the classes that the options keep."""
         codes, known = numbered([*labels, None][:2], names)
         known = known or tuple(map(str, range(int(max(np.max(part) for part in codes if part is not None)) + 1)))
-        chosen = [code_of(known, name, "the table") for name in self.options.classes]
+        chosen = [code_of(known, name, what) for name in self.options.classes]
         kept = train & np.isin(codes[0], chosen) if chosen else train
         return kept if kept.any() else train  # of no row, which `keep_classes` refuses
 
-    def _noted(
-        self, words: Sequence[np.ndarray], owners: Sequence[Sequence[np.ndarray]], dropped: int
-    ) -> Iterator[str]:
-        """What to know of labels and clients."""
-        if dropped:
-            yield f"{plural(dropped, 'row')} without a label {'is' if dropped == 1 else 'are'} left out"
-        for parts in owners[:1]:
-            pairs = {*zip(parts[0].tolist(), words[0].tolist(), strict=True)}
-            if len(pairs) == len(np.unique(words[0])) and len(np.unique(parts[0])) > 1:
-                yield f"no two of {plural(len(np.unique(parts[0])), 'client')} share a class"
-
-    def _read(
-        self, tables: Sequence[Table], names: Sequence[str], encoding: Encoding, settled: Mapping[str, Settled],
-        roles: Mapping[str, tuple[str, list[np.ndarray]]],
-    ) -> Iterator[ColumnRead]:  # fmt: skip
-        """The account of each column."""
-        made = {column.name: column for column in encoding.columns}
-        for name in names:
-            if name not in made and name not in roles:
-                why = "it is the index of a frame" if name in tables[0].left_out else ""
-                yield ColumnRead(name, "left out", change=why)
-                continue
-            raw = [spelt(table.columns[name]) for table in tables if name in table.columns]
-            first = tuple(one_line(word, 40) for word in raw[0][:SHOWN].tolist())
-            parts = settled[name].parts if name in settled else roles[name][1]
-            values = np.concatenate(parts)
-            if name in settled and settled[name].kind == "number":
-                gone = np.isnan(values)
-                seen = values[~gone]
-                holds = f"{seen.min():.6g} to {seen.max():.6g}" if len(seen) else "no value"
-                change = f"filled by the median, {made[name].missing:.6g}" if gone.any() else ""
-                yield ColumnRead(name, "feature", "number", holds, first, int(gone.sum()), change)
-                continue
-            column, missing = made.get(name), sum(map(int, ((part == "").sum() for part in parts)))
-            levels = [one_line(word, 40) for word in (column.values if column else np.unique(values).tolist()) if word]
-            ordered = bool(column and column.ordered)
-            holds = "<".join(levels[:12]) if ordered else f"{plural(len(levels), 'value')}: {some(levels)}"
-            merged = [f"{a!r} is read as {b!r}" for a, b in self._merged(raw, parts)] if len(raw) == len(parts) else []
-            filled = (
-                ["filled by the median place" if ordered else "a category of its own"] if column and missing else []
-            )
-            if not column and (missing := int(sum((part == "").sum() for part in raw))):
-                filled = ["left out"]
-            kind = "ordinal" if ordered else "category"
-            yield ColumnRead(
-                name,
-                roles[name][0] if name in roles else "feature",
-                kind,
-                holds,
-                first,
-                missing,
-                "; ".join(filled + merged[:3]),
-            )
-
     @staticmethod
-    def _merged(raw: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> list[tuple[str, str]]:
-        """Spellings that became another word."""
-        pairs = {
-            pair
-            for a, b in zip(raw, parts, strict=True)
-            if len(a) == len(b)
-            for pair in zip(a.tolist(), b.tolist(), strict=True)
-        }
-        return sorted((a, b) for a, b in pairs if a != b and b)
+    def _read(
+        tables: Sequence[Table], name: str, encoding: Encoding, settled: Mapping[str, Settled],
+        roles: Mapping[str, tuple[str, list[np.ndarray]]], dropped: int,
+    ) -> ColumnRead:  # fmt: skip
+        """The account of a column."""
+        if name not in settled and name not in roles:
+            return ColumnRead(name, "left out", change="the index of a frame" * (name in tables[0].left_out))
+        column = next((column for column in encoding.columns if column.name == name), None)
+        role, parts = roles[name] if column is None else ("feature", settled[name].parts)
+        raw, values = (
+            np.concatenate([spelt(t.columns[name]) for t in tables if name in t.columns]),
+            np.concatenate(parts),
+        )
+        number = column is not None and not column.values
+        gone = np.isnan(values) if number else values == ""
+        levels = [one_line(word, 40) for word in (column.values if column else np.unique(values).tolist()) if word]
+        holds, kind, filled = f"{plural(len(levels), 'value')}: {some(levels)}", "category", "a category of its own"
+        if column is not None and column.ordered:
+            holds, kind, filled = "<".join(levels[:12]), "ordinal", "filled by the median place"
+        elif number:
+            seen = values[~gone] if not gone.all() else np.zeros(1)
+            holds, kind, filled = (
+                f"{seen.min():.6g} to {seen.max():.6g}",
+                "number",
+                f"filled by {column.missing or 0:.6g}",
+            )
+        other = (
+            []
+            if number
+            else sorted({(a, b) for a, b in zip(raw.tolist(), values.tolist(), strict=True) if b and a != b})
+        )
+        change = [filled] * bool(gone.any()) + ["their rows are left out"] * bool(role == "label" and dropped)
+        change += [f"{a!r} is read as {b!r}" for a, b in other[:SHOWN]]
+        first = tuple(one_line(word, 40) for word in raw[:SHOWN].tolist())
+        missing = dropped if role == "label" else int(gone.sum())
+        return ColumnRead(name, role, kind, holds, first, missing, "; ".join(change))
 
     def _chosen(self, table: Table) -> tuple[str, list[str], list[str]]:
         """(column of labels, columns of clients, columns of features)."""
@@ -563,17 +527,8 @@ class Roles:
     def _kind_of(self, tables: Sequence[Table], name: str) -> str:
         """What a column is for which no option says it. Raises DataError for dates, and for too many words."""
         cells, notation = [table.columns[name] for table in tables], self.options.notation
-        kinds: dict[bool, str] = {}
-        for table, part in zip(tables, cells, strict=True):
-            for file, at in table.parts:
-                found, gone = notation.read(part[at])
-                numbers = np.isfinite(found[~gone])
-                if len(numbers) and (2 * numbers.sum() > len(numbers) or not numbers.any()):
-                    kinds[bool(numbers.any())] = file
-        if len(kinds) == 2:
-            told = f"{kinds[True]} has numbers, {kinds[False]} words"
-            hint = f"write it alike, or set {self.owner}.types {name}=category"
-            raise DataError(f"{tables[0].where(name)} must hold values of one type in all files; {told}; {hint}")
+        hint = f"write it alike, or set {self.owner}.types {name}=category"
+        self._insist_on_kinds(tables, name, cells, hint)
         every = [text for part in cells if part.dtype.kind not in "fiub" for text in part.astype(str).tolist()]
         texts = [text for text in every if not notation.absent(text)]
         for what, form in (("dates", DATE), ("times", TIME)):
