@@ -437,8 +437,8 @@ def test_a_category_of_test_rows_alone_is_zeros_and_noted() -> None:
     column = data.encoding.columns[1]
     assert (column.values, column.unseen) == (("no", "pipe", "yes"), ("pipe",))
     assert (data.x[:, 1:].sum(1) == 1).all() and (data.x_test[:, 1:].sum(1) == 0).sum() == 1
-    said = "1 of 16 test rows have a value that no training row has; they are scored as if the column said nothing"
-    assert data.notes == (f"column 'smoker': {said}",)
+    said = "1 of 80 rows have a value that no training row had ('pipe'); they are scored as if the column said nothing"
+    assert data.notes == (f"table: column 'smoker': {said}",)
     again = type(data.encoding).from_json(data.encoding.to_json()).columns[1]
     assert again.unseen == column.unseen
     notes: list[str] = []

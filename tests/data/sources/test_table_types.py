@@ -150,7 +150,7 @@ def test_a_column_of_which_most_are_numbers_is_never_one_of_categories(share: in
     [
         ("{} %", "hold no number"), ("<{}", "hold no number"), ("{} mg/l", "hold no number"), ("€{}", "hold no number"),
         ("{},0", "decimal to ','"), ("1,{}", "Csv.thousands to ',' if 1,100 is 1100, Csv.decimal to ',' if"),
-        ("1 {}", "thousands to space"), ("1'{}", 'thousands to "\'"'), ("1.{},5", "Csv.thousands to '.' and Csv.decimal"),
+        ("1 {}", "thousands to space"), ("1'{}", 'thousands to "\'"'), ("1.{},5", "thousands to '.' and Csv.decimal to"),
         ("1_{}", "hold no number"), ("12:{}", "times"), ("3 days 02:00:{}", "times"), ("2024-03-{}", "dates"),
     ],
 )  # fmt: skip
@@ -169,7 +169,8 @@ def test_names_with_digits_are_categories() -> None:
 @settings(deadline=None, max_examples=40)
 @given(
     values=st.lists(st.integers(-(10**9), 10**9), min_size=8, max_size=20),
-    places=st.integers(1, 4), marks=st.sampled_from([(".", ","), (",", "."), (",", "space"), (".", "'"), (".", ""), (",", "")]),
+    places=st.integers(1, 4),
+    marks=st.sampled_from([(".", ","), (",", "."), (",", "space"), (".", "'"), (".", ""), (",", "")]),
 )  # fmt: skip
 def test_numbers_written_in_a_declared_notation_are_read_back(
     values: list[int], places: int, marks: tuple[str, str]
@@ -408,7 +409,7 @@ def test_missing_values_of_pandas_are_missing() -> None:
         assert data.encoding is not None and data.encoding.columns[1].values == ("f", "")
         with pytest.warns(RuntimeWarning, match="categories that the training rows lack"):
             x = Inputs.of(data).samples(
-                pandas.DataFrame(dict(age=[1.0] * 3, sex=pandas.array(["f", None, "x"], dtype="string")))
+                pandas.DataFrame({"age": [1.0] * 3, "sex": pandas.array(["f", None, "x"], dtype="string")})
             )
         assert x[:, 1:].tolist() == [[1, 0], [0, 1], [0, 1]]
     with pytest.raises(fs.DataError, match="row 1 has none"):
@@ -612,6 +613,9 @@ def test_the_command_describes_what_was_read(tmp_path: Path, capfd: pytest.Captu
 
 def test_a_table_is_read_without_the_packages_of_others(tmp_path: Path) -> None:
     written(tmp_path / "t.csv", table())
-    code = f"import sys, fedskew as fs; fs.data.load('csv', {str(tmp_path / 't.csv')!r}); print({{'pandas', 'pyarrow'}} & {{*sys.modules}})"
+    file = str(tmp_path / "t.csv")
+    code = (
+        f"import sys, fedskew as fs; fs.data.load('csv', {file!r}); print({{'pandas', 'pyarrow'}} & {{*sys.modules}})"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert told.stdout.strip() == "set()"

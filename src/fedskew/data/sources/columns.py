@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 
-from fedskew.data.arrays import ClassOptions, Dataset, build, code_of, fingerprint, held_out
+from fedskew.data.arrays import ClassOptions, Dataset, build, code_of, held_out
 from fedskew.data.encoding import (
     TIME,
     Column,
@@ -257,8 +256,8 @@ class Roles:
         if dropped:
             notes.append(f"rows without a label are left out: {dropped}")
         for group in groups[:1]:
-            pairs, clients = {*zip(owners[group][0], words[0], strict=True)}, len(np.unique(owners[group][0]))
-            if len(pairs) == len(np.unique(words[0])) and clients > 1:
+            held, clients = {*zip(owners[group][0], words[0], strict=True)}, len(np.unique(owners[group][0]))
+            if len(held) == len(np.unique(words[0])) and clients > 1:
                 notes.append(f"no two of {clients:,} clients share a class")
         pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
         data = build(
@@ -268,7 +267,8 @@ class Roles:
         )  # fmt: skip
         roles = {label: ("label", words), **{n: ("unit" if n == by else "client", p) for n, p in owners.items()}}
         account = (self._read(tables, n, encoding, settled, roles, dropped) for n in names_of_all)
-        return _heard(self.options.of_classes(replace(data, reading=Reading(sizes, tuple(account)))))
+        made: Dataset = self.options.of_classes(replace(data, reading=Reading(sizes, tuple(account))))
+        return made
 
     def _named(self, tables: Sequence[Table], name: str) -> list[np.ndarray]:
         """A column of names of each table that has it: one spelling for each, "" where a value is missing.
@@ -333,30 +333,21 @@ class Roles:
             return ColumnRead(name, "left out", change="the index of a frame" * (name in tables[0].left_out))
         column = next((column for column in encoding.columns if column.name == name), None)
         role, parts = roles[name] if column is None else ("feature", settled[name].parts)
-        raw, values = (
-            np.concatenate([spelt(t.columns[name]) for t in tables if name in t.columns]),
-            np.concatenate(parts),
-        )
+        raw = np.concatenate([spelt(t.columns[name]) for t in tables if name in t.columns])
+        values = np.concatenate(parts)
         number = column is not None and not column.values
         gone = np.isnan(values) if number else values == ""
         levels = [one_line(word, 40) for word in (column.values if column else np.unique(values).tolist()) if word]
         holds, kind, filled = f"{plural(len(levels), 'value')}: {some(levels)}", "category", "a category of its own"
         if column is not None and column.ordered:
             holds, kind, filled = "<".join(levels[:12]), "ordinal", "filled by the median place"
-        elif number:
+        elif column is not None and number:
             seen = values[~gone] if not gone.all() else np.zeros(1)
-            holds, kind, filled = (
-                f"{seen.min():.6g} to {seen.max():.6g}",
-                "number",
-                f"filled by {column.missing or 0:.6g}",
-            )
-        other = (
-            []
-            if number
-            else sorted({(a, b) for a, b in zip(raw.tolist(), values.tolist(), strict=True) if b and a != b})
-        )
+            holds, kind = f"{seen.min():.6g} to {seen.max():.6g}", "number"
+            filled = f"filled by {column.missing or 0:.6g}"
+        spelled = [] if number else sorted({*zip(raw.tolist(), values.tolist(), strict=True)})
         change = [filled] * bool(gone.any()) + ["their rows are left out"] * bool(role == "label" and dropped)
-        change += [f"{a!r} is read as {b!r}" for a, b in other[:SHOWN]]
+        change += [f"{a!r} is read as {b!r}" for a, b in spelled if b and a != b][:SHOWN]
         first = tuple(one_line(word, 40) for word in raw[:SHOWN].tolist())
         missing = dropped if role == "label" else int(gone.sum())
         return ColumnRead(name, role, kind, holds, first, missing, "; ".join(change))
@@ -487,7 +478,8 @@ class Roles:
             if column.kind == "category":
                 known = tuple(np.unique(cells[train] if filled else cells).tolist())
                 known = (*(value for value in known if value), "") if filled else known
-                made.append(Column(name, known, unseen=("",) if filled and "" not in cells[train] else ()))
+                heard = {*cells[kept].tolist()}
+                made.append(Column(name, known, unseen=tuple(value for value in known if value not in heard)))
                 continue
             ordered = column.kind == "ordinal"
             if ordered:
@@ -598,19 +590,3 @@ class Roles:
             rule = f"be true where labels are numbers other than 0 to {len(found) - 1}"
             raise FieldError(self.owner, "named_labels", rule, False, f"{told}; {hint}" if hint else told)
         return np.split(numbers.astype(np.int64), ends)[: len(cells)], ()
-
-
-def _heard(data: Dataset) -> Dataset:
-    """A dataset without what its test rows alone say: a category that no training row has is zeros; notes tell."""
-    assert data.encoding is not None
-    encoding, x, notes = data.encoding.seen(data.x.numpy()), data.x_test.numpy().copy(), list(data.notes)
-    for column, at in encoding.blocks():
-        if column.unseen and (count := np.count_nonzero(x[:, at][:, np.isin(column.values, column.unseen)])):
-            told = f"{count} of {plural(len(x), 'test row')} have a value that no training row has"
-            notes.append(f"column {column.name!r}: {told}; they are scored as if the column said nothing")
-            x[:, at] *= ~np.isin(column.values, column.unseen)
-    made = replace(data, encoding=encoding, notes=tuple(notes))
-    if np.array_equal(x, data.x_test.numpy()):
-        return made
-    made = replace(made, x_test=torch.from_numpy(x))
-    return replace(made, fingerprint=fingerprint(made))
