@@ -27,6 +27,7 @@ ABSENT = (  # how tables write that a value is missing, pandas' list among it; c
     "1.#qnan", "-1.#qnan",
 )  # fmt: skip
 TRUTH = {"False": 0.0, "True": 1.0}  # a column of nothing else is one of numbers, as one of type bool is
+MINUS = "\u2212"  # the minus sign of typography
 SPACES = re.compile(r"[ \u00a0\u202f\u2009]")  # between groups of digits
 PARTED = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,000
 COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")  # 1,5
@@ -433,7 +434,7 @@ def is_absent(cell: str) -> bool:
 def number_of(cell: str) -> float:
     """A cell as a number; infinity for a word, which is refused where infinity is."""
     try:
-        return float(cell) if "_" not in cell else float("inf")
+        return float(cell.replace(MINUS, "-")) if "_" not in cell else float("inf")
     except ValueError:
         return float("inf")
 
@@ -457,7 +458,7 @@ def value_of(word: str) -> str:
     """A number as it is written shortest, so that 1, 1.0 and 01 are one; any other word as it is."""
     if not np.isfinite(number_of(word)):
         return word
-    value = EXACT.normalize(Decimal(word))
+    value = EXACT.normalize(Decimal(word.replace(MINUS, "-")))
     return f"{value:f}" if abs(value.adjusted()) < 40 and value else "0" if not value else str(value)
 
 

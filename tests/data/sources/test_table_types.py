@@ -150,7 +150,8 @@ def test_a_column_of_which_most_are_numbers_is_never_one_of_categories(share: in
     [
         ("{} %", "hold no number"), ("<{}", "hold no number"), ("{} mg/l", "hold no number"), ("€{}", "hold no number"),
         ("{},0", "decimal to ','"), ("1,{}", "Csv.thousands to ',' if 1,100 is 1100, Csv.decimal to ',' if"),
-        ("1 {}", "thousands to space"), ("1'{}", 'thousands to "\'"'), ("1.{},5", "thousands to '.' and Csv.decimal to"),
+        ("1 {}", "thousands to space"), ("1'{}", 'thousands to "\'"'), ("1.{},5", "thousands to '.' and Csv.dec"),
+        ("USD {}", "hold no number"), ("({})", "hold no number"), ("{}-", "hold no number"),
         ("1_{}", "hold no number"), ("12:{}", "times"), ("3 days 02:00:{}", "times"), ("2024-03-{}", "dates"),
     ],
 )  # fmt: skip
@@ -161,7 +162,13 @@ def test_numbers_in_another_notation_are_no_categories(cell: str, said: str) -> 
 
 
 def test_names_with_digits_are_categories() -> None:
-    for words in (["1st", "2nd", "3rd"], ["20-30", "30-40"], ["ward 3", "ward 12"], ["A1", "B2"], ["v1.2.3", "v2"]):
+    for words in (
+        ["1st", "2nd", "3rd"],
+        ["20-30", "30-40"],
+        [f"ward {i}" for i in range(20)],
+        ["A1", "B2"],
+        ["v1.2.3", "v2"],
+    ):
         data = fs.from_table(table(kind=[words[i % len(words)] for i in range(ROWS)]), categories="auto")
         assert data.shape == (1 + len(words),)
 
@@ -279,7 +286,8 @@ def test_spellings_of_one_name_are_one_in_all_files(pair: tuple[str, str], role:
 
 
 def test_a_number_s_shortest_spelling_is_exact() -> None:
-    long = "123456789012345678"
+    long, minus = "123456789012345678", [f"\u2212{i}" for i in range(ROWS)]
+    assert values_of(fs.from_table(table(v=minus)), "v").min() == pytest.approx(1 - ROWS) and value_of(minus[3]) == "-3"
     assert value_of(long + ".0") == long != value_of(long[:-1] + "9") and value_of("-0") == "0"
     units = [f"12345678901234567{i // 2 % 10}{i // 20}" for i in range(ROWS)]
     assert fs.from_table(table(patient=units), split_by="patient").units is not None
@@ -447,6 +455,9 @@ def test_names_that_occur_twice_no_rows_and_no_frame_are_one_line() -> None:
     assert "'age' twice" in refused(pandas.concat([frame, frame[["age"]]], axis=1))
     assert "'0' twice" in refused(table() | {0: NUMBERS, "0": NUMBERS})
     assert "one length, with rows" in refused(frame[:0])
+    assert "most are numbers, others are 'True' (10), 'False' (10)" in refused(
+        table(label=["True", "1", "False", "0"] * 10)
+    )
     assert "must be columns by name" in refused(NUMBERS)  # type: ignore[arg-type]
 
 

@@ -46,6 +46,7 @@ DATE = re.compile(  # 2024-03-01, 2024-03, 1/3/24, 1 March 2024, March 1, 2024
 MARKED = re.compile(  # a number with a mark or a unit, or in another notation: <90, 104 %, 7 mg/l, 1,5, $3; not 3rd
     r"[<>=~≤≥±$€£]*\s*[-+]?\d[\d.,'_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
 )
+NUMBER = re.compile(r"\d+([.,]\d+)*")
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")  # a decimal fraction, or more than a thousand
 SHOWN = 3  # values of a column that the account shows
 MANY = 100  # most categories of a column that is taken for one by itself
@@ -532,7 +533,9 @@ class Roles:
                 )
                 raise DataError(f"{tables[0].where(name)} must hold numbers or categories; {told}; {hint}")
         numbers = sum(np.isfinite(notation.number(text)) or bool(MARKED.fullmatch(text)) for text in texts)
-        if self.options.categories != AUTO or not texts or 2 * numbers > len(texts):
+        forms = Counter(NUMBER.sub("#", text) for text in texts).most_common(1)  # "USD #", "(#)"
+        numbered = len({*texts}) > LIKELY and forms[0][0].count("#") == 1 and 2 * forms[0][1] > len(texts)
+        if self.options.categories != AUTO or not texts or 2 * numbers > len(texts) or numbered:
             return "number"
         if (many := len({*every})) > MANY:
             rule = f"have at most {MANY} categories to be one by itself; got {many}"
@@ -564,7 +567,7 @@ class Roles:
             if not named:
                 self._insist_on_classes(every, where)
             odd = Counter(every[~np.isfinite(numbers)].tolist())
-            if 2 * sum(odd.values()) < len(every) and not named:
+            if 2 * odd.total() <= len(every) and not named:
                 most = ", ".join(f"{word!r} ({count})" for word, count in odd.most_common(3))
                 hint = f"set {self.owner}.named_labels if they are classes, {self.owner}.missing_words if they are none"
                 raise DataError(f"{where} must hold numbers or words; most are numbers, others are {most}; {hint}")

@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -233,6 +234,8 @@ def affordable(path: Path) -> None:
     only counted: no word is longer than what decoding the first row of its row group took, its dictionary included.
     """
     with arrow()[1].ParquetFile(regular(path), memory_map=True) as file:
+        if twice := [name for name, times in Counter(file.schema_arrow.names).items() if times > 1]:
+            raise DataError(f"{path} must have columns of different names; got {twice[0]!r} twice")
         most, total = allowed(path.stat().st_size), 0
         for size in _sizes(file, most):
             total += size
