@@ -88,13 +88,12 @@ class Notation:
             found = values.astype(np.float64)
             meant = [self.number(word) for word in self.missing_words or ()]
             return found, np.isnan(found) | np.isin(found, [number for number in meant if np.isfinite(number)])
-        cells, at = np.unique(values.astype(str), return_inverse=True)
-        stripped = [cell.strip() for cell in cells.tolist()]
-        gone = np.array([self.absent(cell) for cell in stripped], bool)
-        there = {cell for cell, out in zip(stripped, gone.tolist(), strict=True) if not out}
-        number = TRUTH.__getitem__ if there and there <= {*TRUTH} else self.number
-        found = np.array([np.nan if out else number(c) for c, out in zip(stripped, gone, strict=True)], float)
-        return found[at], gone[at]
+        cells = [cell.strip() for cell in values.astype(str).tolist()]
+        known = {cell: np.nan if self.absent(cell) else self.number(cell) for cell in {*cells}}
+        if known.keys() & TRUTH.keys() and all(cell in TRUTH or number != number for cell, number in known.items()):
+            known |= TRUTH
+        found = np.array([known[cell] for cell in cells], float)
+        return found, np.isnan(found)
 
     def meant(self, values: np.ndarray, known: Sequence[str]) -> np.ndarray:
         """Words as the known ones that they are other spellings of, "" where they say nothing; others as they are."""
@@ -434,7 +433,8 @@ def is_absent(cell: str) -> bool:
 def number_of(cell: str) -> float:
     """A cell as a number; infinity for a word, which is refused where infinity is."""
     try:
-        return float(cell.replace(MINUS, "-")) if "_" not in cell else float("inf")
+        value = float(cell.replace(MINUS, "-")) if "_" not in cell else float("inf")
+        return value if value == value else float("inf")
     except ValueError:
         return float("inf")
 

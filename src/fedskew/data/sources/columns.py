@@ -47,6 +47,7 @@ MARKED = re.compile(  # a number with a mark or a unit, or in another notation: 
     r"[<>=~≤≥±$€£]*\s*[-+]?\d[\d.,'_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
 )
 NUMBER = re.compile(r"\d+([.,]\d+)*")
+CODE = re.compile(r"[^\W\d_]#")  # w12, as names have it
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")  # a decimal fraction, or more than a thousand
 SHOWN = 3  # values of a column that the account shows
 MANY = 100  # most categories of a column that is taken for one by itself
@@ -236,7 +237,8 @@ class Roles:
         ]
         sizes = tuple((file, at.stop - at.start) for t in tables for file, at in t.parts)
         words = self._named(tables, label)
-        self._insist_on_kinds(tables, label, words, "write one coding of labels")
+        read = [(np.array([number_of(word) for word in part.tolist()]), part == "") for part in words]
+        self._insist_on_kinds(tables, label, read, "write one coding of labels")
         dropped = 0
         if self.options.missing_labels == "drop" and (dropped := sum(int((part == "").sum()) for part in words)):
             tables = [table.at(part != "") for table, part in zip(tables, words, strict=True)]
@@ -300,18 +302,18 @@ class Roles:
                 hint = f"{FILL}{do}" + (f"; they are rows {rows}" if len(blank) > 1 else "")
                 raise lacks(table.where(name), blank, len(part), hint=hint, rows=table.rows)
 
-    def _insist_on_kinds(self, tables: Sequence[Table], name: str, parts: Sequence[np.ndarray], hint: str) -> None:
-        """Raise DataError where most values of one file are numbers, and none of another."""
-        notation, kinds = self.options.notation, dict[bool, str]()
-        for table, part in zip(tables, parts, strict=True):
-            for file, at in table.parts if part.dtype.kind == "U" else ():
-                count = Counter(word for word in part[at].tolist() if not notation.absent(word))
-                numbers = sum(times for word, times in count.items() if np.isfinite(notation.number(word)))
-                if count and (not numbers or 2 * numbers > count.total()):
-                    what = "numbers" if numbers else "words"
-                    kinds[bool(numbers)] = f"{file} has {what}, such as {next(iter(count))!r}"
-            if part.dtype.kind in "fiub":
-                kinds[True] = f"{table.file} has numbers"
+    def _insist_on_kinds(
+        self, tables: Sequence[Table], name: str, read: Sequence[tuple[np.ndarray, np.ndarray]], hint: str
+    ) -> None:
+        """Raise DataError where most values of one file are numbers, and none of another; ``read`` is of `Notation`."""
+        kinds: dict[bool, str] = {}
+        for table, (found, gone) in zip(tables, read, strict=True):
+            for file, at in table.parts:
+                numbers = np.isfinite(found[at][~gone[at]])
+                if len(numbers) and (not numbers.any() or 2 * numbers.sum() > len(numbers)):
+                    first = spelt(table.columns[name][at][~gone[at]][:1])[0]
+                    what = "numbers" if numbers.any() else "words"
+                    kinds[bool(numbers.any())] = f"{file} has {what}, such as {str(first)!r}"
         if len(kinds) == 2:
             told = f"{kinds[True]}, and {kinds[False]}"
             raise DataError(f"{tables[0].where(name)} must hold values of one type in all files; {told}; {hint}")
@@ -453,12 +455,12 @@ class Roles:
         owner, notation, filled = self.owner, self.options.notation, self.options.missing == "fill"
         hint = f"correct them, leave the column out by {owner}.exclude, or take words by {owner}.types {name}=category"
         advice, gone = ("", np.nan) if filled else (f", or set {owner}.missing to fill", None)
-        found, texts = [], Counter[str]()
+        found, parted = list[np.ndarray](), list[str]()
         for table in tables:
             values, where = table.columns[name], table.where(name)
             found.append(numbers_of(values, where, table.rows, gone, hint, advice, notation, f"{owner}."))
-            texts.update(values.astype(str).tolist() if values.dtype.kind not in "fiub" else ())
-        parted = [text.strip() for text in texts if "." in text or "e" in text.lower()]
+            if values.dtype.kind == "U":
+                parted += [text.strip() for text in values.tolist() if "." in text or "e" in text or "E" in text]
         if parted and not notation.decimal and not notation.thousands and all(map(THOUSANDS.fullmatch, parted)):
             told = f"{parted[0]} may be {parted[0].replace('.', '')}: each cell with a point has three digits behind it"
             hint = f"set {owner}.decimal to '.' if it is a decimal point, or {owner}.thousands to '.'"
@@ -520,9 +522,13 @@ class Roles:
     def _kind_of(self, tables: Sequence[Table], name: str) -> str:
         """What a column is for which no option says it. Raises DataError for dates, and for too many words."""
         cells, notation = [table.columns[name] for table in tables], self.options.notation
+        read = [notation.read(part) for part in cells]
         hint = f"write it alike, or set {self.owner}.types {name}=category"
-        self._insist_on_kinds(tables, name, cells, hint)
-        every = [text for part in cells if part.dtype.kind not in "fiub" for text in part.astype(str).tolist()]
+        self._insist_on_kinds(tables, name, read, hint)
+        numbers = sum(int(np.isfinite(found[~gone]).sum()) for found, gone in read)
+        if 2 * numbers > (total := sum(int((~gone).sum()) for _, gone in read)) or not total:
+            return "number"
+        every = np.concatenate(cells).tolist()
         texts = [text for text in every if not notation.absent(text)]
         for what, form in (("dates", DATE), ("times", TIME)):
             found = [text for text in texts if form.fullmatch(text)]
@@ -532,10 +538,16 @@ class Roles:
                     f"leave it out by {self.owner}.exclude, make it a number, or set {self.owner}.types {name}=category"
                 )
                 raise DataError(f"{tables[0].where(name)} must hold numbers or categories; {told}; {hint}")
-        numbers = sum(np.isfinite(notation.number(text)) or bool(MARKED.fullmatch(text)) for text in texts)
+        if self.options.categories != AUTO:
+            return "number"
         forms = Counter(NUMBER.sub("#", text) for text in texts).most_common(1)  # "USD #", "(#)"
-        numbered = len({*texts}) > LIKELY and forms[0][0].count("#") == 1 and 2 * forms[0][1] > len(texts)
-        if self.options.categories != AUTO or not texts or 2 * numbers > len(texts) or numbered:
+        alike = (
+            len({*texts}) > LIKELY
+            and forms[0][0].count("#") == 1
+            and not CODE.search(forms[0][0])
+            and 2 * forms[0][1] > len(texts)
+        )
+        if alike or 2 * sum(np.isfinite(notation.number(t)) or bool(MARKED.fullmatch(t)) for t in texts) > len(texts):
             return "number"
         if (many := len({*every})) > MANY:
             rule = f"have at most {MANY} categories to be one by itself; got {many}"
