@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset, draw_whole
-from fedskew.data.encoding import PLAIN, Column, Encoding, spellings, spelt
+from fedskew.data.encoding import PLAIN, Column, Encoding, is_absent, spellings, spelt
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
@@ -266,6 +266,10 @@ def told_of(encoding: Encoding, raw: Raw, held: np.ndarray) -> dict[str, dict[st
             raise DataError(f"{raw.what} must have the column {column.name!r}")
         filled, cells = "" in column.values, encoding.notation.meant(plain(raw.x[column.name]), column.values)
         values = np.unique(cells[~held] if filled else cells).tolist()
+        doubtful = [v for v in values if v and is_absent(v) and v not in column.values]
+        if doubtful and encoding.notation.missing_words is None:
+            hint = "leave it blank if the value is missing, or set missing_words where the example is read"
+            raise DataError(f"{raw.what}: column {column.name!r} has {doubtful[0]!r}, which may mean no value; {hint}")
         if "" in values and not filled:
             raise DataError(f"{raw.what}: column {column.name!r} must have a value in every row")
         found[column.name] = {"values": [value for value in values if value]}
