@@ -196,10 +196,8 @@ def merged(place: Path, tables: Sequence[Table]) -> Table:
     columns = {name: np.concatenate([t.columns[name] for t in tables]) for name in first.names}
     if "client" not in columns:
         columns["client"] = np.repeat(np.array([t.file.stem for t in tables]), [len(t.rows) for t in tables])
-    rows, files = (
-        [f"{row} of {t.file.name}" for t in tables for row in t.rows],
-        [part for t in tables for part in t.files],
-    )
+    rows = [f"{row} of {t.file.name}" for t in tables for row in t.rows]
+    files = [part for t in tables for part in t.files]
     return Table(place, columns, rows, tuple(files), left_out=first.left_out)
 
 
@@ -388,13 +386,8 @@ class Roles:
             holds = given in table.names or len(beside) < 2 or not {*beside} <= {*table.names}
         rule = "name one column of labels: several labels a row (multi-label) are not supported"
         hint = f"make one column of classes of them, or leave others out by {self.owner}.exclude"
-        demand(
-            self.options,
-            "y_column",
-            holds,
-            rule,
-            f"{some(apart if given is None else beside)} look like labels; {hint}",
-        )
+        told = f"{some(apart if given is None else beside)} look like labels; {hint}"
+        demand(self.options, "y_column", holds, rule, told)
 
     def _listed(self, field: str, table: Table) -> list[str]:
         """The columns that a field names."""
