@@ -22,7 +22,8 @@ from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
 from fedskew.errors import ConfigError, RecordError
 from fedskew.flower.options import experiment_of
-from fedskew.flower.rows import MOST, inputs_with, written
+from fedskew.flower.rows import MOST, Raw, encoding_of, inputs_with, made_of, told_of, written
+from fedskew.flower.standin import Hello
 from fedskew.flower.wire import Envelope, pack, read, record
 from support.flower_grid import bits, config, plain, served
 
@@ -36,7 +37,7 @@ def lines_of(k: int, n: int, filled: bool) -> list[str]:
     age, dose = draw.normal(50 + 5 * k, 5 + k, n), 20_000 + draw.normal(0, 1 + k, n)
     sex, ward = draw.choice(["f", "m"], n), draw.choice(WARDS[k], n)
     label = np.where(age + 8 * (sex == "m") + draw.normal(0, 5, n) > 55, "ill", "well")
-    cells = [[f"{a:.3f}", f"{d:.4f}", "7", s, w, y] for a, d, s, w, y in zip(age, dose, sex, ward, label, strict=True)]
+    cells = [[f"{a:.2f}", f"{d:.4f}", "7", s, w, y] for a, d, s, w, y in zip(age, dose, sex, ward, label, strict=True)]
     if filled:
         for row, column in ((1, 0), (4, 1), (6, 4)):
             cells[row][column] = ""
@@ -266,3 +267,22 @@ def test_an_app_without_columns_is_refused(tmp_path: Path) -> None:
     content = config(tmp_path, **{"flower.encoding": "nodes"})
     with pytest.raises(ConfigError, match=r"flower.encoding must be example where nodes hold the app's dataset"):
         served(tmp_path, content)
+
+
+def test_spellings_of_one_category_at_two_nodes_are_one_and_sums_keep_what_float32_drops(tmp_path: Path) -> None:
+    seconds = 1.7e9 + np.arange(40) / 8
+    rows = {"t": seconds, "ward": ["1", "2"] * 20, "label": ["ill", "well"] * 20}
+    inputs = Inputs.of(fs.from_table(rows, categories="ward"))
+    encoding = encoding_of(inputs)
+    told = []
+    for spelling in ("{}", "{}.0"):
+        node = {"t": [*map(repr, seconds.tolist())], "ward": [spelling.format(i % 4) for i in range(40)]}
+        raw = Raw("node", node, torch.zeros(40, dtype=torch.int64))
+        told.append(Hello(len(told), len(told), {"rows": 40, "columns": told_of(encoding, raw, np.zeros(40, bool))}))
+    made = made_of(inputs, told).encoding
+    assert made is not None and made.columns[1].values == ("0", "1", "2", "3")
+    assert made.columns[0].mean == pytest.approx(seconds.mean(), abs=1e-6)
+    assert made.columns[0].std == pytest.approx(seconds.std(), rel=1e-6)
+    assert made.encode({"t": seconds[:1], "ward": ["03"]}, "x").tolist()[0][1:] == [0, 0, 0, 1]
+    with pytest.raises(fs.DataError, match="'NA', which may mean no value"):
+        told_of(encoding, Raw("node", {"t": seconds, "ward": ["NA"] * 40}, torch.zeros(40).long()), np.zeros(40, bool))

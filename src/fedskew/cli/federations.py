@@ -63,6 +63,10 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
         say(json.dumps({**words.describe(source), "notes": notes}, indent=1))
     else:
         show(words.describe_table(source))
+        if dataset is not None and dataset.reading is not None:
+            say("\nwhat was read")
+            for line in dataset.reading.lines():
+                say(line)
         for note in notes:
             say(f"note: {note}")
     if path is not None:

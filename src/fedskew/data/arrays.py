@@ -12,6 +12,7 @@ from torch import Tensor
 from fedskew import rng
 from fedskew.data import values as raw
 from fedskew.data.encoding import Encoding
+from fedskew.data.reading import Reading
 from fedskew.errors import DataError, closest
 from fedskew.fields import Checked, demand
 
@@ -39,6 +40,7 @@ class Dataset:
         columns: Further attributes of training rows, by name: codes, int64 [n]. `Natural` makes clients of them.
         column_names: The value behind each code of a column.
         borrowed: Whether samples lie in memory of the caller; a run begins by comparing the fingerprint.
+        reading: What was read of files of a user's own; None for other data.
         columns_test: As ``columns`` for the test rows, -1 for a value that no training row has; empty where unknown.
         test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
         source: Where the data come from.
@@ -71,6 +73,7 @@ class Dataset:
     units: Tensor | None = field(default=None, repr=False)  # [n] int64
     columns_test: dict[str, Tensor] = field(default_factory=dict, repr=False)  # [n_test] int64 each
     borrowed: bool = field(default=False, repr=False)
+    reading: Reading | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         raw.same_length("x", self.x, "y", self.y)
@@ -405,7 +408,7 @@ def keep_classes(data: Dataset, classes: Sequence[str | int], *, relabel: bool =
         >>> keep_classes(load("digits"), (6, 0), relabel=False).counts.tolist()
         [142, 0, 0, 0, 0, 0, 145, 0, 0, 0]
     """
-    codes = [_code(data, str(name)) for name in classes]
+    codes = [code_of(data.class_names, str(name), data.name) for name in classes]
     if len(codes) < 2 or len(set(codes)) < len(codes):
         raise DataError(f"classes must be two at least, each once; got {', '.join(map(str, classes))}")
     place = torch.full((data.classes,), -1)
@@ -426,11 +429,10 @@ def keep_classes(data: Dataset, classes: Sequence[str | int], *, relabel: bool =
     return replace(kept, fingerprint=fingerprint(kept))
 
 
-def _code(data: Dataset, name: str) -> int:
-    """The number of a class: by name, else by number."""
-    names = data.class_names
+def code_of(names: Sequence[str], name: str, what: str) -> int:
+    """The number of a class: by name, else by number. Raises DataError for one that is not among the names."""
     if name in names:
         return names.index(name)
-    if name.isdecimal() and int(name) < data.classes:
+    if name.isdecimal() and int(name) < len(names):
         return int(name)
-    raise DataError(f"classes must be classes of {data.name!r}; got {name!r}{closest(name, names)}")
+    raise DataError(f"classes must be classes of {what!r}; got {name!r}{closest(name, names)}")

@@ -54,6 +54,7 @@ def counted(source: Source) -> Counted:
         return Counted(matrix, {"source": "counts"}, "counts")
     facts = {**source.report(), "seed": source.seed, "partition_options": _options(convention_of(source.partitioner))}
     facts["label_names"] = list(source.dataset.label_names)
+    facts |= {} if (read := source.dataset.reading) is None else {"reading": read.to_json()}
     return Counted(source.counts.numpy(), facts, _headline(facts, source.clients), tuple(source.dataset.label_names))
 
 

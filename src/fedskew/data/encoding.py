@@ -8,19 +8,110 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from fedskew.data.values import lacking, lacks, words_of
+from fedskew.data.values import lacks, named, plain
 from fedskew.errors import DataError, afford, plural, some
-from fedskew.fields import check
+from fedskew.fields import LARGEST, check
 
-ABSENT = ("", "?", "na", "nan", "n/a", "null", "none", "-")  # how tables write that a number is missing
+ABSENT = (  # how tables write that a value is missing, pandas' list among it; case does not matter
+    "", "?", "-", "none", "null", "na", "n/a", "<na>", "nan", "-nan", "#na", "#n/a", "#n/a n/a", "1.#ind", "-1.#ind",
+    "1.#qnan", "-1.#qnan",
+)  # fmt: skip
+TRUTH = {"False": 0.0, "True": 1.0}  # a column of nothing else is one of numbers, as one of type bool is
+MINUS = "\u2212"  # the minus sign of typography
+SPACES = re.compile(r"[ \u00a0\u202f\u2009]")  # between groups of digits
+PARTED = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,000
+COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")  # 1,5
+TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds
+    r"(?i)(-?\d+ days?,? )?[-+]?\d+:\d\d(:\d\d)?([.,]\d+)?( ?[ap]m)?|-?\d+ (\w*seconds?|minutes?|hours?|days?|weeks?)"
+)
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How a table writes numbers, missing values and names.
+
+    Attributes:
+        decimal: The decimal mark, "." or ","; "": the point, or what ``thousands`` leaves.
+        thousands: What parts groups of three digits: ".", ",", "'" or "space"; "": nothing does.
+        missing_words: The words for a missing value; None: those of `ABSENT`, in columns of numbers alone.
+        case: Whether spellings that differ in case alone are "refused", "keep" (several names) or "fold" (one name).
+    """
+
+    decimal: str = ""
+    thousands: str = ""
+    missing_words: tuple[str, ...] | None = None
+    case: str = "refuse"
+
+    @property
+    def mark(self) -> str:
+        """The decimal mark."""
+        return self.decimal or ("," if self.thousands == "." else ".")
+
+    def number(self, cell: str) -> float:
+        """A cell as a number; infinity for a word, which is refused where infinity is."""
+        if self.mark == "." and not self.thousands:
+            return number_of(cell)
+        whole, found, rest = cell.partition(self.mark)
+        if self.thousands:
+            whole, part = (SPACES.sub(" ", whole), " ") if self.thousands == "space" else (whole, self.thousands)
+            if part in whole and not re.fullmatch(rf"[-+]?[1-9]\d{{0,2}}({re.escape(part)}\d{{3}})+", whole):
+                return float("inf")
+            whole = whole.replace(part, "")
+        return float("inf") if "." in whole + rest else number_of(f"{whole}.{rest}" if found else whole)
+
+    def absent(self, cell: str) -> bool:
+        """Whether a cell of a column of numbers says that its number is missing."""
+        words = self.missing_words
+        return is_absent(cell) if words is None else not cell or cell in words or value_of(cell) in map(value_of, words)
+
+    def blank(self, word: str) -> bool:
+        """Whether a cell of a column of words has none."""
+        return not word or (self.missing_words is not None and word in self.missing_words)
+
+    def key(self, word: str, numeric: bool) -> str:
+        """What two spellings of one thing have in common."""
+        return value_of(word) if numeric else word.casefold() if self.case == "fold" else word
+
+    def read(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(numbers, infinite for a word, float64 [n]; whether the cell says that its number is missing, bool [n])."""
+        if values.dtype.kind in "fiub":
+            found = values.astype(np.float64)
+            meant = [self.number(word) for word in self.missing_words or ()]
+            return found, np.isnan(found) | np.isin(found, [number for number in meant if np.isfinite(number)])
+        cells = [cell.strip() for cell in values.astype(str).tolist()]
+        known = {cell: np.nan if self.absent(cell) else self.number(cell) for cell in {*cells}}
+        if known.keys() & TRUTH.keys() and all(cell in TRUTH or number != number for cell, number in known.items()):
+            known |= TRUTH
+        found = np.array([known[cell] for cell in cells], float)
+        return found, np.isnan(found)
+
+    def meant(self, values: np.ndarray, known: Sequence[str]) -> np.ndarray:
+        """Words as the known ones that they are other spellings of, "" where they say nothing; others as they are."""
+        words, at = np.unique(spelt(values), return_inverse=True)
+        numeric = all(np.isfinite(number_of(word)) for word in known if word)
+        keys = [self.key(word, numeric) for word in named(np.array(known, str)).tolist()]
+        twice, by = Counter(keys), dict(zip(keys, known, strict=True)) | {word: word for word in known}
+
+        def name(word: str) -> str:
+            if word in by and by[word] == word:
+                return word
+            key = self.key(word, numeric)
+            return "" if self.blank(word) else by[key] if twice[key] == 1 else word
+
+        return np.array([name(word) for word in words.tolist()], dtype=str)[at] if len(words) else words
+
+
+PLAIN = Notation()
 
 
 @dataclass(frozen=True)
@@ -60,14 +151,14 @@ class Column:
         """Number of features."""
         return 1 if self.number else len(self.values)
 
-    def notes(self, values: np.ndarray, new: bool) -> Iterator[str]:
+    def notes(self, values: np.ndarray, new: bool, notation: Notation) -> Iterator[str]:
         """What to know of raw values [n] that could be encoded; ``new``: also of what is filled."""
         if not self.values:
             told = f"no number; {self.missing or 0:g}, the median of the training rows, takes its place"
-            found = {told: _absent(values)} if new and self.missing is not None else {}
+            found = {told: notation.read(values)[1]} if new and self.missing is not None else {}
         else:
-            words = values.astype(str)
-            known, blank = _placed(values, self.values, other=-1) >= 0, words == ""
+            words = notation.meant(values, self.values)
+            known, blank = _placed(words, self.values, other=-1) >= 0, words == ""
             meant = np.where(known, words, "")  # an unknown category counts as missing
             silent = np.isin(meant, self.unseen)
             found = {
@@ -78,7 +169,7 @@ class Column:
                 found["no value; the median place of the training rows counts"] = blank
         for told, rows in found.items():
             if rows.any():
-                names = some([repr(str(value)) if value else "blank" for value in np.unique(values.astype(str)[rows])])
+                names = some([repr(str(value)) if value else "blank" for value in np.unique(spelt(values)[rows])])
                 yield f"column {self.name!r}: {rows.sum()} of {plural(len(rows), 'row')} have {told.format(names)}"
 
 
@@ -90,6 +181,7 @@ class Encoding:
         columns: The columns.
         single: Whether numbers are rounded to float32 before they are standardised.
         label: Name of the column of labels; "" where it has none.
+        notation: How the table writes numbers, missing values and names.
 
     Example:
         >>> from fedskew.data.encoding import Column, Encoding
@@ -101,6 +193,7 @@ class Encoding:
     columns: tuple[Column, ...]
     single: bool = True
     label: str = ""
+    notation: Notation = PLAIN
 
     @property
     def width(self) -> int:
@@ -132,7 +225,7 @@ class Encoding:
         for column in self.columns:
             if column.name not in known:
                 raise lacks_column(what, column.name, known)
-        read = {c.name: plain(table[c.name]) for c in self.columns}
+        read = {c.name: plain(table[c.name], f"{what}: column {c.name!r}") for c in self.columns}
         for name, values in read.items():
             if values.ndim != 1:
                 hint = f"; for one row give {{{name!r}: [{values.item()!r}], ...}}" if values.ndim == 0 else ""
@@ -141,7 +234,7 @@ class Encoding:
             raise DataError(f"{what} must have columns of one length; got {', '.join(map(str, sorted(lengths)))}")
         numbers = range(lengths.pop()) if rows is None else rows
         x = np.concatenate([self._features(column, read[column.name], what, numbers) for column in self.columns], 1)
-        said = [f"{what}: {note}" for c in self.columns for note in c.notes(read[c.name], new)]
+        said = [f"{what}: {note}" for c in self.columns for note in c.notes(read[c.name], new, self.notation)]
         for note in said if notes is None else ():
             warnings.warn(note, RuntimeWarning, stacklevel=2)
         if notes is not None:
@@ -172,15 +265,20 @@ class Encoding:
         """The features of one column, float32 [n, width]."""
         where = f"{what}: column {column.name!r}"
         if not column.number:
-            return categories(values, column.values, where, rows, unseen=column.unseen)
-        if column.ordered:
-            found = places(values, column.values, where, rows, column.missing)
-        else:
-            found = numbers_of(values, where, rows, column.missing)
+            words = self.notation.meant(values, column.values)
+            return categories(words, column.values, where, rows, unseen=column.unseen)
+        found = self.values(column, values, what, rows)
         with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite, which `build` refuses
             if self.single:
                 found = found.astype(np.float32).astype(np.float64)
             return ((found - column.mean) / column.std).astype(np.float32)[:, None]
+
+    def values(self, column: Column, values: Any, what: str, rows: Sequence[Any]) -> np.ndarray:
+        """The numbers or places of a column before they are standardised, float64 [n]. Raises DataError."""
+        where, values = f"{what}: column {column.name!r}", plain(values)
+        if column.ordered:
+            return places(self.notation.meant(values, column.values), column.values, where, rows, column.missing)
+        return numbers_of(values, where, rows, column.missing, notation=self.notation)
 
     def of_example(self) -> Encoding:
         """The encoding for rows elsewhere, of which these were an example: a blank that it lacked stays unseen."""
@@ -190,6 +288,8 @@ class Encoding:
     def to_json(self) -> dict[str, Any]:
         """Plain values; the inverse of `from_json`."""
         told = dataclasses.asdict(self)
+        if self.notation == PLAIN:
+            del told["notation"]
         for column in told["columns"]:
             for name in ("ordered", "unseen"):
                 if not column[name]:  # as files of earlier versions have it
@@ -203,14 +303,24 @@ class Encoding:
         for column in content["columns"]:
             lists = {"values": tuple(column["values"]), "unseen": tuple(column.get("unseen", ()))}
             made.append(Column(**{name: value for name, value in column.items() if name != "once"} | lists))
-        found = Encoding(tuple(made), content["single"], content["label"])
-        for value in (found, *made):
+        told = content.get("notation", {})
+        words = told.get("missing_words")
+        notation = Notation(**{**told, "missing_words": None if words is None else tuple(words)})
+        found = Encoding(tuple(made), content["single"], content["label"], notation)
+        for value in (found, notation, *made):
             check(value)
         return found
 
 
 def numbers_of(
-    values: np.ndarray, what: str, rows: Sequence[Any], missing: float | None = None, hint: str = "", fill: str = ""
+    values: np.ndarray,
+    what: str,
+    rows: Sequence[Any],
+    missing: float | None = None,
+    hint: str = "",
+    fill: str = "",
+    notation: Notation = PLAIN,
+    options: str = "",
 ) -> np.ndarray:
     """A column as finite numbers, float64 [n].
 
@@ -221,25 +331,26 @@ def numbers_of(
         missing: What takes the place of a missing value; None: it is an error.
         hint: What to do with a column that does not hold numbers.
         fill: What else to do about a missing value.
+        notation: How the table writes numbers.
+        options: Name of the class whose options say the notation, with a point.
 
     Raises:
-        DataError: A value is missing or no finite number; the message names the first row.
+        DataError: A value is missing or no number that float32 holds; the message names the first row.
     """
-    gone = _absent(values)
-    if values.dtype.kind in "fiub":
-        found = values.astype(np.float64)
-    else:
-        cells = [str(value).strip() for value in values.tolist()]
-        found = np.array([np.nan if absent else number_of(c) for c, absent in zip(cells, gone, strict=True)])
+    found, gone = notation.read(values)
     if missing is None and gone.any():
         advice = f"fill them, or leave those rows or the column out{fill}"
         raise lacks(what, np.flatnonzero(gone), len(values), "a number", advice, rows)
-    bad = ~np.isfinite(found) & ~gone
+    bad = ~gone & ~(np.abs(found) <= LARGEST)
     if bad.any():
-        cell = str(values[int(bad.argmax())])
-        decimal = cell.count(",") == 1 and np.isfinite(number_of(cell.replace(",", ".")))
-        hint = "write a decimal point" if decimal else hint
-        told = f"row {rows[int(bad.argmax())]} has {cell!r}, {int(bad.sum())} of {len(bad)} rows hold no number"
+        row, cells = int(bad.argmax()), values[bad].astype(str).tolist()
+        if np.isfinite(found[row]):
+            told = f"at most {LARGEST:g}; row {rows[row]} has {cells[0]}"
+            raise DataError(f"{what} must hold numbers that float32 holds, {told}")
+        often = [repr(word) for word, _ in Counter(cells).most_common(3)]
+        most = f", most often {', '.join(often)}" if len(often) > 1 else ""
+        told = f"row {rows[row]} has {cells[0]!r}, {len(cells)} of {len(bad)} rows hold no number{most}"
+        hint = _remedy(cells, options) or hint
         raise DataError(f"{what} must hold numbers; {told}" + (f"; {hint}" if hint else ""))
     return np.array(np.where(gone, 0.0 if missing is None else missing, found))
 
@@ -296,11 +407,22 @@ def _placed(
     return np.where(there, order[at], -1 if other is None else other)
 
 
-def _absent(values: np.ndarray) -> np.ndarray:
-    """Whether each cell of a column of numbers says that its number is missing, bool [n]."""
-    if values.dtype.kind in "fiub":
-        return np.isnan(values.astype(np.float64))
-    return np.array([is_absent(str(value).strip()) for value in values.tolist()], bool)
+def _remedy(cells: Sequence[str], options: str) -> str:
+    """What to do about cells that are numbers in another notation, or times; "" for words."""
+    first = cells[0].strip()
+    if any(PARTED.fullmatch(cell.strip()) for cell in cells):
+        whole = f"set {options}thousands to ',' if {first} is {first.replace(',', '')}"
+        return whole + (
+            f", {options}decimal to ',' if it is {first.replace(',', '.')}" if first.count(",") == 1 else ""
+        )
+    if COMMA.fullmatch(first):
+        return f"write a decimal point, or set {options}decimal to ','"
+    if grouped := re.fullmatch(r"[-+]?\d{1,3}(?:([.' \u00a0\u202f\u2009])\d{3})+(,\d+)?", first):
+        mark = repr(grouped[1]) if grouped[1] in ".'" else "space"
+        return f"set {options}thousands to {mark}" + (f" and {options}decimal to ','" if grouped[2] else "")
+    if TIME.fullmatch(first):
+        return "it is a time: make it a number of seconds, hours or days"
+    return ""
 
 
 def is_absent(cell: str) -> bool:
@@ -311,7 +433,8 @@ def is_absent(cell: str) -> bool:
 def number_of(cell: str) -> float:
     """A cell as a number; infinity for a word, which is refused where infinity is."""
     try:
-        return float(cell)
+        value = float(cell.replace(MINUS, "-")) if "_" not in cell else float("inf")
+        return value if value == value else float("inf")
     except ValueError:
         return float("inf")
 
@@ -324,12 +447,48 @@ def lacks_column(what: str, name: str, names: Sequence[str], rule: str = "") -> 
     return DataError(f"{what} must have the column {name!r}{rule}{told}")
 
 
-def plain(values: Any) -> np.ndarray:
-    """A column as a numpy array: strings where it holds words; None and NaN as missing."""
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    if array.dtype.kind == "U" and isinstance(values, list | tuple) and not all(isinstance(v, str) for v in values):
-        array = np.array(values, dtype=object)  # numpy would write NaN beside words as the word "nan"
-    if array.dtype.kind != "O":
-        return array
-    blank = set(lacking(array).tolist())
-    return words_of(["" if i in blank else str(value) for i, value in enumerate(array.tolist())], "a column")
+def spelt(values: np.ndarray) -> np.ndarray:
+    """A column as words in NFC without blanks around them; whole numbers without a decimal point, "" for NaN."""
+    if values.dtype.kind != "f":
+        return named(values.astype(str))
+    return np.array(["" if v != v else repr(v).removesuffix(".0") for v in values.tolist()], dtype=str)
+
+
+def value_of(word: str) -> str:
+    """A number as it is written shortest, so that 1, 1.0 and 01 are one; any other word as it is."""
+    if not np.isfinite(number_of(word)):
+        return word
+    value = EXACT.normalize(Decimal(word.replace(MINUS, "-")))
+    return f"{value:f}" if abs(value.adjusted()) < 40 and value else "0" if not value else str(value)
+
+
+EXACT = Context(prec=5000)  # digits: more than a cell has
+
+
+def spellings(found: Iterable[str], what: str, notation: Notation, options: str = "") -> dict[str, str]:
+    """The name that each word of a column stands for.
+
+    Where all words are numbers, spellings of one number have one name. Of spellings that differ in case alone, folded
+    ones have the name that comes first.
+
+    Args:
+        found: Words of all files, as `spelt` writes them.
+        what: Name of the column in error messages.
+        notation: How the table writes names.
+        options: Name of the class whose option says so, with a point.
+
+    Raises:
+        DataError: Spellings differ in case alone, and nothing says whether they are one name.
+    """
+    words = sorted(set(found))
+    numeric = all(np.isfinite(number_of(word)) for word in words if word)
+    first: dict[str, str] = {}
+    for word in words:
+        other = first.setdefault(word.casefold(), word)
+        if not numeric and notation.case == "refuse" and other != word:
+            told = f"{other!r} and {word!r}; set {options}case to fold if they are one name, to keep if they are two"
+            raise DataError(f"{what} must not hold names that differ in case alone; got {told}")
+    if numeric:
+        apart = len({*map(value_of, words)}) < len(words)
+        return {word: value_of(word) if apart else word for word in words}
+    return {word: first[word.casefold()] if notation.case == "fold" else word for word in words}

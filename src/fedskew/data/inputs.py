@@ -16,8 +16,8 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset
-from fedskew.data.encoding import Encoding
-from fedskew.data.values import flat, lacking, lacks, samples_of
+from fedskew.data.encoding import PLAIN, Encoding
+from fedskew.data.values import array_of, flat, lacks, plain, samples_of
 from fedskew.errors import DataError, some
 from fedskew.fields import check, demand
 
@@ -112,11 +112,12 @@ class Inputs:
         Raises:
             DataError: A label is missing, or is no class of the model.
         """
-        array = flat(y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y))
-        if len(blank := lacking(array)):
-            raise lacks(what, blank, len(array), "a label", rows=rows)
+        array = plain(flat(array_of(y)), what)
         names = {name: code for code, name in enumerate(self.label_names)}
-        texts = [text if (text := str(value)) in names else _label(value) for value in array.tolist()]
+        notation = PLAIN if self.encoding is None else self.encoding.notation
+        texts = notation.meant(array, self.label_names).tolist()
+        if blank := [i for i, text in enumerate(texts) if not text]:
+            raise lacks(what, np.array(blank), len(array), "a label", rows=rows)
         for i, text in enumerate(texts):
             if text not in names:
                 told = f"got {text!r} in row {i if rows is None else rows[i]}"
@@ -141,15 +142,6 @@ class Inputs:
         demand(made, "std", len(std) == len(mean) and all(s > 0 for s in std), "be positive, one for each mean")
         demand(made, "label_names", len(names) > 1, "name two classes at least")
         return made
-
-
-def _label(value: Any) -> str:
-    """A label as a class is named: 3.0 and "3.0" are class "3"."""
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    whole = isinstance(value, bool | int | float) and math.isfinite(value) and value == int(value)
-    text = str(int(value)) if whole else str(value).strip()
-    return text.removesuffix(".0") if text.removesuffix(".0").lstrip("-").isdecimal() else text
 
 
 @dataclass(frozen=True, eq=False)

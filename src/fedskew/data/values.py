@@ -5,14 +5,17 @@ which is the most that deflate can do, or `ROOM` bytes where that is more. What 
 block, takes at most half of the machine's memory.
 """
 
+import unicodedata
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew.errors import DataError
+from fedskew.errors import DataError, one_line
 
 FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
 MOST_CLASSES = 1 << 20
@@ -33,15 +36,13 @@ def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     Returns:
         (codes 0..U-1, int64 [n]; the U values in sorted order, as strings).
     """
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    names, codes = np.unique(np.asarray(values), return_inverse=True)
+    names, codes = np.unique(plain(values), return_inverse=True)
     return codes.reshape(-1).astype(np.int64), tuple(str(name) for name in names)
 
 
 def codes_among(values: Any, names: Sequence[str]) -> Tensor:
     """Codes of the values of a column that has been numbered before, int64 [n]; -1 for a value that is none of them."""
-    found, places = np.unique(np.asarray(values).astype(str), return_inverse=True)
+    found, places = np.unique(plain(values).astype(str), return_inverse=True)
     number = {name: code for code, name in enumerate(names)}
     codes = np.array([number.get(value, -1) for value in found.tolist()], np.int64)
     return torch.from_numpy(codes[places.reshape(-1)])
@@ -61,7 +62,7 @@ def lacking(values: Any) -> np.ndarray:
         >>> lacking(["a", "", " ", "b"]).tolist()
         [1, 2]
     """
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    array = array_of(values)
     if array.dtype.kind == "f":
         blank = np.isnan(array)
     elif array.dtype.kind in "US":
@@ -89,7 +90,54 @@ def lacks(
 
 
 def _absent(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip()) or value != value
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return True
+    other = value != value
+    return bool(other) if isinstance(other, bool | np.bool_) else str(value) == "<NA>"  # pandas.NA is neither
+
+
+def array_of(values: Any) -> np.ndarray:
+    """Values as numpy has them; bfloat16, which it lacks, as float32."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.where(np.ma.getmaskarray(values), np.array(None, object), values.data)
+    found: np.ndarray = np.asarray(values)
+    return found
+
+
+def plain(values: Any, what: str = "a column") -> np.ndarray:
+    """A column as numbers where all its values are, NaN for a missing one; else as words, "" for a missing one.
+
+    Bytes are words in UTF-8. Whole numbers that float64 does not hold are words as well, where one is missing.
+
+    Raises:
+        DataError: Bytes are not UTF-8, or numbers are complex.
+    """
+    array = array_of(values)
+    if array.dtype.kind == "U" and isinstance(values, list | tuple) and not all(isinstance(v, str) for v in values):
+        array = np.array(values, dtype=object)  # numpy would write NaN beside words as the word "nan"
+    if array.dtype.kind == "c":
+        raise DataError(f"{what} must hold numbers or words; got {array.dtype}")
+    if array.dtype.kind in "fiubU" or array.ndim != 1:
+        return array
+    blank = np.isnat(array) if array.dtype.kind in "mM" else np.isin(np.arange(len(array)), lacking(array))
+    cells = [str(v) for v in array] if array.dtype.kind in "mM" else array.tolist()
+    there = [value for value, gone in zip(cells, blank.tolist(), strict=True) if not gone]
+    if odd := [value for value in there if isinstance(value, list | tuple | dict | set | np.ndarray | Tensor)]:
+        raise DataError(f"{what} must hold one value a row; got {one_line(odd[0], 60)}")
+    numbers = bool(there) and all(isinstance(value, Real | Decimal) and not isinstance(value, bool) for value in there)
+    if numbers and (not blank.any() or all(not abs(value) > FARTHEST for value in there)):
+        exact = [value if isinstance(value, int | np.number) else float(value) for value in there]
+        whole = np.full(len(cells), np.nan) if blank.any() else np.empty(len(cells), np.array(exact).dtype)
+        whole[~blank] = exact
+        return whole
+    try:
+        words = [v.decode() if isinstance(v, bytes) else v for v in cells]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{what} must hold bytes in UTF-8; got {error.object[:20]!r}; decode them first") from None
+    return words_of(["" if gone else str(v) for v, gone in zip(words, blank, strict=True)], what)
 
 
 def words_of(cells: Sequence[Any] | np.ndarray, what: str) -> np.ndarray:
@@ -110,6 +158,13 @@ def words_of(cells: Sequence[Any] | np.ndarray, what: str) -> np.ndarray:
         raise DataError(f"{what} must hold words of at most {LONGEST} characters; got one of {longest:,}")
     width = len(cells[0]) if len(cells) and isinstance(cells[0], list) else 0
     return np.array(flat, dtype=str).reshape(-1, width) if width else np.array(flat, dtype=str)
+
+
+def named(words: np.ndarray) -> np.ndarray:
+    """Words as names of things: Unicode-normalised (NFC), without blanks around them."""
+    found, places = np.unique(words, return_inverse=True)
+    cleaned = [unicodedata.normalize("NFC", word).strip() for word in found.tolist()]
+    return np.array(cleaned, dtype=str)[places.reshape(words.shape)] if cleaned else words
 
 
 def samples_of(values: Any, what: str) -> Tensor:
@@ -194,10 +249,11 @@ def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequen
         DataError: A label is missing, or one split holds strings and the other numbers.
     """
     labels = [None if y is None else flat(y) for y in labels]
+    labels = [y if isinstance(y, Tensor | None) else plain(y, "y") for y in labels]
     for y, what in zip(labels, ("y", "y_test"), strict=False):
         if y is not None:
             insist_on_values(y, what, "a label")
-    texts = [None if y is None or isinstance(y, Tensor) else _texts(np.asarray(y)) for y in labels]
+    texts = [None if isinstance(y, Tensor | None) or y.dtype.kind != "U" else named(y) for y in labels]
     if all(t is None for t in texts):
         return labels, names
     for y, text in zip(labels, texts, strict=True):
@@ -213,7 +269,7 @@ def flat(y: Any) -> Any:
     """Labels [n, 1] as [n]; any others as they are."""
     if isinstance(y, Tensor):
         return y.reshape(-1) if y.dim() == 2 and y.shape[1] == 1 else y
-    array = np.asarray(y)
+    array = y if isinstance(y, np.ndarray) else np.asarray(y)
     return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else y
 
 
@@ -231,6 +287,7 @@ def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
     """
     low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
     hint = "map them with numpy.unique(y, return_inverse=True)[1]"
+    hint = "-1 often marks rows without a label: leave those rows out" if low == -1 else hint
     if low < 0 or (classes is not None and high >= classes):
         top = "C-1" if classes is None else classes - 1
         raise DataError(f"labels must be 0..{top}; got {low}..{high}; {hint}")
@@ -287,7 +344,7 @@ def shares(values: Any, samples: Tensor) -> bool:
 
 def _numeric(values: Any, what: str) -> np.ndarray:
     """The values as a non-empty numpy array of numbers; DataError for anything else."""
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    array = plain(values, what)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{what} must hold numbers; got dtype {array.dtype}")
     if array.size == 0:
@@ -307,14 +364,6 @@ def _channels_first(array: np.ndarray, what: str) -> np.ndarray:
 def _first(array: np.ndarray) -> bool:
     """Whether images with four axes have their channels on the second."""
     return array.shape[-1] not in (1, 3) or array.shape[1] in (1, 3)
-
-
-def _texts(array: np.ndarray) -> np.ndarray | None:
-    """The strings of an array; None where it holds something else."""
-    if array.dtype.kind == "S":
-        return np.char.decode(array, "utf-8", "replace")
-    strings = array.dtype.kind == "O" and array.size > 0 and all(isinstance(v, str) for v in array.flat)
-    return array if array.dtype.kind == "U" else words_of(array.reshape(-1), "the labels") if strings else None
 
 
 def allowed(size: int) -> int:

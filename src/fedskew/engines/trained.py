@@ -430,6 +430,7 @@ def described(
     """
     listed = isinstance(model, Architecture) and MODELS.get(model.name) is type(model)
     own = {} if listed or not projection else {"projection": projection}
+    read = {} if data.reading is None else {"reading": data.reading.to_json()}
     return {
         "format": FORMAT, "model": spec(model) if listed else None, "network": type(model).__name__, **own,
         **({"fit": {name: fit.to_json() for name, fit in trained.fits.items()}} if trained.fits else {}),
@@ -437,7 +438,7 @@ def described(
         **frozen(trained.model),
         "inputs": trained.inputs.to_json(),
         "data": {
-            "name": data.name, "fingerprint": data.fingerprint, "notes": list(data.notes),
+            "name": data.name, "fingerprint": data.fingerprint, "notes": list(data.notes), **read,
             **({"split": trained.split} if trained.split else {}),
         },
     }  # fmt: skip

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset, draw_whole
-from fedskew.data.encoding import Column, Encoding, plain
+from fedskew.data.encoding import PLAIN, Column, Encoding, is_absent, spellings, spelt
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
@@ -30,7 +30,7 @@ from fedskew.data.sources.readers import decode_images
 from fedskew.data.sources.rows import Rows as FileRows
 from fedskew.data.sources.rows import rows_of
 from fedskew.data.sources.table import Npz, Parquet
-from fedskew.data.values import lacking
+from fedskew.data.values import lacking, plain
 from fedskew.errors import ConfigError, DataError, FedskewError, FieldError, closest, json_file, one_line
 from fedskew.flower.contract import disagreement, terms
 from fedskew.flower.node import Rows
@@ -110,10 +110,11 @@ def raw_of(inputs: Inputs, options: NodeOptions, split_by: str = "") -> Raw:
         return raw
     if split_by not in (known := list(raw.x.keys()) if hasattr(raw.x, "keys") else []):
         raise DataError(f"{raw.what} must have the column {split_by!r} of split_by{closest(split_by, known)}")
-    units = plain(raw.x[split_by])
+    units, where = spelt(plain(raw.x[split_by])), f"{raw.what}: column {split_by!r}"
     if len(units) != len(raw.y) or len(lacking(units)):
-        raise DataError(f"{raw.what}: column {split_by!r} must have a value in every row")
-    return raw._replace(units=np.unique(units, return_inverse=True)[1])
+        raise DataError(f"{where} must have a value in every row")
+    one = spellings(units.tolist(), where, PLAIN if inputs.encoding is None else inputs.encoding.notation)
+    return raw._replace(units=np.unique([one[unit] for unit in units.tolist()], return_inverse=True)[1])
 
 
 def _read(source: str, inputs: Inputs, options: NodeOptions, split_by: str) -> Raw:
@@ -255,17 +256,20 @@ def told_of(encoding: Encoding, raw: Raw, held: np.ndarray) -> dict[str, dict[st
         raise DataError(f"{raw.what} must be columns by name, whose sums are asked for")
     found: dict[str, dict[str, Any]] = {}
     if numbers := _numbers(encoding):
-        plainly = replace(encoding, columns=tuple(replace(c, mean=0.0, std=1.0) for c in numbers))
-        values = plainly.encode(raw.x, raw.what, raw.numbers, []).astype(np.float64)[~held]
-        if not np.isfinite(values).all():
-            raise DataError(f"{raw.what} must hold numbers that float32 holds")
-        for column, apart in zip(numbers, (values - [c.mean for c in numbers]).T, strict=True):
+        replace(encoding, columns=tuple(numbers)).encode(raw.x, raw.what, raw.numbers, [])  # which checks them
+        rows = range(len(held)) if raw.numbers is None else raw.numbers
+        for column in numbers:
+            apart = encoding.values(column, raw.x[column.name], raw.what, rows)[~held] - column.mean
             found[column.name] = {"sum": math.fsum(apart).hex(), "squares": math.fsum(apart * apart).hex()}
     for column in (c for c in encoding.columns if not c.number):
         if column.name not in list(raw.x.keys()):
             raise DataError(f"{raw.what} must have the column {column.name!r}")
-        filled, cells = "" in column.values, plain(raw.x[column.name]).astype(str)
+        filled, cells = "" in column.values, encoding.notation.meant(plain(raw.x[column.name]), column.values)
         values = np.unique(cells[~held] if filled else cells).tolist()
+        doubtful = [v for v in values if v and is_absent(v) and v not in column.values]
+        if doubtful and encoding.notation.missing_words is None:
+            hint = "leave it blank if the value is missing, or set missing_words where the example is read"
+            raise DataError(f"{raw.what}: column {column.name!r} has {doubtful[0]!r}, which may mean no value; {hint}")
         if "" in values and not filled:
             raise DataError(f"{raw.what}: column {column.name!r} must have a value in every row")
         found[column.name] = {"values": [value for value in values if value]}
@@ -341,7 +345,13 @@ def made_of(inputs: Inputs, hellos: Sequence[Hello]) -> Inputs:
         elif column.number:
             made.append(column)
         else:
-            words = sorted({value for part in told for value in part["values"]})
+            found = {value for part in told for value in part["values"]}
+            known = [value for value in column.values if value]
+            try:
+                named = spellings({*found, *known}, f"column {column.name!r}", ours.notation)
+            except DataError as error:
+                raise ConfigError(f"{error}, in the data of the example") from None
+            words = sorted({named[value] for value in found})
             if not 0 < len(words) <= MOST:
                 rule = f"have 1 to {MOST} categories at all nodes together; got {len(words)}"
                 raise ConfigError(f"column {column.name!r} must {rule}; name another kind by --data.types")

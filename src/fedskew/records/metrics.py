@@ -503,6 +503,7 @@ def _blocks(labels: Tensor, probabilities: Tensor, precision: float) -> Iterator
 
 def _checked(labels: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
     """(labels int64 [B], probabilities float64 [B, C]) on the host. Raises DataError."""
+    labels, probabilities = torch.as_tensor(labels), torch.as_tensor(probabilities)  # of numpy as well
     if labels.ndim != 1 or probabilities.ndim != 2 or len(labels) != len(probabilities) or not probabilities.numel():
         shapes = f"{tuple(labels.shape)} and {tuple(probabilities.shape)}"
         raise DataError(f"labels must be [B] and probabilities [B, C], with a row; got shapes {shapes}")

@@ -33,7 +33,7 @@ WRONG: dict[str, tuple[str, dict, str]] = {  # text, options, what is said
     "labels 1 to 5": ("age,y\n1,1\n2,3\n3,5", {}, "Csv.named_labels must be true where labels are numbers ot"),
     "where labels begin": ("age,y\n1,1\n2,3\n3,5", {}, "t.csv: column 'y' has labels from 1 to 5"),
     "a gap": ("age,y\n1,0\n2,1\n3,3", {}, "has labels from 0 to 3"),
-    "labels below 0": ("age,y\n1,-1\n2,1", {}, "has labels from -1 to 1"),
+    "labels below 0": ("age,y\n1,-1\n2,1", {}, "1 of 2 rows have -1, which often marks rows without a label"),
     "a measured value": ("age,y\n1,0\n2,0.5", {}, "has labels from 0 to 0.5; measured values must be cut into classes"),
     "one class": ("age,label\n1,ill\n2,ill", {}, "column 'label' has one class, 'ill', in all 2 rows; a cl"),
     "semicolons": ("age;dose;label\n1;2;a", {}, "Csv.separator must separate the columns; got ','; the first line"),
@@ -161,13 +161,13 @@ def test_a_parquet_file_with_blanks_is_refused_with_its_row(tmp_path: Path, monk
     for columns, expected in (
         (
             {"a": [1.0, None, 3.0], "y": [0, 1, 0]},
-            "column 'a' must have a value in every row; row 1 has none, 1 of 3 rows lack one",
+            "column 'a' must have a number in every row; row 1 has none, 1 of 3 rows lack one",
         ),
         (
             {"a": [1.0, float("nan"), 3.0], "y": [0, 1, 0]},
-            "feature column 'a' must have a value in every row",
+            "column 'a' must have a number in every row; row 1 has none",
         ),
-        ({"a": [1.0, 2.0, 3.0], "y": ["u", "", "v"]}, "y must have a label in every row; row 1 has none"),
+        ({"a": [1.0, 2.0, 3.0], "y": ["u", "", "v"]}, "column 'y' must have a value in every row; row 1 has none"),
     ):
         pq.write_table(pa.table(columns), tmp_path / "t.parquet")
         with pytest.raises(fs.DataError) as error:

@@ -1,6 +1,8 @@
 """Your own parquet files, and any dataset of the Hugging Face hub: images, lists, or the columns of a table."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -8,16 +10,17 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedskew.data.arrays import Dataset, build
-from fedskew.data.encoding import Column, Encoding, lacks_column
+from fedskew.data.encoding import PLAIN, lacks_column
 from fedskew.data.sources import cache, parquet
 from fedskew.data.sources.columns import Roles, Table, TableOptions, column_of, known_columns, owner_columns, units_of
-from fedskew.data.sources.files import client_files, given_file, listed, reading
+from fedskew.data.sources.files import client_files, given_file, listed
 from fedskew.data.sources.images import ImageOptions
-from fedskew.data.values import insist_on_values, lacking, words_of
-from fedskew.errors import DataError, FieldError, some
+from fedskew.data.values import plain
+from fedskew.errors import DataError, FieldError, from_json
 from fedskew.fields import Listed, later
 
 X_COLUMNS = ("img", "image", "x", "features", "input")
+INDEX = re.compile(r"__index_level_\d+__")  # of a frame without a name, which pandas writes as a column
 Y_COLUMNS = ("label", "labels", "fine_label", "y", "target", "class")
 _LabelNames = Mapping[str, tuple[str, ...]]  # names of the classes, by column
 
@@ -28,6 +31,21 @@ class _Split(NamedTuple):
     file: Path  # what messages call them
     table: Any  # of pyarrow
     rows: Sequence[Any] | None = None  # [n] how a message names each row; None counts from 0
+    files: tuple[tuple[str, int], ...] = ()  # rows of each file
+    left_out: tuple[str, ...] = ()  # columns that are the index of a frame
+
+    def marked(self, asked: Sequence[str]) -> tuple[str, ...]:
+        """The columns that pandas wrote as the index of a frame, but for those that the options name."""
+        told: Any = {}
+        with suppress(ValueError):
+            told = from_json((self.table.schema.metadata or {}).get(b"pandas", b"{}"))
+        named = told.get("index_columns", []) if isinstance(told, dict) else []
+        marked = [n for n in self.table.column_names if INDEX.fullmatch(n) or (isinstance(named, list) and n in named)]
+        return tuple(name for name in marked if name not in asked)
+
+    def without(self, names: Sequence[str]) -> "_Split":
+        """The split without some columns."""
+        return self._replace(table=self.table.drop_columns(list(names)), left_out=tuple(names))
 
 
 @dataclass(frozen=True)
@@ -53,7 +71,7 @@ class ArrowOptions(ImageOptions, TableOptions):
     def asks(self) -> bool:
         """Whether an option asks for columns of a table."""
         options = (self.categories, self.exclude, self.named_labels, self.ordinal, self.missing == "fill", self.types)
-        return any(options) or self.standardise is not None
+        return any(options) or self.standardise is not None or self.notation != PLAIN or self.missing_labels == "drop"
 
 
 @dataclass(frozen=True)
@@ -165,17 +183,19 @@ def _dataset(
     if not asks and key and (stored := cache.fetch(key)) is not None:
         return options.finish(stored)
     splits, label_names = read()
+    splits = [split.without(split.marked(_asked(options))) for split in splits]
     schema = splits[0].table.schema
     label = column_of(options, "y_column", schema.names, Y_COLUMNS, "the column of labels, one of")
     names = label_names.get(label) or parquet.schema_names(splits[0].table, label)
-    table_alone = all(map(_plain, schema)) and not set(X_COLUMNS) & set(schema.names)
-    if not asks and (options.x_column is not None or not table_alone):
+    features = listed(options.x_column) or list(schema.names)
+    table_alone = all(_plain(schema.field(name)) for name in features if name in schema.names)
+    if not asks and (not table_alone or (options.x_column is None and {*X_COLUMNS} & {*schema.names})):
         data = _of_samples(options, name, source, splits, label, names)
         if key:
             cache.store(key, data)
         return options.finish(data)
     options.padded(np.empty((1, 1)))
-    standardise = True if options.standardise is None else options.standardise
+    standardise = options.x_column is None if options.standardise is None else options.standardise
     chosen = replace(options, y_column=label, standardise=standardise)
     data = Roles(chosen, names).dataset([_cells(chosen, split) for split in splits], name, source)
     return replace(options, classes=(), relabel=True).finish(data)
@@ -184,20 +204,15 @@ def _dataset(
 def _of_samples(
     options: Parquet | Hub, name: str, source: str, splits: Sequence[_Split], label: str, names: Sequence[str]
 ) -> Dataset:
-    """The dataset of a column of images or lists, or of the number columns that ``x_column`` names."""
+    """The dataset of a column of images or lists."""
     there = splits[0].table.column_names
-    usual = column_of(options, "x_column", there, X_COLUMNS, "one of the columns") if options.x_column is None else ""
-    columns = [usual] if usual else known_columns(options, "x_column", there)
-    if not columns:
-        raise FieldError(type(options).__name__, "x_column", f"name one of the columns {some(there)}", options.x_column)
+    columns = [column_of(options, "x_column", there, X_COLUMNS, "one of the columns")]
     parts = []
     for split in splits:
         held = split.table.column_names
         if absent := next((column for column in (*columns, label) if column not in held), None):
             raise lacks_column(f"{split.file}: the test split", absent, held)
-        parts += [options.padded(_samples(split.table, columns)), parquet.read_column(split.table, label)]
-    numbers = parts[0].ndim == 2 and (len(columns) > 1 or parts[0].shape[1] == 1)
-    encoding = Encoding(tuple(map(Column, columns)), label=label) if numbers else None
+        parts += [options.padded(parquet.read_column(split.table, columns[0])), parquet.read_column(split.table, label)]
     owners = {n: parquet.read_column(splits[0].table, n) for n in owner_columns(options, there)}
     units, apart = None, known_columns(options, "split_by", there)
     if apart:
@@ -205,9 +220,14 @@ def _of_samples(
         units = units_of(f"{splits[-1].file}: column {apart[0]!r}", cells_of)
     known = {n: parquet.read_column(s.table, n) for s in splits[1:] for n in owners if n in s.table.column_names}
     return build(
-        name, *parts, label_names=names, columns=owners, source=source, encoding=encoding, units=units,
-        columns_test=known,
+        name, *parts, label_names=names, columns=owners, source=source, units=units, columns_test=known,
     )  # fmt: skip
+
+
+def _asked(options: Parquet | Hub) -> list[str]:
+    """The columns that the options name."""
+    named = (options.x_column, options.y_column, options.columns, options.split_by)
+    return [name for names in named for name in listed(names)]
 
 
 def _cells(options: Parquet | Hub, split: _Split) -> Table:
@@ -217,7 +237,17 @@ def _cells(options: Parquet | Hub, split: _Split) -> Table:
     roles = {*asked, str(options.y_column), *owners, *listed(options.split_by)}
     names = [name for name in split.table.column_names if not asked or name in roles]
     columns = {name: np.empty(0) if name in left_out else cells(split.table, name) for name in names}
-    return Table(split.file, columns, range(len(split.table)) if split.rows is None else split.rows)
+    rows = range(len(split.table)) if split.rows is None else split.rows
+    levels = {name: found for name in names if (found := _levels(split.table, name)) is not None}
+    return Table(split.file, columns, rows, split.files, levels, split.left_out)
+
+
+def _levels(table: Any, name: str) -> tuple[tuple[str, ...], bool] | None:
+    """(the categories that the file declares for a column, whether they are ordered); None of another column."""
+    types, kind = parquet.arrow()[0].types, table.schema.field(name).type
+    if not types.is_dictionary(kind) or not table.num_rows:
+        return None
+    return tuple(map(str, table.column(name).unify_dictionaries().chunk(0).dictionary.to_pylist())), bool(kind.ordered)
 
 
 def cells(table: Any, name: str) -> np.ndarray:
@@ -233,11 +263,10 @@ def cells(table: Any, name: str) -> np.ndarray:
         raise DataError(f"column {name!r} must hold numbers or words; got {field.type}; {hint}")
     if pa.types.is_boolean(field.type):
         values = values.cast(pa.int8())
+    if pa.types.is_integer(field.type) and values.null_count:  # numpy would make floats of them
+        return plain(values.to_pylist(), f"column {name!r}")
     found = np.concatenate([c.to_numpy(zero_copy_only=False) for c in values.chunks] or [np.empty(0)])
-    if found.dtype.kind in "fiu":
-        return found
-    blank = set(lacking(found).tolist()) if found.dtype.kind == "O" else set()
-    return words_of(["" if i in blank else str(v).strip() for i, v in enumerate(found.tolist())], f"column {name!r}")
+    return plain(found, f"column {name!r}")
 
 
 def _plain(field: Any) -> bool:
@@ -246,35 +275,19 @@ def _plain(field: Any) -> bool:
     return not (types.is_nested(field.type) or types.is_binary(field.type) or types.is_large_binary(field.type))
 
 
-def _samples(table: Any, columns: Sequence[str]) -> np.ndarray:
-    """A column of images or lists, [n, ...], or number columns as float32 features [n, F]."""
-    parts = [parquet.read_column(table, name) for name in columns]
-    if len(parts) == 1 and parts[0].ndim > 1:
-        return parts[0]
-    for name, part in zip(columns, parts, strict=True):
-        if part.ndim != 1 or part.dtype.kind not in "fiub":
-            raise DataError(f"feature column {name!r} must hold numbers; got {part.dtype} of shape {part.shape}")
-        insist_on_values(part, f"feature column {name!r}")
-    with np.errstate(over="ignore"):  # infinite where float32 does not hold it, which `build` refuses
-        return np.stack([part.astype(np.float32) for part in parts], axis=1)
-
-
 def _split(place: Path, files: Sequence[Path], clients: bool) -> _Split:
     """The rows of files; where each is a client, with a column that says which."""
-    what = files[0] if len(files) == 1 else place
-    if not clients:
-        return _Split(what, parquet.read_table(files))
-    pa, _ = parquet.arrow()
-    tables = []
+    what, owned, sizes = files[0] if len(files) == 1 else place, "client", []
+    pa, tables = parquet.arrow()[0], []
     for file in files:
         table = parquet.read_table([file])
-        if "client" not in table.column_names:
-            table = table.append_column("client", pa.array([file.stem] * len(table), pa.string()))
+        if clients and owned not in table.column_names:
+            table = table.append_column(owned, pa.array([file.stem] * len(table), pa.string()))
         tables.append(table)
-        if table.column_names != tables[0].column_names:
+        sizes.append((str(file), len(table)))
+        if {*table.column_names} != {*tables[0].column_names}:
             got, first = (", ".join(t.column_names) for t in (table, tables[0]))
             raise DataError(f"{file} must have the columns of {files[0].name}, {first}; got {got}")
-    with reading(files[0].parent, "must hold files of one schema"):
-        whole = pa.concat_tables([table.cast(tables[0].schema) for table in tables])
+    whole = parquet.together(files, tables)
     rows = [f"{i} of {file.name}" for file, table in zip(files, tables, strict=True) for i in range(len(table))]
-    return _Split(what, whole, rows)
+    return _Split(what, whole, rows if clients else None, tuple(sizes))

@@ -21,7 +21,7 @@ from fedskew.data.encoding import Encoding
 from fedskew.data.sources.files import replacing
 from fedskew.errors import FedskewError, from_json
 
-VERSION = 5  # raise it when decoding or the file changes
+VERSION = 6  # raise it when decoding or the file changes
 TENSORS = ("x", "y", "x_test", "y_test")
 FACTS = ("name", "classes", "label_names", "column_names", "test_is_official", "source", "fingerprint", "notes")
 

@@ -1,19 +1,22 @@
 """Your own csv files: columns with roles, and one line that says what is wrong in which row and column."""
 
+import io
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fedskew.data.arrays import Dataset
-from fedskew.data.encoding import plain
+from fedskew.data.encoding import number_of
 from fedskew.data.sources.columns import Roles, Table, TableOptions, merged
 from fedskew.data.sources.files import client_files, given_file
 from fedskew.data.sources.readers import read_table
-from fedskew.data.values import words_of
+from fedskew.data.values import array_of, named, words_of
 from fedskew.errors import ConfigError, DataError, FieldError, closest
-from fedskew.fields import Listed, demand
+from fedskew.fields import Listed, demand, later
 
 TAB = "\t"
 SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
@@ -21,7 +24,7 @@ SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
 
 @dataclass(frozen=True)
 class Csv(TableOptions):
-    """A csv file with a line of column names, in UTF-8; a folder with train.csv and test.csv; or one file a client.
+    """A csv file with a line of column names; a folder with train.csv and test.csv; or one file a client.
 
     Features are number columns, standardised by the training rows' mean and standard deviation, and the columns that
     ``categories`` names, one-hot. Without test rows of its own a stratified 20 % of the rows becomes the test set. A
@@ -49,11 +52,18 @@ class Csv(TableOptions):
     named_labels: bool = False
     """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
     separator: str = ","
-    """separator of the values of a row: one character, or tab"""
+    """separator of the values of a row: one character, or tab; a first line such as sep=; goes before it"""
+    encoding: str = later(default="utf-8")
+    """encoding of a text without a byte order mark, such as cp1252"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         demand(self, "separator", len(self.separator) == 1 or self.separator == "tab", "be one character, or tab")
+        try:
+            known = bool(io.TextIOWrapper(io.BytesIO(), self.encoding))
+        except (LookupError, ValueError):
+            known = False
+        demand(self, "encoding", known, "name an encoding of text", "for example cp1252")
 
     def load(self, path: str | None = None) -> Dataset:
         """Load the file or folder.
@@ -94,7 +104,7 @@ class Csv(TableOptions):
     def read_rows(self, file: Path) -> Table:
         """The file as text. Raises DataError; FieldError where another separator is likely."""
         mark = TAB if self.separator == "tab" else self.separator
-        table = read_table(file, mark)
+        table = read_table(file, mark, self.encoding)
         alone = table[0][1][0] if table and len(table[0][1]) == 1 else ""
         others = [other for other in SEPARATORS if other != mark and other in alone]
         if others:
@@ -131,18 +141,47 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
     for option in options:
         if option not in known:
             raise ConfigError(f"from_table has no option {option!r}{closest(option, known)}")
-    held = {str(column): plain(table[column]) for column in list(table.keys())}
-    lengths = {column: len(values) for column, values in held.items()}
+    if not hasattr(table, "keys"):
+        raise DataError(f"table must be columns by name, such as a pandas frame; got {type(table).__name__}")
+    keys = list(table.keys())
+    names = named(np.array([str(key) for key in keys])).tolist()
+    if twice := [column for column, times in Counter(names).items() if times > 1]:
+        raise DataError(f"table must have columns of different names; got {twice[0]!r} twice; rename one")
+    held = {column: table[key] for column, key in zip(names, keys, strict=True)}
+    levels = {column: found for column, values in held.items() if (found := _levels(values)) is not None}
+    cells = {column: array_of(values) if column in levels else values for column, values in held.items()}
+    for column, values in cells.items():
+        if len(shape := np.shape(array_of(values))) != 1:
+            hint = "; one-hot labels are classes by argmax(1)" if len(shape) == 2 else ""
+            raise DataError(f"table must have one value a row; column {column!r} has shape {shape}{hint}")
+    lengths = {column: len(values) for column, values in cells.items()}
     if len(set(lengths.values())) != 1 or not all(lengths.values()):
         told = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:8])
         raise DataError(f"table must have columns of one length, with rows; got {told or 'no columns'}")
     rows = range(next(iter(lengths.values())))
-    return Roles(Csv(**options)).dataset([Table(Path(name), held, rows)], name, "table")
+    whole = Table(Path(name), cells, rows, ((name, len(rows)),), levels)
+    return Roles(Csv(**options)).dataset([whole], name, "table")
+
+
+def _levels(values: Any) -> tuple[tuple[str, ...], bool] | None:
+    """(the categories of a pandas column, whether they are ordered); None of another column."""
+    kind = getattr(values, "dtype", None)
+    names = getattr(kind, "categories", None)
+    return None if names is None else (tuple(map(str, names)), bool(getattr(kind, "ordered", False)))
 
 
 def columns_of(file: Path, content: list[tuple[int, list[str]]] | None = None) -> Table:
-    """The columns of a file. Raises DataError for ragged rows and names that occur twice."""
+    """The columns of a file.
+
+    Where each row has one value more than the line of names, and the first ones are names of rows as R writes them,
+    these are a column without a name. A column without a name is an index, which is left out.
+
+    Raises:
+        DataError: Rows are ragged, or names occur twice.
+    """
     (_, names), *rows = (read_table(file) if content is None else content) or [(1, [])]
+    names = named(np.array(names, str)).tolist()
+    names = ["", *names] if _row_names(names, [row for _, row in rows]) else names
     for number, row in rows:
         if len(row) != len(names):
             hint = "a value that holds the separator needs quotes"
@@ -153,4 +192,13 @@ def columns_of(file: Path, content: list[tuple[int, list[str]]] | None = None) -
         raise DataError(f"{file} must have rows below a line of different column names; {told}")
     columns = zip(names, zip(*(r for _, r in rows), strict=True), strict=True)
     cells = {name: words_of(column, f"{file}: column {name!r}") for name, column in columns}
-    return Table(file, cells, [number for number, _ in rows])
+    left_out = () if content is None or cells.pop("", None) is None else ("",)
+    return Table(file, cells, [number for number, _ in rows], ((str(file), len(rows)),), left_out=left_out)
+
+
+def _row_names(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether each row begins with a name that the line of names has no place for: different words or whole numbers."""
+    if not any(row[-1] for row in rows) or "" in names or any(len(row) != len(names) + 1 for row in rows):
+        return False
+    first = [row[0] for row in rows]
+    return len({*first}) == len(first) and all(cell.isdecimal() or number_of(cell) == float("inf") for cell in first)

@@ -2,9 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
+from fedskew.data.encoding import spelt
+from fedskew.data.values import plain
 
 BRACKETED = re.compile(r"\[(.*)\]|\{(.*)\}|\((.*)\)", re.DOTALL)
 QUOTED = re.compile(r"""\s*(['"]).*\1\s*,\s*(['"]).*\2\s*""", re.DOTALL)
@@ -48,8 +50,8 @@ def several(names: Sequence[str]) -> list[str]:
     return []
 
 
-def indicators(columns: dict[str, np.ndarray]) -> list[str]:
+def indicators(columns: Mapping[str, Any]) -> list[str]:
     """Columns that look like one label each: label_a, label_b and so on, all of 0 and 1."""
     binary = {"0", "1", "0.0", "1.0", "False", "True", "false", "true"}
     named = [name for name in columns if ONE_OF_SEVERAL.fullmatch(name)]
-    return [name for name in named if {*np.unique(columns[name].astype(str)).tolist()} <= binary]
+    return [name for name in named if {*spelt(plain(columns[name])).tolist()} <= binary]

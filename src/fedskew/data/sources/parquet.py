@@ -1,5 +1,6 @@
 """Parquet files and datasets of the hub, as arrays. The packages of the extra ``hub`` are imported when needed."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,16 +72,34 @@ def read_table(files: Sequence[Path], columns: Sequence[str] | None = None) -> A
     Raises:
         DataError: A file is damaged, or the extra ``hub`` is missing.
     """
-    pa, pq = arrow()
-    tables = []
+    pq, tables = arrow()[1], []
     how = {"columns": list(columns) if columns else None, "partitioning": None, "page_checksum_verification": True}
     for file in files:
         with reading(file, "is not a whole parquet file"):
             affordable(file)
             tables.append(pq.read_table(file, **how))
             tables[-1].validate(full=True)
+    return together(files, tables)
+
+
+def together(files: Sequence[Path], tables: Sequence[Any]) -> Any:
+    """Tables of several files as one. Columns of numbers take the widest type.
+
+    Raises:
+        DataError: A column holds numbers in one file and words in another; the message names it and both files.
+    """
+    pa = arrow()[0]
+    first = tables[0].schema
+    numeric = [pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null]
+    for file, table in zip(files, tables, strict=True):
+        for field in (field for field in table.schema if field.name in first.names):
+            ours = first.field(field.name).type
+            one, other = (any(kind(held) for kind in numeric) for held in (ours, field.type))
+            if one != other and not pa.types.is_null(ours) and not pa.types.is_null(field.type):
+                told = f"{files[0].name} has {ours}, {file.name} {field.type}"
+                raise DataError(f"{file}: column {field.name!r} must hold values of one kind in all files; {told}")
     with reading(files[0].parent, "must hold files of one schema"):
-        return pa.concat_tables(tables)
+        return pa.concat_tables(tables, promote_options="permissive")
 
 
 def read_column(table: Any, name: str, rows: int | None = None, mode: ImageMode | None = None) -> np.ndarray:
@@ -199,6 +218,8 @@ def affordable(path: Path) -> None:
     only counted: no word is longer than what decoding the first row of its row group took, its dictionary included.
     """
     with arrow()[1].ParquetFile(regular(path), memory_map=True) as file:
+        if twice := [name for name, times in Counter(file.schema_arrow.names).items() if times > 1]:
+            raise DataError(f"{path} must have columns of different names; got {twice[0]!r} twice")
         most, total = allowed(path.stat().st_size), 0
         for size in _sizes(file, most):
             total += size

@@ -1,16 +1,19 @@
 """File formats: csv, idx, npz, matrices of counts, encoded images (PNG, WebP, JPEG). None of them can run anything."""
 
+import codecs
 import csv
 import gzip
 import io
 import math
 import os
+import re
 import struct
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
@@ -22,6 +25,17 @@ from fedskew.data.sources.files import reading
 from fedskew.data.values import RATIO, allowed
 from fedskew.errors import DataError, afford, content_of, install, one_line, opened
 
+MARKS = {  # byte order marks; that of UTF-32 begins as that of UTF-16 does
+    codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+PACKED = {  # first bytes of files that are no text, and what to do
+    b"\x1f\x8b": "it is gzip: unpack it (gunzip)", b"BZh": "it is bzip2: unpack it (bunzip2)",
+    b"\xfd7zXZ": "it is xz: unpack it (unxz)", b"\x28\xb5\x2f\xfd": "it is zstd: unpack it (unzstd)",
+    b"PK\x03\x04": "it is a zip archive or an Excel file: unpack it, or save the sheet as csv",
+    b"\xd0\xcf\x11\xe0": "it is an Excel file: save the sheet as csv",
+    b"PAR1": "it is parquet: use the dataset parquet",
+}  # fmt: skip
 AXES = 4  # most of an array of images
 Ints = npt.NDArray[np.int64]
 LARGEST = 2.0**53  # rows of a cell: whole numbers below it are exact in float64
@@ -59,25 +73,40 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
-def read_table(file: Path, separator: str = ",") -> list[tuple[int, list[str]]]:
+def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> list[tuple[int, list[str]]]:
     """The rows of a csv file that are not blank.
 
     Args:
-        file: The file, in UTF-8.
+        file: The file. A byte order mark says that it is UTF-8, UTF-16 or UTF-32. A first line ``sep=;`` says the
+            separator, and counts as no row.
         separator: One character.
+        encoding: Of a file without a byte order mark.
 
     Returns:
-        (number of the row in the file, its cells without blanks around them); the line of names is row 1.
+        (number of the record in the file, its cells without blanks around them); the line of names is row 1.
 
     Raises:
         DataError: It is not a csv file.
     """
-    with (
-        reading(file, "is not a csv file"),
-        io.TextIOWrapper(opened(file), encoding="utf-8-sig", newline="") as text,
-    ):
-        reader = csv.reader(text, delimiter=separator, strict=True)
-        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    with reading(file, "is not a csv file"), opened(file) as content:
+        start = content.peek(8)
+        for mark, hint in PACKED.items():
+            if start.startswith(mark):
+                raise DataError(f"{file} must be a text; {hint}")
+        encoding = next((name for mark, name in MARKS.items() if start.startswith(mark)), encoding)
+        with io.TextIOWrapper(content, encoding=encoding, newline="") as text:
+            try:
+                first = text.readline()
+                told = re.fullmatch(r"[sS][eE][pP]=(.)\s*", first)
+                lines, apart = ([], told[1]) if told else ([first], separator)
+                reader = csv.reader(chain(lines, text), delimiter=apart, strict=True)
+                rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(reader, 1) if row]
+            except UnicodeError as error:
+                rule = f"must be a text in {encoding}"
+                raise DataError(f"{file} {rule}: {one_line(error)}; set encoding, for example to cp1252") from None
+        if any("\0" in cell for _, row in rows[:2] for cell in row):
+            raise DataError(f"{file} must be a text in {encoding}; it holds NUL; set encoding, such as utf-16-le")
+        return rows
 
 
 class Npz(NamedTuple):
@@ -154,6 +183,8 @@ def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy warns of heads that Python 2 wrote
         shape, _, dtype = read(file)
+        if dtype.hasobject:
+            raise ValueError(f"{what} holds Python objects, not numbers or strings; save it as array.astype(str)")
         if math.prod(shape) * max(dtype.itemsize, 1) > size:
             told = f"declares an array of shape {shape} and type {dtype}"
             raise ValueError(f"{what} {told}, more than its {size:,} bytes can hold")
