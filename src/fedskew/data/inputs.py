@@ -158,7 +158,7 @@ class Store:
 
     x: Tensor  # [n, ...]
     y: Tensor  # [n] int64
-    mean: tuple[float, ...]  # per channel, after division by 255
+    mean: tuple[float, ...]  # per channel, of uint8 images after division by 255
     std: tuple[float, ...]
     dtype: torch.dtype
     augmentation: tuple[str, ...] = ()  # of "crop" or "crop_reflect", and "flip"
@@ -170,12 +170,11 @@ class Store:
             rows: Row numbers of any shape [...], or a slice.
 
         Returns:
-            Samples [..., *shape]: (x / 255 - mean) / std for uint8 images, the features themselves otherwise.
+            Samples [..., *shape]: (x / 255 - mean) / std for uint8 images, (x - mean) / std for those of more bits; the
+            features themselves where there is no mean.
         """
         x = self.x[rows]
-        if x.dtype != torch.uint8:
-            return x.to(self.dtype)
-        x = x.to(self.dtype) / 255
+        x = x.to(self.dtype) / 255 if x.dtype == torch.uint8 else x.to(self.dtype)
         if self.mean:
             shape = (len(self.mean), *(1,) * (self.x.dim() - 2))
             mean = torch.tensor(self.mean, dtype=self.dtype, device=x.device).reshape(shape)

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from fedskew.data.arrays import Dataset, fingerprint
 from fedskew.data.encoding import Encoding
+from fedskew.data.reading import Reading
 from fedskew.data.sources.files import replacing
 from fedskew.errors import FedskewError, from_json
 
-VERSION = 5  # raise it when decoding or the file changes
+VERSION = 6  # raise it when decoding or the file changes
 TENSORS = ("x", "y", "x_test", "y_test")
 FACTS = ("name", "classes", "label_names", "column_names", "test_is_official", "source", "fingerprint", "notes")
 
@@ -92,6 +93,7 @@ def store(key: str, data: Dataset) -> None:
     tensors |= {f"columns.{name}": codes.contiguous() for name, codes in data.columns.items()}
     facts = {name: getattr(data, name) for name in FACTS}
     facts["encoding"] = data.encoding and data.encoding.to_json()
+    facts["reading"] = data.reading.to_json()
     facts["columns_test"] = {name: codes.tolist() for name, codes in data.columns_test.items()}  # under the digest
     told = json.dumps(facts)
     with contextlib.suppress(OSError, SafetensorError), replacing(root / f"{key}.safetensors") as waiting:
@@ -110,4 +112,5 @@ def _rebuild(facts: dict[str, Any], tensors: dict[str, Tensor]) -> Dataset:
     facts["columns"] = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
     facts["columns_test"] = {name: torch.tensor(codes) for name, codes in facts["columns_test"].items()}
     facts["encoding"] = facts["encoding"] and Encoding.from_json(facts["encoding"])
+    facts["reading"] = Reading.from_json(facts["reading"])
     return Dataset(**facts)

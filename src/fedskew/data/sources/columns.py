@@ -15,6 +15,7 @@ import torch
 from fedskew.data.arrays import ClassOptions, Dataset, build, fingerprint, held_out
 from fedskew.data.encoding import Column, Encoding, is_absent, lacks_column, number_of, numbers_of, places
 from fedskew.data.encoding import categories as one_hot
+from fedskew.data.reading import Reading
 from fedskew.data.sources.files import insist_on_names, listed
 from fedskew.data.sources.multilabel import indicators, several
 from fedskew.data.values import lacks
@@ -171,7 +172,7 @@ class Roles:
         }
         data = build(
             name, *pairs, columns=owners, label_names=names, source=source, notes=notes, encoding=encoding, units=units,
-            columns_test=known,
+            columns_test=known, reading=Reading(),
         )  # fmt: skip
         data = _heard(self.options.of_classes(data))
         return _standardised(data) if self.options.standardise else data

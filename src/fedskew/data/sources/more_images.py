@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedskew.data.arrays import Dataset, build
-from fedskew.data.sources import readers
+from fedskew.data.sources import pictures
 from fedskew.data.sources.cifar import Cifar10, Cifar100
 from fedskew.data.sources.files import Known
 from fedskew.data.sources.images import Constants, Decoded, FashionMnist, ImageOptions, Mnist, Published
@@ -88,7 +88,7 @@ class TinyImageNet(Published):
     reference: ClassVar[str] = "le2015"
     repo: ClassVar[str] = "zh-plus/tiny-imagenet"
     test_split: ClassVar[str] = "valid"
-    mode: ClassVar[readers.ImageMode | None] = "RGB"
+    mode: ClassVar[pictures.ImageMode | None] = "RGB"
     folders: ClassVar[tuple[str, ...]] = ("tiny-imagenet-200", "tiny-imagenet", "tiny_imagenet")
     x_column: ClassVar[str] = "image"
     y_columns: ClassVar[tuple[str, ...]] = ("label",)

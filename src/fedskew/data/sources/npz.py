@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedskew.data.arrays import Dataset, build
+from fedskew.data.reading import Reading
 from fedskew.data.sources import readers
 from fedskew.data.sources.columns import owner_columns
 from fedskew.data.sources.files import client_files, given_file, reading
@@ -71,7 +72,9 @@ class Npz(ImageOptions):
             notes = [f"the {len(arrays['y_val'])} validation rows are left out"]
         parts = [arrays[name] for name in names]
         padded = [self.padded(part) if i % 2 == 0 and self.pad else part for i, part in enumerate(parts)]
-        return self.finish(build(file.stem, *padded, columns=columns, source=f"file {file}", notes=notes))
+        read = Reading(tuple((name, len(arrays[name])) for name in names[::2]))
+        made = build(file.stem, *padded, columns=columns, source=f"file {file}", notes=notes, reading=read)
+        return self.finish(made)
 
     def arrays(self, path: str | None) -> tuple[Path, dict[str, np.ndarray]]:
         """(the path, its arrays by name). Raises ConfigError and DataError."""

@@ -1,31 +1,28 @@
-"""File formats: csv, idx, npz, matrices of counts, encoded images (PNG, WebP, JPEG). None of them can run anything."""
+"""File formats: csv, idx, npz, MATLAB 5, tables of counts. None of them can run anything."""
 
 import csv
 import gzip
 import io
 import math
-import os
 import struct
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedskew.data.encoding import number_of
-from fedskew.data.sources.files import EXTRA, reading
-from fedskew.data.values import RATIO, afford, allowed
-from fedskew.errors import DataError, content_of, one_line, opened
+from fedskew.data.sources.files import reading
+from fedskew.data.values import RATIO, allowed
+from fedskew.errors import DataError, content_of, opened
 
 AXES = 4  # most of an array of images
 Ints = npt.NDArray[np.int64]
 LARGEST = 2.0**53  # rows of a cell: whole numbers below it are exact in float64
-ImageMode = Literal["L", "RGB"]
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -232,71 +229,3 @@ def _of_csv(file: Path) -> tuple[Ints, tuple[str, ...]]:
             if not np.isfinite(number_of(cell)):
                 raise DataError(f"{file} line {number}: a count must be a whole number; got {cell!r}")
     return counts_matrix(np.array([cells for _, cells in rows], dtype=np.float64), str(file)), head
-
-
-def decode_images(
-    encoded: Sequence[bytes | Path], what: str, mode: ImageMode | None = None, size: int = 0
-) -> np.ndarray:
-    """Decode PNG, WebP or JPEG images.
-
-    Args:
-        encoded: Images as bytes or as files.
-        what: Their name in error messages.
-        mode: "L" makes all images grey, "RGB" gives them three channels; None takes the first image's mode.
-        size: Pixels a side to which each image is scaled, bilinear; 0 leaves images as they are.
-
-    Returns:
-        uint8 [n, channels, H, W].
-
-    Raises:
-        DataError: An image is damaged, or has another size than the first.
-    """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError(f"decoding images needs the extra hub: {EXTRA}") from None
-    if not encoded:
-        raise DataError(f"{what} must have rows; got none")
-
-    def place(row: int) -> str:
-        content = encoded[row]
-        return f"row {row}" if isinstance(content, bytes) else f"'{content}'"
-
-    def decode(row: int, mode: str | None) -> np.ndarray:
-        content = encoded[row]
-        try:
-            with (
-                io.BytesIO(content) if isinstance(content, bytes) else opened(content) as file,
-                Image.open(file) as image,
-            ):
-                mode = mode or ("L" if image.mode in ("1", "L") else "RGB")
-                made = image.convert(mode)
-                return np.asarray(made.resize((size, size), Image.Resampling.BILINEAR) if size else made)
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise DataError(f"{what} has no readable image in {place(row)}: {one_line(error)}") from None
-
-    first = decode(0, mode)
-    _bounded(len(encoded) * first.nbytes, encoded, what, size)
-    common = "L" if first.ndim == 2 else "RGB"
-    out = np.empty((len(encoded), *first.shape), np.uint8)
-
-    def fill(row: int) -> None:
-        image = decode(row, common)
-        if image.shape != first.shape:
-            sizes = f"{image.shape[1]}x{image.shape[0]}, {place(0)} is {first.shape[1]}x{first.shape[0]}"
-            raise DataError(f"{what} must have images of one size; {place(row)} is {sizes}")
-        out[row] = image
-
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Pillow releases the lock while it decodes
-        for _ in pool.map(fill, range(len(encoded))):
-            pass
-    return out[:, None] if out.ndim == 3 else np.ascontiguousarray(out.transpose(0, 3, 1, 2))
-
-
-def _bounded(total: int, encoded: Sequence[bytes | Path], what: str, size: int) -> None:
-    """Raise DataError for images that all together are more than their files may become, or than the memory holds."""
-    held = sum(len(one) if isinstance(one, bytes) else one.stat().st_size if one.is_file() else 0 for one in encoded)
-    if not size and total > allowed(held):
-        told = f"{len(encoded)} images of the first one's size are {total:,} bytes"
-        raise DataError(f"{what} must be images of at most {allowed(held):,} bytes when they are decoded; {told}")
-    afford(total, what, "a smaller size needs less" if size else "")
