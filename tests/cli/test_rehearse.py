@@ -125,9 +125,9 @@ def test_a_dry_run_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 FILES = {
     "no head": ("60,30\n10,50\n", "must begin with a line of names: the classes; got 60,30"),
-    "nothing": ("", "must have rows below a line of different column names; got 0 rows"),
+    "nothing": ("", "must have a line of counts for each client"),
     "one class": ("site,ill\nva,60\nparis,10\n", "must have a column for each of two classes at least; got ill"),
-    "a column twice": ("ill,ill\n6,3\n1,5\n", "must have rows below a line of different column names; got 'ill' twice"),
+    "a column twice": ("ill,ill\n6,3\n1,5\n", "must have different column names; got 'ill' twice"),
     "a missing column": ("ill,well,up\n6,3,1\n1,5,2\n", "must have both columns up and down, or none; got ill"),
     "two speeds": ("ill,well,step_s,speed\n6,3,1,1\n1,5,2,1\n", "must have one of the columns step_s and speed"),
     "one site": ("ill,well\n6,3\n", "must have a line for each of two sites at least; got 1"),
@@ -137,7 +137,7 @@ FILES = {
     "a word": ("ill,well\n6,3\nmany,9\n", "line 3: the cases of 'ill' must be a whole number >= 0; got 'many'"),
     "an empty site": ("site,ill,well\nva,6,3\noslo,0,0\n", "site 'oslo' must have 3 cases at least"),
     "an empty class": ("ill,well\n6,0\n4,0\n", "class 'well' must have a case at some site; got none"),
-    "a site twice": ("site,ill,well\nva,6,3\nva,4,4\n", "must name each site once; got va, va"),
+    "a site twice": ("site,ill,well\nva,6,3\nva,4,4\n", "must name each client or site once; got va, va"),
     "a rate": ("ill,well,failure\n6,3,1\n4,4,0\n", "'failure' must be a probability in [0, 1); got '1'"),
     "a link": ("ill,well,up,down\n6,3,0,1\n4,4,1,1\n", "the value of 'up' must be a positive number; got '0'"),
 }  # fmt: skip
