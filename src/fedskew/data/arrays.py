@@ -121,13 +121,14 @@ def from_arrays(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
     columns: Mapping[str, Any] | None = None,
+    channels: raw.Channels = "auto",
 ) -> Dataset:
     """Make a `Dataset` from numpy or torch arrays.
 
     Args:
-        x: Samples, [n, ...]. uint8 arrays [n, H, W], [n, channels, H, W] or [n, H, W, channels] are images. All other
-            arrays become float32 features. Of an array that numpy has mapped from a file (``mmap_mode``), uint8 images
-            with channels first and float32 features stay in the file, where ``x_test`` is given.
+        x: Samples, [n, ...]. Arrays [n, channels, H, W] and [n, H, W, channels] and uint8 arrays [n, H, W] are images.
+            All arrays but uint8 images become float32. Of an array that numpy has mapped from a file (``mmap_mode``),
+            uint8 images with channels first and float32 features stay in the file, where ``x_test`` is given.
         y: Labels, [n] or [n, 1]: whole numbers 0..C-1, or strings, which are numbered in sorted order.
         x_test: Test samples. Without them a stratified 20 % of the rows becomes the test set, the same rows for every
             seed.
@@ -138,6 +139,8 @@ def from_arrays(
         std: Standard deviation of each channel.
         columns: One number or string for each training row, by name: a hospital, a user. The partition "natural" makes
             clients of them.
+        channels: Which axis of images has the channels, "first" or "last"; "auto": the one of 1 to 4, and where both
+            axes fit, the one that makes the images square.
 
     Returns:
         The dataset, with a fingerprint.
@@ -156,7 +159,10 @@ def from_arrays(
     if (x_test is None) != (y_test is None):
         given, missing = ("x_test", "y_test") if y_test is None else ("y_test", "x_test")
         raise DataError(f"{missing} must be given with {given}; got None")
-    made = build(name, x, y, x_test, y_test, classes=classes, columns=columns, source="arrays", reading=Reading())
+    made = build(
+        name, x, y, x_test, y_test, classes=classes, columns=columns, source="arrays", reading=Reading(),
+        channels=channels,
+    )  # fmt: skip
     return replace(made, mean=tuple(map(float, mean)), std=tuple(map(float, std)))
 
 
@@ -177,15 +183,19 @@ def build(
     units: Any = None,
     columns_test: Mapping[str, Any] | None = None,
     reading: Reading | None = None,
+    channels: raw.Channels = "auto",
 ) -> Dataset:
     """Make the checked `Dataset` of raw arrays, with its fingerprint; without a test set, split one off.
 
     Of data of a user's own, which have a ``reading``, rows that repeat and classes without a test row are noted.
     """
     (y, y_test), label_names = raw.numbered([y, y_test], label_names)
-    images, labels = [raw.samples_of(x, "x")], [raw.labels_of(y, "y")]
+    images, labels = [raw.samples_of(x, "x", channels)], [raw.labels_of(y, "y")]
     if x_test is not None:
-        images, labels = [*images, raw.samples_of(x_test, "x_test")], [*labels, raw.labels_of(y_test, "y_test")]
+        images, labels = (
+            [*images, raw.samples_of(x_test, "x_test", channels)],
+            [*labels, raw.labels_of(y_test, "y_test")],
+        )
     raw.same_length("x", images[0], "y", labels[0])
     total = raw.count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))

@@ -91,7 +91,9 @@ class Inputs:
             names = ", ".join(repr(column.name) for column in self.encoding.columns[:3])
             hint = "for features that are encoded already, as dataset.x_test is, pass encoded=True"
             raise DataError(f"{what} must be columns by name, {{{names}, ...: values}}, as in the table; {hint}")
-        found = samples_of(x, what)
+        shape = tuple(x.shape[1:]) if hasattr(x, "shape") else ()
+        last = len(shape) == 3 and shape != self.shape == (shape[2], *shape[:2])
+        found = samples_of(x, what, "last" if last else "first")
         if tuple(found.shape[1:]) != self.shape or (found.dtype == torch.uint8) != self.images:
             kind = "uint8 images" if self.images else "features"
             got = f"{found.dtype} {tuple(found.shape[1:])}".removeprefix("torch.")

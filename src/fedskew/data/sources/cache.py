@@ -48,7 +48,8 @@ def key_of(name: str, options: Mapping[str, Any], files: Sequence[Path]) -> str:
     Returns:
         ``name-<24 hex digits>``.
     """
-    stats = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    folders = {folder: folder.resolve() for folder in {file.parent for file in files}}  # of many files, each once
+    stats = [(str(folders[f.parent] / f.name), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     text = json.dumps([VERSION, name, dict(options), stats], sort_keys=True, default=str)
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 

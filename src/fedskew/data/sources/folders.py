@@ -118,7 +118,8 @@ class Images(ImageOptions):
         lost = [f"{plural(count, 'file')} left out: {reason}" for reason, count in reading.left_out]
         return build(
             place.name, *parts, label_names=names, columns=columns, source=f"folder {place}",
-            notes=[*reading.notes, *lost, *told[1:]], reading=reading._replace(pictures=tuple(told[:1])),
+            notes=[*reading.notes, *lost, *told[1:]], channels="first",
+            reading=reading._replace(pictures=tuple(told[:1])),
         )  # fmt: skip
 
     def pictures(self, path: str | None, shape: Sequence[int]) -> tuple[_Files, np.ndarray]:

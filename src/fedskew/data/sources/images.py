@@ -214,7 +214,7 @@ class Published(ImageOptions):
         at, names = self.target()
         return build(
             self.name, self.padded(d.x), d.y[at], self.padded(d.x_test), d.y_test[at],
-            label_names=names or d.names, columns=self.columns(d.y), source=source, notes=notes,
+            label_names=names or d.names, columns=self.columns(d.y), source=source, notes=notes, channels="first",
         )  # fmt: skip
 
     def _parquet_files(self, place: Path) -> tuple[Path, ...]:

@@ -9,7 +9,7 @@ import struct
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -164,6 +164,22 @@ def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
+def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    """Read arrays of bytes of a MATLAB 5 file. Raises DataError where it is damaged, or lacks one."""
+    from scipy.io import loadmat, whosmat
+
+    with reading(path, "is not a whole MATLAB 5 file"), opened(path) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy warns of variables that it cannot read
+        found = {name: (shape, kind) for name, shape, kind in whosmat(file)}
+        for name in names:
+            shape, kind = found.get(name, ((), "absent"))
+            if kind != "uint8" or math.prod(shape) > allowed(path.stat().st_size):
+                raise DataError(f"{path} must hold {name!r}, an array of bytes; got {kind} {shape}, or another file")
+        file.seek(0)
+        content = loadmat(file, variable_names=list(names))
+        return [np.asarray(content[name]) for name in names]
+
+
 def read_bytes(path: Path) -> bytes:
     """The content of a file. Raises DataError when it cannot be read."""
     with reading(path, "cannot be read"):
@@ -306,7 +322,7 @@ def _of_csv(file: Path) -> CountTable:
 
 
 def _parted(file: Path) -> list[tuple[int, list[str]]]:
-    """The rows of a csv file. Counts have no decimal comma, so a first line without a comma is parted by what it has."""
+    """The rows of a csv file. A first line without a comma is parted by what it has: counts have no decimal comma."""
     with reading(file, "is not a csv file"), opened(file) as content:
         line = content.readline(1 << 16)
     mark = next((mark for mark in ";\t" if mark.encode() in line and b"," not in line), ",")

@@ -89,7 +89,7 @@ def _of_npz(source: Npz, path: str | None) -> Rows:
         raise DataError(f"{file} must hold x, or x_test; got {', '.join(arrays) or 'no arrays'}")
     x = arrays[x_name]
     y = arrays.get(y_name)
-    return Rows(str(file), source.padded(x) if source.pad else x, y, y_name, range(len(x)))
+    return Rows(str(file), source.padded(x), y, y_name, range(len(x)))
 
 
 def _of_parquet(source: Parquet, path: str | None, encoding: Encoding | None) -> Rows:
