@@ -353,13 +353,14 @@ def described(
     """
     listed = isinstance(model, Architecture) and MODELS.get(model.name) is type(model)
     own = {} if listed or not projection else {"projection": projection}
+    read = {"reading": data.reading.to_json()} if any(data.reading._replace(notes=())) else {}
     return {
         "format": FORMAT, "model": spec(model) if listed else None, "network": type(model).__name__, **own,
         **({"fit": {name: fit.to_json() for name, fit in trained.fits.items()}} if trained.fits else {}),
         "head": trained.model.head, "dtype": dtype, "precision": trained.precision, "round": round,
         **frozen(trained.model),
         "inputs": trained.inputs.to_json(),
-        "data": {"name": data.name, "fingerprint": data.fingerprint, "notes": list(data.notes)},
+        "data": {"name": data.name, "fingerprint": data.fingerprint, "notes": list(data.notes), **read},
     }  # fmt: skip
 
 

@@ -146,7 +146,8 @@ def _pixels(image: Any, mode: ImageMode, size: int, background: Background) -> t
         image = image.resize((size, size), Image.Resampling.BILINEAR) if size else image
         grey = np.asarray(image) / np.float32(1.0 if stored == "F" else DEEP)
         return grey if mode == "L" else np.repeat(grey[..., None], 3, axis=-1), stored, changed
-    if "transparency" in image.info or stored in ("La", "LA", "PA", "RGBA", "RGBa"):
+    palette = image.palette.mode if stored == "P" else ""
+    if "transparency" in image.info or stored in ("La", "LA", "PA", "RGBA", "RGBa") or palette.endswith("A"):
         image = (image.convert("LA") if stored == "La" else image).convert("RGBA")
         if image.getchannel("A").getextrema()[0] < 255:
             changed.append(f"with transparency, laid on {background}")
