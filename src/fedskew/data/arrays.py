@@ -221,11 +221,12 @@ def _repeats(data: Dataset) -> list[str]:
     counts, counts_test = data.counts, torch.bincount(data.y_test, minlength=data.classes)
     blind = [data.class_names[c] for c in ((counts > 0) & (counts_test == 0)).nonzero().flatten().tolist()]
     notes = [f"class without a test row, never measured: {some(list(map(repr, blind)))}"] if blind else []
-    train, test = ([hash(row.tobytes()) for row in x.flatten(1).numpy()] for x in (data.x, data.x_test))
-    within = set(train)
-    told = [(sum(row in within for row in test), plural(len(test), "test row"), "equal a training row")]
-    for rows, what in ((train, "training row"), (test, "test row")):
-        told.append((len(rows) - len({*rows}), plural(len(rows), what), "repeat another"))
+    marks = [
+        np.fromiter((hash(row.tobytes()) for row in x.flatten(1).numpy()), np.int64) for x in (data.x, data.x_test)
+    ]
+    told = [(int(np.isin(marks[1], marks[0]).sum()), plural(len(marks[1]), "test row"), "equal a training row")]
+    for rows, what in zip(marks, ("training row", "test row"), strict=True):
+        told.append((len(rows) - len(np.unique(rows)), plural(len(rows), what), "repeat another"))
     if found := [f"{count:,} of {of} {how}" for count, of, how in told if count]:
         hint = "; take copies out, or keep them on one side by split_by" if told[0][0] else ""
         notes.append(f"rows: {', '.join(found)}{hint}")

@@ -102,7 +102,7 @@ class Images(ImageOptions):
 
     def _decoded(self, place: Path, splits: Sequence[_Files], reading: Reading) -> Dataset:
         found = {name for split in splits for name in split.classes}
-        names = sorted(found, key=float) if all(name.isdecimal() for name in found) else sorted(found)
+        names = sorted(sorted(found), key=float) if all(map(str.isdecimal, found)) else sorted(found)
         _differ(place, names)
         codes = {name: code for code, name in enumerate(names)}
         if len(names) < 2:
