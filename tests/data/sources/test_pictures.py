@@ -157,8 +157,11 @@ def test_two_brightnesses_of_12_bits_are_learned_and_new_rows_are_read_alike(tmp
     trained = fs.load_model(tmp_path / "r")
     new = rows_of(DATASETS["images"](), str(bright(tmp_path / "new", 4)), trained.inputs)
     assert isinstance(new, Rows) and (trained.predict(new.x) == torch.tensor([0] * 4 + [1] * 4)).all()
+    assert list(new.notes) == []
     folders(tmp_path / "eight", "a", "b", each=2)
+    (tmp_path / "eight" / "a" / "x.zip").write_bytes(b"PK")
     eight = rows_of(DATASETS["images"](colours="grey"), str(tmp_path / "eight"), trained.inputs)
+    assert list(eight.notes) == ["1 file left out: ends in .zip"]
     with pytest.raises(fs.DataError, match="must be features of shape"):  # 8 bits are on another scale
         trained.predict(eight.x)  # type: ignore[union-attr]
 

@@ -148,7 +148,7 @@ def client_files(folder: Path, ending: str, split: str) -> list[list[Path]]:
     """
 
     def within(place: Path) -> list[Path]:
-        return sorted(f for f in place.glob(f"*{ending}") if f.is_file() and not f.name.startswith("."))
+        return sorted(f for f in place.glob("[!.]*") if f.suffix.lower() == ending and f.is_file())
 
     own, train, test = within(folder), within(folder / "train"), within(folder / "test")
     if own:

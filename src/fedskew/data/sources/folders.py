@@ -3,7 +3,7 @@
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn
@@ -115,22 +115,28 @@ class Images(ImageOptions):
             here, x = x[: len(split.files)], x[len(split.files) :]
             parts += [self.padded(here), np.array([codes[name] for name in split.classes])]
         columns = {"client": np.array(splits[0].clients)} if splits[0].clients else {}
-        lost = [f"{plural(count, 'file')} left out: {reason}" for reason, count in reading.left_out]
         return build(
             place.name, *parts, label_names=names, columns=columns, source=f"folder {place}",
-            notes=[*reading.notes, *lost, *told[1:]], channels="first",
+            notes=[*reading.notes, *_lost(reading.left_out), *told[1:]], channels="first",
             reading=reading._replace(pictures=tuple(told[:1])),
         )  # fmt: skip
 
-    def pictures(self, path: str | None, shape: Sequence[int]) -> tuple[_Files, np.ndarray]:
-        """(images, in folders of classes or in none; the same as [n, channels, H, W] of a model's shape)."""
+    def pictures(self, path: str | None, shape: Sequence[int]) -> tuple[_Files, np.ndarray, list[str]]:
+        """(images, in folders of classes or in none; the same as [n, channels, H, W] of a model's shape; notes)."""
         place = given_file(self.name, path)
         folders, _ = _folders(place, self.layout)
         place = next(folders[split] for split in ("test", "training", "validation") if split in folders)
         found = image_files(place, least=0, layout=self.layout)
         square = len(shape) == 3 and shape[1] == shape[2]
         size, mode = self.size or (shape[2] - 2 * self.pad if square else 0), MODES["grey" if shape[0] == 1 else "rgb"]
-        return found, self.padded(decode_images(found.files, str(place), mode, size, self.background))
+        told: list[str] = []
+        x = decode_images(found.files, str(place), mode, size, self.background, told)
+        return found, self.padded(x), [*_lost(found.left_out.items()), *told[1:]]
+
+
+def _lost(left_out: Iterable[tuple[str, int]]) -> list[str]:
+    """Notes of files that are not read."""
+    return [f"{plural(count, 'file')} left out: {reason}" for reason, count in left_out]
 
 
 def _folders(place: Path, layout: Layout) -> tuple[dict[str, Path], list[str]]:
@@ -204,10 +210,8 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
             if file.suffix.lower() in kinds and file.is_file():
                 found.append(file)
                 continue
-            reason = (
-                f"ends in {file.suffix.lower()}" if file.suffix.lower() not in {"", *kinds} else "no ending of an image"
-            )
-            left_out[reason if file.is_file() else "no file that can be read"] += 1
+            ending = f"ends in {file.suffix.lower()}" if file.suffix else "without an ending"
+            left_out[ending if file.is_file() else "no file that can be read"] += 1
             lost[folder] = f"has only files such as {file.name}"
     if not found:
         told = ", ".join(f"{plural(count, 'file')}: {reason}" for reason, count in left_out.items()) or "none"

@@ -240,9 +240,7 @@ def read_counts(path: str | Path) -> tuple[Ints, tuple[str, ...]]:
     found = count_table(path)
     if found.facts:
         told = f"{', '.join(found.facts)}, which are facts of a site for `fedskew rehearse`"
-        raise DataError(
-            f"{path} must have columns of classes; got {told}; take them out, or name the classes otherwise"
-        )
+        raise DataError(f"{path} must have columns of classes; got {told}; take them out, or rename the classes")
     return found.counts, found.classes
 
 
@@ -272,13 +270,12 @@ def count_table(path: str | Path) -> CountTable:
     """
     file = Path(path)
     kind = file.suffix.lower()
-    if kind == ".npy":
-        with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
-            values = read_array(content, file.stat().st_size, "it")
-        return CountTable(counts_matrix(values, str(path)))
-    if kind != ".csv":
+    if kind == ".csv":
+        return _of_csv(file)
+    if kind != ".npy":
         raise DataError(f"a file of counts must end in .csv or .npy; got '{path}'")
-    return _of_csv(file)
+    with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
+        return CountTable(counts_matrix(read_array(content, file.stat().st_size, "it"), str(path)))
 
 
 def _of_csv(file: Path) -> CountTable:
@@ -291,10 +288,9 @@ def _of_csv(file: Path) -> CountTable:
     head = ["", *head] if head and len(head) == width - 1 else head  # of R's write.table
     if not cells:
         raise DataError(f"{file} must have a line of counts for each client, after a head of class names or none")
-    if bad := next(
-        ((n, len(row)) for n, row in [(1, head or cells[0]), *rows[bool(head) :]] if len(row) != width), None
-    ):
-        raise DataError(f"{file} must have {width} values a row; row {bad[0]} has {bad[1]}")
+    for number, row in [(1, head or cells[0]), *rows[bool(head) :]]:
+        if len(row) != width:
+            raise DataError(f"{file} must have {width} values a row; row {number} has {len(row)}")
     usual = [name.lower() if name.lower() in (*CLIENTS, *FACTS) else name for name in head]
     if twice := next((name for at, name in enumerate(usual) if name in usual[:at]), None):
         raise DataError(f"{file} must have different column names; got {twice!r} twice")
