@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from fedskew.data import load
-from fedskew.data.sources import more_images
+from fedskew.data.sources import more_images, readers
 from fedskew.data.sources.files import Known
+from fedskew.errors import DataError
 from support.data_files import GEN, fails, write_split
 
 pytestmark = pytest.mark.usefixtures("_nowhere")
@@ -68,7 +69,7 @@ def test_damaged_and_missing_svhn_files_are_named(tmp_path: Path) -> None:
     write_mats(tmp_path / "b", X=np.zeros((4, 4, 3, 5), np.uint8))
     fails("svhn", tmp_path / "b", "must hold X [32, 32, 3, n] and y [n, 1]; got (4, 4, 3, 5)", verify=False)
     write_mats(tmp_path / "c", y=np.zeros((20, 1)))
-    fails("svhn", tmp_path / "c", "must hold 'y', an array of bytes; got double", verify=False)
+    fails("svhn", tmp_path / "c", "must hold 'y', an array of bytes; got X", verify=False)
     write_mats(tmp_path / "d", y=np.full((20, 1), 11, np.uint8), rows=(20, 20))
     fails("svhn", tmp_path / "d", "must have labels 1..10, 10 for the digit 0; got 11..11", verify=False)
 
@@ -94,3 +95,22 @@ def test_svhn_parquet_in_the_hub_s_layout(tmp_path: Path, monkeypatch: pytest.Mo
     fails("svhn", tmp_path, "the training rows were altered: expected 2 rows of class 0, got 1")
     (folder / "test-00000-of-00001.parquet").unlink()
     fails("svhn", tmp_path, "has parquet files of 'svhn' but lacks test-*.parquet")
+
+
+def test_damaged_matlab_files_are_one_line_and_end_no_process(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    write_mats(tmp_path)
+    from scipy.io import savemat
+
+    file = tmp_path / MATS[0]
+    savemat(file, {"X": GEN.integers(0, 256, (32, 32, 3, 4)).astype(np.uint8), "y": np.ones((4, 1), np.uint8)})
+    whole = file.read_bytes()
+    for k in range(300):
+        raw = bytearray(whole)
+        for at in GEN.integers(0, 300 if k % 2 else len(raw), 4):
+            raw[at] = GEN.integers(0, 256)
+        file.write_bytes(raw)
+        try:
+            assert [part.dtype for part in readers.read_mat(file, ("X", "y"))] == [np.uint8] * 2
+        except DataError as error:
+            assert "\n" not in str(error)

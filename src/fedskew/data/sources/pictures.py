@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -84,7 +85,8 @@ def decode_images(
             return _pixels(image, common or _kind(image.mode), size, background)
 
     common: ImageMode | None = mode
-    first, first_mode, _ = decode(0)
+    with warnings.catch_warnings(action="ignore"):  # of Pillow, about tags of damaged files
+        first, first_mode, _ = decode(0)
     _bounded(len(encoded) * first.nbytes, encoded, what, size)
     common = "L" if first.ndim == 2 else "RGB"
     out, modes, changes = np.empty((len(encoded), *first.shape), first.dtype), Counter[str](), Counter[str]()
@@ -103,7 +105,10 @@ def decode_images(
         return found, changed
 
     try:
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Pillow releases the lock while it decodes
+        with (
+            warnings.catch_warnings(action="ignore"),
+            ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,  # Pillow releases the lock while it decodes
+        ):
             for found, changed in pool.map(fill, range(len(encoded))):
                 modes[found] += 1
                 changes.update(changed)
