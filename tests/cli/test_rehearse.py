@@ -158,9 +158,9 @@ def test_several_stand_ins_give_intervals_of_what_is_possible(
 
 FILES = {
     "no head": ("60,30\n10,50\n", "must begin with a line of names: the classes; got 60,30"),
-    "nothing": ("", "must have rows below a line of different column names; got 0 rows"),
+    "nothing": ("", "must have a line of counts for each client"),
     "one class": ("site,ill\nva,60\nparis,10\n", "must have a column for each of two classes at least; got ill"),
-    "a column twice": ("ill,ill\n6,3\n1,5\n", "must have rows below a line of different column names; got 'ill' twice"),
+    "a column twice": ("ill,ill\n6,3\n1,5\n", "must have different column names; got 'ill' twice"),
     "a missing column": ("ill,well,up\n6,3,1\n1,5,2\n", "must have both columns up and down, or none; got ill"),
     "two speeds": ("ill,well,step_s,speed\n6,3,1,1\n1,5,2,1\n", "must have one of the columns step_s and speed"),
     "one site": ("ill,well\n6,3\n", "must have a line for each of two sites at least; got 1"),
@@ -176,7 +176,7 @@ FILES = {
     "a line of sums": (
         "site,ill,well\na,6,3\nb,4,4\nall,10,7\n", "must have no line of sums; got 'all', the sum of the other sites",
     ),
-    "a site twice": ("site,ill,well\nva,6,3\nva,4,4\n", "must name each site once; got va, va"),
+    "a site twice": ("site,ill,well\nva,6,3\nva,4,4\n", "must name each client or site once; got va, va"),
     "a rate": ("ill,well,failure\n6,3,1\n4,4,0\n", "'failure' must be a probability in [0, 1); got '1'"),
     "a link": ("ill,well,up,down\n6,3,0,1\n4,4,1,1\n", "the value of 'up' must be a positive number; got '0'"),
 }  # fmt: skip

@@ -123,7 +123,7 @@ def evaluate(
     """
     from fedskew.config.recorded import read_run
     from fedskew.config.scoring import scores_of
-    from fedskew.data.sources.rows import rows_of
+    from fedskew.data.sources.rows import Rows, rows_of
     from fedskew.engines.trained import client_number, load_model, read_description
     from fedskew.records.decisions import parsed_rule
     from fedskew.records.metrics import PRECISION
@@ -161,6 +161,8 @@ def evaluate(
     source: Any = fed
     if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs)
+        for note in source.notes if isinstance(source, Rows) else ():
+            say(f"fedskew: note: {note}", sys.stderr)
     elif fed is not None and number is not None:
         source = fed.of_client(number)
     recall_at = recorded.config.get("recall_at", PRECISION)

@@ -52,6 +52,7 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
     """
     import fedskew.data.describe as words
     from fedskew.config.flags import flagged
+    from fedskew.data.reading import Reading
     from fedskew.plots import canvas
 
     path = canvas.target(out) if out else None
@@ -59,14 +60,14 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
     found = words.counted(source)
     dataset = getattr(source, "dataset", None)
     notes = [flagged(note, experiment) for note in dataset.notes] if dataset else []
+    read = dataset.reading._replace(notes=()) if dataset else Reading()
     if as_json:
         say(json.dumps({**words.describe(source), "notes": notes}, indent=1))
     else:
         show(words.describe_table(source))
-        if dataset is not None and dataset.reading is not None:
-            say("\nwhat was read")
-            for line in dataset.reading.lines():
-                say(line)
+        lines = list(read.lines())
+        for line in ["\nwhat was read", *lines] if lines else []:
+            say(line)
         for note in notes:
             say(f"note: {note}")
     if path is not None:

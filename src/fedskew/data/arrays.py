@@ -13,7 +13,7 @@ from fedskew import rng
 from fedskew.data import values as raw
 from fedskew.data.encoding import Encoding
 from fedskew.data.reading import Reading
-from fedskew.errors import DataError, closest
+from fedskew.errors import DataError, closest, plural, some
 from fedskew.fields import Checked, demand
 
 TEST_SHARE = 0.2
@@ -48,6 +48,7 @@ class Dataset:
         notes: Warnings about the data, from loading.
         encoding: Encoding of table rows; None if samples are not rows of a table.
         units: Codes, int64 [n], such as patients: no split parts rows of one code. None: each row stands alone.
+        reading: What was read of files or arrays of a user's own, the notes among it.
 
     Raises:
         DataError: Lengths, shapes or dtypes do not agree.
@@ -73,9 +74,10 @@ class Dataset:
     units: Tensor | None = field(default=None, repr=False)  # [n] int64
     columns_test: dict[str, Tensor] = field(default_factory=dict, repr=False)  # [n_test] int64 each
     borrowed: bool = field(default=False, repr=False)
-    reading: Reading | None = field(default=None, repr=False)
+    reading: Reading = field(default=Reading(), repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "reading", self.reading._replace(notes=self.notes))
         raw.same_length("x", self.x, "y", self.y)
         raw.same_length("x_test", self.x_test, "y_test", self.y_test)
         if self.x.shape[1:] != self.x_test.shape[1:] or self.x.dtype != self.x_test.dtype:
@@ -86,8 +88,8 @@ class Dataset:
         if len(self.mean) != len(self.std) or len(self.mean) not in (0, *self.shape[:1]):
             got = f"{len(self.mean)} and {len(self.std)}"
             raise DataError(f"mean and std must have {self.x.shape[1]} values each; got {got}")
-        if self.mean and self.x.dtype != torch.uint8:
-            raise DataError(f"mean and std are for uint8 images; got {self.x.dtype}: scale the features beforehand")
+        if self.mean and self.x.dim() != 4:
+            raise DataError(f"mean and std are for images; got {self.x.dtype} {self.shape}: scale features beforehand")
         if not all(s > 0 for s in self.std):
             raise DataError(f"std must be positive; got {self.std}")
         for name, codes in self.columns.items():
@@ -123,13 +125,14 @@ def from_arrays(
     std: Sequence[float] = (),
     columns: Mapping[str, Any] | None = None,
     copy: bool = False,
+    channels: raw.Channels = "auto",
 ) -> Dataset:
     """Make a `Dataset` from numpy or torch arrays.
 
     Args:
-        x: Samples, [n, ...]. uint8 arrays [n, H, W], [n, channels, H, W] or [n, H, W, channels] are images. All other
-            arrays become float32 features. Of an array that numpy has mapped from a file (``mmap_mode``), uint8 images
-            with channels first and float32 features stay in the file, where ``x_test`` is given.
+        x: Samples, [n, ...]. Arrays [n, channels, H, W] and [n, H, W, channels] and uint8 arrays [n, H, W] are images.
+            All arrays but uint8 images become float32. Of an array that numpy has mapped from a file (``mmap_mode``),
+            uint8 images with channels first and float32 features stay in the file, where ``x_test`` is given.
         y: Labels, [n] or [n, 1]: whole numbers 0..C-1, or strings, which are numbered in sorted order.
         x_test: Test samples. Without them a stratified 20 % of the rows becomes the test set, the same rows for every
             seed.
@@ -143,6 +146,8 @@ def from_arrays(
         copy: Whether to copy samples that could be taken as they are: arrays or tensors on the CPU of uint8 images with
             channels first or float32 features, contiguous and writable, where ``x_test`` is given. Without a copy they
             must not change; a run that finds them changed is refused.
+        channels: Which axis of images has the channels, "first" or "last"; "auto": the one of 1 to 4, and where both
+            axes fit, the one that makes the images square.
 
     Returns:
         The dataset, with a fingerprint.
@@ -161,7 +166,10 @@ def from_arrays(
     if (x_test is None) != (y_test is None):
         given, missing = ("x_test", "y_test") if y_test is None else ("y_test", "x_test")
         raise DataError(f"{missing} must be given with {given}; got None")
-    made = build(name, x, y, x_test, y_test, classes=classes, columns=columns, source="arrays")
+    made = build(
+        name, x, y, x_test, y_test, classes=classes, columns=columns, source="arrays", reading=Reading(),
+        channels=channels,
+    )  # fmt: skip
     borrowed = x_test is not None and (raw.shares(x, made.x) or raw.shares(x_test, made.x_test))
     if copy and borrowed:
         made, borrowed = replace(made, x=made.x.clone(), x_test=made.x_test.clone()), False
@@ -191,12 +199,20 @@ def build(
     encoding: Encoding | None = None,
     units: Any = None,
     columns_test: Mapping[str, Any] | None = None,
+    reading: Reading | None = None,
+    channels: raw.Channels = "auto",
 ) -> Dataset:
-    """Make the checked `Dataset` of raw arrays, with its fingerprint; without a test set, split one off."""
+    """Make the checked `Dataset` of raw arrays, with its fingerprint; without a test set, split one off.
+
+    Of data of a user's own, which have a ``reading``, rows that repeat and classes without a test row are noted.
+    """
     (y, y_test), label_names = raw.numbered([y, y_test], label_names)
-    images, labels = [raw.samples_of(x, "x")], [raw.labels_of(y, "y")]
+    images, labels = [raw.samples_of(x, "x", channels)], [raw.labels_of(y, "y")]
     if x_test is not None:
-        images, labels = [*images, raw.samples_of(x_test, "x_test")], [*labels, raw.labels_of(y_test, "y_test")]
+        images, labels = (
+            [*images, raw.samples_of(x_test, "x_test", channels)],
+            [*labels, raw.labels_of(y_test, "y_test")],
+        )
     raw.same_length("x", images[0], "y", labels[0])
     total = raw.count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
@@ -211,10 +227,27 @@ def build(
     data = Dataset(
         name=name, x=images[0], y=labels[0], x_test=images[1], y_test=labels[1], classes=total,
         label_names=label_names, columns=codes, column_names=names, test_is_official=official, source=source,
-        notes=(*notes, *raw.unseen(labels[0], labels[1], label_names)), encoding=encoding, units=units,
-        columns_test=codes_test,
+        notes=tuple(notes), encoding=encoding, units=units, columns_test=codes_test, reading=reading or Reading(),
     )  # fmt: skip
-    return replace(data, fingerprint=fingerprint(data))
+    notes = (*notes, *raw.unseen(data.y, data.y_test, label_names), *(() if reading is None else _repeats(data)))
+    return replace(data, notes=notes, fingerprint=fingerprint(data))
+
+
+def _repeats(data: Dataset) -> list[str]:
+    """Notes of classes without a test row, and of rows that stand in training and test, or twice in one of them."""
+    counts, counts_test = data.counts, torch.bincount(data.y_test, minlength=data.classes)
+    blind = [data.class_names[c] for c in ((counts > 0) & (counts_test == 0)).nonzero().flatten().tolist()]
+    notes = [f"class without a test row, never measured: {some(list(map(repr, blind)))}"] if blind else []
+    marks = [
+        np.fromiter((hash(row.tobytes()) for row in x.flatten(1).numpy()), np.int64) for x in (data.x, data.x_test)
+    ]
+    told = [(int(np.isin(marks[1], marks[0]).sum()), plural(len(marks[1]), "test row"), "equal a training row")]
+    for rows, what in zip(marks, ("training row", "test row"), strict=True):
+        told.append((len(rows) - len(np.unique(rows)), plural(len(rows), what), "repeat another"))
+    if found := [f"{count:,} of {of} {how}" for count, of, how in told if count]:
+        hint = "; take copies out, or keep them on one side by split_by" if told[0][0] else ""
+        notes.append(f"rows: {', '.join(found)}{hint}")
+    return notes
 
 
 def held_out(labels: Any, label_names: Sequence[str] = (), units: Any = None) -> np.ndarray:
@@ -326,14 +359,18 @@ def fingerprint(data: Dataset) -> str:
 
 
 def channel_statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of uint8 images.
+    """Mean and standard deviation of each channel of images.
 
     Args:
-        x: Images, uint8 [n, channels, H, W].
+        x: Images [n, channels, H, W], uint8 or floats.
 
     Returns:
-        (means, deviations) on the scale [0, 1], rounded to 4 digits; deviations are at least 1e-4.
+        (means, deviations). Of uint8 images they are on the scale [0, 1] and rounded to 4 digits, and deviations are at
+        least 1e-4. Those of floats are not rounded, and a channel without any deviation has 1.
     """
+    if x.dtype != torch.uint8:
+        parts = [x[:, c].numpy().astype(np.float64) for c in range(x.shape[1])]
+        return tuple(float(part.mean()) for part in parts), tuple(float(part.std()) or 1.0 for part in parts)
     counts = np.zeros((x.shape[1], 256))
     for at in range(0, len(x), 4096):  # bincount widens to int64
         for c in range(x.shape[1]):
@@ -424,7 +461,7 @@ def keep_classes(data: Dataset, classes: Sequence[str | int], *, relabel: bool =
         columns={name: values[train] for name, values in data.columns.items()},
         columns_test={name: values[test] for name, values in data.columns_test.items()},
         units=None if data.units is None else data.units[train],
-        notes=tuple(note for note in data.notes if not note.startswith("class ")),
+        notes=tuple(note for note in data.notes if not note.startswith(("class ", "rows: "))),
     )  # fmt: skip
     return replace(kept, fingerprint=fingerprint(kept))
 

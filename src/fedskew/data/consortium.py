@@ -9,18 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew.data.encoding import number_of
-from fedskew.data.sources.delimited import columns_of
-from fedskew.data.sources.readers import LARGEST
+from fedskew.data.sources.readers import FACTS, count_table
 from fedskew.errors import DataError
 
 LEAST = 3  # cases of a site: one at least is kept for its test, see `fedskew.data.federation.hold_out`
 Rule = tuple[str, Callable[[float], bool]]
 POSITIVE: Rule = ("be a positive number", lambda v: 0 < v < math.inf)
-COLUMNS: dict[str, Rule] = {  # that are no class, beside "site"
-    "failure": ("be a probability in [0, 1)", lambda v: 0 <= v < 1),
-    "up": POSITIVE, "down": POSITIVE, "step_s": POSITIVE, "speed": POSITIVE,
-}  # fmt: skip
-CASES: Rule = ("be a whole number >= 0", lambda v: 0 <= v < LARGEST and v == int(v))
+COLUMNS: dict[str, Rule] = {  # of what a table says of a site beside its counts
+    name: ("be a probability in [0, 1)", lambda v: 0 <= v < 1) if name == "failure" else POSITIVE for name in FACTS
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +48,7 @@ def read_consortium(path: str | Path) -> Consortium:
     r"""Read a csv file with a line of names and then a line for each site.
 
     The columns ``site``, ``failure``, ``up``, ``down``, ``step_s`` and ``speed`` are optional, see `Consortium`. Every
-    other column is a class.
+    other column is a class, but for those that `fedskew.data.sources.readers.count_table` takes for names or refuses.
 
     Args:
         path: The file.
@@ -71,40 +68,33 @@ def read_consortium(path: str | Path) -> Consortium:
         >>> found.sites, found.classes[found.rare], found.facts
         (('va', 'paris'), 'ill', {'failure': [0.1, 0.0]})
     """
-    table, usual = columns_of(Path(path)), ("site", *COLUMNS)
-    columns = {n.lower() if n.lower() in usual else n: cells.tolist() for n, cells in table.columns.items()}
-    classes = [name for name in columns if name not in usual]
+    table = count_table(path)
+    classes, counts, columns = table.classes, table.counts, list(table.facts)
 
     def claim(holds: bool, rule: str, got: object, where: str = "") -> None:
         if not holds:
             raise DataError(f"{path}{where} must {rule}; got {got}")
 
-    numbers = all(math.isfinite(number_of(name)) for name in columns)
-    claim(not numbers, "begin with a line of names: the classes", ",".join(columns))
-    claim("" not in columns, "name each column", ",".join(columns))
+    claim(bool(classes), "begin with a line of names: the classes", ",".join(map(str, counts[0].tolist())))
     claim(len(classes) > 1, "have a column for each of two classes at least", ", ".join(classes) or "none")
-    claim(("up" in columns) == ("down" in columns), "have both columns up and down, or none", ", ".join(columns))
+    claim(
+        ("up" in columns) == ("down" in columns),
+        "have both columns up and down, or none",
+        ", ".join((*classes, *columns)),
+    )
     claim(not {"step_s", "speed"} <= {*columns}, "have one of the columns step_s and speed", "both")
-    claim(len(table.rows) > 1, "have a line for each of two sites at least", len(table.rows))
-    named = columns.pop("site", [""] * len(table.rows))
-    sites = [name or str(number) for number, name in enumerate(named, 1)]
-    claim(len(set(sites)) == len(sites), "name each site once", ", ".join(sites))
-    for name, cells in columns.items():
-        rule, holds = COLUMNS.get(name, CASES)
-        what = f"{'cases of' if name in classes else 'value of'} {name!r}"
+    claim(len(counts) > 1, "have a line for each of two sites at least", len(counts))
+    sites = table.clients or tuple(map(str, range(1, len(counts) + 1)))
+    for name, cells in table.facts.items():
+        rule, holds = COLUMNS[name]
         for row, cell in zip(table.rows, cells, strict=True):
-            claim(holds(number_of(cell)), rule, repr(cell), f" line {row}: the {what}")
-    facts = {name: [float(cell) for cell in cells] for name, cells in columns.items()}
-    counts = np.array([facts.pop(name) for name in classes]).T.astype(np.int64)
+            claim(holds(number_of(cell)), rule, repr(cell), f" line {row}: the value of {name!r}")
+    facts = {name: [float(cell) for cell in cells] for name, cells in table.facts.items()}
     for name, cases in zip(classes, counts.sum(0), strict=True):
         claim(cases > 0, "have a case at some site", "none", f": class {name!r}")
     for name, cases in zip(sites, counts.sum(1), strict=True):
         claim(cases >= LEAST, f"have {LEAST} cases at least, to train and to test", cases, f": site {name!r}")
-    if len(classes) > 2 and (sums := np.flatnonzero((2 * counts == counts.sum(1, keepdims=True)).all(0))).size:
-        claim(False, "have no column of sums", f"{classes[sums[0]]!r}, the sum of the other classes")
-    told = f"{sites[-1]!r}, the sum of the other sites"
-    claim(len(sites) < 3 or bool((2 * counts[-1] != counts.sum(0)).any()), "have no line of sums", told)
-    return Consortium(tuple(sites), tuple(classes), counts, facts)
+    return Consortium(sites, classes, counts, facts)
 
 
 def scaled(counts: npt.NDArray[np.int64], have: Sequence[int]) -> tuple[npt.NDArray[np.int64], float]:

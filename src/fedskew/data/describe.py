@@ -54,7 +54,8 @@ def counted(source: Source) -> Counted:
         return Counted(matrix, {"source": "counts"}, "counts")
     facts = {**source.report(), "seed": source.seed, "partition_options": _options(convention_of(source.partitioner))}
     facts["label_names"] = list(source.dataset.label_names)
-    facts |= {} if (read := source.dataset.reading) is None else {"reading": read.to_json()}
+    read = source.dataset.reading
+    facts |= {"reading": read.to_json()} if any(read._replace(notes=())) else {}
     return Counted(source.counts.numpy(), facts, _headline(facts, source.clients), tuple(source.dataset.label_names))
 
 

@@ -91,7 +91,9 @@ class Inputs:
             names = ", ".join(repr(column.name) for column in self.encoding.columns[:3])
             hint = "for features that are encoded already, as dataset.x_test is, pass encoded=True"
             raise DataError(f"{what} must be columns by name, {{{names}, ...: values}}, as in the table; {hint}")
-        found = samples_of(x, what)
+        shape = tuple(x.shape[1:]) if hasattr(x, "shape") else ()
+        last = len(shape) == 3 and shape != self.shape == (shape[2], *shape[:2])
+        found = samples_of(x, what, "last" if last else "first")
         if tuple(found.shape[1:]) != self.shape or (found.dtype == torch.uint8) != self.images:
             kind = "uint8 images" if self.images else "features"
             got = f"{found.dtype} {tuple(found.shape[1:])}".removeprefix("torch.")
@@ -150,7 +152,7 @@ class Store:
 
     x: Tensor  # [n, ...]
     y: Tensor  # [n] int64
-    mean: tuple[float, ...]  # per channel, after division by 255
+    mean: tuple[float, ...]  # per channel, of uint8 images after division by 255
     std: tuple[float, ...]
     dtype: torch.dtype
     augmentation: tuple[str, ...] = ()  # of "crop" or "crop_reflect", and "flip"
@@ -162,12 +164,11 @@ class Store:
             rows: Row numbers of any shape [...], or a slice.
 
         Returns:
-            Samples [..., *shape]: (x / 255 - mean) / std for uint8 images, the features themselves otherwise.
+            Samples [..., *shape]: (x / 255 - mean) / std for uint8 images, (x - mean) / std for those of more bits; the
+            features themselves where there is no mean.
         """
         x = self.x[rows]
-        if x.dtype != torch.uint8:
-            return x.to(self.dtype)
-        x = x.to(self.dtype) / 255
+        x = x.to(self.dtype) / 255 if x.dtype == torch.uint8 else x.to(self.dtype)
         if self.mean:
             shape = (len(self.mean), *(1,) * (self.x.dim() - 2))
             mean = torch.tensor(self.mean, dtype=self.dtype, device=x.device).reshape(shape)

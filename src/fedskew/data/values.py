@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from fedskew.errors import DataError, one_line
 
+Channels = Literal["auto", "first", "last"]
+CHANNELS = range(1, 5)  # of an image
 FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
 MOST_CLASSES = 1 << 20
 LONGEST = 1000  # characters of a name in a large table
@@ -167,22 +169,27 @@ def named(words: np.ndarray) -> np.ndarray:
     return np.array(cleaned, dtype=str)[places.reshape(words.shape)] if cleaned else words
 
 
-def samples_of(values: Any, what: str) -> Tensor:
-    """Samples as uint8 images [n, channels, H, W] or finite float32 features [n, ...].
+def samples_of(values: Any, what: str, channels: Channels = "auto") -> Tensor:
+    """Samples as images [n, channels, H, W], or finite float32 features [n, ...].
 
     What is contiguous, writable and of the right type shares its memory with ``values``.
 
     Raises:
-        DataError: The values are no numbers, not finite, or no samples.
+        DataError: The values are no numbers, not finite, or no samples, or their shape does not say which axis has the
+            channels.
     """
     array = _numeric(values, what)
     if array.ndim < 2:
         rule = "have a row for each sample, [n, features] or [n, channels, H, W]"
         raise DataError(f"{what} must {rule}; got {array.shape}")
-    if isinstance(values, np.memmap) and (mapped := _mapped(values, what)) is not None:
+    first = array.ndim != 4 or _first(array, what, channels)
+    if isinstance(values, np.memmap) and first and (mapped := _mapped(values, what)) is not None:
         return mapped
+    array = array if first else array.transpose(0, 3, 1, 2)
     if array.dtype == np.uint8 and array.ndim > 2:
-        return torch.from_numpy(np.require(_channels_first(array, what), requirements=("C", "W")))
+        if array.ndim > 4:
+            raise DataError(f"{what} must be images [n, channels, H, W] when uint8; got {array.shape}")
+        return torch.from_numpy(np.require(array[:, None] if array.ndim == 3 else array, requirements=("C", "W")))
     with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite, and is refused below
         array = np.require(array, np.float32, ("C", "W"))
     _finite(array, what)
@@ -208,7 +215,7 @@ def _mapped(values: np.memmap, what: str) -> Tensor | None:
     A file that is mapped for reading is mapped anew, private to the process: torch wants memory that it may write. A
     mapping of another kind may hold what the file does not.
     """
-    images = values.dtype == np.uint8 and (values.ndim == 3 or (values.ndim == 4 and _first(values)))
+    images = values.dtype == np.uint8 and values.ndim in (3, 4)
     name, whole = values.filename, type(values.base) is not np.memmap and values.flags.c_contiguous
     if name is None or not whole or not (images or values.dtype == np.dtype("<f4")):
         return None
@@ -352,18 +359,16 @@ def _numeric(values: Any, what: str) -> np.ndarray:
     return np.asarray(array)
 
 
-def _channels_first(array: np.ndarray, what: str) -> np.ndarray:
-    """uint8 images with their channels on the second axis."""
-    if array.ndim == 3:
-        return array[:, None]
-    if array.ndim != 4:
-        raise DataError(f"{what} must be images [n, channels, H, W] when uint8; got {array.shape}")
-    return array if _first(array) else array.transpose(0, 3, 1, 2)
-
-
-def _first(array: np.ndarray) -> bool:
-    """Whether images with four axes have their channels on the second."""
-    return array.shape[-1] not in (1, 3) or array.shape[1] in (1, 3)
+def _first(array: np.ndarray, what: str, channels: Channels) -> bool:
+    """Whether images [n, a, b, c] have their channels on axis 1: 1 to 4; where a and c fit, square images tell."""
+    a, b, c = array.shape[1:]
+    first, last = a in CHANNELS, c in CHANNELS
+    if first == last and (first or array.dtype == np.uint8):
+        first, last = b == c != a, a == b != c
+    if channels == "auto" and first == last and (a in CHANNELS or array.dtype == np.uint8):
+        told = f"{array.shape} may be [n, channels, H, W] or [n, H, W, channels]"
+        raise DataError(f"{what} must say which axis has the channels: {told}; give channels as first or last")
+    return channels == "first" or (channels == "auto" and not last)
 
 
 def allowed(size: int) -> int:

@@ -430,7 +430,7 @@ def described(
     """
     listed = isinstance(model, Architecture) and MODELS.get(model.name) is type(model)
     own = {} if listed or not projection else {"projection": projection}
-    read = {} if data.reading is None else {"reading": data.reading.to_json()}
+    read = {"reading": data.reading.to_json()} if any(data.reading._replace(notes=())) else {}
     return {
         "format": FORMAT, "model": spec(model) if listed else None, "network": type(model).__name__, **own,
         **({"fit": {name: fit.to_json() for name, fit in trained.fits.items()}} if trained.fits else {}),

@@ -26,7 +26,7 @@ from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import image_files
-from fedskew.data.sources.readers import decode_images
+from fedskew.data.sources.pictures import decode_images
 from fedskew.data.sources.rows import Rows as FileRows
 from fedskew.data.sources.rows import rows_of
 from fedskew.data.sources.table import Npz, Parquet
@@ -178,7 +178,7 @@ def _called(source: str, inputs: Inputs) -> Raw:
 
 def _pictures(path: Path, inputs: Inputs) -> Raw:
     """A folder of images, one folder a class."""
-    if not inputs.images:
+    if len(inputs.shape) != 3:
         raise DataError(f"{path} must be a csv or npz file: the model takes {inputs.shape} features, no images")
     found = image_files(path)
     if found.clients:

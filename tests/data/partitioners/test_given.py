@@ -69,10 +69,10 @@ def test_a_matrix_comes_from_a_file(tmp_path):
     for name in ("m.npy", "m.csv", "plain.csv"):
         assert federate(data, Counts(path=str(tmp_path / name))).counts.tolist() == matrix.tolist()
     for name, text, message in (
-        ("a.csv", "1,2\n3\n", "as many numbers on each line"),
-        ("b.csv", "x,y\n1,z\n", "line 2: a count must be a whole number; got 'z'"),
-        ("c.csv", "1,2.5\n", "whole numbers"),
-        ("d.csv", "", "as many numbers on each line"),
+        ("a.csv", "4,2\n3,1\n3\n", "must have 2 values a row; row 3 has 1"),
+        ("b.csv", "x,y\n1,z\n", "line 2: the cases of 'y' must be a whole number >= 0; got 'z'"),
+        ("c.csv", "1,2.5\n", "a count must be a whole number >= 0; got '2.5'"),
+        ("d.csv", "", "must have a line of counts for each client"),
         ("e.txt", "1", r"must end in .csv or .npy"),
         ("f.npy", "1", "not a readable npy file"),
     ):

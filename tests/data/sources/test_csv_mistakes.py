@@ -102,7 +102,7 @@ def test_a_class_that_only_the_test_file_has_is_a_note(tmp_path: Path) -> None:
     written(tmp_path, "age,label", "1,a", "2,b", "3,b", name="train.csv")
     written(tmp_path, "age,label", "1,a", "2,c", "3,c", name="test.csv")
     notes = load("csv", str(tmp_path)).notes
-    assert notes == ("class 'c' has 2 test rows and no training row: it counts against every model",)
+    assert notes[:1] == ("class 'c' has 2 test rows and no training row: it counts against every model",)
     made = fs.from_arrays(np.zeros((4, 2)), [0, 1, 0, 1], np.zeros((2, 2)), [0, 2], classes=3)
     assert "class '2' has 1 test rows" in made.notes[0]
 
@@ -110,9 +110,9 @@ def test_a_class_that_only_the_test_file_has_is_a_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["patient_id", "id", "ID", "patientId", "Unnamed: 0", "subject id"])
 def test_a_column_named_as_an_identifier_is_a_note(name: str, tmp_path: Path) -> None:
     file = written(tmp_path, f"{name},age,label", *(f"{i % 4},{i % 7},{'ab'[i % 2]}" for i in range(30)))
-    (note,) = load("csv", str(file)).notes
+    note, *others = load("csv", str(file)).notes
     assert f"feature {name!r} looks like an identifier, by its name; Csv.exclude" in note
-    assert not load("csv", str(file), exclude=name).notes
+    assert all(one.startswith("rows: ") for one in (*load("csv", str(file), exclude=name).notes, *others))
 
 
 def test_different_whole_numbers_in_every_row_are_a_note_and_measured_values_are_not(tmp_path: Path) -> None:

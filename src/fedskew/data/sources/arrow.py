@@ -11,6 +11,7 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.encoding import PLAIN, lacks_column
+from fedskew.data.reading import Reading
 from fedskew.data.sources import cache, parquet
 from fedskew.data.sources.columns import Roles, Table, TableOptions, column_of, known_columns, owner_columns, units_of
 from fedskew.data.sources.files import client_files, given_file, listed
@@ -221,6 +222,7 @@ def _of_samples(
     known = {n: parquet.read_column(s.table, n) for s in splits[1:] for n in owners if n in s.table.column_names}
     return build(
         name, *parts, label_names=names, columns=owners, source=source, units=units, columns_test=known,
+        reading=Reading(),
     )  # fmt: skip
 
 

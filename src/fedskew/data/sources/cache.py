@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedskew.data.arrays import Dataset, fingerprint
 from fedskew.data.encoding import Encoding
+from fedskew.data.reading import Reading
 from fedskew.data.sources.files import replacing
 from fedskew.errors import FedskewError, from_json
 
@@ -47,7 +48,8 @@ def key_of(name: str, options: Mapping[str, Any], files: Sequence[Path]) -> str:
     Returns:
         ``name-<24 hex digits>``.
     """
-    stats = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    folders = {folder: folder.resolve() for folder in {file.parent for file in files}}  # of many files, each once
+    stats = [(str(folders[f.parent] / f.name), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     text = json.dumps([VERSION, name, dict(options), stats], sort_keys=True, default=str)
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
@@ -92,6 +94,7 @@ def store(key: str, data: Dataset) -> None:
     tensors |= {f"columns.{name}": codes.contiguous() for name, codes in data.columns.items()}
     facts = {name: getattr(data, name) for name in FACTS}
     facts["encoding"] = data.encoding and data.encoding.to_json()
+    facts["reading"] = data.reading.to_json()
     facts["columns_test"] = {name: codes.tolist() for name, codes in data.columns_test.items()}  # under the digest
     told = json.dumps(facts)
     with contextlib.suppress(OSError, SafetensorError), replacing(root / f"{key}.safetensors") as waiting:
@@ -110,4 +113,5 @@ def _rebuild(facts: dict[str, Any], tensors: dict[str, Tensor]) -> Dataset:
     facts["columns"] = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
     facts["columns_test"] = {name: torch.tensor(codes) for name, codes in facts["columns_test"].items()}
     facts["encoding"] = facts["encoding"] and Encoding.from_json(facts["encoding"])
+    facts["reading"] = Reading.from_json(facts["reading"])
     return Dataset(**facts)

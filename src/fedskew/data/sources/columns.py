@@ -263,7 +263,7 @@ class Roles:
         pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
         data = build(
             name, *pairs, columns={group: owners[group][0] for group in groups}, label_names=names, source=source,
-            notes=notes, encoding=encoding, units=units,
+            notes=notes, encoding=encoding, units=units, reading=Reading(),
             columns_test={group: part for group in groups for part in owners[group][1:]},
         )  # fmt: skip
         roles = {label: ("label", words), **{n: ("unit" if n == by else "client", p) for n, p in owners.items()}}

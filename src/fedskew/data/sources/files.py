@@ -61,9 +61,10 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def altered(files: Iterable[Path], told: str) -> DataError:
+def altered(files: Sequence[Path], told: str) -> DataError:
     """The error for files that are not the published ones."""
-    return DataError(f"{', '.join(map(str, files))}: {told}; for files of your own in this format set verify to false")
+    first, more = list(map(str, files))[:6], " and more" * (len(files) > 6)
+    return DataError(f"{', '.join(first)}{more}: {told}; for files of your own in this format set verify to false")
 
 
 def places(path: str | None, folders: Sequence[str]) -> list[Path]:
@@ -145,7 +146,7 @@ def client_files(folder: Path, ending: str, split: str) -> list[list[Path]]:
     """
 
     def within(place: Path) -> list[Path]:
-        return sorted(f for f in place.glob(f"*{ending}") if f.is_file() and not f.name.startswith("."))
+        return sorted(f for f in place.glob("[!.]*") if f.suffix.lower() == ending and f.is_file())
 
     own, train, test = within(folder), within(folder / "train"), within(folder / "test")
     if own:

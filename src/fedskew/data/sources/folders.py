@@ -1,23 +1,33 @@
 """Folders of images: class/image, or client/class/image."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
+import torch
 
 from fedskew.data.arrays import Dataset, build
+from fedskew.data.reading import Reading
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import given_file
 from fedskew.data.sources.images import ImageOptions
-from fedskew.data.sources.readers import ImageMode, decode_images
-from fedskew.errors import DataError, plural
+from fedskew.data.sources.pictures import Background, ImageMode, decode_images, endings
+from fedskew.errors import DataError, plural, some
 from fedskew.fields import AtLeast, AtMost
 
-VALIDATION = {"val", "valid", "validation"}
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".pgm", ".ppm")
+SPLITS = {
+    "train": "training", "training": "training", "test": "test", "testing": "test",
+    "val": "validation", "valid": "validation", "validation": "validation",
+}  # fmt: skip
+SYSTEM = {"__macosx", "__pycache__", "@eadir", "$recycle.bin", "lost+found", "thumbs.db", "ehthumbs.db", "desktop.ini"}
+DEEPEST = 16  # folders in folders
 MODES: dict[str, ImageMode | None] = {"first": None, "grey": "L", "rgb": "RGB"}
+Layout = Literal["auto", "classes", "splits", "clients"]
 
 
 class _Files(NamedTuple):
@@ -27,15 +37,21 @@ class _Files(NamedTuple):
     files: list[Path]
     classes: list[str]  # empty where there is no level of classes
     clients: list[str]  # empty where there is no level of clients
+    left_out: Counter[str]  # files that are no images, by reason
+    empty: list[str]  # folders without anything in them
 
 
 @dataclass(frozen=True)
 class Images(ImageOptions):
-    """A folder of PNG or JPEG images: class/image, or client/class/image, below train and test if present.
+    """A folder of images that Pillow reads: class/image, or client/class/image, below train and test if present.
 
     The names of folders are the classes, and the natural clients. Classes are numbered in the order of their names, as
-    numbers where all are numbers. Without a folder test a stratified 20 % of the images becomes the test set. A folder
-    val beside train is left out.
+    numbers where all are numbers. Folders of a split are train, training, test, testing, val, valid or validation, in
+    any case. Without test images a stratified 20 % of the training images becomes the test set. Validation images are
+    left out. Hidden and system folders are no classes, links to folders are not followed.
+
+    Grey images of 16 bits become float32, divided by 65535, and are normalised by the training pixels of each channel
+    (``normalize``). EXIF's orientation is applied. Of several frames the first is read.
     """
 
     name: ClassVar[str] = "images"
@@ -43,7 +59,12 @@ class Images(ImageOptions):
     size: Annotated[int, AtLeast(0), AtMost(4096)] = 0
     """pixels per side to which images are scaled (bilinear); 0: all images must have one size"""
     colours: Literal["first", "grey", "rgb"] = "first"
-    """grey: one channel; rgb: three; first: as the first image"""
+    """grey: one channel; rgb: three; first: grey if all images are grey, else rgb"""
+    background: Background = "white"
+    """colour on which transparent images are laid"""
+    layout: Layout = "auto"
+    """what folders are: classes (class/image), clients (client/class/image) or splits (train, test, val above either);
+    auto: splits if all have such names, else what their depth says"""
 
     def load(self, path: str | None = None) -> Dataset:
         """Load the folder.
@@ -60,58 +81,158 @@ class Images(ImageOptions):
                 missing.
         """
         place = given_file(self.name, path)
-        splits = [image_files(folder) for folder in _folders(place)]
+        folders, notes = _folders(place, self.layout)
+        if "training" not in folders:
+            raise DataError(f"{place} must have a folder train beside {', '.join(f.name for f in folders.values())}")
+        splits = [image_files(folders[name], layout=self.layout) for name in ("training", "test") if name in folders]
         files = [file for split in splits for file in split.files]
-        options = {"size": self.size, "colours": self.colours, "pad": self.pad, "train": len(splits[0].files)}
-        key = cache.key_of(self.name, options, files)
-        return self.finish(cache.cached(key, lambda: self._decoded(place, splits)))
+        left_out = sum((split.left_out for split in splits), Counter[str]())
+        if aside := folders.get("validation"):
+            kinds = endings()
+            left_out[f"for validation, in {aside.name}"] = sum(f.suffix.lower() in kinds for f in aside.rglob("*"))
+        if empty := [name for split in splits for name in split.empty]:
+            notes.append(f"folders without a file are no classes: {some(empty)}")
+        rows = tuple((split.root.name, len(split.files)) for split in splits)
+        reading = Reading(rows, left_out=tuple(sorted(left_out.items())), notes=tuple(notes))
+        options = {name: getattr(self, name) for name in ("size", "colours", "pad", "background")}
+        key = cache.key_of(self.name, {**options, "read": reading.to_json()}, files)
+        data = cache.cached(key, lambda: self._decoded(place, splits, reading))
+        deep = data.x.dtype != torch.uint8 and self.normalize == "protocol"  # 12 bits in 16 are near 0
+        return (replace(self, normalize="channel") if deep else self).finish(data)
 
-    def _decoded(self, place: Path, splits: Sequence[_Files]) -> Dataset:
+    def _decoded(self, place: Path, splits: Sequence[_Files], reading: Reading) -> Dataset:
         found = {name for split in splits for name in split.classes}
-        names = sorted(found, key=float) if all(name.isdecimal() for name in found) else sorted(found)
+        names = sorted(sorted(found), key=float) if all(map(str.isdecimal, found)) else sorted(found)
+        _differ(place, names)
         codes = {name: code for code, name in enumerate(names)}
         if len(names) < 2:
             raise DataError(f"{place} must have folders of two classes at least; got {names[0]!r}")
-        first = splits[0].files[:1]
+        told: list[str] = []
+        files = [file for split in splits for file in split.files]
+        x = decode_images(files, str(place), MODES[self.colours], self.size, self.background, told)
         parts: list[Any] = []
-        for split in splits:  # the first image decides for both
-            x = decode_images([*first, *split.files], str(place), MODES[self.colours], self.size)[1:]
-            parts += [self.padded(x), np.array([codes[name] for name in split.classes])]
+        for split in splits:
+            here, x = x[: len(split.files)], x[len(split.files) :]
+            parts += [self.padded(here), np.array([codes[name] for name in split.classes])]
         columns = {"client": np.array(splits[0].clients)} if splits[0].clients else {}
-        left_out = [f.name for f in sorted(place.iterdir()) if f.name in VALIDATION and f.is_dir()]
-        notes = [f"the images in {name!r} are left out" for name in left_out if name not in codes]
-        return build(place.name, *parts, label_names=names, columns=columns, source=f"folder {place}", notes=notes)
+        return build(
+            place.name, *parts, label_names=names, columns=columns, source=f"folder {place}",
+            notes=[*reading.notes, *_lost(reading.left_out), *told[1:]], channels="first",
+            reading=reading._replace(pictures=tuple(told[:1])),
+        )  # fmt: skip
 
-    def pictures(self, path: str | None, shape: Sequence[int]) -> tuple[_Files, np.ndarray]:
-        """(images, in folders of classes or in none; the same as uint8 [n, channels, H, W] of a model's shape)."""
+    def pictures(self, path: str | None, shape: Sequence[int]) -> tuple[_Files, np.ndarray, list[str]]:
+        """(images, in folders of classes or in none; the same as [n, channels, H, W] of a model's shape; notes)."""
         place = given_file(self.name, path)
-        found = image_files(_folders(place)[-1], least=0)
+        folders, _ = _folders(place, self.layout)
+        place = next(folders[split] for split in ("test", "training", "validation") if split in folders)
+        found = image_files(place, least=0, layout=self.layout)
         square = len(shape) == 3 and shape[1] == shape[2]
         size, mode = self.size or (shape[2] - 2 * self.pad if square else 0), MODES["grey" if shape[0] == 1 else "rgb"]
-        return found, self.padded(decode_images(found.files, str(place), mode, size))
+        told: list[str] = []
+        x = decode_images(found.files, str(place), mode, size, self.background, told)
+        return found, self.padded(x), [*_lost(found.left_out.items()), *told[1:]]
 
 
-def _folders(place: Path) -> list[Path]:
-    """The folders of training and, where it is there, of test images. Raises DataError for a path that is no folder."""
+def _lost(left_out: Iterable[tuple[str, int]]) -> list[str]:
+    """Notes of files that are not read."""
+    return [f"{plural(count, 'file')} left out: {reason}" for reason, count in left_out]
+
+
+def _folders(place: Path, layout: Layout) -> tuple[dict[str, Path], list[str]]:
+    """(folders by split; notes). Without splits the folder itself is that of training images. Raises DataError."""
     if not place.is_dir():
         raise DataError(f"path must name a folder of images, class/image or client/class/image; got '{place}'")
-    folders = {folder.name for folder in place.iterdir() if folder.is_dir()}
-    parted = "train" in folders and folders <= {"train", "test", *VALIDATION}  # else it is a class
-    return [place / name for name in ("train", "test") if name in folders] if parted else [place]
-
-
-def image_files(root: Path, least: int = 1) -> _Files:
-    """The images below a folder. Raises DataError unless all lie one folder deep, or all two; 0 too if ``least`` is."""
-    found = sorted(f for f in root.rglob("*") if f.suffix.lower() in ENDINGS and f.is_file() and f.name[0] != ".")
+    inner = sorted(folder for folder in place.iterdir() if folder.is_dir() and not _hidden(folder.name))
+    parted = [folder for folder in inner if folder.name.casefold() in SPLITS]
+    others = [folder.name for folder in inner if folder not in parted]
+    if layout in ("classes", "clients") or (layout == "auto" and not parted):
+        return {"training": place}, []
+    if layout == "auto" and others:
+        _unclear(place, f"{some([folder.name for folder in parted])} beside {some(others)}")
+    found: dict[str, Path] = {}
+    for folder in parted:
+        split = SPLITS[folder.name.casefold()]
+        if split in found:
+            raise DataError(f"{place} must have one folder of {split} images; got {found[split].name}, {folder.name}")
+        found[split] = folder
     if not found:
-        kinds = ", ".join(ENDINGS)
-        raise DataError(f"{root} must hold images as class/image or client/class/image; got none that end in {kinds}")
+        raise DataError(f"{place} must have a folder train, for Images.layout splits; got {some(others) or 'none'}")
+    return found, [f"folders beside the splits are left out: {some(others)}"] if others else []
+
+
+def _unclear(place: Path, told: str) -> NoReturn:
+    hint = "say what the folders are by Images.layout: classes, splits or clients"
+    raise DataError(f"{place} must have folders of splits (train, test, val) or others, not both; got {told}; {hint}")
+
+
+def _hidden(name: str) -> bool:
+    """Whether a file or folder is hidden, or is one that an operating system adds."""
+    return name.startswith(".") or name.casefold() in SYSTEM
+
+
+def _named(name: str) -> str:
+    """The name of a folder as the name of a class or a client; systems write one letter in several ways."""
+    return unicodedata.normalize("NFC", name).strip()
+
+
+def _differ(place: Path, names: Sequence[str]) -> None:
+    """Raise DataError for two names of classes or clients that are probably one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        alike = name.casefold().lstrip("0") if name.isdecimal() and name.strip("0") else name.casefold()
+        if (other := seen.setdefault(alike, name)) != name:
+            raise DataError(f"{place} must name each class by one spelling; got {other!r} and {name!r}; rename one")
+
+
+def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
+    """The images below a folder: all one folder deep, or all two; 0 too if ``least`` is.
+
+    Raises:
+        DataError: They lie in other ways, a folder has files and no image, or a class has the name of a split while
+            the layout is open.
+    """
+    kinds, found, left_out = endings(), list[Path](), Counter[str]()
+    empty, lost = list[str](), dict[Path, str]()  # folders that may have no image, and why
+
+    def fail(error: OSError) -> NoReturn:
+        raise DataError(f"{root} must be readable: {error}")
+
+    for here, inner, names in os.walk(root, onerror=fail):
+        folder = Path(here)
+        inner[:] = sorted(name for name in inner if not _hidden(name))
+        if len(folder.relative_to(root).parts) > DEEPEST:
+            raise DataError(f"{root} must hold images as class/image or client/class/image; '{here}' lies deeper")
+        lost |= {folder / name: "is a link" for name in inner if (folder / name).is_symlink()}
+        kept = sorted(name for name in names if not _hidden(name))
+        empty += [] if inner or kept else [str(folder.relative_to(root))]
+        for file in (folder / name for name in kept):
+            if file.suffix.lower() in kinds and file.is_file():
+                found.append(file)
+                continue
+            ending = f"ends in {file.suffix.lower()}" if file.suffix else "without an ending"
+            left_out[ending if file.is_file() else "no file that can be read"] += 1
+            lost[folder] = f"has only files such as {file.name}"
+    if not found:
+        told = ", ".join(f"{plural(count, 'file')}: {reason}" for reason, count in left_out.items()) or "none"
+        raise DataError(f"{root} must hold images as class/image or client/class/image; got {told}")
+    full = {above for file in found for above in file.parents}
+    for folder, why in lost.items():
+        if folder not in full:
+            told = f"'{folder.relative_to(root)}' {why}; take it out, or put its images there"
+            raise DataError(f"{root} must have an image in each folder of a class or client; {told}")
+    found.sort()
     places = [file.relative_to(root).parts for file in found]
     depth = len(places[0]) - 1
-    odd = next((i for i, parts in enumerate(places) if len(parts) - 1 != depth or not least <= depth <= 2), None)
+    fewest, most = {"classes": (least, 1), "clients": (2, 2)}.get(layout, (least, 2))
+    odd = next((i for i, parts in enumerate(places) if len(parts) - 1 != depth or not fewest <= depth <= most), None)
     if odd is not None:
         here, first = ("/".join(places[i]) for i in (odd, 0))
         told = f"'{here}' lies {plural(len(places[odd]) - 1, 'folder')} deep" + (f", '{first}' {depth}" if odd else "")
         raise DataError(f"{root} must hold images as class/image or client/class/image; {told}")
-    classes, clients = ([parts[-k] for parts in places] if depth >= k - 1 else [] for k in (2, 3))
-    return _Files(root, found, classes, clients)
+    classes, clients = ([_named(parts[-k]) for parts in places] if depth >= k - 1 else [] for k in (2, 3))
+    parted = next((name for name in (*classes, *clients) if name.casefold() in SPLITS), None)
+    if parted and layout == "auto":
+        _unclear(root, f"{parted} in another folder")
+    _differ(root, sorted(set(clients)))
+    return _Files(root, found, classes, clients, left_out, empty)

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-import torch
 
 from fedskew.data.arrays import ClassOptions, Dataset, build, channel_statistics
-from fedskew.data.sources import cache, parquet, readers
+from fedskew.data.sources import cache, parquet, pictures, readers
 from fedskew.data.sources.files import Known, absent, md5_of, places, reading, together, verify
 from fedskew.errors import DataError, require
 from fedskew.fields import AtLeast, AtMost, demand
@@ -58,8 +57,8 @@ class ImageOptions(ClassOptions):
             ConfigError: An option is for images and the data are features.
         """
         data = self.of_classes(data)
-        images = data.x.dim() == 4 and data.x.dtype == torch.uint8
-        rule, hint = "be unset for data that are no uint8 images", f"{data.name!r} has {data.x.dtype} {data.shape}"
+        images = data.x.dim() == 4
+        rule, hint = "be unset for data that are no images", f"{data.name!r} has {data.x.dtype} {data.shape}"
         demand(self, "augment", images or not self.augment, rule, hint)
         demand(self, "crop_padding", self.crop_padding == "zeros" or bool(self.augment), "be zeros without augment")
         demand(self, "normalize", images or self.normalize not in ("channel", "half"), rule, hint)
@@ -131,7 +130,7 @@ class Published(ImageOptions):
     repo: ClassVar[str] = ""  # id on the hub; empty: not there
     config: ClassVar[str | None] = None  # configuration of the repo, where it has several
     test_split: ClassVar[str] = "test"  # in the repo and in parquet files
-    mode: ClassVar[readers.ImageMode | None] = None  # of encoded images; None: that of the first
+    mode: ClassVar[pictures.ImageMode | None] = None  # of encoded images; None: that of the first
     folders: ClassVar[tuple[str, ...]]  # below the root
     x_column: ClassVar[str]  # in parquet
     y_columns: ClassVar[tuple[str, ...]]
@@ -215,7 +214,7 @@ class Published(ImageOptions):
         at, names = self.target()
         return build(
             self.name, self.padded(d.x), d.y[at], self.padded(d.x_test), d.y_test[at],
-            label_names=names or d.names, columns=self.columns(d.y), source=source, notes=notes,
+            label_names=names or d.names, columns=self.columns(d.y), source=source, notes=notes, channels="first",
         )  # fmt: skip
 
     def _parquet_files(self, place: Path) -> tuple[Path, ...]:

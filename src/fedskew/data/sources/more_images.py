@@ -8,21 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew.data.arrays import Dataset, build
-from fedskew.data.sources import readers
+from fedskew.data.sources import pictures, readers
 from fedskew.data.sources.cifar import Cifar10, Cifar100
-from fedskew.data.sources.files import Known
-from fedskew.data.sources.images import Constants, Decoded, FashionMnist, ImageOptions, Mnist, Published
+from fedskew.data.sources.files import Known, reading, together
+from fedskew.data.sources.images import Constants, Decoded, FashionMnist, Formats, ImageOptions, Mnist, Published
+from fedskew.errors import DataError, some, text_of
 
 
 @dataclass(frozen=True)
 class Svhn(Published):
     """SVHN, cropped digits: 73 257 training and 26 032 test colour images, 32x32, 10 classes.
 
-    Files are parquet files as on the hub. The 531 131 extra images are not used. FedGA's protocol has no normalisation.
+    Files are train_32x32.mat and test_32x32.mat as published, which label the digit 0 as 10, or parquet files as on the
+    hub. The 531 131 extra images are not used. FedGA's protocol has no normalisation.
 
     References:
         Netzer et al. 2011, Reading Digits in Natural Images with Unsupervised Feature Learning.
@@ -42,6 +45,24 @@ class Svhn(Published):
         Known(73257, counts=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)),
         Known(26032, counts=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595)),
     )
+
+    def formats(self, place: Path) -> Formats:
+        """MATLAB files before parquet files."""
+        return [(together(place, (("train_32x32.mat",), ("test_32x32.mat",))), _read_mats), *super().formats(place)]
+
+
+def _read_mats(files: tuple[Path, ...]) -> Decoded:
+    """SVHN's arrays: X [32, 32, 3, n], and y [n, 1] from 1 to 10."""
+    parts = []
+    for file in files:
+        x, y = readers.read_mat(file, ("X", "y"))
+        if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or y.shape != (x.shape[3], 1):
+            raise DataError(f"{file} must hold X [32, 32, 3, n] and y [n, 1]; got {x.shape} and {y.shape}")
+        y = y[:, 0]
+        if not 1 <= y.min() <= y.max() <= 10:
+            raise DataError(f"{file} must have labels 1..10, 10 for the digit 0; got {y.min()}..{y.max()}")
+        parts.append((np.ascontiguousarray(x.transpose(3, 2, 0, 1)), [np.where(y == 10, 0, y)]))
+    return Decoded(*parts[0], *parts[1])
 
 
 EMNIST = [f"emnist-balanced-{s}-{k}-ubyte" for s in ("train", "test") for k in ("images-idx3", "labels-idx1")]
@@ -77,8 +98,8 @@ class TinyImageNet(Published):
     """Tiny-ImageNet: 100 000 training and 10 000 test colour images, 64x64, 200 classes.
 
     The official validation set is the test set, because the test set has no public labels. Grey images get three equal
-    channels. Nothing is normalised, as in FedGA's protocol. Files are parquet files as on the hub, and ``label_names``
-    shows the order of the classes.
+    channels. Nothing is normalised, as in FedGA's protocol. Files are the official folder with its wnids.txt, in whose
+    order the classes are numbered, or parquet files as on the hub; ``label_names`` shows the order.
 
     References:
         Stanford CS231n, Tiny ImageNet Challenge. http://cs231n.stanford.edu/
@@ -88,12 +109,46 @@ class TinyImageNet(Published):
     reference: ClassVar[str] = "le2015"
     repo: ClassVar[str] = "zh-plus/tiny-imagenet"
     test_split: ClassVar[str] = "valid"
-    mode: ClassVar[readers.ImageMode | None] = "RGB"
+    mode: ClassVar[pictures.ImageMode | None] = "RGB"
     folders: ClassVar[tuple[str, ...]] = ("tiny-imagenet-200", "tiny-imagenet", "tiny_imagenet")
     x_column: ClassVar[str] = "image"
     y_columns: ClassVar[tuple[str, ...]] = ("label",)
     names: ClassVar[tuple[str, ...]] = ()  # those of the files
     known: ClassVar[tuple[Known, Known]] = (Known(100000, counts=(500,) * 200), Known(10000, counts=(50,) * 200))
+
+    def formats(self, place: Path) -> Formats:
+        """The official folder before parquet files: its lists, then all images, which enter the cache's key."""
+        lists = together(place, (("wnids.txt",), ("val/val_annotations.txt",)))
+        images = [*place.glob("train/*/images/*.JPEG"), *place.glob("val/images/*.JPEG")] if lists else []
+        images.sort(key=lambda image: (len(image.name), image.name))  # in the order of their numbers
+        return [((*lists, *images), self._read_folder), *super().formats(place)]
+
+    def _read_folder(self, files: tuple[Path, ...]) -> Decoded:
+        root, names = files[0].parent, tuple(_lines(files[0]))
+        held = {file.name: file for file in files[2:] if file.parent.parent == root / "val"}
+        train = [(file, file.parent.parent.name) for file in files[2:] if file.parent.parent != root / "val"]
+        test = [(held.pop(image, None), of) for image, of, *_ in (f"{line}\t".split("\t") for line in _lines(files[1]))]
+        if held or any(file is None for file, _ in test):
+            raise DataError(f"{files[1]} must name each image of val/images once, and no other")
+        for what, found in (("train", {of for _, of in train}), (files[1].name, {of for _, of in test} | {*names})):
+            if odd := sorted(found ^ {*names}):
+                raise DataError(
+                    f"{root} must have images of the classes of wnids.txt, each; {what} differs: {some(odd)}"
+                )
+        codes = {name: code for code, name in enumerate(names)}
+        train.sort(key=lambda row: codes[row[1]])
+        x, x_test = (
+            pictures.decode_images([Path(str(file)) for file, _ in rows], f"dataset {self.name!r}", self.mode)
+            for rows in (train, test)
+        )
+        y, y_test = (np.array([codes[of] for _, of in rows]) for rows in (train, test))
+        return Decoded(x, [y], x_test, [y_test], names)
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a text that are not blank."""
+    with reading(file, "is not a text in UTF-8"):
+        return [line.strip() for line in text_of(file).splitlines() if line.strip()]
 
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601

@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedskew.data.arrays import Dataset, build
+from fedskew.data.reading import Reading
 from fedskew.data.sources import readers
 from fedskew.data.sources.columns import owner_columns
 from fedskew.data.sources.files import client_files, given_file, reading
 from fedskew.data.sources.images import ImageOptions
+from fedskew.data.values import Channels, samples_of
 from fedskew.errors import DataError, regular
 from fedskew.fields import Listed
 
@@ -38,6 +40,8 @@ class Npz(ImageOptions):
 
     columns: Listed | None = None
     """arrays with one value per training row, comma-separated, for natural clients; unset: client, if present"""
+    channels: Channels = "auto"
+    """axis of images that has the channels; auto: the one of 1 to 4, of two such axes that which makes images square"""
 
     def load(self, path: str | None = None) -> Dataset:
         """Load the file or folder.
@@ -70,8 +74,17 @@ class Npz(ImageOptions):
         if "x_val" in arrays and "y_val" in arrays:
             notes = [f"the {len(arrays['y_val'])} validation rows are left out"]
         parts = [arrays[name] for name in names]
-        padded = [self.padded(part) if i % 2 == 0 and self.pad else part for i, part in enumerate(parts)]
-        return self.finish(build(file.stem, *padded, columns=columns, source=f"file {file}", notes=notes))
+        padded = [self.padded(part) if i % 2 == 0 else part for i, part in enumerate(parts)]
+        read = Reading(tuple((name, len(arrays[name])) for name in names[::2]))
+        made = build(
+            file.stem, *padded, columns=columns, source=f"file {file}", notes=notes, reading=read,
+            channels="first" if self.pad else self.channels,
+        )  # fmt: skip
+        return self.finish(made)
+
+    def padded(self, x: Any) -> Any:
+        """As for every image set, with channels first."""
+        return super().padded(samples_of(x, "x", self.channels).numpy()) if self.pad else x
 
     def arrays(self, path: str | None) -> tuple[Path, dict[str, np.ndarray]]:
         """(the path, its arrays by name). Raises ConfigError and DataError."""

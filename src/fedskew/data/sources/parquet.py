@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedskew.data.sources.files import reading
-from fedskew.data.sources.readers import ImageMode, decode_images
+from fedskew.data.sources.pictures import ImageMode, decode_images
 from fedskew.data.values import allowed, lacks
 from fedskew.errors import DataError, FieldError, closest, from_json, install, quietly, regular
 

@@ -1,21 +1,22 @@
-"""File formats: csv, idx, npz, matrices of counts, encoded images (PNG, WebP, JPEG). None of them can run anything."""
+"""File formats: csv, idx, npz, MATLAB 5, tables of counts. None of them can run anything."""
 
 import codecs
 import csv
 import gzip
 import io
 import math
-import os
 import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from fedskew.data.encoding import number_of
 from fedskew.data.sources.files import reading
 from fedskew.data.values import RATIO, allowed
-from fedskew.errors import DataError, afford, content_of, install, one_line, opened
+from fedskew.errors import DataError, content_of, one_line, opened, some
 
 MARKS = {  # byte order marks; that of UTF-32 begins as that of UTF-16 does
     codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
@@ -38,8 +39,10 @@ PACKED = {  # first bytes of files that are no text, and what to do
 }  # fmt: skip
 AXES = 4  # most of an array of images
 Ints = npt.NDArray[np.int64]
+CLIENTS = ("client", "site")  # columns of names in a table of counts
+FACTS = ("failure", "up", "down", "step_s", "speed")  # columns there that are no classes
+THOUSAND = re.compile(r"\d{1,3}\.000")  # 1.000 may be one thousand
 LARGEST = 2.0**53  # rows of a cell: whole numbers below it are exact in float64
-ImageMode = Literal["L", "RGB"]
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -192,6 +195,47 @@ def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
+def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    """Read arrays of bytes of a MATLAB 5 file, of a little-endian machine. scipy's reader ends the process on damage.
+
+    Raises:
+        DataError: It is damaged, or lacks one.
+    """
+    found: dict[str, np.ndarray] = {}
+    with reading(path, "is not a whole MATLAB 5 file"):
+        raw = memoryview(content_of(path))
+        if bytes(raw[124:128]) != b"\x00\x01IM":
+            raise ValueError("it has another head")
+        for kind, body in _elements(raw[128:]):
+            if kind == 15:  # compressed
+                stream = zlib.decompressobj()
+                kind, body = next(_elements(memoryview(stream.decompress(body, allowed(len(raw))))))
+                if not stream.eof:
+                    raise ValueError("a variable is cut off, or becomes too large")
+            (_, flags), (_, dims), (_, name), *values = _elements(body)
+            if kind == 14 and flags[0] == 9 and values[0][0] == 2:  # an array of bytes, in columns
+                shape = np.frombuffer(dims, "<i4").tolist()
+                found[bytes(name).decode("latin-1")] = np.frombuffer(values[0][1], np.uint8).reshape(shape, order="F")
+    if absent := [name for name in names if name not in found]:
+        raise DataError(f"{path} must hold {absent[0]!r}, an array of bytes; got {', '.join(found) or 'no such array'}")
+    return [found[name] for name in names]
+
+
+def _elements(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Type and bytes of each element of a MATLAB 5 file. Raises ValueError where one is cut off."""
+    at = 0
+    while at < len(raw):
+        kind, size = struct.unpack_from("<2I", raw, at)
+        if kind >> 16:  # of at most 4 bytes, in the place of the size
+            yield kind & 0xFFFF, raw[at + 4 : at + 4 + min(kind >> 16, 4)]
+            at += 8
+            continue
+        if size > len(raw) - at - 8:
+            raise ValueError(f"it declares {size:,} bytes, and {len(raw) - at - 8:,} are left")
+        yield kind, raw[at + 8 : at + 8 + size]
+        at += 8 + size + (-size % 8 if kind != 15 else 0)
+
+
 def read_bytes(path: Path) -> bytes:
     """The content of a file. Raises DataError when it cannot be read."""
     with reading(path, "cannot be read"):
@@ -220,11 +264,21 @@ def counts_matrix(values: npt.NDArray[Any], what: str) -> Ints:
     return whole
 
 
+class CountTable(NamedTuple):
+    """A table of class counts, a row a client."""
+
+    counts: Ints  # [N, C]
+    classes: tuple[str, ...] = ()  # empty where the file does not name them
+    clients: tuple[str, ...] = ()  # as well
+    facts: Mapping[str, list[str]] = MappingProxyType({})  # columns of `FACTS`, as the file has them
+    rows: tuple[int, ...] = ()  # number of each client's row in the file
+
+
 def read_counts(path: str | Path) -> tuple[Ints, tuple[str, ...]]:
-    r"""Read a matrix of counts from a file.
+    r"""Read a matrix of counts from a file, see `count_table`.
 
     Args:
-        path: A csv file, with or without a line of class names, or an npy file.
+        path: A csv or npy file.
 
     Returns:
         The counts [N, C] and the class names, if any.
@@ -239,95 +293,125 @@ def read_counts(path: str | Path) -> tuple[Ints, tuple[str, ...]]:
         >>> read_counts("counts.csv")[0].tolist()
         [[5, 0], [1, 4]]
     """
+    found = count_table(path)
+    if found.facts:
+        told = f"{', '.join(found.facts)}, which are facts of a site for `fedskew rehearse`"
+        raise DataError(f"{path} must have columns of classes; got {told}; take them out, or rename the classes")
+    return found.counts, found.classes
+
+
+def count_table(path: str | Path) -> CountTable:
+    r"""Read a table of class counts, a row a client.
+
+    A csv file has a head of class names or none; 0, 1, 2 and 1, 2, 3 are such names. Clients are named by a column
+    ``client`` or ``site``, by a first column without a name, as pandas and R write it, or by one that the head leaves
+    out, as R's ``write.table`` does. What can be read in two ways is refused: a column that numbers the rows, and one
+    that is the sum of the others.
+
+    Args:
+        path: A csv file, parted by commas, semicolons or tabs, or an npy file.
+
+    Returns:
+        The table.
+
+    Raises:
+        DataError: The file is absent or damaged, or does not hold counts, or can be read in two ways.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from fedskew.data.sources.readers import count_table
+        >>> _ = Path("sites.csv").write_text('"","cat","dog"\n"va",5,0\n"paris",1,4\n')
+        >>> count_table("sites.csv").clients
+        ('va', 'paris')
+    """
     file = Path(path)
     kind = file.suffix.lower()
     if kind == ".csv":
         return _of_csv(file)
-    if kind == ".npy":
-        with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
-            values = read_array(content, file.stat().st_size, "it")
-        return counts_matrix(values, str(path)), ()
-    raise DataError(f"a file of counts must end in .csv or .npy; got '{path}'")
+    if kind != ".npy":
+        raise DataError(f"a file of counts must end in .csv or .npy; got '{path}'")
+    with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
+        return CountTable(counts_matrix(read_array(content, file.stat().st_size, "it"), str(path)))
 
 
-def _of_csv(file: Path) -> tuple[Ints, tuple[str, ...]]:
-    """The numbers of a csv file, and its line of class names if it has one."""
-    rows = [(number, cells) for number, cells in read_table(file) if any(cells)]
-    head: tuple[str, ...] = ()
-    if rows and not all(np.isfinite(number_of(cell)) for cell in rows[0][1]):
-        head, rows = tuple(rows[0][1]), rows[1:]
-    if not rows or len({len(cells) for _, cells in rows} | ({len(head)} if head else set())) != 1:
-        raise DataError(f"{file} must hold as many numbers on each line, after a head of class names or none")
-    for number, cells in rows:
-        for cell in cells:
-            if not np.isfinite(number_of(cell)):
-                raise DataError(f"{file} line {number}: a count must be a whole number; got {cell!r}")
-    return counts_matrix(np.array([cells for _, cells in rows], dtype=np.float64), str(file)), head
+def _of_csv(file: Path) -> CountTable:
+    """The table of a csv file."""
+    rows = [(number, cells) for number, cells in _parted(file) if any(cells)]
+    width = Counter(len(row) for _, row in rows[1:] or rows).most_common(1)[0][0] if rows else 0
+    head = rows[0][1] if rows and (len(rows[0][1]) == width - 1 or _names(file, rows[0][1])) else []
+    numbers, cells = [n for n, _ in rows[bool(head) :]], [row for _, row in rows[bool(head) :]]
+    head = [name.lstrip("# ") for name in head]  # of numpy.savetxt
+    head = ["", *head] if head and len(head) == width - 1 else head  # of R's write.table
+    if not cells:
+        raise DataError(f"{file} must have a line of counts for each client, after a head of class names or none")
+    for number, row in [(1, head or cells[0]), *rows[bool(head) :]]:
+        if len(row) != width:
+            raise DataError(f"{file} must have {width} values a row; row {number} has {len(row)}")
+    usual = [name.lower() if name.lower() in (*CLIENTS, *FACTS) else name for name in head]
+    if twice := next((name for at, name in enumerate(usual) if name in usual[:at]), None):
+        raise DataError(f"{file} must have different column names; got {twice!r} twice")
+    if "" in usual[1:] or {*CLIENTS} <= {*usual}:
+        raise DataError(f"{file} must name each class, and have one column of client names; got {','.join(head)}")
+    words = head and all(not np.isfinite(number_of(row[0])) for row in cells)  # no counts
+    index = [0] if head and (not head[0] or words) else []
+    named = [at for at, name in enumerate(usual) if name in CLIENTS] or index
+    aside = {*named, *index, *(at for at, name in enumerate(usual) if name in FACTS)}
+    places = [at for at in range(width) if at not in aside]
+    clients = tuple(row[named[0]] or str(i) for i, row in enumerate(cells, 1)) if named else ()
+    if len({*clients}) < len(clients):
+        raise DataError(f"{file} must name each client or site once; got {some(clients)}")
+    classes = tuple(head[at] for at in places) if head else ()
+    for number, row in zip(numbers, cells, strict=True):
+        for at in places:
+            if not 0 <= (value := number_of(row[at])) < LARGEST or value != int(value) or THOUSAND.fullmatch(row[at]):
+                what = f"the cases of {head[at]!r}" if head else "a count"
+                raise DataError(f"{file} line {number}: {what} must be a whole number >= 0; got {row[at]!r}")
+    values = np.array([[float(row[at]) for at in places] for row in cells]).reshape(len(cells), -1)
+    table = CountTable(values.astype(np.int64), classes, clients)
+    _insist_on_counts(file, table)
+    facts = {name: [row[at] for row in cells] for at, name in enumerate(usual) if name in FACTS}
+    return table._replace(facts=facts, rows=tuple(numbers))
 
 
-def decode_images(
-    encoded: Sequence[bytes | Path], what: str, mode: ImageMode | None = None, size: int = 0
-) -> np.ndarray:
-    """Decode PNG, WebP or JPEG images.
-
-    Args:
-        encoded: Images as bytes or as files.
-        what: Their name in error messages.
-        mode: "L" makes all images grey, "RGB" gives them three channels; None takes the first image's mode.
-        size: Pixels a side to which each image is scaled, bilinear; 0 leaves images as they are.
-
-    Returns:
-        uint8 [n, channels, H, W].
-
-    Raises:
-        DataError: An image is damaged, or has another size than the first.
-    """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError(f"decoding images needs the extra hub: {install('hub')}") from None
-    if not encoded:
-        raise DataError(f"{what} must have rows; got none")
-
-    def place(row: int) -> str:
-        content = encoded[row]
-        return f"row {row}" if isinstance(content, bytes) else f"'{content}'"
-
-    def decode(row: int, mode: str | None) -> np.ndarray:
-        content = encoded[row]
-        try:
-            with (
-                io.BytesIO(content) if isinstance(content, bytes) else opened(content) as file,
-                Image.open(file) as image,
-            ):
-                mode = mode or ("L" if image.mode in ("1", "L") else "RGB")
-                made = image.convert(mode)
-                return np.asarray(made.resize((size, size), Image.Resampling.BILINEAR) if size else made)
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise DataError(f"{what} has no readable image in {place(row)}: {one_line(error)}") from None
-
-    first = decode(0, mode)
-    _bounded(len(encoded) * first.nbytes, encoded, what, size)
-    common = "L" if first.ndim == 2 else "RGB"
-    out = np.empty((len(encoded), *first.shape), np.uint8)
-
-    def fill(row: int) -> None:
-        image = decode(row, common)
-        if image.shape != first.shape:
-            sizes = f"{image.shape[1]}x{image.shape[0]}, {place(0)} is {first.shape[1]}x{first.shape[0]}"
-            raise DataError(f"{what} must have images of one size; {place(row)} is {sizes}")
-        out[row] = image
-
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Pillow releases the lock while it decodes
-        for _ in pool.map(fill, range(len(encoded))):
-            pass
-    return out[:, None] if out.ndim == 3 else np.ascontiguousarray(out.transpose(0, 3, 1, 2))
+def _parted(file: Path) -> list[tuple[int, list[str]]]:
+    """The rows of a csv file. A first line without a comma is parted by what it has: counts have no decimal comma."""
+    with reading(file, "is not a csv file"), opened(file) as content:
+        line = content.readline(1 << 16)
+    mark = next((mark for mark in ";\t" if mark.encode() in line and b"," not in line), ",")
+    rows = read_table(file, mark)
+    return rows[1:] if rows and rows[0][1][0] == "sep=" else rows  # Excel's own line
 
 
-def _bounded(total: int, encoded: Sequence[bytes | Path], what: str, size: int) -> None:
-    """Raise DataError for images that all together are more than their files may become, or than the memory holds."""
-    held = sum(len(one) if isinstance(one, bytes) else one.stat().st_size if one.is_file() else 0 for one in encoded)
-    if not size and total > allowed(held):
-        told = f"{len(encoded)} images of the first one's size are {total:,} bytes"
-        raise DataError(f"{what} must be images of at most {allowed(held):,} bytes when they are decoded; {told}")
-    afford(total, what, "a smaller size needs less" if size else "")
+def _names(file: Path, line: list[str]) -> bool:
+    """Whether the first line has names. Raises DataError where it may as well have counts."""
+    if line[0].lower() in ("", *CLIENTS):
+        return True
+    word = not np.isfinite(number_of(line[0]))
+    numbers = np.array([number_of(cell) for cell in line[word:]])
+    if not np.isfinite(numbers).all():
+        return True
+    counted = len(numbers) > 1 and bool((np.diff(numbers) == 1).all())
+    if counted and len(numbers) > 2 and numbers[0] in (0, 1):
+        return True  # 0, 1, 2 or 1, 2, 3
+    if word or (counted and (len(numbers) > 2 or numbers[0] in (0, 1))):
+        hint = "name the classes by words and a column of names client, or write the matrix as npy"
+        raise DataError(f"{file} must begin with class names or counts; {','.join(line)} may be either; {hint}")
+    return False
+
+
+def _insist_on_counts(file: Path, table: CountTable) -> None:
+    """Raise DataError for a column or a row that is probably none of counts: row numbers, and sums."""
+    counts, names = table.counts, table.classes
+    told, columns = "", [f"column {name!r}" for name in names] or [f"column {c + 1}" for c in range(counts.shape[1])]
+    first = counts[:, 0] if counts.size else np.zeros(0, np.int64)
+    if not table.clients and len(first) > 1 and first[0] in (0, 1) and (np.diff(first) == 1).all():
+        told = f"{columns[0]} numbers the rows: name it client, or leave it out"
+    wide = counts.shape[1] > 2 and len(counts) > 1
+    if wide and len(sums := np.flatnonzero((2 * counts == counts.sum(1, keepdims=True)).all(0))):
+        told = f"{columns[sums[0]]} is the sum of the others: leave it out"
+    tall = counts.shape[1] > 1 and len(counts) > 2
+    if tall and len(sums := np.flatnonzero((2 * counts == counts.sum(0)).all(1))):
+        told = f"row {table.clients[sums[0]] if table.clients else sums[0] + 1} is the sum of the others: leave it out"
+    if told:
+        raise DataError(f"{file} must hold counts of clients and classes alone; {told}, or write the matrix as npy")
+    counts_matrix(counts, str(file))

@@ -32,6 +32,7 @@ class Rows:
         label: Name of the column of labels.
         numbers: Number of each row in the file.
         beside: Columns that say whose a row is, to be written beside the scores.
+        notes: What was changed or left out.
     """
 
     what: str
@@ -40,6 +41,7 @@ class Rows:
     label: str = "y"
     numbers: Sequence[Any] = ()
     beside: dict[str, np.ndarray] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 def rows_of(source: Source, path: str | None, inputs: Inputs) -> Rows | Dataset:
@@ -61,10 +63,10 @@ def rows_of(source: Source, path: str | None, inputs: Inputs) -> Rows | Dataset:
     if isinstance(source, Csv):
         return _of_csv(source, path, inputs.encoding)
     if isinstance(source, Images):
-        files, x = source.pictures(path, inputs.shape)
+        files, x, notes = source.pictures(path, inputs.shape)
         names = [str(file.relative_to(files.root)) for file in files.files]
         beside = {"client": np.array(files.clients)} if files.clients else {}
-        return Rows(str(files.root), x, files.classes or None, "class", names, beside)
+        return Rows(str(files.root), x, files.classes or None, "class", names, beside, notes)
     if isinstance(source, Npz):
         return _of_npz(source, path)
     if isinstance(source, Parquet):
@@ -89,7 +91,7 @@ def _of_npz(source: Npz, path: str | None) -> Rows:
         raise DataError(f"{file} must hold x, or x_test; got {', '.join(arrays) or 'no arrays'}")
     x = arrays[x_name]
     y = arrays.get(y_name)
-    return Rows(str(file), source.padded(x) if source.pad else x, y, y_name, range(len(x)))
+    return Rows(str(file), source.padded(x), y, y_name, range(len(x)))
 
 
 def _of_parquet(source: Parquet, path: str | None, encoding: Encoding | None) -> Rows:

@@ -96,7 +96,7 @@ def _text_of(place: Path) -> Path | None:
 def _speakers(file: Path) -> dict[str, str]:
     """The text of each speaker. Raises DataError."""
     with reading(file, "is not a text in UTF-8"):
-        text = text_of(file).removeprefix("\ufeff")
+        text = text_of(file).replace("\ufeff", "")  # a byte order mark is no character of a name
     said: dict[str, list[str]] = {}
     line = 1
     for block in re.split(r"(\n(?:[ \t]*\n)+)", text):

@@ -1,0 +1,177 @@
+"""Pictures of the formats that Pillow decodes by itself, as arrays of one kind: grey or colour, of 8 bits or more."""
+
+import io
+import os
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedskew.data.sources.files import reading
+from fedskew.data.values import allowed
+from fedskew.errors import DataError, afford, install, opened, plural, some
+
+ImageMode = Literal["L", "RGB"]
+Background = Literal["white", "black", "grey"]
+ORIENTATION = 0x0112  # the tag of EXIF
+DEEP = 65535.0  # the largest grey of 16 bits
+GREY = ("1", "L", "LA", "La")
+BESIDE = {"BUFR", "EPS", "FITS", "GRIB", "HDF5", "MPEG", "WMF"}  # of other programs, or with a scale that Pillow drops
+
+
+class _Coloured(Exception):
+    """A picture has colours and the first is grey."""
+
+
+def pillow() -> tuple[Any, list[str]]:
+    """(PIL.Image, the formats that are read). Raises DataError without the extra ``hub``."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError(f"decoding images needs the extra hub: {install('hub')}") from None
+    Image.init()
+    return Image, [kind for kind in Image.ID if kind not in BESIDE]
+
+
+def endings() -> set[str]:
+    """Endings of the files that are read as pictures, in lower case."""
+    image, formats = pillow()
+    return {ending for ending, kind in image.registered_extensions().items() if kind in (*formats, "MPO")}
+
+
+def decode_images(
+    encoded: Sequence[bytes | Path], what: str, mode: ImageMode | None = None, size: int = 0,
+    background: Background = "white", told: list[str] | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Decode pictures.
+
+    An orientation of EXIF is applied, what is transparent is laid on the background, and of several frames the first is
+    read. Grey of 16 bits, also of 12 bits in such a file, becomes float32, the value divided by 65535; floats stay.
+
+    Args:
+        encoded: Pictures as bytes or as files.
+        what: Their name in error messages.
+        mode: "L" makes all pictures grey, "RGB" gives them three channels; None: grey where all are grey, else RGB.
+        size: Pixels a side to which each picture is scaled, bilinear; 0 leaves them as they are.
+        background: Colour behind what is transparent.
+        told: The account of what was read is added to it.
+
+    Returns:
+        [n, channels, H, W], uint8, or float32 where pictures have more than 8 bits.
+
+    Raises:
+        DataError: A picture is damaged, has another size or depth than the first, or is one of 16 bits a colour.
+    """
+    library, formats = pillow()
+    if not encoded:
+        raise DataError(f"{what} must have rows; got none")
+
+    def place(row: int) -> str:
+        content = encoded[row]
+        return f"row {row}" if isinstance(content, bytes) else f"'{content}'"
+
+    def decode(row: int) -> tuple[np.ndarray, str, list[str]]:
+        content = encoded[row]
+        with (
+            reading(what, f"has no readable image in {place(row)}"),
+            io.BytesIO(content) if isinstance(content, bytes) else opened(content) as file,
+            library.open(file, formats=formats) as image,
+        ):
+            return _pixels(image, common or _kind(image.mode), size, background)
+
+    common: ImageMode | None = mode
+    with warnings.catch_warnings(action="ignore"):  # of Pillow, about tags of damaged files
+        first, first_mode, _ = decode(0)
+    _bounded(len(encoded) * first.nbytes, encoded, what, size)
+    common = "L" if first.ndim == 2 else "RGB"
+    out, modes, changes = np.empty((len(encoded), *first.shape), first.dtype), Counter[str](), Counter[str]()
+
+    def fill(row: int) -> tuple[str, list[str]]:
+        image, found, changed = decode(row)
+        if mode is None and common == "L" and _kind(found) == "RGB":
+            raise _Coloured
+        if _depth(found) != _depth(first_mode):
+            got = f"{place(row)} is {_depth(found)}, {place(0)} is {_depth(first_mode)}"
+            raise DataError(f"{what} must have images of one depth; {got}; store all with the same bits")
+        if image.shape != first.shape:
+            sizes = f"{image.shape[1]}x{image.shape[0]}, {place(0)} is {first.shape[1]}x{first.shape[0]}"
+            raise DataError(f"{what} must have images of one size; {place(row)} is {sizes}")
+        out[row] = image
+        return found, changed
+
+    try:
+        with (
+            warnings.catch_warnings(action="ignore"),
+            ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,  # Pillow releases the lock while it decodes
+        ):
+            for found, changed in pool.map(fill, range(len(encoded))):
+                modes[found] += 1
+                changes.update(changed)
+    except _Coloured:
+        return decode_images(encoded, what, "RGB", size, background, told)
+    if told is not None:
+        kinds = some([f"{found} ({count:,})" for found, count in modes.most_common()])
+        read = {"L": "grey", "RGB": "RGB"}[common] + (f", {_depth(first_mode)}" if out.dtype != np.uint8 else "")
+        shape = f"{first.shape[1]}x{first.shape[0]} pixels{' after scaling' if size else ''}"
+        told.append(f"pictures: {len(encoded):,} of {shape}, of the modes {kinds}, read as {read}")
+        told.extend(f"{plural(count, 'picture')} {change}" for change, count in changes.items())
+    return out[:, None] if out.ndim == 3 else np.ascontiguousarray(out.transpose(0, 3, 1, 2))
+
+
+def _kind(mode: str) -> ImageMode:
+    """Whether pictures of a mode of Pillow are grey."""
+    return "L" if mode in GREY or _depth(mode) != "8 bits" else "RGB"
+
+
+def _depth(mode: str) -> str:
+    """What a picture of a mode of Pillow has for each pixel and channel."""
+    return "floats" if mode == "F" else "more than 8 bits, divided by 65535" if mode.startswith("I") else "8 bits"
+
+
+def _pixels(image: Any, mode: ImageMode, size: int, background: Background) -> tuple[np.ndarray, str, list[str]]:
+    """(pixels [H, W] or [H, W, 3], mode of the file, what was changed). Raises ValueError for 16 bits a colour."""
+    from PIL import Image, ImageOps
+
+    stored, changed = image.mode, []
+    if _depth(stored) == "8 bits" and any(_wide(tile) for tile in image.tile):
+        raise ValueError("it has 16 bits a colour, of which Pillow keeps 8; store it with 8 bits, or as arrays in npz")
+    if getattr(image, "is_animated", False):
+        changed.append("of several frames, of which the first is read")
+    if image.getexif().get(ORIENTATION, 1) in range(2, 9):
+        changed.append("turned as EXIF says")
+    image.load()
+    ImageOps.exif_transpose(image, in_place=True)
+    if _depth(stored) != "8 bits":
+        image = (image.convert("I") if stored.startswith("I;") else image).convert("F")
+        image = image.resize((size, size), Image.Resampling.BILINEAR) if size else image
+        grey = np.asarray(image) / np.float32(1.0 if stored == "F" else DEEP)
+        return grey if mode == "L" else np.repeat(grey[..., None], 3, axis=-1), stored, changed
+    palette = image.palette.mode if stored == "P" else ""
+    if "transparency" in image.info or stored in ("La", "LA", "PA", "RGBA", "RGBa") or palette.endswith("A"):
+        image = (image.convert("LA") if stored == "La" else image).convert("RGBA")
+        if image.getchannel("A").getextrema()[0] < 255:
+            changed.append(f"with transparency, laid on {background}")
+            image = Image.alpha_composite(Image.new("RGBA", image.size, background), image)
+    image = image.convert("RGB") if image.mode in ("CMYK", "P", "YCbCr", "LAB", "HSV") else image
+    image = image.convert(mode)
+    image = image.resize((size, size), Image.Resampling.BILINEAR) if size else image
+    return np.asarray(image), stored, changed
+
+
+def _wide(tile: Sequence[Any]) -> bool:
+    """Whether Pillow drops the lower byte of each channel: the raw mode is of 16 bits, or a PPM counts beyond 255."""
+    return bool(re.search(";16[BLN]", str(tile[3]))) or (tile[0] == "ppm" and tile[3][-1] > 255)
+
+
+def _bounded(total: int, encoded: Iterable[bytes | Path], what: str, size: int) -> None:
+    """Raise DataError for images that all together are more than their files may become, or than the memory holds."""
+    sizes = [len(one) if isinstance(one, bytes) else one.stat().st_size if one.is_file() else 0 for one in encoded]
+    if not size and total > allowed(sum(sizes)):
+        told = f"{len(sizes)} images of the first one's size are {total:,} bytes"
+        raise DataError(f"{what} must be images of at most {allowed(sum(sizes)):,} bytes when they are decoded; {told}")
+    afford(total, what, "a smaller size needs less" if size else "")
