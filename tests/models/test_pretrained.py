@@ -336,9 +336,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     import sys
 
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(
-        fs.ConfigError, match=r"package transformers, which is not installed; pip install 'fedskew\[hf\]'"
-    ):
+    with pytest.raises(fs.ConfigError, match=r"package transformers, which is not installed; pip install '\.\[hf\]'"):
         build(network("bert"), (LENGTH,), 3, 0)
 
 

@@ -244,7 +244,7 @@ def test_another_suffix_an_unwritable_place_and_runs_without_a_round_are_one_lin
 def test_without_matplotlib_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run = written(tmp_path / "run", [0.5])
-    with pytest.raises(ConfigError, match=r"pip install 'fedskew\[plot\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[plot\]'"):
         plots.comparison([run], tmp_path / "x.png")
 
 

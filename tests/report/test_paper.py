@@ -126,7 +126,7 @@ def test_every_figure_of_the_page_is_written(tmp_path: Path) -> None:
 
 def test_without_matplotlib_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"fedskew\[plot\]"):
+    with pytest.raises(ConfigError, match=r"\.\[plot\]"):
         list(paper.write(study(1, 1, 1), tmp_path / "r.html", figures=tmp_path / "f"))
     assert not list(tmp_path.iterdir())
 

@@ -228,7 +228,7 @@ def test_a_frame_has_a_row_a_run_or_a_round(made: Study) -> None:
 
 def test_without_pandas_one_line_names_the_extra(made: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(ConfigError, match="fedskew\\[study\\]"):
+    with pytest.raises(ConfigError, match="\\.\\[study\\]"):
         made.frame()
 
 

@@ -254,7 +254,7 @@ def test_folders_of_another_form_are_one_line(tmp_path: Path, monkeypatch: pytes
     import sys
 
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(fs.DataError, match=r"decoding images needs the extra hub: pip install 'fedskew\[hub\]'"):
+    with pytest.raises(fs.DataError, match=r"decoding images needs the extra hub: pip install '\.\[hub\]'"):
         load("images", str(tmp_path / "b"))
 
 
