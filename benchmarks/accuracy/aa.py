@@ -41,7 +41,7 @@ def trained(pairs: range) -> Iterator[dict]:
     """How many test rows both runs of each pair predict correctly, as they are and after the fit of their logits."""
     data, method = load("digits"), fs.methods.fedavg().with_(pace=PACE)
     for pair in pairs:
-        fed = fs.federate(data, fs.partitioners.Dirichlet(alpha=ALPHA), clients=CLIENTS, seed=pair)
+        fed = fs.federate(data, fs.partitioners.Dirichlet(alpha=ALPHA, rounding="cut"), clients=CLIENTS, seed=pair)
         seeds = [2 * pair, 2 * pair + 1]
         last = [fs.run(fed, method, seed=seed, **OPTIONS).summary for seed in seeds]
         names = {"right": "final_accuracy", "fitted": "final_fitted_accuracy"}

@@ -171,10 +171,10 @@ FILES = {
     "an empty site": ("site,ill,well\nva,6,3\noslo,0,0\n", "site 'oslo' must have 3 cases at least"),
     "an empty class": ("ill,well\n6,0\n4,0\n", "class 'well' must have a case at some site; got none"),
     "a column of sums": (
-        "ill,well,total\n6,3,9\n4,4,8\n", "must have no column of sums; got 'total', the sum of the other classes"
+        "ill,well,total\n6,3,9\n4,4,8\n", "column 'total' is the sum of the others: leave it out"
     ),
     "a line of sums": (
-        "site,ill,well\na,6,3\nb,4,4\nall,10,7\n", "must have no line of sums; got 'all', the sum of the other sites",
+        "site,ill,well\na,6,3\nb,4,4\nall,10,7\n", "row all is the sum of the others: leave it out",
     ),
     "a site twice": ("site,ill,well\nva,6,3\nva,4,4\n", "must name each client or site once; got va, va"),
     "a rate": ("ill,well,failure\n6,3,1\n4,4,0\n", "'failure' must be a probability in [0, 1); got '1'"),

