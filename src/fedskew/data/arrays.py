@@ -39,8 +39,7 @@ class Dataset:
         augment: Augmentations of training batches, of "crop", "crop_reflect" and "flip".
         columns: Further attributes of training rows, by name: codes, int64 [n]. `Natural` makes clients of them.
         column_names: The value behind each code of a column.
-        borrowed: Addresses and sizes of samples that lie in memory of the caller; a run that has them begins by comparing
-            the fingerprint.
+        borrowed: Addresses and sizes of samples that lie in memory of the caller; a run compares the fingerprint first.
         reading: What was read of files of a user's own; None for other data.
         columns_test: As ``columns`` for the test rows, -1 for a value that no training row has; empty where unknown.
         test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
