@@ -96,8 +96,8 @@ def config_of(seed: int) -> tuple[dict[str, Any], int, str]:
         "partition": "dirichlet", "partition.alpha": 0.5, "cohort": draw.choice([clients - 1, clients]),
         "rounds": draw.choice([3, 6, 9]), "epochs": 1, "batch-size": 64, "model": "logistic",
         "seed": draw.randrange(2), "checkpoint-every": draw.choice([1, 1, 2]),
-        "fit-logits": draw.choice(["none", "none", "last"]), "flower.wait-s": wait_s, "flower.poll-s": wait_s / 40,
-        "flower.missing": missing, "flower.bad": bad,
+        "fit-logits": draw.choice(["none", "last" if liar >= 0 else "none", "last"]), "flower.wait-s": wait_s,
+        "flower.poll-s": wait_s / 40, "flower.missing": missing, "flower.bad": bad,
     }  # fmt: skip
     config |= {"local-test": 0.2} if draw.random() < (0.6 if liar >= 0 else 0.3) else {}
     power = draw.choice(["", "server", *(f"node-{k}" for k in range(clients))])
