@@ -301,6 +301,7 @@ def _loop(
                     stopped = "time limit"
                     break
             if not stopped:
+                check_unchanged(session.observer.fed.dataset)
                 finals = session.finals()
     except KeyboardInterrupt:
         stopped = "interrupted"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import fedskew as fs
 from fedskew.data import from_arrays
-from fedskew.errors import TrainingError
+from fedskew.errors import DataError, TrainingError
 from fedskew.methods import METHODS
 from fedskew.track import Several
 from support.lives import unlike
@@ -59,7 +59,7 @@ class Vandal:
         self.calls["end"] += wreck(summary)
 
 
-def made() -> tuple[fs.data.Federation, nn.Module, list[Any]]:
+def made(copy: bool = True) -> tuple[fs.data.Federation, nn.Module, list[Any]]:
     """A federation, a network, and all objects that a user gave or was given for them."""
     gen = np.random.Generator(np.random.PCG64(0))
     x, y = gen.normal(size=(240, 5)).astype(np.float32), np.arange(240) % 3
@@ -67,7 +67,7 @@ def made() -> tuple[fs.data.Federation, nn.Module, list[Any]]:
     net = nn.Linear(5, 3)
     torch.nn.init.constant_(net.weight, 0.01)
     torch.nn.init.zeros_(net.bias)
-    fed = fs.federate(from_arrays(x, y, test, y[:60], columns={"site": site}), "natural", validation=0.2)
+    fed = fs.federate(from_arrays(x, y, test, y[:60], columns={"site": site}, copy=copy), "natural", validation=0.2)
     given = [x, y, test, site, net.weight.data, net.bias.data, fed.rows(0), fed.sizes, fed.report(), fed.test_rows(0)]
     return fed, net, given
 
@@ -96,6 +96,12 @@ def test_user_code_that_changes_what_it_is_given_changes_nothing(name: str, tmp_
         assert one == two, file
     assert lasting(results[0].summary) == lasting(results[1].summary)
     assert torch.equal(results[0].params["weight"], results[1].params["weight"])
+
+
+def test_a_run_ends_without_a_result_whose_borrowed_arrays_were_changed(tmp_path: Path) -> None:
+    fed, net, given = made(copy=False)
+    with pytest.raises(DataError, match="must not change after from_arrays, nor in a run; they did"):
+        fs.run(fed, METHODS["fedavg"](), out=tmp_path, on_round=Vandal(*given), **{**GIVEN, "model": net, "head": ""})
 
 
 def test_a_tracker_of_a_resumed_run_changes_nothing(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_method_that_there_is_not_ends_the_command_wherever_it_stands(
     file.write_text('methods = ["fedavg"]\n[method.x]\nmethod = 3\n')
     assert "unknown method '3'" in mistake(capsys, "compare", file, "--dry-run")
     file.write_text('methods = ["fedavg"]\ncontrols = "no"\n')
-    assert "'controls' must be true or false; got 'no'" in mistake(capsys, "compare", file, "--dry-run")
+    assert "unknown control 'no'; known: " in mistake(capsys, "compare", file, "--dry-run")
 
 
 def test_controls_and_brackets(capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +252,8 @@ def test_fitted_numbers_stand_beside_the_raw_ones(capsys: pytest.CaptureFixture[
     assert "acro F1" in said and "fedavg," in said and "average rank" not in said  # of one setting
     assert fedskew(*words, "--metric", "mean10_accuracy", "--fitted") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "of the fitted models, at the last evaluation, by" in said and "no table of fitted models" in said
+    assert "averaged: the mean of the last ten global models; fitted: the last model" in said
+    assert "no table of fitted models" in said
     assert fedskew(*words, "--partition.alpha", "0.1,1", "--fitted") == 0
     raw, fitted = capsys.readouterr().out.partition("Average ranks by")[2].split("Fitted models: average ranks by")
     assert "fedla" in raw and "fedla, fitted" not in raw and "fedla, fitted" in fitted

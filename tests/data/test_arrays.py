@@ -133,7 +133,7 @@ def test_arrays_of_the_right_type_are_taken_as_they_are(kind: str) -> None:
     options = {"model": "logistic", "rounds": 1}
     runs = [fs.federate(data, fs.partitioners.Iid(), clients=2) for data in (copied, lent)]
     fs.run(runs[0], fs.methods.fedavg(), **options)
-    with pytest.raises(fs.DataError, match=r"'arrays' must not change between from_arrays and a run"):
+    with pytest.raises(fs.DataError, match=r"'arrays' must not change after from_arrays"):
         fs.run(runs[1], fs.methods.fedavg(), **options)
 
 

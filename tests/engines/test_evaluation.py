@@ -46,13 +46,13 @@ OPTIONS: dict[str, Any] = {"model": "logistic", "cohort": 2, "rounds": 2, "threa
 
 def test_logits_of_all_chunks_are_kept_only_where_scores_are_measured(fed: fs.Federation, alive: list[int]) -> None:
     """Of 10 000 classes and a million rows they would be 80 GB."""
-    plain = fs.run(fed, fs.methods.fedavg(), served="none", **OPTIONS)
+    plain = fs.run(fed, fs.methods.fedavg(), served="none", average_models="none", **OPTIONS)
     rounds, last = alive[:40], alive[40:]
     assert len(alive) == 60 and max(rounds) <= 2 and max(last) == 20, (
         "two evaluations, and the scores of the last model"
     )
     alive.clear()
-    scored = fs.run(fed, fs.methods.fedavg(), scores="every", served="none", **OPTIONS)
+    scored = fs.run(fed, fs.methods.fedavg(), scores="every", served="none", average_models="none", **OPTIONS)
     assert max(alive) >= 20
     for one, other in zip(plain.rounds, scored.rounds, strict=True):
         assert {name: other[name] for name in one if not name.endswith("_s")} == {

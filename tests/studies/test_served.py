@@ -179,15 +179,15 @@ def test_controls_by_name_and_equal_epochs(tmp_path: Path, capsys: pytest.Captur
     assert asked["metric"] == "mean10_served_accuracy" and "--controls local,centralised" in asked["command"]
     capsys.readouterr()
     assert fedskew("compare", "fedavg", "fedrep", "--epochs", 2, *data) == 0
-    assert "work a round" not in capsys.readouterr().out, "all make as many steps"
+    assert "work of whole runs" not in capsys.readouterr().out, "all make as many steps"
     assert fedskew("compare", "fedavg", "fedrep", *data) == 0
-    assert "fedrep ×5.50" in " ".join(capsys.readouterr().out.split())
+    assert "of fedrep, as a multiple of fedavg's: steps ×5.50" in " ".join(capsys.readouterr().out.split())
     assert fedskew("compare", "fedavg", "--controls", "local,centre", *data) == 2
     assert "unknown control 'centre'" in capsys.readouterr().err
     from fedskew.cli.compare import CONTROLS as NAMES
-    from fedskew.studies.spec import CONTROLS
+    from fedskew.studies.spec import CONTROLS, LONGER
 
-    assert {*CONTROLS} == NAMES
+    assert {*CONTROLS, LONGER} == NAMES
 
 
 def test_own_models_are_tuned_on_rows_that_clients_hold_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

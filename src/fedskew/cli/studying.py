@@ -98,7 +98,7 @@ def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
         yield from map(visible, chain.from_iterable(controls.sentences(compared, at) for at in compared.settings))
     elif fitted:
         yield from map(visible, fitted_words(compared, len(compared.methods) * len(compared.settings)))
-    if fitted and alone is None and not held:
+    if fitted and alone is None:
         lacking = fitted_name(compared.key)
         told = f"no table of fitted models: not every run of {compared.baseline} has {lacking}"
         yield f"{told}; --fit-logits tail also measures fitted models in the last ten rounds"

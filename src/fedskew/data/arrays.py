@@ -78,24 +78,25 @@ class Dataset:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reading", self.reading._replace(notes=self.notes))
-        raw.same_length("x", self.x, "y", self.y)
-        raw.same_length("x_test", self.x_test, "y_test", self.y_test)
+        columns = [(f"column {name!r}", codes, "y", self.y) for name, codes in self.columns.items()]
+        columns += [
+            (f"test column {name!r}", codes, "y_test", self.y_test) for name, codes in self.columns_test.items()
+        ]
+        for a, x, b, y in (("x", self.x, "y", self.y), ("x_test", self.x_test, "y_test", self.y_test), *columns):
+            if len(x) != len(y):
+                raise raw.lengths_differ(a, x, b, y)
         if self.x.shape[1:] != self.x_test.shape[1:] or self.x.dtype != self.x_test.dtype:
             got = f"{tuple(self.x.shape)} {self.x.dtype} and {tuple(self.x_test.shape)} {self.x_test.dtype}"
             raise DataError(f"x and x_test must have samples of one shape and dtype; got {got}")
         if self.label_names and len(self.label_names) != self.classes:
             raise DataError(f"label_names must name {self.classes} classes; got {len(self.label_names)}")
-        if len(self.mean) != len(self.std) or len(self.mean) not in (0, *self.shape[:1]):
+        if len(self.mean) != len(self.std) or len(self.mean) not in (0, *self.x.shape[1:2]):
             got = f"{len(self.mean)} and {len(self.std)}"
             raise DataError(f"mean and std must have {self.x.shape[1]} values each; got {got}")
         if self.mean and self.x.dim() != 4:
             raise DataError(f"mean and std are for images; got {self.x.dtype} {self.shape}: scale features beforehand")
         if not all(s > 0 for s in self.std):
             raise DataError(f"std must be positive; got {self.std}")
-        for name, codes in self.columns.items():
-            raw.same_length(f"column {name!r}", codes, "y", self.y)
-        for name, codes in self.columns_test.items():
-            raw.same_length(f"test column {name!r}", codes, "y_test", self.y_test)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -186,7 +187,9 @@ def check_unchanged(data: Dataset) -> None:
     """Raise DataError where samples that `from_arrays` took without a copy have changed since."""
     if data.borrowed == _places(data) and fingerprint(data) != data.fingerprint:
         hint = "give from_arrays copy=True"
-        raise DataError(f"the arrays of {data.name!r} must not change between from_arrays and a run; they did: {hint}")
+        raise DataError(
+            f"the arrays of {data.name!r} must not change after from_arrays, nor in a run; they did: {hint}"
+        )
 
 
 def build(
@@ -219,7 +222,8 @@ def build(
             [*images, raw.samples_of(x_test, "x_test", channels)],
             [*labels, raw.labels_of(y_test, "y_test")],
         )
-    raw.same_length("x", images[0], "y", labels[0])
+    if len(images[0]) != len(labels[0]):
+        raise raw.lengths_differ("x", images[0], "y", labels[0])
     total = raw.count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
     codes, names = raw.encode_columns(columns or {}, len(labels[0]))

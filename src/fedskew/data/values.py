@@ -280,10 +280,9 @@ def flat(y: Any) -> Any:
     return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else y
 
 
-def same_length(a: str, x: Tensor, b: str, y: Tensor) -> None:
-    """Raise DataError unless two tensors have the same number of rows."""
-    if len(x) != len(y):
-        raise DataError(f"{a} and {b} must have the same number of rows; got {len(x)} and {len(y)}")
+def lengths_differ(a: str, x: Tensor, b: str, y: Tensor) -> DataError:
+    """The error for two tensors of different numbers of rows."""
+    return DataError(f"{a} and {b} must have the same number of rows; got {len(x)} and {len(y)}")
 
 
 def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.modules import module as hooks
 
-from fedskew.errors import ConfigError, FedskewError, afford, install, json_file, one_line, quietly, some
+from fedskew.errors import ConfigError, FedskewError, afford, install, json_file, one_line, quietly, regular, some
 from fedskew.models.precision import FLOATS
 
 CONFIG, WEIGHTS, INDEX, ADAPTERS = (
@@ -168,7 +168,7 @@ class Folder:
         found: dict[str, Tensor] = {}
         for file in self.files():
             try:
-                with safe_open(file, framework="pt") as held:
+                with safe_open(regular(file), framework="pt") as held:
                     found |= {name: held.get_tensor(name) for name in held.keys()}  # noqa: SIM118
             except (OSError, SafetensorError, RuntimeError, ValueError, LookupError, TypeError) as error:
                 raise refused(f"hold a whole {file.name}", str(error)) from None

@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fedskew.config.recorded import Run
+from fedskew.errors import plural
 from fedskew.records.summary import AVERAGED, FITTED, METRICS
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
 from fedskew.report.tables import Table, fixed, row, titled
-from fedskew.studies.scores import gain_words, in_points
+from fedskew.studies.scores import FEWEST, NO_VERDICT, gain_words, in_points
 from fedskew.studies.verdicts import RAW, UNDONE, Interval, intervals, verdict
 from fedskew.studies.work import Work, work_of
 
@@ -212,7 +213,10 @@ def sentences(found: Compared, setting: str) -> list[str]:
     for one in controlled(found, setting):
         work = f"{one.work.words} of {found.baseline}" if one.work else "its work is not on record"
         worth = f"; {found.baseline}, averaged and fitted, has its level after {one.worth.words}" if one.worth else ""
-        told.append(f"{f'{setting}: ' if setting else ''}{one.method}: {one.verdict}; {work}{worth}.")
+        seeds = min((each.pairs for each in one.of.values()), default=0)
+        few = f"{plural(seeds, 'seed')}: {NO_VERDICT}: the methods need {FEWEST} common seeds"
+        what = few if seeds < FEWEST else one.verdict
+        told.append(f"{f'{setting}: ' if setting else ''}{one.method}: {what}; {work}{worth}.")
     return told
 
 

@@ -77,7 +77,7 @@ def run(
     Example:
         >>> import fedskew as fs
         >>> fs.run("digits", "fedavg", clients=10, model="logistic", rounds=3, cohort=5, lr=0.05)
-        Result(rounds=3, accuracy=0.2646)
+        Result(rounds=3, accuracy=0.2618)
         >>> fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), clients=10, seed=0)
         >>> fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=3, cohort=5)
         Result(rounds=3, accuracy=0.3621)

