@@ -25,7 +25,7 @@ class DecayingOversampling(Shuffle):
     e^(-delta r)) more rows ("amount", its text). The server raises delta by ``increment`` after a round whose cohort
     oversampled by more than ``threshold``.
 
-    Source: Seol and Kim 2023, https://doi.org/10.3390/s23031152
+    Source: Seol and Kim 2023, section 4.1 and algorithm 1, https://doi.org/10.3390/s23031152
 
     Example:
         >>> F.oversample_target(torch.tensor([[100, 20, 0, 40]]), torch.tensor(0.01), 10)
@@ -136,9 +136,10 @@ def round_up(value: float) -> int:
 class Dynamic(Pace):
     """Batch size and learning rate from the client's rows, for the same number of mini-batches at every client.
 
-    b_k = max(1, floor(n_k / beta)), at most beta mini-batches an epoch, and lr_k = lr (2 / pi) arctan(b_k / b0).
+    b_k = max(1, floor(n_k / beta)), at most beta mini-batches an epoch, and lr_k = lr (2 / pi) arctan(b_k / b0). The
+    paper prints eta_max arctan(b_k), and says that the rate does not exceed eta_max.
 
-    Source: Seol and Kim 2023, https://doi.org/10.3390/s23031152
+    Source: Seol and Kim 2023, section 4.3 and algorithm 3, https://doi.org/10.3390/s23031152
 
     Example:
         >>> plan = Dynamic(beta=25).of(torch.tensor([250, 7]), round=1, rounds=10)
