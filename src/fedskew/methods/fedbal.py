@@ -19,8 +19,8 @@ class LocalBalancer(Component):
 
     z^b_j = z_j - alpha(k) A lambda_j / (||f|| + eps), with f the features, A the strength, lambda_j = (log n_max - log
     n_j) / (log n_max - log n_min) of the client's counts, and the schedule alpha(k) = (k/K)^2 over the epochs k = 1..K
-    of the round. The norm is not detached. Evaluation uses z. FedBal's equation 12 has neither A nor eps, and the paper no
-    formula of lambda_j, which falls with n_j: these are of Feature-Balanced Loss and its code.
+    of the round. The norm is not detached. Evaluation uses z. FedBal's equation 12 has neither A nor eps, and the paper
+    no formula of lambda_j, which falls with n_j: these are of Feature-Balanced Loss and its code.
 
     Source: Li et al. 2022, https://arxiv.org/abs/2305.10772, as used by FedBal, equations 4, 12 and 13
 
