@@ -11,7 +11,6 @@ A condition is a quantity with "> NUMBER", "< NUMBER" or "= printed". "count CON
 
 from __future__ import annotations
 
-import math
 import re
 import tempfile
 from collections import defaultdict
@@ -30,7 +29,7 @@ from fedskew.papers.rows import Row
 from fedskew.papers.runs import HERE, Runs, cells, entries_of, is_whole
 from fedskew.papers.tables import names, protocol
 from fedskew.studies.packing import lend
-from fedskew.studies.scores import FEWEST, reach, t_interval
+from fedskew.studies.scores import FEWEST, t_interval
 from fedskew.studies.shipped import names as shipped_names
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import Spec, check_names, read_spec, table_from
@@ -155,7 +154,6 @@ class Quantity:
         text: What stands on the page; empty where there are too few seeds.
         told: What decides a condition "= printed": a state or a level of the ledger.
         study: The protocol that it is read from.
-        bound: Whether values are lower bounds: an upper end then decides nothing.
     """
 
     name: str
@@ -163,7 +161,6 @@ class Quantity:
     values: tuple[float, ...] = ()
     told: str = ""
     study: str = ""
-    bound: bool = False
 
     @property
     def seeds(self) -> int:
@@ -179,7 +176,8 @@ class Quantity:
         if ends is None:
             return Outcome(None, there=False)
         low, high = (end - float(number) for end in ends)
-        low, high = (low, math.inf if self.bound else high) if sign == ">" else (-high, -low)
+        if sign == "<":
+            low, high = -high, -low
         return Outcome(True if low > 0 else False if high < 0 else None, self.seeds)
 
 
@@ -363,22 +361,21 @@ def ratio(evidence: Evidence, study: str, setting: str, one: str, other: str, me
         yield Quantity(at, _shown(each, "{:.2f}"), each, study=study)
 
 
-def sooner(evidence: Evidence, study: str, setting: str, one: str, other: str, target: str) -> Iterator[Quantity]:
-    """Rounds of another method to an accuracy over those of one, paired by seed, in brackets the least and greatest."""
+def sooner(evidence: Evidence, study: str, setting: str, one: str, other: str, share: str) -> Iterator[Quantity]:
+    """Rounds of another method to a share of its own last accuracy over those of one, by seed: least and greatest."""
     for at, _, against in _places(study, setting, one, other):
         ours, others = (evidence.held(study).get((name, at), {}) for name in (one, against))
         pairs = [(ours[seed], others[seed]) for seed in sorted(ours) if seed in others]
         pairs = [pair for pair in pairs if all(map(is_whole, pair))]
-        found = [[reach(entry.rows, float(target)) for entry in pair] for pair in pairs]
-        if not all(mine.reached for mine, _ in found):
-            yield Quantity(at, "", study=study)  # a mean over the seeds that get there would flatter
-            continue
-        each = tuple(theirs.rounds / mine.rounds for mine, theirs in found)
-        never = sum(not theirs.reached for _, theirs in found)
+        each = tuple(_reaches(theirs, float(share)) / _reaches(mine, float(share)) for mine, theirs in pairs)
         text = f"{min(each):.1f} to {max(each):.1f} times" if len(each) >= FEWEST else ""
-        if never and len(each) >= FEWEST:
-            text += f", at the least, since {against} does not get there in {never} of {len(each)} seeds"
-        yield Quantity(at, text, each, study=study, bound=bool(never))
+        yield Quantity(at, text, each, study=study)
+
+
+def _reaches(entry: Run, share: float) -> int:
+    """The first evaluated round with a share of the run's last accuracy."""
+    target = share * entry.summary[METRIC]
+    return next(int(row["round"]) for row in entry.rows if (row.get("accuracy") or 0) >= target)
 
 
 def level(evidence: Evidence, study: str, setting: str, method: str, metric: str = METRIC) -> Iterator[Quantity]:

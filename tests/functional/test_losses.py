@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedskew.functional as fn
+from fedskew.errors import ConfigError
 from support.batches import LABELS, LOGITS, Case
 from support.tensors import SEEDS, Array, close, differences, draws, f64, same, slope
 
@@ -256,6 +257,29 @@ def test_fedga_targets_and_gradients(seed: int) -> None:
     for dtype in (torch.float64, torch.float32):
         exact = torch.vmap(torch.func.grad(lambda z: fn.fedga_loss(z, labels, form="exact").mean()))(z[None].to(dtype))
         assert torch.equal(exact[0][:, absent], torch.zeros_like(exact[0][:, absent]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fedga_with_the_mean_probability_of_a_class(seed: int) -> None:
+    """Equation 10 as printed: p is the mean over the rows of the label, so that each row of a label has one target."""
+    c = Case(seed)
+    z, labels = f64(c.z), c.labels
+    n = np.bincount(c.y, minlength=6).astype(float)
+    p = np.stack([softmax(r) for r in c.z])
+    mean = {j: p[c.y == j].mean(0) for j in c.y.tolist()}
+    q = np.array([[1.0 if i == j else (n[j] - n[i]) / n[j] * mean[j][i] for i in range(6)] for j in c.y.tolist()])
+    same(fn.fedga_targets(z, labels, probability="class"), q)
+    same(fn.fedga_loss(z, labels, probability="class"), -(q * np.log(p)).sum(-1))
+    exact = slope(lambda z: fn.fedga_loss(z, labels, form="exact", probability="class"), z)
+    same(exact, p - q)
+    rows = slope(lambda z: fn.fedga_loss(z, labels, form="exact"), z)
+    for j in set(c.y.tolist()):  # in sum over a label the two readings are one
+        same(exact[labels == j].sum(0), rows[labels == j].sum(0))
+    padded, more = torch.cat([z, z[:2]]), torch.cat([labels, labels[:2]])
+    mask = torch.cat([torch.ones(len(z)), torch.zeros(2)]).to(z)
+    same(fn.fedga_targets(padded, more, mask=mask, probability="class")[: len(z)], q)
+    with pytest.raises(ConfigError, match="probability"):
+        fn.fedga_targets(z, labels, probability="batch")  # type: ignore[arg-type]
 
 
 def test_fedga_single_class_batch() -> None:

@@ -57,6 +57,46 @@ def test_seolkim_select(seed: int) -> None:
         assert (quota.sum(-1) > 0).all()
 
 
+def _swept(offered: Array, limit: int, threshold: float, order: list[int]) -> tuple[list[int], list[list[int]]]:
+    """Algorithm 2 in plain numpy: once through the sorted list, the test of line 23 where v is updated."""
+    v = np.array(offered[order[0]])
+    m, chosen, quota = v.max(), [order[0]], [v.tolist()]
+    for k in order[1:]:
+        p = v[v > 0] / v.sum()
+        f = int(np.argmin(v))
+        if len(chosen) == limit or (p * np.log(len(v) * p)).sum() < threshold or v[f] == m:
+            break
+        if offered[k, f] > 0:
+            s = np.minimum(m - v, offered[k])
+            v = v + s
+            chosen.append(k)
+            quota.append(s.tolist())
+    return chosen, quota
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_seolkim_select_once_through_the_list(seed: int) -> None:
+    g = np.random.default_rng(seed)
+    offered = g.integers(0, 60, size=(14, 5)) * (g.random((14, 5)) < 0.4) + np.eye(14, 5, dtype=int)
+    order = fn.seolkim_order(torch.as_tensor(offered), f64(g.random(14)))
+    for limit, threshold in ((10, 0.1), (3, 0.0), (14, 0.0), (14, 0.02)):
+        picked, quota = fn.seolkim_select(torch.as_tensor(offered), limit, threshold, order, "once")
+        assert (picked.tolist(), quota.tolist()) == _swept(offered, limit, threshold, order.tolist())
+        places = [order.tolist().index(k) for k in picked.tolist()]
+        assert places == sorted(places)
+
+
+def test_seolkim_passes_over_a_client_once_only_as_algorithm_2_is_listed() -> None:
+    """Client 1 lacks class 1 when it is asked, and would be the one to give class 2 later."""
+    offered = torch.tensor([[9, 0, 0], [0, 0, 8], [0, 7, 0]])
+    order = torch.tensor([0, 1, 2])
+    assert fn.seolkim_select(offered, 3, 0.1, order)[0].tolist() == [0, 2, 1]
+    picked, quota = fn.seolkim_select(offered, 3, 0.1, order, "once")
+    assert (picked.tolist(), quota.tolist()) == ([0, 2], [[9, 0, 0], [0, 7, 0]])
+    with pytest.raises(ConfigError, match="passes"):
+        fn.seolkim_select(offered, 3, 0.1, order, "twice")  # type: ignore[arg-type]
+
+
 def test_seolkim_edges() -> None:
     balanced = torch.tensor([[9, 9, 9], [20, 0, 0], [3, 3, 0]])
     picked, quota = fn.seolkim_select(balanced, 3, 0.1, torch.tensor([0, 1, 2]))

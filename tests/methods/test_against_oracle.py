@@ -284,6 +284,14 @@ VARIANTS = {
         count_scope="client",
         weighting="size",
     ),
+    "fedga class": case(
+        replace(m.fedga(), parts=(CalibratedTargets("exact", probability="class"),)),
+        "fedga",
+        SGD_HEAVY,
+        variant="exact",
+        probability="class",
+        **HEAVY,
+    ),
     "fedgc spread": case(
         m.fedgc(3.0), "fedgc", {"weighting": Uniform(), **SGD_HEAVY}, lam=3.0, weighting="uniform", **HEAVY
     ),

@@ -164,6 +164,13 @@ def test_the_binary_form_is_for_two_classes() -> None:
         part.check(None, None, TASK)  # type: ignore[arg-type]
 
 
+def test_the_binary_form_takes_each_row_s_own_probability() -> None:
+    CalibratedTargets("exact", probability="class").check(None, None, TASK)  # type: ignore[arg-type]
+    two = TASK._replace(classes=2)
+    with pytest.raises(ConfigError, match="probability must be row for the form binary; got 'class'"):
+        CalibratedTargets("binary", probability="class").check(None, None, two)  # type: ignore[arg-type]
+
+
 def test_fedga_counts_in_the_batch_or_at_the_client() -> None:
     seen = view([0, 1, 1, 0, 0])
     seen = seen._replace(

@@ -54,6 +54,10 @@ SEOLKIM = {
         replace(m.seolkim(), sampler=DecayingOversampling(0.2, 0.5, 0.02), pace=Dynamic(epochs=1, beta=4)),
         {"over": 0.02, "step": 0.5, "beta": 4},
     ),
+    "once through": (
+        replace(m.seolkim(), selector=KLD(0.0, passes="once"), pace=SHORT),
+        {"threshold": 0.0, "beta": 25, "passes": "once"},
+    ),
     "few willing": (
         replace(m.seolkim(), selector=KLD(0.0, candidate_fraction=0.5), pace=SHORT),
         {"threshold": 0.0, "beta": 25},

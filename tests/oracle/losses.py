@@ -65,17 +65,20 @@ def lb(z, f, y, counts, strength, missing="clamp1", eps=1e-12):
 # --- card 2, FedGA ----------------------------------------------------------------------------------------------------
 
 
-def fedga_targets(z, y, counts):
-    """q_y = 1, q_i = (N_y - N_i) / N_y * p_i; counts N of the batch (or the client)."""
+def fedga_targets(z, y, counts, probability="row"):
+    """q_y = 1, q_i = (N_y - N_i) / N_y * p_i; counts N of the batch (or the client), p of the row or of its class."""
     n = np.asarray(counts, float)
     own = n[y][:, None]
-    return np.where(onehot(y, z.shape[1]) > 0, 1.0, (own - n) / own * softmax(z))
+    p = softmax(z)
+    if probability == "class":
+        p = np.stack([p[y == j].mean(0) for j in y])
+    return np.where(onehot(y, z.shape[1]) > 0, 1.0, (own - n) / own * p)
 
 
-def fedga(z, y, counts=None, variant="softce", q=None):
+def fedga(z, y, counts=None, variant="softce", q=None, probability="row"):
     """softce: -sum q log p, gradient S p - q. exact: logsumexp(z) - sum q z, gradient p - q. Targets are constants."""
     counts = onehot(y, z.shape[1]).sum(0) if counts is None else counts
-    q = fedga_targets(z, y, counts) if q is None else q
+    q = fedga_targets(z, y, counts, probability) if q is None else q
     logp = log_softmax(z)
     mass = q.sum(1, keepdims=True) if variant == "softce" else 1.0
     value = -(q * logp).sum(1)

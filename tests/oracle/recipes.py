@@ -49,7 +49,13 @@ RECIPES: dict[str, dict[str, Any]] = {
         "missing": "clamp1",
         "early": 0,
     },
-    "fedga": {"loss": "fedga", "variant": "softce", "count_scope": "batch", "weighting": "uniform"},
+    "fedga": {
+        "loss": "fedga",
+        "variant": "softce",
+        "count_scope": "batch",
+        "probability": "row",
+        "weighting": "uniform",
+    },
     "fedgr": {
         "loss": "fedgr",
         "server": "gravity",

@@ -100,7 +100,8 @@ def client_loss(z, f, xb, y, c, o):
         case "lb":
             return losses.lb(z, f, y, c.used, fedbal_strength(c, o), o.missing, o.lb_eps)[1:]
         case "fedga":
-            return losses.fedga(z, y, None if o.count_scope == "batch" else c.used, o.variant)[1], 0.0
+            counts = None if o.count_scope == "batch" else c.used
+            return losses.fedga(z, y, counts, o.variant, probability=o.probability)[1], 0.0
         case "fedgr":
             return losses.unbalanced_softmax(z, y, c.used, o.gamma, o.missing)[1], 0.0
         case "owned":

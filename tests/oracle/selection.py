@@ -30,13 +30,23 @@ def seolkim_order(offered, tie=None):
     return [int(i) for i in np.lexsort((tie, -sizes))]
 
 
-def seolkim_select(offered, most, threshold=0.1, order=None):
+def seolkim_select(offered, most, threshold=0.1, order=None, passes="restart"):
     """Greedy selection. Returns [(candidate, quota s [C], v [C] after it, KL of v)] in the order of selection."""
     offered = np.asarray(offered, int)
     order = seolkim_order(offered) if order is None else list(order)
     v = offered[order[0]].copy()
     room = v.max()
     log = [(order[0], v.copy(), v.copy(), kld_uniform(v))]
+    if passes == "once":  # algorithm 2, lines 4 to 22, with the test of line 23 where v is updated
+        for k in order[1:]:
+            f = int(np.argmin(v))
+            if len(log) == most or log[-1][3] < threshold or v[f] == room:
+                break
+            if offered[k, f] > 0:
+                quota = np.minimum(room - v, offered[k])
+                v = v + quota
+                log.append((k, quota, v.copy(), kld_uniform(v)))
+        return log
     while len(log) < most and log[-1][3] >= threshold:
         rest = [k for k in order if k not in {entry[0] for entry in log}]
         wanted = [f for f in np.argsort(v, kind="stable") if v[f] != room]
@@ -63,11 +73,13 @@ def seolkim_delta(delta, owned, offered, threshold=0.1, step=0.1):
     return delta + step if (np.sum(offered) - own) / own > threshold else delta
 
 
-def seolkim_round(owned, delta, round_index, most, beta, threshold=0.1, over=0.1, step=0.1, lr_max=0.1, tie=None):
+def seolkim_round(
+    owned, delta, round_index, most, beta, threshold=0.1, over=0.1, step=0.1, lr_max=0.1, tie=None, passes="restart"
+):
     """One whole selection round from the owned counts [N, C] of all candidates: dict of everything it decides."""
     owned = np.asarray(owned, int)
     offered = np.stack([seolkim_oversampled(n, delta, round_index) for n in owned])
-    log = seolkim_select(offered, most, threshold, seolkim_order(offered, tie))
+    log = seolkim_select(offered, most, threshold, seolkim_order(offered, tie), passes)
     ids, quotas = [entry[0] for entry in log], np.stack([entry[1] for entry in log])
     batches = [seolkim_batch(s.sum(), beta) for s in quotas]
     return {

@@ -220,9 +220,10 @@ def test_a_setting_of_fedga_is_what_its_name_says(name: str) -> None:
         assert key == "ratio" or (one.clients, one.cohort, one.method.local.clip) == (100, 10, 5.0)
 
 
-def test_fedgas_figures_5_and_6_share_their_runs() -> None:
-    fifth = [made(cell) for cell in cells("fedga-figure5")]
-    assert all(made(cell) in fifth for cell in [*cells("fedga-figure6"), *cells("fedga-figure2")])
+@pytest.mark.parametrize(("part", "whole"), [("figure2", "figure6"), ("figure4", "table1-cifar10")])
+def test_figures_of_fedga_share_their_runs(part: str, whole: str) -> None:
+    there = [made(cell) for cell in cells(f"fedga-{whole}")]
+    assert all(made(cell) in there for cell in cells(f"fedga-{part}"))
 
 
 # What has been run

@@ -137,6 +137,13 @@ def test_every_claim_names_what_there_is_and_types_no_number_of_ours() -> None:
     }
 
 
+def test_speed_is_rounds_to_a_share_of_the_run_s_own_last_accuracy() -> None:
+    """FedGA's text: the time to 90 % of the final accuracy, not to an accuracy of 0.9."""
+    rows = [{"round": r, "accuracy": a} for r, a in ((1, 0.2), (2, None), (3, 0.46), (4, 0.44), (5, 0.5))]
+    run = Run(Path("a" * 16), {}, rows, {"final_accuracy": 0.5})
+    assert [verdicts._reaches(run, share) for share in (0.3, 0.9, 1.0)] == [1, 3, 5]
+
+
 def test_runs_of_another_experiment_are_no_evidence() -> None:
     summary = {"rounds": 1, "stopped": "", "final_accuracy": 1.0}
     other = Run(Path("a" * 16), experiment_from(["fedavg"]).to_json(), [], summary)

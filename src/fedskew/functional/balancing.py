@@ -17,7 +17,13 @@ __all__ = [
 # FedGA: calibrated targets, and the losses on them
 
 
-def fedga_targets(logits: Tensor, labels: Tensor, counts: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+def fedga_targets(
+    logits: Tensor,
+    labels: Tensor,
+    counts: Tensor | None = None,
+    mask: Tensor | None = None,
+    probability: Literal["row", "class"] = "row",
+) -> Tensor:
     """Calibrated targets of FedGA, which scale the gradients of the other classes by their counts.
 
         q_i = 1                            for the label, i = j
@@ -32,13 +38,15 @@ def fedga_targets(logits: Tensor, labels: Tensor, counts: Tensor | None = None, 
         labels: Class numbers j in [0, C), int64 [B].
         counts: Class counts N, [C]. None counts the labels of this batch, as the authors' code and algorithm do.
         mask: Weight of each row when counting, [B]; 0 leaves out a padded row.
+        probability: What p is. "row" is the row's own, as in the authors' code. "class" is its mean over the rows of
+            the label in this batch, as in equations 9 and 10. Under the exact form both give the same gradient by the
+            logits, summed over the rows of a class, and another one in a single row.
 
     Returns:
         Targets q, [B, C], detached.
 
-    Note:
-        The paper writes p as a mean over the rows of a class. The authors' code, and this function, use each row's own
-        p; summed over a class both give the same gradient of the logits.
+    Raises:
+        ConfigError: ``probability`` is not "row" or "class".
 
     Example:
         >>> import torch
@@ -49,21 +57,33 @@ def fedga_targets(logits: Tensor, labels: Tensor, counts: Tensor | None = None, 
 
     References:
         Xiao, Zuo and Wang 2024, FedGA: Federated Learning with Gradient Alignment for Error Asymmetry Mitigation,
-        calibrated label. https://arxiv.org/abs/2412.16582
+        equation 10. https://arxiv.org/abs/2412.16582
     """
     shifted, partition, _ = _log_partition(logits.detach())
-    return _calibrated((shifted - partition).exp(), labels, counts, mask)
+    return _calibrated((shifted - partition).exp(), labels, counts, mask, probability)
 
 
-def _calibrated(probabilities: Tensor, labels: Tensor, counts: Tensor | None, mask: Tensor | None) -> Tensor:
+def _calibrated(
+    probabilities: Tensor,
+    labels: Tensor,
+    counts: Tensor | None,
+    mask: Tensor | None,
+    probability: Literal["row", "class"],
+) -> Tensor:
     """Targets of `fedga_targets` from probabilities [B, C]."""
+    choose("probability", probability, ("row", "class"))
     classes = probabilities.shape[-1]
     if counts is None:
         counts = class_counts(labels, classes, mask)
     counts = counts_for(probabilities, counts)
     own = per_label(counts, labels).unsqueeze(-1)  # N_j, [B, 1]
-    share = (own - counts) / nonzero(own)
-    return torch.where(is_label(labels, classes), torch.ones_like(probabilities), share * probabilities)
+    share, mine = (own - counts) / nonzero(own), is_label(labels, classes)
+    if probability == "class":
+        member = mine.to(probabilities)
+        weights = member if mask is None else member * mask.to(probabilities).unsqueeze(-1)
+        means = weights.mT @ probabilities / nonzero(weights.sum(-2)).unsqueeze(-1)  # [C, C], one row a label
+        probabilities = member @ means
+    return torch.where(mine, torch.ones_like(probabilities), share * probabilities)
 
 
 def _log_partition(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -83,6 +103,7 @@ def fedga_loss(
     counts: Tensor | None = None,
     mask: Tensor | None = None,
     form: Literal["softce", "exact"] = "softce",
+    probability: Literal["row", "class"] = "row",
 ) -> Tensor:
     """Loss of FedGA on its calibrated targets.
 
@@ -98,12 +119,14 @@ def fedga_loss(
         mask: Weight of each row when counting, [B].
         form: "softce" is what the authors' code runs. "exact" is what the paper's derivation needs: only then do
             classes that are absent from the batch get no gradient.
+        probability: What p of the targets is; see `fedga_targets`. Under "class" a class that is absent from the batch
+            gets a gradient in single rows, and none in sum over the rows of a label.
 
     Returns:
         Loss of each row, [B]. It may be negative.
 
     Raises:
-        ConfigError: ``form`` is not "softce" or "exact".
+        ConfigError: ``form`` is not "softce" or "exact", or ``probability`` is not "row" or "class".
 
     Example:
         >>> import torch
@@ -117,15 +140,15 @@ def fedga_loss(
 
     References:
         Xiao, Zuo and Wang 2024, FedGA: Federated Learning with Gradient Alignment for Error Asymmetry Mitigation,
-        calibrated label. https://arxiv.org/abs/2412.16582
+        equations 8 and 10. https://arxiv.org/abs/2412.16582
     """
     choose("form", form, ("softce", "exact"))
     if form == "exact":
-        targets = fedga_targets(logits, labels, counts, mask)
+        targets = fedga_targets(logits, labels, counts, mask, probability)
         _, partition, shift = _log_partition(logits)
         return (partition + shift).squeeze(-1) - (targets * logits).sum(-1)
     scores = logits.log_softmax(-1)
-    return -(_calibrated(scores.detach().exp(), labels, counts, mask) * scores).sum(-1)
+    return -(_calibrated(scores.detach().exp(), labels, counts, mask, probability) * scores).sum(-1)
 
 
 def fedga_binary_targets(logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:

@@ -125,8 +125,8 @@ def gravitation_gradient(rows: Tensor, owned: Tensor, mass: Tensor | None = None
         dReg / drows, [K, C, F]; zero at rows that are not owned.
 
     Note:
-        The printed gradients cover one other client and leave out the rows j != i; the repulsion's sign in Eq. 15
-        contradicts Eq. 12. This is the gradient of the regulariser itself.
+        Equations 11 and 12 cover one other client and leave out the rows j != i; the repulsion's sign in equation 15
+        contradicts equation 12. This is the gradient of the regulariser itself.
 
     Example:
         >>> import torch
@@ -336,8 +336,8 @@ def mean_rows(rows: Tensor, owned: Tensor, weights: Tensor, over: Literal["all",
         rows: Classifier rows of the participants, [K, C, F].
         owned: True where participant k owns label c, bool [K, C].
         weights: Aggregation weights p, [K].
-        over: "all" participants (FedGR), or the "owners" of the class (FedGC). The papers do not say how the global row
-            is formed.
+        over: "all" participants (FedGR), or the "owners" of the class (FedGC). FedGR's algorithm 1 stacks the rows and
+            does not say how they become one.
 
     Returns:
         Global rows, [C, F]. A row without owners, or whose owners have weight 0, is averaged over all.

@@ -260,8 +260,8 @@ def fedgr_gamma(counts: Tensor, gamma: Gamma = "max1", missing: Literal["mask", 
 
     Args:
         counts: Rows n of each class at the client, [..., C].
-        gamma: "raw" is the paper's formula; it multiplies logits by up to N. "max1" is the authors' code, the same up
-            to a common factor. "weight" has the same values, which weigh the loss and not the logits.
+        gamma: "raw" is equation 3; it multiplies logits by up to N. "max1" is the authors' code, the same up to a
+            common factor. "weight" has the same values, which weigh the loss and not the logits.
         missing: Factor of a class without rows. "mask" gives 1: `unbalanced_softmax_loss` leaves the class out, as the
             paper's sum does. "code" counts the class as 4 n_max rows, as the authors' code does.
 

@@ -134,25 +134,40 @@ def _scarcest(offered: Tensor, free: Tensor, order: Tensor, pooled: Tensor, top:
     return None
 
 
-def seolkim_select(offered: Tensor, limit: int, threshold: float, order: Tensor) -> tuple[Tensor, Tensor]:
+def _next(offered: Tensor, order: Tensor, pooled: Tensor, top: int) -> int | None:
+    """First candidate in the order with rows of the scarcest class, if that is below ``top``; None without one."""
+    scarce = int(pooled.argsort(stable=True)[0])  # ties: lowest index
+    holders = order[offered[order, scarce] > 0]
+    return int(holders[0]) if len(holders) and int(pooled[scarce]) < top else None
+
+
+def seolkim_select(
+    offered: Tensor, limit: int, threshold: float, order: Tensor, passes: Literal["restart", "once"] = "restart"
+) -> tuple[Tensor, Tensor]:
     """Select clients greedily until their pooled classes are balanced, and how much of each class each one uses.
 
     The first of the order gives all its rows: v = s = offered, m = max_c v_c. While fewer than ``limit`` are chosen and
     KL(v || uniform) >= threshold, the next client is the first unchosen one that has rows of the scarcest class with
     v_c < m. It gives s_c = min(m - v_c, offered_c) of every class, and v <- v + s.
 
+    Algorithm 2 goes through the sorted list once: a client that lacks the scarcest class at its turn is not asked
+    again, and a class that no later client has ends the selection. That is ``passes`` "once". Its listing tests the
+    limit and the threshold after the loop, the text where v is updated, which is done here.
+
     Args:
         offered: Rows that each candidate offers, after oversampling, [Q, C].
         limit: Most clients, at least 1.
         threshold: Divergence in nats below which selection stops.
         order: Positions of the candidates, int64 [Q], from `seolkim_order`.
+        passes: Who is asked next: every unchosen client, from the largest ("restart"), or those that stand behind the
+            last chosen one ("once").
 
     Returns:
         (positions [K], quota [K, C]), int64: the chosen candidates and the rows of each class each one uses. Selection
         stops early when nobody can add a row.
 
     Raises:
-        ConfigError: ``limit`` is below 1 or there is no candidate.
+        ConfigError: ``limit`` is below 1, there is no candidate, or ``passes`` is not "restart" or "once".
 
     Example:
         >>> import torch
@@ -163,11 +178,15 @@ def seolkim_select(offered: Tensor, limit: int, threshold: float, order: Tensor)
         (tensor([0, 4, 1]), tensor([[60,  0, 10, 10],
                 [ 0, 10,  5, 40],
                 [ 0, 50,  0,  0]]))
+        >>> both = (seolkim_select(offered, 10, 0.0, order, passes)[0] for passes in ("restart", "once"))
+        >>> [chosen.tolist() for chosen in both]
+        [[0, 4, 1, 2, 3], [0, 4, 1, 2]]
 
     References:
         Seol and Kim 2023, Performance Enhancement in Federated Learning by Reducing Class Imbalance of Non-IID Data
-        (Sensors 23(3):1152), client selection. https://doi.org/10.3390/s23031152
+        (Sensors 23(3):1152), algorithm 2. https://doi.org/10.3390/s23031152
     """
+    choose("passes", passes, ("restart", "once"))
     require(limit >= 1, "limit", "be at least 1", limit)
     require(len(order) >= 1, "order", "name at least one candidate", len(order))
     offered = offered.to(torch.int64)
@@ -176,7 +195,10 @@ def seolkim_select(offered: Tensor, limit: int, threshold: float, order: Tensor)
     quota, top = [pooled], int(pooled.max())
     free[chosen[0]] = False
     while len(chosen) < limit and bool(kl_to_uniform(pooled) >= threshold):
-        best = _scarcest(offered, free, order, pooled, top)
+        if passes == "once":
+            best = _next(offered, order[int((order == chosen[-1]).nonzero()) + 1 :], pooled, top)
+        else:
+            best = _scarcest(offered, free, order, pooled, top)
         if best is None:
             break
         share = torch.minimum(top - pooled, offered[best])

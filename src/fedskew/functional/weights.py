@@ -142,8 +142,9 @@ def aggregation_balancer_weights(
     Args:
         similarity: v, [..., K], from `classifier_similarity`.
         beta: Width of the clipping, at least 0; inf clips nothing. The paper has 3.
-        temperature: Positive. The paper has none, that is 1.
-        inverse: Use softmax(-max(v, T) / temperature), the inverse variant of the paper's ablation.
+        temperature: Positive. Equation 8 has none, that is 1; the text says that beta can act as one.
+        inverse: Use softmax(-max(v, T) / temperature), our reading of the "inversely proportional term" of section 5.2,
+            for which the paper gives no formula.
 
     Returns:
         Weights, [..., K]; they sum to 1.

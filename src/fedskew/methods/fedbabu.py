@@ -63,6 +63,7 @@ def fedbabu(epochs: int = 5, lr: float = 0.01, steps: int = 0) -> Method:
     """FedBABU: FedAvg of the body under a classifier that keeps its initial value; fine-tuned for each client.
 
     The classifier is neither trained nor sent. The global model is the averaged body under the initial classifier.
+    Clients count by their rows here and alike in the authors' code: ``weighting=Uniform()``, or the preset ``authors``.
 
     Source: Oh et al. 2022, algorithm 1, https://arxiv.org/abs/2106.06042
 

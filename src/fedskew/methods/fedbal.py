@@ -19,9 +19,10 @@ class LocalBalancer(Component):
 
     z^b_j = z_j - alpha(k) A lambda_j / (||f|| + eps), with f the features, A the strength, lambda_j = (log n_max - log
     n_j) / (log n_max - log n_min) of the client's counts, and the schedule alpha(k) = (k/K)^2 over the epochs k = 1..K
-    of the round. The norm is not detached. Evaluation uses z.
+    of the round. The norm is not detached. Evaluation uses z. FedBal's equation 12 has neither A nor eps, and the paper
+    no formula of lambda_j, which falls with n_j: these are of Feature-Balanced Loss and its code.
 
-    Source: Li et al. 2022, https://arxiv.org/abs/2305.10772, as used by FedBal
+    Source: Li et al. 2022, https://arxiv.org/abs/2305.10772, as used by FedBal, equations 4, 12 and 13
 
     Example:
         >>> counts, z = torch.tensor([100.0, 10.0, 1.0]), torch.ones(1, 3)
@@ -46,7 +47,8 @@ class LocalBalancer(Component):
     early: Annotated[int, AtLeast(0)] = 0
     """alpha(k) = (k / (K - early))^2; Feature-Balanced Loss's code: 10, with k from 0"""
     eps: Annotated[float, Above(0, infinite=True)] = 1.0
-    """added to the norm of the features; with the paper's 1e-12, a row of zero features makes the step explode"""
+    """added to the norm of the features, by which the paper divides alone; with 1e-12, as in Feature-Balanced Loss's
+    code, a row of zero features makes the step explode"""
 
     @property
     def reads_rounds(self) -> bool:
@@ -75,7 +77,7 @@ class AggregationBalancer(Weighting):
     p = softmax(max(v, mean v - beta std v)) with v_i = cos(theta(x), theta(y_i)), theta the flattened classifier. The
     standard deviation divides by the number of participants. Up to 10 participants beta = 3 changes nothing.
 
-    Source: FedBal, anonymous submission 2023
+    Source: FedBal, anonymous submission 2023, equations 5 to 8
 
     Example:
         >>> F.aggregation_balancer_weights(torch.tensor([1.0, 0.0]), beta=3.0)
@@ -89,9 +91,9 @@ class AggregationBalancer(Weighting):
     beta: Annotated[float, AtLeast(0, infinite=True)] = 3.0
     """how many standard deviations below the mean a similarity may lie"""
     temperature: Annotated[float, Above(0, infinite=True)] = 1.0
-    """divides the similarities in the softmax"""
+    """divides the similarities in the softmax; equation 8 has none, the text says that beta can be one"""
     inverse: bool = False
-    """softmax(-v) instead: the study's inverse variant"""
+    """softmax(-v) instead, our reading of the "inversely proportional term" of the paper's section 5.2"""
     include_bias: bool = True
     """compare the classifier's bias too"""
     scope: Literal["head", "features", "all"] = "head"

@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.fields import demand
+from fedskew.fields import demand, later
 from fedskew.method import Component, Method
 from fedskew.method.weightings import Uniform
 from fedskew.types import Federation, Task, View
@@ -16,7 +16,8 @@ from fedskew.types import Federation, Task, View
 class CalibratedTargets(Component):
     """Cross-entropy with soft targets that compensate for unequal class counts.
 
-    q_y = 1 and q_i = (N_y - N_i) / N_y * p_i for i != y, with N the counts of the mini-batch and p detached.
+    q_y = 1 and q_i = (N_y - N_i) / N_y * p_i for i != y, with N the counts of the mini-batch and p detached. The paper
+    has the mean p over the rows of the class y (equation 10), the authors' code the row's own.
     softce (the authors' code): L = -sum_i q_i log p_i. exact (the derivation): L = logsumexp(z) - sum_i q_i z_i.
     binary: BCE of s = z_1 - z_0 with targets that shrink the residual of the larger class to N_small / N_large.
 
@@ -25,11 +26,11 @@ class CalibratedTargets(Component):
     under softce, 1.13 under exact and 0.97 under binary (logistic regression, mean of 3 seeds, ``python
     benchmarks/accuracy/error_asymmetry.py``, 2026-11-22, Intel Xeon).
 
-    Source: FedGA, code at https://github.com/Xiao-Chenguang/FedGA
+    Source: Xiao et al. 2024, equation 10 and algorithm 1, code at https://github.com/Xiao-Chenguang/FedGA
 
     Example:
         >>> CalibratedTargets(form="exact")
-        CalibratedTargets(form='exact', count_scope='batch')
+        CalibratedTargets(form='exact', count_scope='batch', probability='row')
     """
 
     name = "calibrated_targets"
@@ -41,6 +42,9 @@ class CalibratedTargets(Component):
     does; binary is the paper's sigmoid study with two classes"""
     count_scope: Literal["batch", "client"] = "batch"
     """source of the counts N: the mini-batch or the client"""
+    probability: Literal["row", "class"] = later(default="row")
+    """p of the targets: the row's own, as in the authors' code, or its mean over the mini-batch's rows of the label, as
+    in equation 10"""
 
     def loss(self, view: View) -> Tensor:
         """Mean loss of the mini-batch with the calibrated targets, ()."""
@@ -50,12 +54,13 @@ class CalibratedTargets(Component):
             counts = F.class_counts(batch.y, logits.shape[-1], batch.mask)
         if self.form == "binary":
             return batch.mean(F.fedga_binary_loss(logits, batch.y, counts))
-        return batch.mean(F.fedga_loss(logits, batch.y, counts, batch.mask, self.form))
+        return batch.mean(F.fedga_loss(logits, batch.y, counts, batch.mask, self.form, self.probability))
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """The binary form has one output, which tells two classes apart."""
+        """The binary form has one output, which tells two classes apart, and takes each row's own probability."""
         two = self.form != "binary" or task.classes == 2
         demand(self, "form", two, f"be softce or exact for {task.classes} classes")
+        demand(self, "probability", self.form != "binary" or self.probability == "row", "be row for the form binary")
 
 
 def fedga(form: Literal["softce", "exact", "binary"] = "softce") -> Method:

@@ -19,7 +19,7 @@ class UnbalancedSoftmax(Component):
     ("max1"), N_k / n_c ("raw", the printed formula), or 1 ("one": the owned classes alone are left). "weight" leaves
     the logits and weighs the rows: L = sum_b gamma_y CE_b / sum_b gamma_y.
 
-    Source: Guo et al. 2023, equation 4, "weight" equations 5 and 6, code at https://github.com/Guosy-wxy/FedGR
+    Source: Guo et al. 2023, equations 3 and 4, "weight" equations 5 and 6, code at https://github.com/Guosy-wxy/FedGR
 
     Example:
         >>> import torch
@@ -52,7 +52,7 @@ class Gravitation(Component):
     U <- U - strength lr dReg/dU on the rows of owned classes. Reg attracts rows of the same class of different clients
     and repels rows of different classes.
 
-    Source: Guo et al. 2023, equation 12, code at https://github.com/Guosy-wxy/FedGR
+    Source: Guo et al. 2023, equation 9 and algorithm 1, code at https://github.com/Guosy-wxy/FedGR
 
     Example:
         >>> Gravitation(strength=0.1)

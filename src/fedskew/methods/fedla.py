@@ -13,9 +13,10 @@ class LabelAware(Weighting):
     """Weights by each participant's share of the rows of every label.
 
     p_i = W_i / sum_j W_j with W_i = sum_c n_ic / S_c over the labels c that the cohort holds, S_c = sum_i n_ic. The
-    counts are those of the rows trained on.
+    counts are those of the rows trained on, as in the text; the code counts all rows of a client.
 
-    Source: Khalil et al. 2023, code at https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
+    Source: Khalil et al. 2023, algorithm 1, code at
+    https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
 
     Example:
         >>> import torch

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.fields import Above, AtLeast, Within
+from fedskew.fields import Above, AtLeast, Within, later
 from fedskew.method import Method, Pace, Selector
 from fedskew.method.paces import Fixed
 from fedskew.method.samplers import Shuffle
@@ -25,7 +25,7 @@ class DecayingOversampling(Shuffle):
     e^(-delta r)) more rows ("amount", its text). The server raises delta by ``increment`` after a round whose cohort
     oversampled by more than ``threshold``.
 
-    Source: Seol and Kim 2023, https://doi.org/10.3390/s23031152
+    Source: Seol and Kim 2023, section 4.1 and algorithm 1, https://doi.org/10.3390/s23031152
 
     Example:
         >>> F.oversample_target(torch.tensor([[100, 20, 0, 40]]), torch.tensor(0.01), 10)
@@ -75,13 +75,13 @@ class KLD(Selector):
 
     Every candidate sends its histogram after oversampling. Clients are added until KL(pool || uniform) < threshold or k
     are chosen: the next is the largest that has rows of the pool's rarest class, and its quota fills the pool up to the
-    largest class.
+    largest class. Algorithm 2 goes through the sorted clients once; the text names no such end (``passes``).
 
-    Source: Seol and Kim 2023, https://doi.org/10.3390/s23031152
+    Source: Seol and Kim 2023, section 4.2 and algorithm 2, https://doi.org/10.3390/s23031152
 
     Example:
         >>> KLD(threshold=0.05)
-        KLD(threshold=0.05, candidate_fraction=1.0)
+        KLD(threshold=0.05, candidate_fraction=1.0, passes='restart')
     """
 
     name = "kld"
@@ -94,6 +94,9 @@ class KLD(Selector):
     """theta_KLD; 0: continue until k clients are chosen or none can be added"""
     candidate_fraction: Annotated[float, Within(0, 1, "(]")] = 1.0
     """share of the clients that are available in a round"""
+    passes: Literal["restart", "once"] = later(default="restart")
+    """clients that are asked next: all that are left, from the largest, or once through the sorted list, as algorithm
+    2 is listed"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """No histogram yet: {"offered": zeros [N, C]}."""
@@ -115,7 +118,7 @@ class KLD(Selector):
         candidates = torch.nonzero(state["offered"].sum(1) > 0).squeeze(1)
         offered = state["offered"][candidates]
         order = F.seolkim_order(offered, rng.uniform(key, (len(candidates),), torch.float64))
-        chosen, quota = F.seolkim_select(offered, k, self.threshold, order)
+        chosen, quota = F.seolkim_select(offered, k, self.threshold, order, self.passes)
         return Assignment(candidates[chosen].unsqueeze(1), quota)
 
 
@@ -133,9 +136,10 @@ def round_up(value: float) -> int:
 class Dynamic(Pace):
     """Batch size and learning rate from the client's rows, for the same number of mini-batches at every client.
 
-    b_k = max(1, floor(n_k / beta)), at most beta mini-batches an epoch, and lr_k = lr (2 / pi) arctan(b_k / b0).
+    b_k = max(1, floor(n_k / beta)), at most beta mini-batches an epoch, and lr_k = lr (2 / pi) arctan(b_k / b0). The
+    paper prints eta_max arctan(b_k), and says that the rate does not exceed eta_max.
 
-    Source: Seol and Kim 2023, https://doi.org/10.3390/s23031152
+    Source: Seol and Kim 2023, section 4.3 and algorithm 3, https://doi.org/10.3390/s23031152
 
     Example:
         >>> plan = Dynamic(beta=25).of(torch.tensor([250, 7]), round=1, rounds=10)

@@ -25,7 +25,7 @@ class Dirichlet(Partitioner):
     The code of papers and libraries cuts at the cumulative shares P: client k gets floor(N_c P_ck) - floor(N_c P_c,k-1)
     rows, which is `rounding` "cut". The sum of the shares before the last client is a little below 1, so a cut leaves
     one row of most classes over. The last client that has a share gets it: at alpha 0.05 it holds three times as many
-    classes as the others, most with one row. FedBal, FL-bench and flwr-datasets divide so.
+    classes as the others, most with one row. FL-bench and flwr-datasets divide so. FedBal does not state its rounding.
 
     With `balance_guard` 1, `least` 10 and `rounding` "cut_last" it is NIID-Bench's: classes are divided in the order of
     their labels, a client that has n/N rows or more gets a share of 0 of the next, and all is drawn again until every
@@ -52,7 +52,7 @@ class Dirichlet(Partitioner):
     stream: ClassVar[str] = "dir_class"
     version: ClassVar[int] = 2  # rounding was cut by default
     formula: ClassVar[str] = "p_c ~ Dir(α·1_N);  n_kc = N_c·p_ck by largest remainders"
-    users: ClassVar[str] = "cut: FedBal, FL-bench, flwr-datasets; cut and guarded: NIID-Bench, PFLlib, MarsFL"
+    users: ClassVar[str] = "FedBal; cut: FL-bench, flwr-datasets; cut and guarded: NIID-Bench, PFLlib, MarsFL"
     limits: ClassVar[str] = "α→∞: IID histograms; α→0: one client a class. Every row is used."
     alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """concentration: small gives each class to few clients, large gives IID histograms"""

@@ -31,7 +31,8 @@ class DirPrior(Sized):
     into the class with most rows left. All sizes then shrink until every class has enough rows. `samples` is their
     mean.
 
-    With equal sizes, FedNova equals FedAvg, and a selection by size is random. Seol and Kim state no sizes.
+    With equal sizes, FedNova equals FedAvg, and a selection by size is random. Seol and Kim write Dir(alpha p) with p a
+    distribution, and state no sizes.
     Equal sizes give their sample totals; their protocol here has ``sizes="lognormal", size_skew=0.05`` as a second
     setting.
 

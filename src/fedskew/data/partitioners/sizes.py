@@ -176,7 +176,7 @@ class Iid(Sized):
 
     name: ClassVar[str] = "iid"
     formula: ClassVar[str] = "n_k = n / N rows of a shuffle"
-    users: ClassVar[str] = "the IID reference of all papers"
+    users: ClassVar[str] = "the IID reference of FedLA and others"
     limits: ClassVar[str] = "equal sizes differ by at most one row; every row is used"
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
