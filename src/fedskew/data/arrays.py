@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data import values as raw
-from fedskew.data.encoding import Encoding
+from fedskew.data.encoding import Encoding, folded, is_absent
 from fedskew.data.reading import Reading
 from fedskew.errors import DataError, closest, plural, some
 from fedskew.fields import Checked, demand
@@ -244,6 +244,16 @@ def _repeats(data: Dataset) -> list[str]:
     counts, counts_test = data.counts, torch.bincount(data.y_test, minlength=data.classes)
     blind = [data.class_names[c] for c in ((counts > 0) & (counts_test == 0)).nonzero().flatten().tolist()]
     notes = [f"class without a test row, never measured: {some(list(map(repr, blind)))}"] if blind else []
+    pairs = [torch.unique(codes * data.classes + data.y) for codes in [*data.columns.values()][:1]]
+    clients = len(torch.unique(next(iter(data.columns.values())))) if pairs else 0
+    if clients > 1 and len(pairs[0]) == len(torch.unique(data.y)):
+        notes.append(f"no two of {clients:,} clients share a class")
+    names: dict[str, str] = {}
+    for name in () if data.encoding else data.class_names:  # tables have options that settle this
+        if is_absent(name):
+            notes.append(f"class {name!r}: that is often a word for a missing label")
+        if (other := names.setdefault(folded(name), name)) != name:
+            notes.append(f"class {name!r} and class {other!r} differ in case or blanks alone")
     marks = [
         np.fromiter((hash(row.tobytes()) for row in x.flatten(1).numpy()), np.int64) for x in (data.x, data.x_test)
     ]

@@ -29,9 +29,9 @@ from fedskew.data.encoding import (
 )
 from fedskew.data.encoding import categories as one_hot
 from fedskew.data.reading import ColumnRead, Reading
-from fedskew.data.sources.files import insist_on_names, listed
+from fedskew.data.sources.files import files_of, insist_on_names, listed
 from fedskew.data.sources.multilabel import indicators, several
-from fedskew.data.values import FILL, lacks, numbered, plain
+from fedskew.data.values import FARTHEST, FILL, lacks, numbered, plain
 from fedskew.errors import DataError, FieldError, closest, one_line, plural, some
 from fedskew.fields import Listed, demand, later
 
@@ -41,14 +41,16 @@ LIKELY = 20  # rows from which different whole numbers in every row look like an
 AUTO = "auto"
 TYPES = ("number", "category", "ordinal", "drop")
 DATE = re.compile(  # 2024-03-01, 2024-03, 1/3/24, 1 March 2024, March 1, 2024
-    r"(?i)(\d{1,4}([-/.])\d\d?\2\d{1,4}|\d{4}-\d\d|\d\d?[-. ]+[a-z]{3,9}[-., ]+\d{4}|[a-z]{3,9} \d\d?, \d{4})([T ].*)?$"
+    r"(?i)(\d{1,4}([-/.])\d\d?\2\d{1,4}|\d{4}-\d\d|\d\d?[-. ]+[a-z]{3,9}[-., ]+\d{4}|[a-z]{3,9} \d\d?, \d{4}"
+    r"|\d\d?[-. ]?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[-. ]?\d\d(\d\d)?)([T :].*)?$"  # of SAS, Oracle
 )
 MARKED = re.compile(  # a number with a mark or a unit, or in another notation: <90, 104 %, 7 mg/l, 1,5, $3; not 3rd
-    r"[<>=~≤≥±$€£]*\s*[-+]?\d[\d.,'_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
+    r"0x[0-9a-f]+|[-+]?\d[\d.]*[eEdD][-+]?\d+|[<>=~≤≥±$€£]*\s*[-+]?\d[\d.,'_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
 )
 NUMBER = re.compile(r"\d+([.,]\d+)*")
 CODE = re.compile(r"[^\W\d_]#")  # w12, as names have it
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")  # a decimal fraction, or more than a thousand
+SENTINELS = (-9, -99, -999, -9999, -99999)  # that often stand for a missing number
 SHOWN = 3  # values of a column that the account shows
 MANY = 100  # most categories of a column that is taken for one by itself
 
@@ -171,6 +173,14 @@ class Table(NamedTuple):
         return self._replace(columns=columns, rows=rows, files=files)
 
 
+def beside(data: Dataset, place: Path, ending: str) -> Dataset:
+    """The dataset whose account counts the files of the folder that were not read, as those for validation."""
+    read = {Path(name) for name, _ in data.reading.files}
+    count = sum(file not in read for file in files_of(place, ending)) if place.is_dir() else 0
+    left_out = (("beside those that are read", count),) if count else ()
+    return replace(data, reading=data.reading._replace(left_out=left_out))
+
+
 class Settled(NamedTuple):
     """A column whose type is settled over all tables of a reading."""
 
@@ -256,10 +266,6 @@ class Roles:
         ]
         if dropped:
             notes.append(f"rows without a label are left out: {dropped}")
-        for group in groups[:1]:
-            held, clients = {*zip(owners[group][0], words[0], strict=True)}, len(np.unique(owners[group][0]))
-            if len(held) == len(np.unique(words[0])) and clients > 1:
-                notes.append(f"no two of {clients:,} clients share a class")
         pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
         data = build(
             name, *pairs, columns={group: owners[group][0] for group in groups}, label_names=names, source=source,
@@ -447,6 +453,7 @@ class Roles:
         """The numbers of each table, NaN where one is missing and is filled. Raises DataError."""
         owner, notation, filled = self.owner, self.options.notation, self.options.missing == "fill"
         hint = f"correct them, leave the column out by {owner}.exclude, or take words by {owner}.types {name}=category"
+        hint += f"; words for a missing value stand in {owner}.missing_words"
         advice, gone = ("", np.nan) if filled else (f", or set {owner}.missing to fill", None)
         found, parted = list[np.ndarray](), list[str]()
         for table in tables:
@@ -507,9 +514,15 @@ class Roles:
         seen = values[~np.isnan(values)]
         if not len(values[train & ~np.isnan(values)]):
             yield f"feature {name!r} has no value in any training row: it is 0; {self.owner}.exclude leaves it out"
-        apart = len(np.unique(seen)) == len(values) >= LIKELY and bool((values == np.floor(values)).all())
-        if apart or IDENTIFIER.search(name):
-            why = f"its {len(values)} values are all different whole numbers" if apart else "by its name"
+        whole, least = bool((seen == np.floor(seen)).all()), float(seen.min(initial=0))
+        apart, far = len(np.unique(seen)) == len(values) >= LIKELY, np.abs(seen).max(initial=0) > FARTHEST
+        if least in SENTINELS and len(others := seen[seen != least]) and others.min() >= 0:
+            rows = int((seen == least).sum())
+            told = f"{rows} of {plural(len(values), 'row')} have {least:g}, and no other is below 0"
+            yield f"column {name!r}: {told}; set {self.owner}.missing_words to {least:g} if the value is missing"
+        if (whole and (apart or far)) or IDENTIFIER.search(name):
+            why = f"its {len(values)} values are all different whole numbers" if whole and apart else "by its name"
+            why = "its whole numbers are too large for float64 to hold apart" if whole and far else why
             yield f"feature {name!r} looks like an identifier, {why}; {self.owner}.exclude {name} leaves it out"
 
     def _kind_of(self, tables: Sequence[Table], name: str) -> str:

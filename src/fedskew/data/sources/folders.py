@@ -14,16 +14,12 @@ import torch
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.reading import Reading
 from fedskew.data.sources import cache
-from fedskew.data.sources.files import given_file
+from fedskew.data.sources.files import SPLITS, by_split, given_file, holds_training
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.sources.pictures import Background, ImageMode, decode_images, endings
 from fedskew.errors import DataError, plural, some
 from fedskew.fields import AtLeast, AtMost
 
-SPLITS = {
-    "train": "training", "training": "training", "test": "test", "testing": "test",
-    "val": "validation", "valid": "validation", "validation": "validation",
-}  # fmt: skip
 SYSTEM = {"__macosx", "__pycache__", "@eadir", "$recycle.bin", "lost+found", "thumbs.db", "ehthumbs.db", "desktop.ini"}
 DEEPEST = 16  # folders in folders
 MODES: dict[str, ImageMode | None] = {"first": None, "grey": "L", "rgb": "RGB"}
@@ -150,13 +146,7 @@ def _folders(place: Path, layout: Layout) -> tuple[dict[str, Path], list[str]]:
         return {"training": place}, []
     if layout == "auto" and others:
         _unclear(place, f"{some([folder.name for folder in parted])} beside {some(others)}")
-    found: dict[str, Path] = {}
-    for folder in parted:
-        split = SPLITS[folder.name.casefold()]
-        if split in found:
-            raise DataError(f"{place} must have one folder of {split} images; got {found[split].name}, {folder.name}")
-        found[split] = folder
-    if not found:
+    if not (found := by_split(parted)):
         raise DataError(f"{place} must have a folder train, for Images.layout splits; got {some(others) or 'none'}")
     return found, [f"folders beside the splits are left out: {some(others)}"] if others else []
 
@@ -232,7 +222,8 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
         raise DataError(f"{root} must hold images as class/image or client/class/image; {told}")
     classes, clients = ([_named(parts[-k]) for parts in places] if depth >= k - 1 else [] for k in (2, 3))
     parted = next((name for name in (*classes, *clients) if name.casefold() in SPLITS), None)
-    if parted and layout == "auto":
-        _unclear(root, f"{parted} in another folder")
+    if layout == "auto" and (parted or holds_training(clients)):
+        other = f"{some(sorted(set(clients)))}, where splits are named train and test"
+        _unclear(root, f"{parted} in another folder" if parted else other)
     _differ(root, sorted(set(clients)))
     return _Files(root, found, classes, clients, left_out, empty)
