@@ -220,6 +220,7 @@ def build(
             [*labels, raw.labels_of(y_test, "y_test")],
         )
     raw.same_length("x", images[0], "y", labels[0])
+    notes = [*notes, *(() if reading is None else raw.rounded(x, images[0]))]
     total = raw.count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
     codes, names = raw.encode_columns(columns or {}, len(labels[0]))

@@ -73,11 +73,12 @@ class Notation:
     def absent(self, cell: str) -> bool:
         """Whether a cell of a column of numbers says that its number is missing."""
         words = self.missing_words
-        return is_absent(cell) if words is None else not cell or cell in words or value_of(cell) in map(value_of, words)
+        return is_absent(cell) if words is None else self.blank(cell) or value_of(cell) in map(value_of, words)
 
     def blank(self, word: str) -> bool:
         """Whether a cell of a column of words has none."""
-        return not word or (self.missing_words is not None and word in self.missing_words)
+        one = str if self.case == "keep" else folded
+        return not word or one(word) in map(one, self.missing_words or ())
 
     def key(self, word: str, numeric: bool) -> str:
         """What two spellings of one thing have in common."""

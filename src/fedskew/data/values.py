@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew.errors import DataError, one_line
+from fedskew.errors import DataError, one_line, some
 
 Channels = Literal["auto", "first", "last"]
 CHANNELS = range(1, 5)  # of an image
@@ -342,6 +342,17 @@ def unseen(y: Tensor, y_test: Tensor, names: Sequence[str]) -> list[str]:
     train, test = (torch.bincount(labels, minlength=classes) for labels in (y, y_test))
     told = "test rows and no training row: it counts against every model"
     return [f"class {names[c]!r} has {int(test[c])} {told}" for c in torch.nonzero((train == 0) & (test > 0)).flatten()]
+
+
+def rounded(values: Any, samples: Tensor) -> list[str]:
+    """A note where columns of features differ by too little for float32, as Unix seconds do."""
+    array = array_of(values)
+    if samples.dim() != 2 or array.dtype == np.float32 or array.dtype.kind not in "fiu":
+        return []
+    low, high = array.min(0).astype(np.float64), array.max(0).astype(np.float64)
+    close = np.flatnonzero((high > low) & (high - low < 2.0**-16 * np.maximum(np.abs(low), np.abs(high))))
+    told = "differ by too little for float32: subtract their mean, or standardise them, beforehand"
+    return [f"values of feature {some([str(c) for c in close.tolist()])} {told}"] if len(close) else []
 
 
 def shares(values: Any, samples: Tensor) -> bool:

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from fedskew.data import from_arrays, from_table, load
+from fedskew.data.sources.readers import count_table
 from fedskew.errors import DataError
 
 Y = ["ab"[i % 2] for i in range(60)]
@@ -162,3 +163,40 @@ def test_names_of_classes_in_arrays_that_may_be_wrong_are_noted():
 def test_clients_without_a_common_class_are_noted_for_arrays():
     data = from_arrays(np.ones((60, 2)), A % 2, columns={"site": A % 2})
     assert "no two of 2 clients share a class" in data.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("hospital,a,b\n101,1,2\n205,3,4\n", "column 'hospital' tells of clients: name it client"),
+        ("client_id,a,b\n7,1,2\n3,3,4\n", "column 'client_id' tells of clients"),
+        ("client,a,total\nx,1,1\ny,3,3\n", "'total' is a sum"),
+        ("client,a,b\nx,1,2\nTotal,1,2\n", "'Total' is a sum"),
+        ("client,a,b\nx,1,2\nX,3,4\n", "name each client or site once; got x, X"),
+        ("client,a,A\nx,1,2\ny,3,4\n", "different column names; got 'A' twice"),
+    ],
+)
+def test_a_table_of_counts_holds_no_names_of_clients_and_no_sums(tmp_path, text, told):
+    (tmp_path / "k.csv").write_text(text)
+    with pytest.raises(DataError, match=told):
+        count_table(tmp_path / "k.csv")
+
+
+def test_words_for_a_missing_value_count_in_any_case():
+    frame = {"v": ["Unknown", "x", "y"] * 20, "n": ["UNKNOWN", *map(str, range(59))], "label": Y}
+    how = {"categories": "v", "missing": "fill", "missing_words": "unknown"}
+    assert [column.missing for column in from_table(frame, **how).reading.columns] == [20, 1, 0]
+    assert from_table({**frame, "n": A}, case="keep", **how).reading.columns[0].missing == 0
+
+
+def test_features_that_float32_does_not_tell_apart_are_noted():
+    x = np.c_[A, 1.7e9 + A]
+    told = "values of feature 1 differ by too little for float32"
+    assert any(note.startswith(told) for note in from_arrays(x, A % 2).notes)
+    assert not any("float32" in note for note in from_arrays(np.c_[A, A * 1e9], A % 2).notes)
+
+
+def test_a_single_line_of_counts_without_a_head_may_begin_with_an_index(tmp_path):
+    (tmp_path / "k.csv").write_text("0,0,1\n")
+    with pytest.raises(DataError, match="column 1 numbers the rows"):
+        count_table(tmp_path / "k.csv")

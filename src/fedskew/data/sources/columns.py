@@ -98,8 +98,8 @@ class TableOptions(ClassOptions):
     """feature columns with ordered categories, comma-separated, encoded by rank: of numbers, of a frame's ordered
     categories, or as in grade=low<mid<high"""
     missing_words: Listed | None = later()
-    """words that mean that a value is missing, comma-separated, in every column; '': blanks alone; unset: ?, -, NA and
-    the like too, which are refused in columns of words"""
+    """words that mean that a value is missing, comma-separated, in every column, in any case; '': blanks alone; unset:
+    ?, -, NA and the like too, which are refused in columns of words"""
     missing_labels: Literal["refuse", "drop"] = later(default="refuse")
     """rows without a label: refuse, or drop"""
     decimal: Literal["", ".", ","] = later(default="")
