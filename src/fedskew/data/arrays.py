@@ -215,10 +215,8 @@ def build(
     (y, y_test), label_names = raw.numbered([y, y_test], label_names)
     images, labels = [raw.samples_of(x, "x", channels)], [raw.labels_of(y, "y")]
     if x_test is not None:
-        images, labels = (
-            [*images, raw.samples_of(x_test, "x_test", channels)],
-            [*labels, raw.labels_of(y_test, "y_test")],
-        )
+        images.append(raw.samples_of(x_test, "x_test", channels))
+        labels.append(raw.labels_of(y_test, "y_test"))
     raw.same_length("x", images[0], "y", labels[0])
     notes = [*notes, *(() if reading is None else raw.rounded(x, images[0]))]
     total = raw.count_classes(labels, classes or len(label_names) or None)

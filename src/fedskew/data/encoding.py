@@ -414,9 +414,8 @@ def _remedy(cells: Sequence[str], options: str) -> str:
     first = cells[0].strip()
     if any(PARTED.fullmatch(cell.strip()) for cell in cells):
         whole = f"set {options}thousands to ',' if {first} is {first.replace(',', '')}"
-        return whole + (
-            f", {options}decimal to ',' if it is {first.replace(',', '.')}" if first.count(",") == 1 else ""
-        )
+        part = f", {options}decimal to ',' if it is {first.replace(',', '.')}"
+        return whole + part * (first.count(",") == 1)
     if COMMA.fullmatch(first):
         return f"write a decimal point, or set {options}decimal to ','"
     if grouped := re.fullmatch(r"[-+]?\d{1,3}(?:([.' \u00a0\u202f\u2009])\d{3})+(,\d+)?", first):

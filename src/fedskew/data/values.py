@@ -178,13 +178,11 @@ def samples_of(values: Any, what: str, channels: Channels = "auto") -> Tensor:
         DataError: The values are no numbers, not finite, or no samples, or their shape does not say which axis has the
             channels.
     """
-    array = _numeric(values, what)
+    array = _numeric(_mapped(values), what)
     if array.ndim < 2:
         rule = "have a row for each sample, [n, features] or [n, channels, H, W]"
         raise DataError(f"{what} must {rule}; got {array.shape}")
     first = array.ndim != 4 or _first(array, what, channels)
-    if isinstance(values, np.memmap) and first and (mapped := _mapped(values, what)) is not None:
-        return mapped
     array = array if first else array.transpose(0, 3, 1, 2)
     if array.dtype == np.uint8 and array.ndim > 2:
         if array.ndim > 4:
@@ -209,21 +207,12 @@ def _finite(array: np.ndarray, what: str) -> None:
         raise DataError(f"{what} must be finite; {told}; fill missing values, or leave those rows out")
 
 
-def _mapped(values: np.memmap, what: str) -> Tensor | None:
-    """Samples that stay in their file: uint8 images with channels first, or float32 features; None for any others.
-
-    A file that is mapped for reading is mapped anew, private to the process: torch wants memory that it may write. A
-    mapping of another kind may hold what the file does not.
-    """
-    images = values.dtype == np.uint8 and values.ndim in (3, 4)
-    name, whole = values.filename, type(values.base) is not np.memmap and values.flags.c_contiguous
-    if name is None or not whole or not (images or values.dtype == np.dtype("<f4")):
-        return None
-    found = values if values.mode != "r" else np.memmap(name, values.dtype, "c", values.offset, values.shape)
-    if images:
-        return torch.from_numpy(found[:, None] if found.ndim == 3 else found)
-    _finite(found, what)
-    return torch.from_numpy(found)
+def _mapped(values: Any) -> Any:
+    """A whole file that is mapped for reading, mapped anew, private to the process: torch wants memory to write to."""
+    whole = isinstance(values, np.memmap) and type(values.base) is not np.memmap and values.flags.c_contiguous
+    if not whole or values.mode != "r" or values.filename is None:
+        return values
+    return np.memmap(values.filename, values.dtype, "c", values.offset, values.shape)
 
 
 def labels_of(values: Any, what: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Files of the kinds of issue 50 that its sixteen scripts do not have: read right, noted or refused, never wrong in silence."""
+"""Files of the kinds of issue 50 beyond its sixteen scripts: read right, noted or refused, never wrong in silence."""
 
 import numpy as np
 import pandas as pd
@@ -61,7 +61,7 @@ def test_folders_that_tell_of_a_training_set_are_no_clients(tmp_path, train, tes
 
 @pytest.mark.parametrize("other", ["north\u200b", "north\ufeff", "no  rth", "no\u00a0rth"])
 def test_names_that_look_the_same_are_refused(tmp_path, other):
-    name = "no rth" if "th" == other[-2:] else "north"
+    name = "no rth" if other[-2:] == "th" else "north"
     (tmp_path / "t.csv").write_text(table([name, other] * 30), encoding="utf-8")
     with pytest.raises(DataError, match="must not hold names that differ in case alone or in blanks"):
         load("csv", str(tmp_path / "t.csv"), categories="v")
@@ -130,7 +130,7 @@ def test_numbers_of_a_period_are_no_feature(tmp_path):
     pytest.importorskip("pyarrow")
     months = pd.period_range("2024-01", periods=60, freq="M")
     pd.DataFrame({"v": months, "a": A, "label": Y}).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="'v' must hold numbers or words; got .*; store it as words or numbers"):
+    with pytest.raises(DataError, match=r"'v' must hold numbers or words; got .*; store it as words or numbers"):
         load("parquet", str(tmp_path / "t.parquet"))
     assert load("parquet", str(tmp_path / "t.parquet"), exclude="v").shape == (1,)
 
@@ -200,3 +200,11 @@ def test_a_single_line_of_counts_without_a_head_may_begin_with_an_index(tmp_path
     (tmp_path / "k.csv").write_text("0,0,1\n")
     with pytest.raises(DataError, match="column 1 numbers the rows"):
         count_table(tmp_path / "k.csv")
+
+
+def test_files_beside_folders_of_splits_are_no_clients(tmp_path):
+    for name in ("metadata.csv", "train/north.csv", "test/north.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(table(A))
+    with pytest.raises(DataError, match=r"not both; got metadata.csv beside train"):
+        load("csv", str(tmp_path))

@@ -269,10 +269,10 @@ def _levels(table: Any, name: str) -> tuple[tuple[str, ...], bool] | None:
             raise DataError(f"column {name!r} must have one order in all files; got {told}; give it by ordinal")
         return tuple(map(str, whole)), bool(kind.ordered)
     # of categories that are numbers parquet keeps the numbers, and pandas tells beside them what they were
-    told = [c for c in _of_pandas(table, "columns") if isinstance(c, dict) and c.get("name") == name]
-    if not told or told[0].get("pandas_type") != "categorical":
+    facts = [c for c in _of_pandas(table, "columns") if isinstance(c, dict) and c.get("name") == name]
+    if not facts or facts[0].get("pandas_type") != "categorical":
         return None
-    more = told[0].get("metadata")
+    more = facts[0].get("metadata")
     return (), bool(more.get("ordered")) if isinstance(more, dict) else False
 
 

@@ -45,7 +45,8 @@ DATE = re.compile(  # 2024-03-01, 2024-03, 1/3/24, 1 March 2024, March 1, 2024
     r"|\d\d?[-. ]?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[-. ]?\d\d(\d\d)?)([T :].*)?$"  # of SAS, Oracle
 )
 MARKED = re.compile(  # a number with a mark or a unit, or in another notation: <90, 104 %, 7 mg/l, 1,5, $3; not 3rd
-    r"0x[0-9a-f]+|[-+]?\d[\d.]*[eEdD][-+]?\d+|[<>=~≤≥±$€£]*\s*[-+]?\d[\d.,'_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
+    r"0x[0-9a-f]+|[-+]?\d[\d.]*[eEdD][-+]?\d+|"  # of programs
+    r"[<>=~≤≥±$€£]*\s*[-+]?\d[\d.,'_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
 )
 NUMBER = re.compile(r"\d+([.,]\d+)*")
 CODE = re.compile(r"[^\W\d_]#")  # w12, as names have it
@@ -496,16 +497,14 @@ class Roles:
                 values = np.where(np.isnan(cells), missing, cells)[kept]
                 mean, std = float(values.mean()), float(values.std()) if values.min() < values.max() else 1.0
             elif len(np.unique(seen.astype(np.float32))) < len(np.unique(seen)):
-                notes.append(
-                    f"column {name!r}: float32 holds fewer different values; {self.owner}.standardise keeps them"
-                )
+                told = f"float32 holds fewer different values; {self.owner}.standardise keeps them"
+                notes.append(f"column {name!r}: {told}")
             made.append(Column(name, column.order, mean, std or 1.0, missing if filled else None, ordered))
         if filled:
             blanks = {
-                n: int((c.parts[0] == "" if c.kind != "number" else np.isnan(c.parts[0]))[train].sum())
-                for n, c in settled.items()
+                n: c.parts[0] != c.parts[0] if c.kind == "number" else c.parts[0] == "" for n, c in settled.items()
             }
-            if told := ", ".join(f"{name} {n}" for name, n in blanks.items() if n):
+            if told := ", ".join(f"{name} {n}" for name, gone in blanks.items() if (n := int(gone[train].sum()))):
                 notes.append(f"cells without a value in {int(train.sum())} training rows are filled: {told}")
         return Encoding(tuple(made), False, label, self.options.notation), notes
 
@@ -529,8 +528,8 @@ class Roles:
         """What a column is for which no option says it. Raises DataError for dates, and for too many words."""
         cells, notation = [table.columns[name] for table in tables], self.options.notation
         read = [notation.read(part) for part in cells]
-        hint = f"write it alike, or set {self.owner}.types {name}=category"
-        self._insist_on_kinds(tables, name, read, hint)
+        as_words = f"set {self.owner}.types {name}=category"
+        self._insist_on_kinds(tables, name, read, f"write it alike, or {as_words}")
         numbers = sum(int(np.isfinite(found[~gone]).sum()) for found, gone in read)
         if 2 * numbers > (total := sum(int((~gone).sum()) for _, gone in read)) or not total:
             return "number"
@@ -540,19 +539,12 @@ class Roles:
             found = [text for text in texts if form.fullmatch(text)]
             if 2 * len(found) > len(texts):
                 told = f"{len(found)} of {len(every)} are {what}, such as {found[0]!r}"
-                hint = (
-                    f"leave it out by {self.owner}.exclude, make it a number, or set {self.owner}.types {name}=category"
-                )
+                hint = f"leave it out by {self.owner}.exclude, make it a number, or {as_words}"
                 raise DataError(f"{tables[0].where(name)} must hold numbers or categories; {told}; {hint}")
         if self.options.categories != AUTO:
             return "number"
-        forms = Counter(NUMBER.sub("#", text) for text in texts).most_common(1)  # "USD #", "(#)"
-        alike = (
-            len({*texts}) > LIKELY
-            and forms[0][0].count("#") == 1
-            and not CODE.search(forms[0][0])
-            and 2 * forms[0][1] > len(texts)
-        )
+        shape, times = Counter(NUMBER.sub("#", text) for text in texts).most_common(1)[0]  # "USD #", "(#)"
+        alike = shape.count("#") == 1 and not CODE.search(shape) and 2 * times > len(texts) and len({*texts}) > LIKELY
         if alike or 2 * sum(np.isfinite(notation.number(t)) or bool(MARKED.fullmatch(t)) for t in texts) > len(texts):
             return "number"
         if (many := len({*every})) > MANY:
@@ -564,9 +556,8 @@ class Roles:
     def _insist_on_classes(self, cells: np.ndarray, where: str) -> None:
         """Raise DataError where words are lists of labels."""
         if lists := several(np.unique(cells).tolist()):
-            told = (
-                f"{np.isin(cells, lists).sum()} of {len(cells)} rows have several, such as {one_line(lists[0], 60)!r}"
-            )
+            rows = f"{np.isin(cells, lists).sum()} of {len(cells)} rows"
+            told = f"{rows} have several, such as {one_line(lists[0], 60)!r}"
             hint = f"give each row one class, or set {self.owner}.named_labels if that is the name of a class"
             raise DataError(f"{where} must hold one label a row (multi-label is not supported); {told}; {hint}")
 
@@ -592,9 +583,8 @@ class Roles:
             return list(cells), ()
         signs = named and {*map(value_of, different)} == {"-1", "1"}
         if (numbers == -1).any() and numbers.max() >= 0 and self.options.missing_words is None and not signs:
-            told = (
-                f"{int((numbers == -1).sum())} of {len(numbers)} rows have -1, which often marks rows without a label"
-            )
+            rows = f"{int((numbers == -1).sum())} of {len(numbers)} rows"
+            told = f"{rows} have -1, which often marks rows without a label"
             hint = f"set {self.owner}.missing_words to -1 and {self.owner}.missing_labels to drop"
             other = f"if it is a class, {self.owner}.missing_words to '' and {self.owner}.named_labels"
             raise DataError(f"{where} must hold labels; {told}; {hint}; {other}")

@@ -13,7 +13,6 @@ import numpy as np
 
 from fedskew.errors import DataError, FedskewError, FieldError, closest, one_line, require
 
-
 SPLITS = {
     "train": "training", "training": "training", "test": "test", "testing": "test",
     "val": "validation", "valid": "validation", "validation": "validation",
@@ -169,13 +168,16 @@ def client_files(folder: Path, ending: str, split: str) -> list[list[Path]]:
         The groups.
 
     Raises:
-        DataError: There is no file, only the subfolder test has some, or names are those of splits.
+        DataError: There is no file, only the subfolder test has some, names are those of splits, or files lie in both.
     """
     own, inner = files_of(folder, ending), by_split(sorted(f for f in folder.glob("*") if f.is_dir()))
     train, test = (files_of(inner[name], ending) if name in inner else [] for name in ("training", "test"))
     if holds_training(file.stem for file in own):
         told = f"{', '.join(file.name for file in own[:6])}; name the splits train and test, or the clients otherwise"
         raise DataError(f"{folder} must have one file a client, named as the client; got {told}")
+    if own and (train or test):
+        told = f"{own[0].name} beside {(train or test)[0].parent.name}"
+        raise DataError(f"{folder} must have files of clients, or folders train and test with them, not both; got {told}")
     if own:
         return [own]
     if test and not train:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from fedskew.data.encoding import folded, number_of
 from fedskew.data.sources.files import reading
-from fedskew.data.values import RATIO, allowed
+from fedskew.data.values import FARTHEST, RATIO, allowed
 from fedskew.errors import DataError, content_of, one_line, opened, some
 
 MARKS = {  # byte order marks; that of UTF-32 begins as that of UTF-16 does
@@ -43,10 +43,10 @@ CLIENTS = ("client", "site")  # columns of names in a table of counts
 FACTS = ("failure", "up", "down", "step_s", "speed")  # columns there that are no classes
 SUMS = ("total", "totals", "sum", "grand total")
 OWNER = re.compile(  # a name of a column that tells whose the counts are
-    r"(?i)(client|site|hospital|cent(re|er)|clinic|institution|silo|node|user|party)s?([ _-]?(id|no|nr|number|name))?|(.*[ _-])?id"
+    r"(?i)(client|site|hospital|cent(re|er)|clinic|institution|silo|node|user|party)s?([ _-]?(id|no|nr|number|name))?"
+    r"|(.*[ _-])?id"
 )
 THOUSAND = re.compile(r"\d{1,3}\.000")  # 1.000 may be one thousand
-LARGEST = 2.0**53  # rows of a cell: whole numbers below it are exact in float64
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -240,12 +240,6 @@ def _elements(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
         at += 8 + size + (-size % 8 if kind != 15 else 0)
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file. Raises DataError when it cannot be read."""
-    with reading(path, "cannot be read"):
-        return content_of(path)
-
-
 def counts_matrix(values: npt.NDArray[Any], what: str) -> Ints:
     """Check a matrix of counts.
 
@@ -260,7 +254,7 @@ def counts_matrix(values: npt.NDArray[Any], what: str) -> Ints:
         DataError: It is not a non-empty matrix of whole numbers of at least 0, or it is all 0.
     """
     fine = values.ndim == 2 and values.size and values.dtype.kind in "iuf"
-    bounded = fine and bool((np.abs(values.astype(np.float64)) < LARGEST).all())  # false for NaN and infinity
+    bounded = fine and bool((np.abs(values.astype(np.float64)) < FARTHEST).all())  # false for NaN and infinity
     whole = values.astype(np.int64) if bounded else None
     if whole is None or not (whole == values).all() or whole.min() < 0 or not whole.any():
         got = f"{values.dtype} of shape {values.shape}"
@@ -368,7 +362,7 @@ def _of_csv(file: Path) -> CountTable:
     classes = tuple(head[at] for at in places) if head else ()
     for number, row in zip(numbers, cells, strict=True):
         for at in places:
-            if not 0 <= (value := number_of(row[at])) < LARGEST or value != int(value) or THOUSAND.fullmatch(row[at]):
+            if not 0 <= (value := number_of(row[at])) < FARTHEST or value != int(value) or THOUSAND.fullmatch(row[at]):
                 what = f"the cases of {head[at]!r}" if head else "a count"
                 raise DataError(f"{file} line {number}: {what} must be a whole number >= 0; got {row[at]!r}")
     values = np.array([[float(row[at]) for at in places] for row in cells]).reshape(len(cells), -1)
@@ -383,8 +377,7 @@ def _parted(file: Path) -> list[tuple[int, list[str]]]:
     with reading(file, "is not a csv file"), opened(file) as content:
         line = content.readline(1 << 16)
     mark = next((mark for mark in ";\t" if mark.encode() in line and b"," not in line), ",")
-    rows = read_table(file, mark)
-    return rows[1:] if rows and rows[0][1][0] == "sep=" else rows  # Excel's own line
+    return read_table(file, mark)
 
 
 def _names(file: Path, line: list[str]) -> bool:
