@@ -78,24 +78,24 @@ class Dataset:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reading", self.reading._replace(notes=self.notes))
-        raw.same_length("x", self.x, "y", self.y)
-        raw.same_length("x_test", self.x_test, "y_test", self.y_test)
+        raw.same_length(
+            ("x", self.x, "y", self.y),
+            ("x_test", self.x_test, "y_test", self.y_test),
+            *((f"column {name!r}", codes, "y", self.y) for name, codes in self.columns.items()),
+            *((f"test column {name!r}", codes, "y_test", self.y_test) for name, codes in self.columns_test.items()),
+        )
         if self.x.shape[1:] != self.x_test.shape[1:] or self.x.dtype != self.x_test.dtype:
             got = f"{tuple(self.x.shape)} {self.x.dtype} and {tuple(self.x_test.shape)} {self.x_test.dtype}"
             raise DataError(f"x and x_test must have samples of one shape and dtype; got {got}")
         if self.label_names and len(self.label_names) != self.classes:
             raise DataError(f"label_names must name {self.classes} classes; got {len(self.label_names)}")
-        if len(self.mean) != len(self.std) or len(self.mean) not in (0, *self.shape[:1]):
+        if len(self.mean) != len(self.std) or len(self.mean) not in (0, *self.x.shape[1:2]):
             got = f"{len(self.mean)} and {len(self.std)}"
             raise DataError(f"mean and std must have {self.x.shape[1]} values each; got {got}")
         if self.mean and self.x.dim() != 4:
             raise DataError(f"mean and std are for images; got {self.x.dtype} {self.shape}: scale features beforehand")
         if not all(s > 0 for s in self.std):
             raise DataError(f"std must be positive; got {self.std}")
-        for name, codes in self.columns.items():
-            raw.same_length(f"column {name!r}", codes, "y", self.y)
-        for name, codes in self.columns_test.items():
-            raw.same_length(f"test column {name!r}", codes, "y_test", self.y_test)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -217,7 +217,7 @@ def build(
     if x_test is not None:
         images.append(raw.samples_of(x_test, "x_test", channels))
         labels.append(raw.labels_of(y_test, "y_test"))
-    raw.same_length("x", images[0], "y", labels[0])
+    raw.same_length(("x", images[0], "y", labels[0]))
     notes = [*notes, *(() if reading is None else raw.rounded(x, images[0]))]
     total = raw.count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))

@@ -178,7 +178,7 @@ def samples_of(values: Any, what: str, channels: Channels = "auto") -> Tensor:
         DataError: The values are no numbers, not finite, or no samples, or their shape does not say which axis has the
             channels.
     """
-    array = _numeric(_mapped(values), what)
+    array = _numeric(_mapped(values) if isinstance(values, np.memmap) else values, what)
     if array.ndim < 2:
         rule = "have a row for each sample, [n, features] or [n, channels, H, W]"
         raise DataError(f"{what} must {rule}; got {array.shape}")
@@ -207,10 +207,9 @@ def _finite(array: np.ndarray, what: str) -> None:
         raise DataError(f"{what} must be finite; {told}; fill missing values, or leave those rows out")
 
 
-def _mapped(values: Any) -> Any:
+def _mapped(values: np.memmap) -> np.memmap:
     """A whole file that is mapped for reading, mapped anew, private to the process: torch wants memory to write to."""
-    whole = isinstance(values, np.memmap) and type(values.base) is not np.memmap and values.flags.c_contiguous
-    if not whole or values.mode != "r" or values.filename is None:
+    if type(values.base) is np.memmap or not values.flags.c_contiguous or values.mode != "r" or values.filename is None:
         return values
     return np.memmap(values.filename, values.dtype, "c", values.offset, values.shape)
 
@@ -224,18 +223,13 @@ def labels_of(values: Any, what: str) -> Tensor:
     array = _numeric(values, what)
     if array.ndim != 1:
         raise DataError(f"{what} must hold one label a row, [n]; got shape {array.shape}")
-    _whole(array, what)
-    return torch.from_numpy(array.astype(np.int64))
-
-
-def _whole(array: np.ndarray, what: str) -> None:
-    """Raise DataError unless every label is a whole number."""
     parted = ~np.isfinite(array) | (array != np.floor(array)) if array.dtype.kind == "f" else np.zeros(1, bool)
     if len(far := np.flatnonzero(np.abs(array.astype(np.float64)) > FARTHEST)):
         raise DataError(f"{what} must hold labels 0..C-1; got {array[far[0]]} in row {far[0]}")
     if len(bad := np.flatnonzero(parted)):
         hint = "there is no regression: cut a measured value into classes, or name the classes by words"
         raise DataError(f"{what} must hold whole labels 0..C-1; got {array[bad[0]]} in row {bad[0]}; {hint}")
+    return torch.from_numpy(array.astype(np.int64))
 
 
 def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequence[str]]:
@@ -269,10 +263,11 @@ def flat(y: Any) -> Any:
     return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else y
 
 
-def same_length(a: str, x: Tensor, b: str, y: Tensor) -> None:
-    """Raise DataError unless two tensors have the same number of rows."""
-    if len(x) != len(y):
-        raise DataError(f"{a} and {b} must have the same number of rows; got {len(x)} and {len(y)}")
+def same_length(*pairs: tuple[str, Tensor, str, Tensor]) -> None:
+    """Raise DataError unless the two tensors of each pair have the same number of rows."""
+    for a, x, b, y in pairs:
+        if len(x) != len(y):
+            raise DataError(f"{a} and {b} must have the same number of rows; got {len(x)} and {len(y)}")
 
 
 def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
