@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data import values as raw
-from fedskew.data.encoding import Encoding
+from fedskew.data.encoding import Encoding, folded, is_absent
 from fedskew.data.reading import Reading
 from fedskew.errors import DataError, closest, plural, some
 from fedskew.fields import Checked, demand
@@ -78,13 +78,12 @@ class Dataset:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reading", self.reading._replace(notes=self.notes))
-        columns = [(f"column {name!r}", codes, "y", self.y) for name, codes in self.columns.items()]
-        columns += [
-            (f"test column {name!r}", codes, "y_test", self.y_test) for name, codes in self.columns_test.items()
-        ]
-        for a, x, b, y in (("x", self.x, "y", self.y), ("x_test", self.x_test, "y_test", self.y_test), *columns):
-            if len(x) != len(y):
-                raise raw.lengths_differ(a, x, b, y)
+        raw.same_length(
+            ("x", self.x, "y", self.y),
+            ("x_test", self.x_test, "y_test", self.y_test),
+            *((f"column {name!r}", codes, "y", self.y) for name, codes in self.columns.items()),
+            *((f"test column {name!r}", codes, "y_test", self.y_test) for name, codes in self.columns_test.items()),
+        )
         if self.x.shape[1:] != self.x_test.shape[1:] or self.x.dtype != self.x_test.dtype:
             got = f"{tuple(self.x.shape)} {self.x.dtype} and {tuple(self.x_test.shape)} {self.x_test.dtype}"
             raise DataError(f"x and x_test must have samples of one shape and dtype; got {got}")
@@ -218,12 +217,10 @@ def build(
     (y, y_test), label_names = raw.numbered([y, y_test], label_names)
     images, labels = [raw.samples_of(x, "x", channels)], [raw.labels_of(y, "y")]
     if x_test is not None:
-        images, labels = (
-            [*images, raw.samples_of(x_test, "x_test", channels)],
-            [*labels, raw.labels_of(y_test, "y_test")],
-        )
-    if len(images[0]) != len(labels[0]):
-        raise raw.lengths_differ("x", images[0], "y", labels[0])
+        images.append(raw.samples_of(x_test, "x_test", channels))
+        labels.append(raw.labels_of(y_test, "y_test"))
+    raw.same_length(("x", images[0], "y", labels[0]))
+    notes = [*notes, *(() if reading is None else raw.rounded(x, images[0]))]
     total = raw.count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
     codes, names = raw.encode_columns(columns or {}, len(labels[0]))
@@ -248,6 +245,16 @@ def _repeats(data: Dataset) -> list[str]:
     counts, counts_test = data.counts, torch.bincount(data.y_test, minlength=data.classes)
     blind = [data.class_names[c] for c in ((counts > 0) & (counts_test == 0)).nonzero().flatten().tolist()]
     notes = [f"class without a test row, never measured: {some(list(map(repr, blind)))}"] if blind else []
+    pairs = [torch.unique(codes * data.classes + data.y) for codes in [*data.columns.values()][:1]]
+    clients = len(torch.unique(next(iter(data.columns.values())))) if pairs else 0
+    if clients > 1 and len(pairs[0]) == len(torch.unique(data.y)):
+        notes.append(f"no two of {clients:,} clients share a class")
+    names: dict[str, str] = {}
+    for name in () if data.encoding else data.class_names:  # tables have options that settle this
+        if is_absent(name):
+            notes.append(f"class {name!r}: that is often a word for a missing label")
+        if (other := names.setdefault(folded(name), name)) != name:
+            notes.append(f"class {name!r} and class {other!r} differ in case or blanks alone")
     marks = [
         np.fromiter((hash(row.tobytes()) for row in x.flatten(1).numpy()), np.int64) for x in (data.x, data.x_test)
     ]

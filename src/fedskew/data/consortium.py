@@ -77,11 +77,8 @@ def read_consortium(path: str | Path) -> Consortium:
 
     claim(bool(classes), "begin with a line of names: the classes", ",".join(map(str, counts[0].tolist())))
     claim(len(classes) > 1, "have a column for each of two classes at least", ", ".join(classes) or "none")
-    claim(
-        ("up" in columns) == ("down" in columns),
-        "have both columns up and down, or none",
-        ", ".join((*classes, *columns)),
-    )
+    both, have = ("up" in columns) == ("down" in columns), ", ".join((*classes, *columns))
+    claim(both, "have both columns up and down, or none", have)
     claim(not {"step_s", "speed"} <= {*columns}, "have one of the columns step_s and speed", "both")
     claim(len(counts) > 1, "have a line for each of two sites at least", len(counts))
     sites = table.clients or tuple(map(str, range(1, len(counts) + 1)))
@@ -127,7 +124,6 @@ def scaled(counts: npt.NDArray[np.int64], have: Sequence[int]) -> tuple[npt.NDAr
     few, largest = np.flatnonzero(made.sum(1) < LEAST), counts.argmax(1)
     made[few, largest[few]] = LEAST
     if (made.sum(0) > most).any():
-        raise DataError(
-            f"a stand-in must have {LEAST} rows for each of {len(counts)} sites; got {min(have)} of a class"
-        )
+        rule = f"have {LEAST} rows for each of {len(counts)} sites"
+        raise DataError(f"a stand-in must {rule}; got {min(have)} of a class")
     return made, factor

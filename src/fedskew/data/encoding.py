@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,15 +73,16 @@ class Notation:
     def absent(self, cell: str) -> bool:
         """Whether a cell of a column of numbers says that its number is missing."""
         words = self.missing_words
-        return is_absent(cell) if words is None else not cell or cell in words or value_of(cell) in map(value_of, words)
+        return is_absent(cell) if words is None else self.blank(cell) or value_of(cell) in map(value_of, words)
 
     def blank(self, word: str) -> bool:
         """Whether a cell of a column of words has none."""
-        return not word or (self.missing_words is not None and word in self.missing_words)
+        one = str if self.case == "keep" else folded
+        return not word or one(word) in map(one, self.missing_words or ())
 
     def key(self, word: str, numeric: bool) -> str:
         """What two spellings of one thing have in common."""
-        return value_of(word) if numeric else word.casefold() if self.case == "fold" else word
+        return value_of(word) if numeric else folded(word) if self.case == "fold" else word
 
     def read(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(numbers, infinite for a word, float64 [n]; whether the cell says that its number is missing, bool [n])."""
@@ -412,9 +414,8 @@ def _remedy(cells: Sequence[str], options: str) -> str:
     first = cells[0].strip()
     if any(PARTED.fullmatch(cell.strip()) for cell in cells):
         whole = f"set {options}thousands to ',' if {first} is {first.replace(',', '')}"
-        return whole + (
-            f", {options}decimal to ',' if it is {first.replace(',', '.')}" if first.count(",") == 1 else ""
-        )
+        part = f", {options}decimal to ',' if it is {first.replace(',', '.')}"
+        return whole + part * (first.count(",") == 1)
     if COMMA.fullmatch(first):
         return f"write a decimal point, or set {options}decimal to ','"
     if grouped := re.fullmatch(r"[-+]?\d{1,3}(?:([.' \u00a0\u202f\u2009])\d{3})+(,\d+)?", first):
@@ -465,6 +466,12 @@ def value_of(word: str) -> str:
 EXACT = Context(prec=5000)  # digits: more than a cell has
 
 
+def folded(word: str) -> str:
+    """A name without case, doubled blanks and characters that nobody sees: what spellings of one name share."""
+    seen = "".join(c for c in word if unicodedata.category(c) != "Cf")
+    return " ".join(seen.split()).casefold()
+
+
 def spellings(found: Iterable[str], what: str, notation: Notation, options: str = "") -> dict[str, str]:
     """The name that each word of a column stands for.
 
@@ -484,11 +491,12 @@ def spellings(found: Iterable[str], what: str, notation: Notation, options: str 
     numeric = all(np.isfinite(number_of(word)) for word in words if word)
     first: dict[str, str] = {}
     for word in words:
-        other = first.setdefault(word.casefold(), word)
+        other = first.setdefault(folded(word), word)
         if not numeric and notation.case == "refuse" and other != word:
             told = f"{other!r} and {word!r}; set {options}case to fold if they are one name, to keep if they are two"
-            raise DataError(f"{what} must not hold names that differ in case alone; got {told}")
+            rule = "must not hold names that differ in case alone" + " or in blanks" * (other.lower() != word.lower())
+            raise DataError(f"{what} {rule}; got {told}")
     if numeric:
         apart = len({*map(value_of, words)}) < len(words)
         return {word: value_of(word) if apart else word for word in words}
-    return {word: first[word.casefold()] if notation.case == "fold" else word for word in words}
+    return {word: first[folded(word)] if notation.case == "fold" else word for word in words}

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew.errors import DataError, one_line
+from fedskew.errors import DataError, one_line, some
 
 Channels = Literal["auto", "first", "last"]
 CHANNELS = range(1, 5)  # of an image
@@ -178,13 +178,11 @@ def samples_of(values: Any, what: str, channels: Channels = "auto") -> Tensor:
         DataError: The values are no numbers, not finite, or no samples, or their shape does not say which axis has the
             channels.
     """
-    array = _numeric(values, what)
+    array = _numeric(_mapped(values) if isinstance(values, np.memmap) else values, what)
     if array.ndim < 2:
         rule = "have a row for each sample, [n, features] or [n, channels, H, W]"
         raise DataError(f"{what} must {rule}; got {array.shape}")
     first = array.ndim != 4 or _first(array, what, channels)
-    if isinstance(values, np.memmap) and first and (mapped := _mapped(values, what)) is not None:
-        return mapped
     array = array if first else array.transpose(0, 3, 1, 2)
     if array.dtype == np.uint8 and array.ndim > 2:
         if array.ndim > 4:
@@ -209,21 +207,11 @@ def _finite(array: np.ndarray, what: str) -> None:
         raise DataError(f"{what} must be finite; {told}; fill missing values, or leave those rows out")
 
 
-def _mapped(values: np.memmap, what: str) -> Tensor | None:
-    """Samples that stay in their file: uint8 images with channels first, or float32 features; None for any others.
-
-    A file that is mapped for reading is mapped anew, private to the process: torch wants memory that it may write. A
-    mapping of another kind may hold what the file does not.
-    """
-    images = values.dtype == np.uint8 and values.ndim in (3, 4)
-    name, whole = values.filename, type(values.base) is not np.memmap and values.flags.c_contiguous
-    if name is None or not whole or not (images or values.dtype == np.dtype("<f4")):
-        return None
-    found = values if values.mode != "r" else np.memmap(name, values.dtype, "c", values.offset, values.shape)
-    if images:
-        return torch.from_numpy(found[:, None] if found.ndim == 3 else found)
-    _finite(found, what)
-    return torch.from_numpy(found)
+def _mapped(values: np.memmap) -> np.memmap:
+    """A whole file that is mapped for reading, mapped anew, private to the process: torch wants memory to write to."""
+    if type(values.base) is np.memmap or not values.flags.c_contiguous or values.mode != "r" or values.filename is None:
+        return values
+    return np.memmap(values.filename, values.dtype, "c", values.offset, values.shape)
 
 
 def labels_of(values: Any, what: str) -> Tensor:
@@ -235,18 +223,13 @@ def labels_of(values: Any, what: str) -> Tensor:
     array = _numeric(values, what)
     if array.ndim != 1:
         raise DataError(f"{what} must hold one label a row, [n]; got shape {array.shape}")
-    _whole(array, what)
-    return torch.from_numpy(array.astype(np.int64))
-
-
-def _whole(array: np.ndarray, what: str) -> None:
-    """Raise DataError unless every label is a whole number."""
     parted = ~np.isfinite(array) | (array != np.floor(array)) if array.dtype.kind == "f" else np.zeros(1, bool)
     if len(far := np.flatnonzero(np.abs(array.astype(np.float64)) > FARTHEST)):
         raise DataError(f"{what} must hold labels 0..C-1; got {array[far[0]]} in row {far[0]}")
     if len(bad := np.flatnonzero(parted)):
         hint = "there is no regression: cut a measured value into classes, or name the classes by words"
         raise DataError(f"{what} must hold whole labels 0..C-1; got {array[bad[0]]} in row {bad[0]}; {hint}")
+    return torch.from_numpy(array.astype(np.int64))
 
 
 def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequence[str]]:
@@ -280,9 +263,11 @@ def flat(y: Any) -> Any:
     return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else y
 
 
-def lengths_differ(a: str, x: Tensor, b: str, y: Tensor) -> DataError:
-    """The error for two tensors of different numbers of rows."""
-    return DataError(f"{a} and {b} must have the same number of rows; got {len(x)} and {len(y)}")
+def same_length(*pairs: tuple[str, Tensor, str, Tensor]) -> None:
+    """Raise DataError unless the two tensors of each pair have the same number of rows."""
+    for a, x, b, y in pairs:
+        if len(x) != len(y):
+            raise DataError(f"{a} and {b} must have the same number of rows; got {len(x)} and {len(y)}")
 
 
 def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
@@ -341,6 +326,17 @@ def unseen(y: Tensor, y_test: Tensor, names: Sequence[str]) -> list[str]:
     train, test = (torch.bincount(labels, minlength=classes) for labels in (y, y_test))
     told = "test rows and no training row: it counts against every model"
     return [f"class {names[c]!r} has {int(test[c])} {told}" for c in torch.nonzero((train == 0) & (test > 0)).flatten()]
+
+
+def rounded(values: Any, samples: Tensor) -> list[str]:
+    """A note where columns of features differ by too little for float32, as Unix seconds do."""
+    array = array_of(values)
+    if samples.dim() != 2 or array.dtype == np.float32 or array.dtype.kind not in "fiu":
+        return []
+    low, high = array.min(0).astype(np.float64), array.max(0).astype(np.float64)
+    close = np.flatnonzero((high > low) & (high - low < 2.0**-16 * np.maximum(np.abs(low), np.abs(high))))
+    told = "differ by too little for float32: subtract their mean, or standardise them, beforehand"
+    return [f"values of feature {some([str(c) for c in close.tolist()])} {told}"] if len(close) else []
 
 
 def shares(values: Any, samples: Tensor) -> bool:

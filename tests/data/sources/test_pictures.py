@@ -195,9 +195,7 @@ def test_splits_beside_other_folders_are_refused_until_the_layout_says_what_they
     refused(vehicles, "got train beside bus")
     assert load("images", str(vehicles), layout="classes").label_names == ("bus", "train")
     refused(folders(tmp_path / "c", "cat/train", "cat/test", "dog/train"), "got test in another folder")
-    refused(
-        folders(tmp_path / "d", "train/a", "training/a"), "must have one folder of training images; got train, training"
-    )
+    refused(folders(tmp_path / "d", "train/a", "training/a"), "must have one training set; got train, training")
     refused(folders(tmp_path / "e", "test/a", "val/a"), "must have a folder train beside test, val")
     refused(
         folders(tmp_path / "f", "cat", "dog"), "must have a folder train, for Images.layout splits", layout="splits"

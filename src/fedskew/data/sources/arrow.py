@@ -13,8 +13,17 @@ from fedskew.data.arrays import Dataset, build
 from fedskew.data.encoding import PLAIN, lacks_column
 from fedskew.data.reading import Reading
 from fedskew.data.sources import cache, parquet
-from fedskew.data.sources.columns import Roles, Table, TableOptions, column_of, known_columns, owner_columns, units_of
-from fedskew.data.sources.files import client_files, given_file, listed
+from fedskew.data.sources.columns import (
+    Roles,
+    Table,
+    TableOptions,
+    beside,
+    column_of,
+    known_columns,
+    owner_columns,
+    units_of,
+)
+from fedskew.data.sources.files import by_split, client_files, files_of, given_file, listed
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.values import plain
 from fedskew.errors import DataError, FieldError, from_json
@@ -35,18 +44,21 @@ class _Split(NamedTuple):
     files: tuple[tuple[str, int], ...] = ()  # rows of each file
     left_out: tuple[str, ...] = ()  # columns that are the index of a frame
 
-    def marked(self, asked: Sequence[str]) -> tuple[str, ...]:
-        """The columns that pandas wrote as the index of a frame, but for those that the options name."""
-        told: Any = {}
-        with suppress(ValueError):
-            told = from_json((self.table.schema.metadata or {}).get(b"pandas", b"{}"))
-        named = told.get("index_columns", []) if isinstance(told, dict) else []
-        marked = [n for n in self.table.column_names if INDEX.fullmatch(n) or (isinstance(named, list) and n in named)]
-        return tuple(name for name in marked if name not in asked)
 
-    def without(self, names: Sequence[str]) -> "_Split":
-        """The split without some columns."""
-        return self._replace(table=self.table.drop_columns(list(names)), left_out=tuple(names))
+def _of_pandas(table: Any, name: str) -> list[Any]:
+    """A list of what pandas told of a frame; empty without it."""
+    with suppress(ValueError):
+        told = from_json((table.schema.metadata or {}).get(b"pandas", b"{}"))
+        found = told.get(name) if isinstance(told, dict) else None
+        return found if isinstance(found, list) else []
+    return []
+
+
+def _without_index(table: Any, asked: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
+    """(the table without the columns that pandas wrote as an index and no option names; their names)."""
+    marked = _of_pandas(table, "index_columns")
+    names = [n for n in table.column_names if (INDEX.fullmatch(n) or n in marked) and n not in asked]
+    return table.drop_columns(names), tuple(names)
 
 
 @dataclass(frozen=True)
@@ -107,9 +119,9 @@ class Parquet(ArrowOptions):
         key = "" if clients else cache.key_of(self.name, options, [file for group in groups for file in group])
 
         def read() -> tuple[list[_Split], _LabelNames]:
-            return [_split(place, group, clients) for group in groups], {}
+            return [_split(place, group, clients, _asked(self)) for group in groups], {}
 
-        return _dataset(self, place.stem, f"file {place}", key, read)
+        return beside(_dataset(self, place.stem, f"file {place}", key, read), place, ".parquet")
 
     def files(self, path: str | None) -> tuple[Path, list[tuple[Path, ...]], bool]:
         """(the path; its training files and, if it has some, its test files; whether each file is a client)."""
@@ -119,6 +131,8 @@ class Parquet(ArrowOptions):
         if train := parquet.parquet_files(place, "train"):
             test = parquet.parquet_files(place, "test")
             return place, [train, test] if test else [train], False
+        if "training" in (splits := by_split(files_of(place, ".parquet"))):
+            return place, [(splits[name],) for name in ("training", "test") if name in splits], False
         return place, [tuple(group) for group in client_files(place, ".parquet", "train-*.parquet")], True
 
 
@@ -163,7 +177,8 @@ class Hub(ArrowOptions):
 
         def read() -> tuple[list[_Split], _LabelNames]:
             tables = parquet.hub_tables(repo, self.config, self.train_split, self.test_split)
-            return [_Split(Path(repo), t) for t in (tables.train, tables.test) if t is not None], tables.names
+            parts = [_without_index(t, _asked(self)) for t in (tables.train, tables.test) if t is not None]
+            return [_Split(Path(repo), table, left_out=names) for table, names in parts], tables.names
 
         return _dataset(self, repo, f"hub {repo}", key, read)
 
@@ -184,7 +199,6 @@ def _dataset(
     if not asks and key and (stored := cache.fetch(key)) is not None:
         return options.finish(stored)
     splits, label_names = read()
-    splits = [split.without(split.marked(_asked(options))) for split in splits]
     schema = splits[0].table.schema
     label = column_of(options, "y_column", schema.names, Y_COLUMNS, "the column of labels, one of")
     names = label_names.get(label) or parquet.schema_names(splits[0].table, label)
@@ -247,9 +261,19 @@ def _cells(options: Parquet | Hub, split: _Split) -> Table:
 def _levels(table: Any, name: str) -> tuple[tuple[str, ...], bool] | None:
     """(the categories that the file declares for a column, whether they are ordered); None of another column."""
     types, kind = parquet.arrow()[0].types, table.schema.field(name).type
-    if not types.is_dictionary(kind) or not table.num_rows:
+    if types.is_dictionary(kind) and table.num_rows:
+        orders = {tuple(map(str, chunk.dictionary.to_pylist())) for chunk in table.column(name).chunks}
+        whole = table.column(name).unify_dictionaries().chunk(0).dictionary.to_pylist()
+        if kind.ordered and any([str(v) for v in whole if str(v) in order] != [*order] for order in orders):
+            told = " and ".join(sorted("<".join(order) for order in orders))
+            raise DataError(f"column {name!r} must have one order in all files; got {told}; give it by ordinal")
+        return tuple(map(str, whole)), bool(kind.ordered)
+    # of categories that are numbers parquet keeps the numbers, and pandas tells beside them what they were
+    facts = [c for c in _of_pandas(table, "columns") if isinstance(c, dict) and c.get("name") == name]
+    if not facts or facts[0].get("pandas_type") != "categorical":
         return None
-    return tuple(map(str, table.column(name).unify_dictionaries().chunk(0).dictionary.to_pylist())), bool(kind.ordered)
+    more = facts[0].get("metadata")
+    return (), bool(more.get("ordered")) if isinstance(more, dict) else False
 
 
 def cells(table: Any, name: str) -> np.ndarray:
@@ -260,8 +284,9 @@ def cells(table: Any, name: str) -> np.ndarray:
     """
     pa, _ = parquet.arrow()
     field, values = table.schema.field(name), table.column(name)
-    if not _plain(field):
+    if not _plain(field) or _extended(field):
         hint = "name it as the only x_column, or exclude it"
+        hint = "store it as words or numbers, or exclude it" if _extended(field) else hint
         raise DataError(f"column {name!r} must hold numbers or words; got {field.type}; {hint}")
     if pa.types.is_boolean(field.type):
         values = values.cast(pa.int8())
@@ -274,15 +299,23 @@ def cells(table: Any, name: str) -> np.ndarray:
 def _plain(field: Any) -> bool:
     """Whether a column holds numbers or words."""
     types = parquet.arrow()[0].types
-    return not (types.is_nested(field.type) or types.is_binary(field.type) or types.is_large_binary(field.type))
+    kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+    return not (types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind))
 
 
-def _split(place: Path, files: Sequence[Path], clients: bool) -> _Split:
+def _extended(field: Any) -> bool:
+    """Whether a column is of a type of its own, such as a period of pandas, whose numbers mean something else."""
+    kind = field.type.value_type if parquet.arrow()[0].types.is_dictionary(field.type) else field.type
+    return isinstance(kind, parquet.arrow()[0].BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or {})
+
+
+def _split(place: Path, files: Sequence[Path], clients: bool, asked: Sequence[str]) -> _Split:
     """The rows of files; where each is a client, with a column that says which."""
     what, owned, sizes = files[0] if len(files) == 1 else place, "client", []
-    pa, tables = parquet.arrow()[0], []
+    pa, tables, left_out = parquet.arrow()[0], [], dict[str, None]()
     for file in files:
-        table = parquet.read_table([file])
+        table, index = _without_index(parquet.read_table([file]), asked)
+        left_out |= dict.fromkeys(index)
         if clients and owned not in table.column_names:
             table = table.append_column(owned, pa.array([file.stem] * len(table), pa.string()))
         tables.append(table)
@@ -292,4 +325,4 @@ def _split(place: Path, files: Sequence[Path], clients: bool) -> _Split:
             raise DataError(f"{file} must have the columns of {files[0].name}, {first}; got {got}")
     whole = parquet.together(files, tables)
     rows = [f"{i} of {file.name}" for file, table in zip(files, tables, strict=True) for i in range(len(table))]
-    return _Split(what, whole, rows if clients else None, tuple(sizes))
+    return _Split(what, whole, rows if clients else None, tuple(sizes), tuple(left_out))

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedskew.data.sources import readers
-from fedskew.data.sources.files import Known, altered, md5_of, together
+from fedskew.data.sources.files import Known, altered, md5_of, reading, together
 from fedskew.data.sources.images import Constants, Decoded, Formats, Published
-from fedskew.errors import DataError
+from fedskew.errors import DataError, content_of
 
 CIFAR_CONSTANTS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # CIFAR-10's, used for both by the papers' code
 DECODED_JPEGS = (
@@ -76,7 +75,8 @@ class Cifar10(Published):
         """Records of the labels, the coarse one first, and an image."""
         width, parts = len(self.y_columns), list[np.ndarray]()
         for file in files:
-            raw = np.frombuffer(readers.read_bytes(file), np.uint8)
+            with reading(file, "cannot be read"):
+                raw = np.frombuffer(content_of(file), np.uint8)
             if not len(raw) or len(raw) % (width + PIXELS):
                 raise DataError(f"{file} must hold whole records of {width + PIXELS} bytes; got {len(raw)} bytes")
             parts.append(raw.reshape(-1, width + PIXELS))

@@ -29,9 +29,9 @@ from fedskew.data.encoding import (
 )
 from fedskew.data.encoding import categories as one_hot
 from fedskew.data.reading import ColumnRead, Reading
-from fedskew.data.sources.files import insist_on_names, listed
+from fedskew.data.sources.files import files_of, insist_on_names, listed
 from fedskew.data.sources.multilabel import indicators, several
-from fedskew.data.values import FILL, lacks, numbered, plain
+from fedskew.data.values import FARTHEST, FILL, lacks, numbered, plain
 from fedskew.errors import DataError, FieldError, closest, one_line, plural, some
 from fedskew.fields import Listed, demand, later
 
@@ -41,14 +41,17 @@ LIKELY = 20  # rows from which different whole numbers in every row look like an
 AUTO = "auto"
 TYPES = ("number", "category", "ordinal", "drop")
 DATE = re.compile(  # 2024-03-01, 2024-03, 1/3/24, 1 March 2024, March 1, 2024
-    r"(?i)(\d{1,4}([-/.])\d\d?\2\d{1,4}|\d{4}-\d\d|\d\d?[-. ]+[a-z]{3,9}[-., ]+\d{4}|[a-z]{3,9} \d\d?, \d{4})([T ].*)?$"
+    r"(?i)(\d{1,4}([-/.])\d\d?\2\d{1,4}|\d{4}-\d\d|\d\d?[-. ]+[a-z]{3,9}[-., ]+\d{4}|[a-z]{3,9} \d\d?, \d{4}"
+    r"|\d\d?[-. ]?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[-. ]?\d\d(\d\d)?)([T :].*)?$"  # of SAS, Oracle
 )
 MARKED = re.compile(  # a number with a mark or a unit, or in another notation: <90, 104 %, 7 mg/l, 1,5, $3; not 3rd
+    r"0x[0-9a-f]+|[-+]?\d[\d.]*[eEdD][-+]?\d+|"  # of programs
     r"[<>=~≤≥±$€£]*\s*[-+]?\d[\d.,'_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
 )
 NUMBER = re.compile(r"\d+([.,]\d+)*")
 CODE = re.compile(r"[^\W\d_]#")  # w12, as names have it
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")  # a decimal fraction, or more than a thousand
+SENTINELS = (-9, -99, -999, -9999, -99999)  # that often stand for a missing number
 SHOWN = 3  # values of a column that the account shows
 MANY = 100  # most categories of a column that is taken for one by itself
 
@@ -96,8 +99,8 @@ class TableOptions(ClassOptions):
     """feature columns with ordered categories, comma-separated, encoded by rank: of numbers, of a frame's ordered
     categories, or as in grade=low<mid<high"""
     missing_words: Listed | None = later()
-    """words that mean that a value is missing, comma-separated, in every column; '': blanks alone; unset: ?, -, NA and
-    the like too, which are refused in columns of words"""
+    """words that mean that a value is missing, comma-separated, in every column, in any case; '': blanks alone; unset:
+    ?, -, NA and the like too, which are refused in columns of words"""
     missing_labels: Literal["refuse", "drop"] = later(default="refuse")
     """rows without a label: refuse, or drop"""
     decimal: Literal["", ".", ","] = later(default="")
@@ -169,6 +172,14 @@ class Table(NamedTuple):
         files = tuple((name, int(kept[at].sum())) for name, at in self.parts)
         columns = {name: values[kept] if len(values) else values for name, values in self.columns.items()}
         return self._replace(columns=columns, rows=rows, files=files)
+
+
+def beside(data: Dataset, place: Path, ending: str) -> Dataset:
+    """The dataset whose account counts the files of the folder that were not read, as those for validation."""
+    read = {Path(name) for name, _ in data.reading.files}
+    count = sum(file not in read for file in files_of(place, ending)) if place.is_dir() else 0
+    left_out = (("beside those that are read", count),) if count else ()
+    return replace(data, reading=data.reading._replace(left_out=left_out))
 
 
 class Settled(NamedTuple):
@@ -256,10 +267,6 @@ class Roles:
         ]
         if dropped:
             notes.append(f"rows without a label are left out: {dropped}")
-        for group in groups[:1]:
-            held, clients = {*zip(owners[group][0], words[0], strict=True)}, len(np.unique(owners[group][0]))
-            if len(held) == len(np.unique(words[0])) and clients > 1:
-                notes.append(f"no two of {clients:,} clients share a class")
         pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
         data = build(
             name, *pairs, columns={group: owners[group][0] for group in groups}, label_names=names, source=source,
@@ -447,6 +454,7 @@ class Roles:
         """The numbers of each table, NaN where one is missing and is filled. Raises DataError."""
         owner, notation, filled = self.owner, self.options.notation, self.options.missing == "fill"
         hint = f"correct them, leave the column out by {owner}.exclude, or take words by {owner}.types {name}=category"
+        hint += f"; words for a missing value stand in {owner}.missing_words"
         advice, gone = ("", np.nan) if filled else (f", or set {owner}.missing to fill", None)
         found, parted = list[np.ndarray](), list[str]()
         for table in tables:
@@ -489,16 +497,14 @@ class Roles:
                 values = np.where(np.isnan(cells), missing, cells)[kept]
                 mean, std = float(values.mean()), float(values.std()) if values.min() < values.max() else 1.0
             elif len(np.unique(seen.astype(np.float32))) < len(np.unique(seen)):
-                notes.append(
-                    f"column {name!r}: float32 holds fewer different values; {self.owner}.standardise keeps them"
-                )
+                told = f"float32 holds fewer different values; {self.owner}.standardise keeps them"
+                notes.append(f"column {name!r}: {told}")
             made.append(Column(name, column.order, mean, std or 1.0, missing if filled else None, ordered))
         if filled:
             blanks = {
-                n: int((c.parts[0] == "" if c.kind != "number" else np.isnan(c.parts[0]))[train].sum())
-                for n, c in settled.items()
+                n: c.parts[0] != c.parts[0] if c.kind == "number" else c.parts[0] == "" for n, c in settled.items()
             }
-            if told := ", ".join(f"{name} {n}" for name, n in blanks.items() if n):
+            if told := ", ".join(f"{name} {n}" for name, gone in blanks.items() if (n := int(gone[train].sum()))):
                 notes.append(f"cells without a value in {int(train.sum())} training rows are filled: {told}")
         return Encoding(tuple(made), False, label, self.options.notation), notes
 
@@ -507,17 +513,23 @@ class Roles:
         seen = values[~np.isnan(values)]
         if not len(values[train & ~np.isnan(values)]):
             yield f"feature {name!r} has no value in any training row: it is 0; {self.owner}.exclude leaves it out"
-        apart = len(np.unique(seen)) == len(values) >= LIKELY and bool((values == np.floor(values)).all())
-        if apart or IDENTIFIER.search(name):
-            why = f"its {len(values)} values are all different whole numbers" if apart else "by its name"
+        whole, least = bool((seen == np.floor(seen)).all()), float(seen.min(initial=0))
+        apart, far = len(np.unique(seen)) == len(values) >= LIKELY, np.abs(seen).max(initial=0) > FARTHEST
+        if least in SENTINELS and len(others := seen[seen != least]) and others.min() >= 0:
+            rows = int((seen == least).sum())
+            told = f"{rows} of {plural(len(values), 'row')} have {least:g}, and no other is below 0"
+            yield f"column {name!r}: {told}; set {self.owner}.missing_words to {least:g} if the value is missing"
+        if (whole and (apart or far)) or IDENTIFIER.search(name):
+            why = f"its {len(values)} values are all different whole numbers" if whole and apart else "by its name"
+            why = "its whole numbers are too large for float64 to hold apart" if whole and far else why
             yield f"feature {name!r} looks like an identifier, {why}; {self.owner}.exclude {name} leaves it out"
 
     def _kind_of(self, tables: Sequence[Table], name: str) -> str:
         """What a column is for which no option says it. Raises DataError for dates, and for too many words."""
         cells, notation = [table.columns[name] for table in tables], self.options.notation
         read = [notation.read(part) for part in cells]
-        hint = f"write it alike, or set {self.owner}.types {name}=category"
-        self._insist_on_kinds(tables, name, read, hint)
+        as_words = f"set {self.owner}.types {name}=category"
+        self._insist_on_kinds(tables, name, read, f"write it alike, or {as_words}")
         numbers = sum(int(np.isfinite(found[~gone]).sum()) for found, gone in read)
         if 2 * numbers > (total := sum(int((~gone).sum()) for _, gone in read)) or not total:
             return "number"
@@ -527,19 +539,12 @@ class Roles:
             found = [text for text in texts if form.fullmatch(text)]
             if 2 * len(found) > len(texts):
                 told = f"{len(found)} of {len(every)} are {what}, such as {found[0]!r}"
-                hint = (
-                    f"leave it out by {self.owner}.exclude, make it a number, or set {self.owner}.types {name}=category"
-                )
+                hint = f"leave it out by {self.owner}.exclude, make it a number, or {as_words}"
                 raise DataError(f"{tables[0].where(name)} must hold numbers or categories; {told}; {hint}")
         if self.options.categories != AUTO:
             return "number"
-        forms = Counter(NUMBER.sub("#", text) for text in texts).most_common(1)  # "USD #", "(#)"
-        alike = (
-            len({*texts}) > LIKELY
-            and forms[0][0].count("#") == 1
-            and not CODE.search(forms[0][0])
-            and 2 * forms[0][1] > len(texts)
-        )
+        shape, times = Counter(NUMBER.sub("#", text) for text in texts).most_common(1)[0]  # "USD #", "(#)"
+        alike = shape.count("#") == 1 and not CODE.search(shape) and 2 * times > len(texts) and len({*texts}) > LIKELY
         if alike or 2 * sum(np.isfinite(notation.number(t)) or bool(MARKED.fullmatch(t)) for t in texts) > len(texts):
             return "number"
         if (many := len({*every})) > MANY:
@@ -551,9 +556,8 @@ class Roles:
     def _insist_on_classes(self, cells: np.ndarray, where: str) -> None:
         """Raise DataError where words are lists of labels."""
         if lists := several(np.unique(cells).tolist()):
-            told = (
-                f"{np.isin(cells, lists).sum()} of {len(cells)} rows have several, such as {one_line(lists[0], 60)!r}"
-            )
+            rows = f"{np.isin(cells, lists).sum()} of {len(cells)} rows"
+            told = f"{rows} have several, such as {one_line(lists[0], 60)!r}"
             hint = f"give each row one class, or set {self.owner}.named_labels if that is the name of a class"
             raise DataError(f"{where} must hold one label a row (multi-label is not supported); {told}; {hint}")
 
@@ -579,9 +583,8 @@ class Roles:
             return list(cells), ()
         signs = named and {*map(value_of, different)} == {"-1", "1"}
         if (numbers == -1).any() and numbers.max() >= 0 and self.options.missing_words is None and not signs:
-            told = (
-                f"{int((numbers == -1).sum())} of {len(numbers)} rows have -1, which often marks rows without a label"
-            )
+            rows = f"{int((numbers == -1).sum())} of {len(numbers)} rows"
+            told = f"{rows} have -1, which often marks rows without a label"
             hint = f"set {self.owner}.missing_words to -1 and {self.owner}.missing_labels to drop"
             other = f"if it is a class, {self.owner}.missing_words to '' and {self.owner}.named_labels"
             raise DataError(f"{where} must hold labels; {told}; {hint}; {other}")

@@ -11,15 +11,15 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import number_of
-from fedskew.data.sources.columns import Roles, Table, TableOptions, merged
-from fedskew.data.sources.files import client_files, given_file
+from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, merged
+from fedskew.data.sources.files import by_split, client_files, files_of, given_file
 from fedskew.data.sources.readers import read_table
 from fedskew.data.values import array_of, named, words_of
 from fedskew.errors import ConfigError, DataError, FieldError, closest
 from fedskew.fields import Listed, demand, later
 
 TAB = "\t"
-SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
+SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars", " ": "blanks"}
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Csv(TableOptions):
     missing value is an error that names row and column, unless ``missing`` fills it; row 1 is the line of names.
 
     In a folder of other csv files each file is a client, named as the file without its ending; subfolders train and
-    test hold training and test rows of clients.
+    test hold training and test rows of clients. Splits may also be called training and testing, in any case.
     """
 
     name: ClassVar[str] = "csv"
@@ -88,16 +88,16 @@ class Csv(TableOptions):
             ((2,), ('a', 'b'), {'client': ('site0', 'site1')})
         """
         place, tables = self.tables(path)
-        return Roles(self).dataset(tables, place.stem, f"file {place}")
+        data = Roles(self).dataset(tables, place.stem, f"file {place}")
+        return beside(data, place, ".csv")
 
     def tables(self, path: str | None) -> tuple[Path, list[Table]]:
         """(the path, its training table and, if it has one, its test table). Raises ConfigError and DataError."""
         place = given_file(self.name, path)
         if place.is_file():
             return place, [self.read_rows(place)]
-        if (place / "train.csv").is_file():
-            files = [f for f in (place / "train.csv", place / "test.csv") if f.is_file()]
-            return place, [self.read_rows(file) for file in files]
+        if "training" in (splits := by_split(files_of(place, ".csv"))):
+            return place, [self.read_rows(splits[name]) for name in ("training", "test") if name in splits]
         groups = client_files(place, ".csv", "train.csv")
         return place, [merged(place, [self.read_rows(file) for file in group]) for group in groups]
 
@@ -106,9 +106,8 @@ class Csv(TableOptions):
         mark = TAB if self.separator == "tab" else self.separator
         table = read_table(file, mark, self.encoding)
         alone = table[0][1][0] if table and len(table[0][1]) == 1 else ""
-        others = [other for other in SEPARATORS if other != mark and other in alone]
-        if others:
-            told = f"the first line of {file} has {SEPARATORS[others[0]]}: use {others[0].replace(TAB, 'tab')!r}"
+        if other := next((other for other in SEPARATORS if other != mark and other in alone), ""):
+            told = f"the first line of {file} has {SEPARATORS[other]}: use {other.replace(TAB, 'tab')!r}"
             raise FieldError(type(self).__name__, "separator", "separate the columns", self.separator, told)
         return columns_of(file, table)
 
@@ -170,7 +169,7 @@ def _levels(values: Any) -> tuple[tuple[str, ...], bool] | None:
     return None if names is None else (tuple(map(str, names)), bool(getattr(kind, "ordered", False)))
 
 
-def columns_of(file: Path, content: list[tuple[int, list[str]]] | None = None) -> Table:
+def columns_of(file: Path, content: list[tuple[int, list[str]]]) -> Table:
     """The columns of a file.
 
     Where each row has one value more than the line of names, and the first ones are names of rows as R writes them,
@@ -179,12 +178,12 @@ def columns_of(file: Path, content: list[tuple[int, list[str]]] | None = None) -
     Raises:
         DataError: Rows are ragged, or names occur twice.
     """
-    (_, names), *rows = (read_table(file) if content is None else content) or [(1, [])]
+    (_, names), *rows = content or [(1, [])]
     names = named(np.array(names, str)).tolist()
     names = ["", *names] if _row_names(names, [row for _, row in rows]) else names
     for number, row in rows:
         if len(row) != len(names):
-            hint = "a value that holds the separator needs quotes"
+            hint = "a value that holds the separator needs quotes, and the first line names the columns"
             raise DataError(f"{file} must have {len(names)} values a row; row {number} has {len(row)}; {hint}")
     if not rows or len(set(names)) != len(names):
         twice = next((name for name, times in Counter(names).items() if times > 1), None)
@@ -192,7 +191,10 @@ def columns_of(file: Path, content: list[tuple[int, list[str]]] | None = None) -
         raise DataError(f"{file} must have rows below a line of different column names; {told}")
     columns = zip(names, zip(*(r for _, r in rows), strict=True), strict=True)
     cells = {name: words_of(column, f"{file}: column {name!r}") for name, column in columns}
-    left_out = () if content is None or cells.pop("", None) is None else ("",)
+    left_out = ("",) if "" in cells else ()
+    if left_out and names[0] and cells.pop("").any():
+        raise DataError(f"{file} must name each column; column {names.index('') + 1} has values and no name")
+    cells = {name: cell for name, cell in cells.items() if name not in left_out}
     return Table(file, cells, [number for number, _ in rows], ((str(file), len(rows)),), left_out=left_out)
 
 

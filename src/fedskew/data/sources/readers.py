@@ -21,9 +21,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.data.encoding import number_of
+from fedskew.data.encoding import folded, number_of
 from fedskew.data.sources.files import reading
-from fedskew.data.values import RATIO, allowed
+from fedskew.data.values import FARTHEST, RATIO, allowed
 from fedskew.errors import DataError, content_of, one_line, opened, some
 
 MARKS = {  # byte order marks; that of UTF-32 begins as that of UTF-16 does
@@ -41,8 +41,12 @@ AXES = 4  # most of an array of images
 Ints = npt.NDArray[np.int64]
 CLIENTS = ("client", "site")  # columns of names in a table of counts
 FACTS = ("failure", "up", "down", "step_s", "speed")  # columns there that are no classes
+SUMS = ("total", "totals", "sum", "grand total")
+OWNER = re.compile(  # a name of a column that tells whose the counts are
+    r"(?i)(client|site|hospital|cent(re|er)|clinic|institution|silo|node|user|party)s?([ _-]?(id|no|nr|number|name))?"
+    r"|(.*[ _-])?id"
+)
 THOUSAND = re.compile(r"\d{1,3}\.000")  # 1.000 may be one thousand
-LARGEST = 2.0**53  # rows of a cell: whole numbers below it are exact in float64
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -236,12 +240,6 @@ def _elements(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
         at += 8 + size + (-size % 8 if kind != 15 else 0)
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file. Raises DataError when it cannot be read."""
-    with reading(path, "cannot be read"):
-        return content_of(path)
-
-
 def counts_matrix(values: npt.NDArray[Any], what: str) -> Ints:
     """Check a matrix of counts.
 
@@ -256,7 +254,7 @@ def counts_matrix(values: npt.NDArray[Any], what: str) -> Ints:
         DataError: It is not a non-empty matrix of whole numbers of at least 0, or it is all 0.
     """
     fine = values.ndim == 2 and values.size and values.dtype.kind in "iuf"
-    bounded = fine and bool((np.abs(values.astype(np.float64)) < LARGEST).all())  # false for NaN and infinity
+    bounded = fine and bool((np.abs(values.astype(np.float64)) < FARTHEST).all())  # false for NaN and infinity
     whole = values.astype(np.int64) if bounded else None
     if whole is None or not (whole == values).all() or whole.min() < 0 or not whole.any():
         got = f"{values.dtype} of shape {values.shape}"
@@ -348,7 +346,8 @@ def _of_csv(file: Path) -> CountTable:
         if len(row) != width:
             raise DataError(f"{file} must have {width} values a row; row {number} has {len(row)}")
     usual = [name.lower() if name.lower() in (*CLIENTS, *FACTS) else name for name in head]
-    if twice := next((name for at, name in enumerate(usual) if name in usual[:at]), None):
+    keys = [folded(name) for name in usual]
+    if twice := next((name for at, name in enumerate(usual) if keys[at] in keys[:at]), None):
         raise DataError(f"{file} must have different column names; got {twice!r} twice")
     if "" in usual[1:] or {*CLIENTS} <= {*usual}:
         raise DataError(f"{file} must name each class, and have one column of client names; got {','.join(head)}")
@@ -358,12 +357,12 @@ def _of_csv(file: Path) -> CountTable:
     aside = {*named, *index, *(at for at, name in enumerate(usual) if name in FACTS)}
     places = [at for at in range(width) if at not in aside]
     clients = tuple(row[named[0]] or str(i) for i, row in enumerate(cells, 1)) if named else ()
-    if len({*clients}) < len(clients):
+    if len({*map(folded, clients)}) < len(clients):
         raise DataError(f"{file} must name each client or site once; got {some(clients)}")
     classes = tuple(head[at] for at in places) if head else ()
     for number, row in zip(numbers, cells, strict=True):
         for at in places:
-            if not 0 <= (value := number_of(row[at])) < LARGEST or value != int(value) or THOUSAND.fullmatch(row[at]):
+            if not 0 <= (value := number_of(row[at])) < FARTHEST or value != int(value) or THOUSAND.fullmatch(row[at]):
                 what = f"the cases of {head[at]!r}" if head else "a count"
                 raise DataError(f"{file} line {number}: {what} must be a whole number >= 0; got {row[at]!r}")
     values = np.array([[float(row[at]) for at in places] for row in cells]).reshape(len(cells), -1)
@@ -378,8 +377,7 @@ def _parted(file: Path) -> list[tuple[int, list[str]]]:
     with reading(file, "is not a csv file"), opened(file) as content:
         line = content.readline(1 << 16)
     mark = next((mark for mark in ";\t" if mark.encode() in line and b"," not in line), ",")
-    rows = read_table(file, mark)
-    return rows[1:] if rows and rows[0][1][0] == "sep=" else rows  # Excel's own line
+    return read_table(file, mark)
 
 
 def _names(file: Path, line: list[str]) -> bool:
@@ -402,9 +400,13 @@ def _names(file: Path, line: list[str]) -> bool:
 def _insist_on_counts(file: Path, table: CountTable) -> None:
     """Raise DataError for a column or a row that is probably none of counts: row numbers, and sums."""
     counts, names = table.counts, table.classes
-    told, columns = "", [f"column {name!r}" for name in names] or [f"column {c + 1}" for c in range(counts.shape[1])]
+    named = next((name for name in (*names, *table.clients) if folded(name) in SUMS), "")
+    told = f"{named!r} is a sum: leave it out" if named else ""
+    columns = [f"column {name!r}" for name in names] or [f"column {c + 1}" for c in range(counts.shape[1])]
     first = counts[:, 0] if counts.size else np.zeros(0, np.int64)
-    if not table.clients and len(first) > 1 and first[0] in (0, 1) and (np.diff(first) == 1).all():
+    if not table.clients and names and OWNER.fullmatch(names[0]):
+        told = f"{columns[0]} tells of clients: name it client, or leave it out"
+    if not table.clients and len(first) > bool(names) and first[0] in (0, 1) and (np.diff(first) == 1).all():
         told = f"{columns[0]} numbers the rows: name it client, or leave it out"
     wide = counts.shape[1] > 2 and len(counts) > 1
     if wide and len(sums := np.flatnonzero((2 * counts == counts.sum(1, keepdims=True)).all(0))):
