@@ -177,9 +177,7 @@ def client_files(folder: Path, ending: str, split: str) -> list[list[Path]]:
         raise DataError(f"{folder} must have one file a client, named as the client; got {told}")
     if own and (train or test):
         told = f"{own[0].name} beside {(train or test)[0].parent.name}"
-        raise DataError(
-            f"{folder} must have files of clients, or folders train and test with them, not both; got {told}"
-        )
+        raise DataError(f"{folder} must have files of clients, or folders train and test, not both; got {told}")
     if own:
         return [own]
     if test and not train:

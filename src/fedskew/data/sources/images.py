@@ -58,10 +58,7 @@ class ImageOptions(ClassOptions):
         """
         data = self.of_classes(data)
         images = data.x.dim() == 4
-        rule, hint = (
-            "be unset for data that are no images",
-            f"{data.name!r} has {data.x.dtype} {tuple(data.x.shape[1:])}",
-        )
+        rule, hint = "be unset for data that are no images", f"{data.name!r} has {data.x.dtype} {[*data.x.shape[1:]]}"
         demand(self, "augment", images or not self.augment, rule, hint)
         demand(self, "crop_padding", self.crop_padding == "zeros" or bool(self.augment), "be zeros without augment")
         demand(self, "normalize", images or self.normalize not in ("channel", "half"), rule, hint)
