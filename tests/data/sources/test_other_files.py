@@ -1,4 +1,4 @@
-"""Files of the kinds of issue 50 beyond its sixteen scripts: read right, noted or refused, never wrong in silence."""
+"""Files as other programs write them: read right, noted or refused, never wrong in silence."""
 
 import numpy as np
 import pandas as pd
