@@ -22,7 +22,7 @@ from fedskew.flower.exchange import check_sums
 from fedskew.flower.options import experiment_of
 from fedskew.flower.wire import read
 from fedskew.functional import even_weights, logit_sums
-from fedskew.records.summary import FITTED
+from fedskew.records.summary import AVERAGED, FITTED
 from support.flower_grid import Grid, bits, config, served
 from support.lies import LIAR, Change, lying, small
 
@@ -117,7 +117,7 @@ def test_a_model_is_sent_once_and_its_logits_are_kept_until_the_next_message(tmp
     found = serve.serve(grid, content)
     assert found is not None
     exchanges = sum(fit.exchanges for fit in found.trained.fits.values())
-    assert models.count(True) == 2 and len(models) >= 2 + exchanges
+    assert models.count(True) == 3 and len(models) >= 3 + exchanges, "those of both rounds, and their mean"
     assert models[-exchanges:] == [True, *[False] * (exchanges - 1)], "the last round's fit is not asked for twice"
     assert set(sent) == {1}
 
@@ -255,7 +255,7 @@ def test_honest_sums_are_taken(scale: float, a: float, classes: int) -> None:
 
 def test_a_server_asks_for_so_many_exchanges_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedskew.flower.node.MOST_FITTED", 3)
-    with pytest.raises(FedskewError, match="a fit may take 3 exchanges of this run; the server asks for more"):
+    with pytest.raises(FedskewError, match="a fit may take 6 exchanges of this run; the server asks for more"):
         served(tmp_path, config(tmp_path, rounds=1))
 
 
@@ -269,3 +269,11 @@ def test_a_node_without_the_logits_says_so(tmp_path: Path) -> None:
         served(tmp_path, config(tmp_path, rounds=1), lie=lose)
     found = served(tmp_path, config(tmp_path, rounds=1))  # the run goes on: only the fit is left
     assert "final_fit" in found.summary
+
+
+def test_the_mean_of_the_last_models_is_that_of_sequential(tmp_path: Path) -> None:
+    content = config(tmp_path, rounds=3, average=2)
+    expected, found = alone(content), served(tmp_path, content)
+    assert bits(found) == bits(expected), "the mean of two models is served"
+    means = [{n: v for n, v in r.summary.items() if AVERAGED in n} for r in (found, expected)]
+    assert means[0] == pytest.approx(means[1], abs=1e-9) and means[0]
