@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import multiprocessing
 import os
 import signal
@@ -45,15 +46,16 @@ class Work(NamedTuple):
     @classmethod
     def ratio(cls, pairs: Sequence[tuple[Work, Work]]) -> Work:
         """The work of some runs over that of others."""
-        return cls(*(sum(a[i] for a, _ in pairs) / sum(b[i] for _, b in pairs) for i in range(3)))
+        sums = [(sum(a[i] for a, _ in pairs), sum(b[i] for _, b in pairs)) for i in range(3)]
+        return cls(*(a / b if b else math.nan if a else 1.0 for a, b in sums))
 
 
 def work_of(summary: Mapping[str, Any]) -> Work | None:
     """The work of a run; None where its summary has none of it. Fits count with the clients that each of them asks."""
-    totals = [summary.get(f"total_{name}", 0) for name in ("steps", "contacts", "upload_bytes", "download_bytes")]
-    if not all(totals):
+    totals = [summary.get(f"total_{name}") for name in ("steps", "contacts", "upload_bytes", "download_bytes")]
+    if None in totals:
         return None
-    steps, contacts, up, down = totals
+    steps, contacts, up, down = (float(total or 0) for total in totals)
     for fit in summary.get("final_fit", {}).values():
         contacts += fit["exchanges"] * fit.get("clients", 0)
         up, down = up + fit["upload_bytes"], down + fit["download_bytes"]

@@ -1,5 +1,7 @@
 """Files as other programs write them: read right, noted or refused, never wrong in silence."""
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -208,3 +210,21 @@ def test_files_beside_folders_of_splits_are_no_clients(tmp_path):
         (tmp_path / name).write_text(table(A))
     with pytest.raises(DataError, match=r"not both; got metadata.csv beside train"):
         load("csv", str(tmp_path))
+
+
+def test_pictures_of_a_parquet_file_have_an_account(tmp_path):
+    image, pa = pytest.importorskip("PIL.Image"), pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    exif = image.Exif()
+    exif[0x0112] = 3
+    encoded = []
+    for i in range(20):
+        file = io.BytesIO()
+        image.new("RGB", (6, 6), (i, 2 * i, 99)).save(file, "JPEG", exif=exif if i == 7 else image.Exif())
+        encoded.append(file.getvalue())
+    pq.write_table(pa.table({"image": encoded, "label": [i % 2 for i in range(20)]}), tmp_path / "t.parquet")
+    for _ in range(2):  # the second time from the cache
+        data = load("parquet", str(tmp_path / "t.parquet"))
+        told = "pictures: 20 of 6x6 pixels, of the modes RGB (20), read as RGB"
+        assert data.reading.pictures == (told,) and "1 picture turned as EXIF says" in data.notes
+        assert data.reading.files == ((str(tmp_path / "t.parquet"), 20),)

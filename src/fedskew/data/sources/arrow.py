@@ -222,21 +222,24 @@ def _of_samples(
     """The dataset of a column of images or lists."""
     there = splits[0].table.column_names
     columns = [column_of(options, "x_column", there, X_COLUMNS, "one of the columns")]
-    parts = []
+    parts, told = [], list[str]()
     for split in splits:
         held = split.table.column_names
         if absent := next((column for column in (*columns, label) if column not in held), None):
             raise lacks_column(f"{split.file}: the test split", absent, held)
-        parts += [options.padded(parquet.read_column(split.table, columns[0])), parquet.read_column(split.table, label)]
+        parts.append(options.padded(parquet.read_column(split.table, columns[0], told=told)))
+        parts.append(parquet.read_column(split.table, label))
     owners = {n: parquet.read_column(splits[0].table, n) for n in owner_columns(options, there)}
     units, apart = None, known_columns(options, "split_by", there)
     if apart:
         cells_of = [parquet.read_column(split.table, apart[0]) for split in splits]
         units = units_of(f"{splits[-1].file}: column {apart[0]!r}", cells_of)
     known = {n: parquet.read_column(s.table, n) for s in splits[1:] for n in owners if n in s.table.column_names}
+    pictures = tuple(line for line in told if line.startswith("pictures: "))
+    sizes = tuple(size for split in splits for size in split.files)
     return build(
         name, *parts, label_names=names, columns=owners, source=source, units=units, columns_test=known,
-        reading=Reading(),
+        reading=Reading(sizes, pictures=pictures), notes=[line for line in told if line not in pictures],
     )  # fmt: skip
 
 

@@ -102,7 +102,9 @@ def together(files: Sequence[Path], tables: Sequence[Any]) -> Any:
         return pa.concat_tables(tables, promote_options="permissive")
 
 
-def read_column(table: Any, name: str, rows: int | None = None, mode: ImageMode | None = None) -> np.ndarray:
+def read_column(
+    table: Any, name: str, rows: int | None = None, mode: ImageMode | None = None, told: list[str] | None = None
+) -> np.ndarray:
     """Decode a column of a table.
 
     Args:
@@ -110,6 +112,7 @@ def read_column(table: Any, name: str, rows: int | None = None, mode: ImageMode 
         name: Name of the column.
         rows: Number of rows to read from the start; None reads all.
         mode: As for `decode_images`.
+        told: As for `decode_images`.
 
     Returns:
         Images, uint8 [n, channels, H, W]; lists, [n, ...]; or values, [n]. Images are encoded bytes, or the hub's
@@ -132,7 +135,7 @@ def read_column(table: Any, name: str, rows: int | None = None, mode: ImageMode 
             raise lacks(what, np.flatnonzero(~valid), len(table))
         kind = chunks[0].type
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            return decode_images([content for chunk in chunks for content in chunk.to_pylist()], what, mode)
+            return decode_images([content for chunk in chunks for content in chunk.to_pylist()], what, mode, told=told)
         if pa.types.is_nested(kind):
             return np.concatenate([_lists(chunk, name) for chunk in chunks])
         return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in chunks])
