@@ -116,6 +116,13 @@ def test_what_is_refused_and_what_fails_is_said_and_the_rest_goes_on(capsys: pyt
     assert fedskew("compare", "fedavg", "fedavg(cohort=50)", *SMALL, "--retry") == 0
 
 
+def test_a_shard_after_which_no_setting_is_whole_has_no_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*SMALL[:4], *SMALL[6:], "--rounds", "1,2", "--shard", "2/2", "--out", "study")
+    assert fedskew("compare", "fedavg", "fedprox", "--controls", *words) == 0
+    said = capsys.readouterr()
+    assert "runs not finished" in said.out and "fault" not in said.err
+
+
 def test_a_shard_does_its_part(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert fedskew("compare", "fedavg", *SMALL, "--seeds", "0-4", "--shard", "2/3") == 0
     assert "[2/2]" in capsys.readouterr().err and len(list((tmp_path / "store" / "runs").iterdir())) == 2

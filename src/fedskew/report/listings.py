@@ -115,7 +115,7 @@ def ranks(found: Compared) -> Table:
     assert seen is not None
     whole = [s for s in found.settings if len(found.present(s)) == len(found.methods)]
     best = Counter(found.present(s)[0] for s in whole)
-    order = list(zip(seen.methods, seen.ranks, strict=True))
+    order = list(zip(seen.methods, seen.ranks, strict=bool(seen.settings)))  # without settings there are no ranks
     rows = tuple(row(m, fixed(rank, 2), str(best[m])) for m, rank in order)
     tests = {"critical_difference": seen.critical_difference, "friedman_p": seen.p}
     records = tuple(
