@@ -49,6 +49,11 @@ def test_the_cheapest_control_that_undoes_a_gain_is_named(changed: dict[str, Int
     assert verdict(FOUR | changed) == told
 
 
+def test_more_work_without_its_control_is_open() -> None:
+    assert verdict(FOUR, dear=True) == OPEN and verdict(FOUR | {"work": UP}, dear=True) == OWN
+    assert verdict(FOUR | {"fitted": NOTHING}, dear=True) == "a bias", "what undoes a gain is told all the same"
+
+
 def test_a_missing_control_gives_no_verdict() -> None:
     assert verdict({RAW: UP, "fitted": UP}) == "no verdict"
     assert verdict({"fitted": UP}) == "no verdict"

@@ -16,7 +16,8 @@ from fedskew.errors import require, unknown
 from fedskew.method import Component
 from fedskew.methods import METHODS
 from fedskew.records.summary import FITTED
-from fedskew.studies.fitted import POINT, verdict
+from fedskew.studies.fitted import verdict
+from fedskew.studies.verdicts import POINT
 
 NEAR = 1.0  # federations farther apart than this say nothing of each other
 NEAREST = 3  # federations that are shown

@@ -113,7 +113,8 @@ def controlled(found: Compared, setting: str) -> tuple[Controlled, ...]:
     for method in others:
         of = {model: family[method] for model, family in families.items() if method in family}
         worth = _worth(found, setting, method, keys["both"], curves)
-        made.append(Controlled(method, of, works[method], worth, verdict(of)))
+        work = works[method]
+        made.append(Controlled(method, of, work, worth, verdict(of, work is None or work.most > SAME)))
     return tuple(made)
 
 

@@ -11,10 +11,10 @@ from fedskew.records.summary import FITTED, summary_names
 from fedskew.records.typed import Row
 from fedskew.studies.differences import Difference
 from fedskew.studies.scores import FEWEST, NO_VERDICT
+from fedskew.studies.verdicts import POINT
 
 KEPT = ("rounds", "stopped", "total_")  # how names begin that hold for a run's fitted model, too
 
-POINT = 0.01  # a gain that is surely below one point counts as none; of a loss, below a hundredth of a nat
 HIDDEN = {
     0: "neither shows a difference", 1: "a gain shows only after the fit", -1: "a loss shows only after the fit",
 }  # fmt: skip

@@ -94,11 +94,13 @@ def intervals(values: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
     return {name: found[name] for name in values if name in found}
 
 
-def verdict(of: Mapping[str, Interval]) -> str:
+def verdict(of: Mapping[str, Interval], dear: bool = False) -> str:
     """What the intervals of a method say together.
 
     Args:
-        of: By model: "raw", and as many of `UNDONE` as were measured; "work" only of a method that takes more of it.
+        of: By model: "raw", and as many of `UNDONE` as were measured.
+        dear: Whether the method takes more work than the baseline, or work that is not known. Without the control of
+            more work its gain is then not of its own, but open.
 
     Returns:
         "of its own" where the gain shows over every control; a control's words of `UNDONE` where it undoes the gain,
@@ -121,4 +123,5 @@ def verdict(of: Mapping[str, Interval]) -> str:
         return UNDONE[undone]
     if not {"averaged", "fitted", "both"} <= of.keys():
         return NO_VERDICT
-    return OWN if all(of[name].gains for name in controls) else OPEN
+    shown = all(of[name].gains for name in controls) and ("work" in of or not dear)
+    return OWN if shown else OPEN
