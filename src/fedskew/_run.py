@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields
@@ -148,6 +149,8 @@ def launch(
     prepared = prepared_model(fed, model, head, settings, method.projection)
     task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
+    if made is None:
+        _warn_of_one_class(fed, method)
     holds = made is not None or not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
     demand(settings, "keep_own", holds, f"go with models of at most {MOST_OWN >> 30} GiB for all clients together")
     reason = "started from outside"
@@ -193,6 +196,16 @@ def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
     tested = len(fed.dataset.y_test)
     most = settings.eval_rows is None or settings.eval_rows <= tested
     demand(settings, "eval_rows", most, f"be at most the number of test rows, {tested}")
+
+
+def _warn_of_one_class(fed: Federation, method: Method) -> None:
+    """Warn where most clients have rows of one class, of which the method's loss is next to 0."""
+    held = (fed.counts > 0).sum(1)
+    single, clients = int((held == 1).sum()), int((held > 0).sum())
+    idle = next((part.name for part in method.parts if part.needs_two_classes), "")
+    if idle and 2 * single > clients:
+        told = f"{single} of {clients} clients have rows of one class, where the loss of {idle} is next to 0"
+        warnings.warn(f"{method.name} hardly trains here: {told}; try fedavg", RuntimeWarning, stacklevel=3)
 
 
 def own_bytes(fed: Federation, prepared: Model) -> int:

@@ -216,6 +216,11 @@ class Component(Checked):
         return False
 
     @property
+    def needs_two_classes(self) -> bool:
+        """Whether its loss is next to 0 at a client with rows of one class, which then hardly trains."""
+        return False
+
+    @property
     def projects(self) -> Width:
         """The projection head that it wants in front of the classifier, where the network leaves it open; 0: none."""
         return 0

@@ -218,6 +218,11 @@ class CosineSoftmax(Component):
         """The head that it wants in the network."""
         return self.projection
 
+    @property
+    def needs_two_classes(self) -> bool:
+        """A class without rows is left out."""
+        return self.tau != 0
+
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:
         """{"cosine_softmax.scale": ()} where it is learnt."""
         return {f"{self.name}.scale": params[task.weight].new_tensor(self.scale)} if self.learnt else {}

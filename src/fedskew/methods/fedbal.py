@@ -51,6 +51,11 @@ class LocalBalancer(Component):
     code, a row of zero features makes the step explode"""
 
     @property
+    def needs_two_classes(self) -> bool:
+        """Every class without rows is lowered by up to A / (||f|| + eps), or left out."""
+        return self.strength >= 10 or self.missing == "mask"
+
+    @property
     def reads_rounds(self) -> bool:
         """Whether the schedule runs over the rounds."""
         return self.schedule_unit == "round"

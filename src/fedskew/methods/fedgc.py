@@ -41,6 +41,11 @@ class PrivateHead(Component):
     """own: every row pushes away the others' rows of other labels; class_mean, PFLlib's: a label's mean row pushes away
     the rows of clients that lack the label"""
 
+    @property
+    def needs_two_classes(self) -> bool:
+        """A class without rows is left out."""
+        return True
+
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """The head of the initial model; ``seen`` is 0 until the client takes part."""
         return {"head": head_of(params, task), "seen": torch.zeros(())}

@@ -36,6 +36,11 @@ class UnbalancedSoftmax(Component):
     missing: Literal["mask", "code"] = "mask"
     """labels without rows: left out of the softmax, or the authors' code's n_min / (4 n_max)"""
 
+    @property
+    def needs_two_classes(self) -> bool:
+        """Where classes without rows are left out: of one class the softmax is 1."""
+        return self.missing == "mask"
+
     def loss(self, view: View) -> Tensor:
         """Mean loss of the mini-batch, (); weighted by gamma_y for "weight"."""
         logits, y, counts = view.out.logits, view.batch.y, view.ctx.used

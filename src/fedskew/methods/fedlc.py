@@ -36,6 +36,11 @@ class LogitCalibration(Component):
     missing: Literal["mask", "tiny"] = "mask"
     """a class without rows: left out of the softmax, or counted as 1e-8 rows as in FL-bench, a margin of 100 tau"""
 
+    @property
+    def needs_two_classes(self) -> bool:
+        """A class without rows is left out, or has a margin of 100 tau."""
+        return self.tau >= 0.1 or (self.tau > 0 and self.missing == "mask")
+
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy of the calibrated logits, ()."""
         options = (self.tau, self.denominator, self.missing)
@@ -97,6 +102,11 @@ class LogitAdjustment(Component):
 
     tau: float = 1.0
     """strength; 0 is cross-entropy"""
+
+    @property
+    def needs_two_classes(self) -> bool:
+        """A class without rows is left out."""
+        return self.tau > 0
 
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy of the adjusted logits, ()."""
