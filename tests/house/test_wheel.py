@@ -17,6 +17,8 @@ from support.paths import ROOT
 BESIDE_CODE = {
     "fedskew/py.typed",
     "fedskew/__init__.pyi",
+    "fedskew/config/keywords.pyi",
+    "fedskew/data/keywords.pyi",
     "fedskew/advice/evidence.json",
     "fedskew/catalogue/papers.bib",
     "fedskew/config/presets/paces.toml",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from fedskew.data.partitioners.layered import PROFILES, factor_rule, long_tail
 from fedskew.data.sources.table import load
 from fedskew.errors import ConfigError, one_line, require, unknown
 from fedskew.fields import fits
+
+if TYPE_CHECKING:
+    from fedskew.data.keywords import DataOptions
 
 __all__ = ["ON", "Federation", "On", "federate", "long_tail"]
 
@@ -262,7 +265,7 @@ def federate(
     local_test: float = 0.0,
     heldout_clients: float = 0.0,
     path: str | None = None,
-    **data_options: Any,
+    **data_options: Unpack[DataOptions],
 ) -> Federation:
     """Divide a dataset among clients.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from torch import nn
 
@@ -26,6 +26,9 @@ from fedskew.settings import Settings
 from fedskew.studies.arguments import Entry, entry_of, full, keywords, options_of_table
 from fedskew.studies.spec import made_of
 
+if TYPE_CHECKING:
+    from fedskew.config.keywords import RunOptions
+
 OF_SPLIT = {*DIVISION, "data", "partition"}  # options that divide the data
 OF_RUN = tuple(f.name for f in fields(Settings))
 
@@ -42,7 +45,7 @@ def run(
     resume: bool = False,
     on_round: Callable[[Row], None] | None = None,
     config: Mapping[str, Any] | None = None,
-    **more: Any,
+    **more: Unpack[RunOptions],
 ) -> Result:
     """Train a method on a federation.
 

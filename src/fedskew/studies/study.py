@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.own import name_of, sources
@@ -26,6 +26,9 @@ from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_fr
 from fedskew.studies.store import Store
 from fedskew.studies.work import Job, Outcome, Work, work_of
 from fedskew.track import Named
+
+if TYPE_CHECKING:
+    from fedskew.config.keywords import StudyOptions
 
 __all__ = ["Planned", "Study", "shard_of", "study"]
 
@@ -404,7 +407,8 @@ def _numbers(row: Row) -> Row:
 def study(
     methods: Sequence[str | Method], *, seeds: str | int | Sequence[int] = 0, options: Mapping[str, Any] | None = None,
     store: str | Path = "runs/store", controls: bool | str = False, tune: Any = None, tune_trials: int = 8,
-    tune_beyond: int = 0, metric: str = "", baseline: str = "", title: str = "", **more: Any,
+    tune_beyond: int = 0, metric: str = "", baseline: str = "", title: str = "",
+    **more: "Unpack[StudyOptions]",
 ) -> Study:  # fmt: skip
     """A study, as ``fedskew compare`` makes it; ``run`` does what is missing.
 

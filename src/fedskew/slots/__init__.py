@@ -1,17 +1,15 @@
 """Every ingredient by slot and name, wherever it is defined: with its one method, or in `fedskew.method`.
 
 An ingredient is a class with a name of its own; its base class says its slot. The modules ``parts``, ``samplers`` and
-so on hold the classes of a slot by the names of the classes: ``fs.parts.Proximal``.
+so on hold the classes of a slot by the names of the classes: ``fs.parts.Proximal``. `scripts/typed.py` writes them.
 """
 
 from importlib import import_module
 from pkgutil import iter_modules
-from types import ModuleType
 
 from fedskew import method, methods
 from fedskew.method import LocalStep, Pace, Sampler, Selector, ServerOptimizer, Weighting
 from fedskew.method.component import Component
-from fedskew.method.weightings import Wrapping
 
 SLOTS: dict[type, str] = {  # of what derives from a class
     Component: "parts",
@@ -29,11 +27,3 @@ for room in (method, methods):
             if isinstance(kind, type) and issubclass(kind, Component) and vars(kind).get("name"):
                 INGREDIENTS[SLOTS[next(filter(SLOTS.__contains__, kind.__mro__))]][kind.name] = kind
 INGREDIENTS.update({slot: dict(sorted(table.items())) for slot, table in INGREDIENTS.items()})
-
-parts, samplers, selectors, paces, weightings, servers, steps = MODULES = [
-    ModuleType(f"fedskew.slots.{name}")
-    for name in ("parts", "samplers", "selectors", "paces", "weightings", "servers", "steps")
-]
-for module, table in zip(MODULES, INGREDIENTS.values(), strict=True):
-    vars(module).update({kind.__name__: kind for kind in table.values()})
-vars(weightings)["Wrapping"] = Wrapping  # the base of weightings that wrap another

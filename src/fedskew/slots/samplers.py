@@ -1,0 +1,17 @@
+"""Samplers: the rows that a client trains on in a round.
+
+Written by scripts/typed.py.
+"""
+
+from fedskew.method.samplers import ClassBalanced, Shuffle
+from fedskew.methods.astraea import Augmentation
+from fedskew.methods.fedvc import VirtualClient
+from fedskew.methods.seolkim import DecayingOversampling
+
+__all__ = [
+    "Augmentation",
+    "ClassBalanced",
+    "DecayingOversampling",
+    "Shuffle",
+    "VirtualClient",
+]
