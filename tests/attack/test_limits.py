@@ -35,7 +35,7 @@ from support.lives import ended, finished, fork, tried_by, unlike, warm
 
 WORDS = (
     "run scaffold --data digits --clients 6 --cohort 3 --rounds 3 --checkpoint.every 2 --model mlp --model.hidden 64"
-    " --epochs 1 --engine sequential"
+    " --epochs 1 --engine sequential --threads 1"
 )
 HOMES = ("ram", "device")
 PAGE = 4 << 10

@@ -30,6 +30,8 @@ from support.resuming import recorded
 
 __all__ = ["ended", "finished", "fork", "script", "start", "tried_by", "unlike", "wait_for", "warm"]
 
+HANGS = 600  # seconds after which a life has hung, on a machine that is busy
+
 
 def script(file: str, *words: object, timeout: float = 3600) -> Any:
     """Run a test file as a program, alone in its process; what it prints last, from JSON."""
@@ -85,6 +87,7 @@ def fork(words: list[str], said: Path, before: Callable[[], object] | None = Non
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         interrupt.begin()
+        signal.alarm(HANGS)  # by which a life that hangs is ended, and told of
         if before:
             before()
         command.main(words)
