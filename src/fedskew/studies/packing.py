@@ -22,11 +22,11 @@ from fedskew.config.recorded import Run
 from fedskew.errors import DataError, RecordError, regular, require
 from fedskew.records.files import replace_whole, write_atomic, writing
 from fedskew.records.typed import Number, Whole, entries, object_of
-from fedskew.studies.lines import RATIO, TEXT, archives, compressed, files_of, forms, may_hold
+from fedskew.studies.lines import RATIO, TEXT, archives, files_of, forms, may_hold
 from fedskew.studies.merging import Merged, existing, merge, take
 from fedskew.studies.runs import plain_files
 from fedskew.studies.same import require_same
-from fedskew.studies.store import POINTS, Address, Store, archive_line, ended, read_archive, united
+from fedskew.studies.store import POINTS, Address, Store, archive_line, ended, packed, read_archive, united
 from fedskew.studies.study import Study
 
 NAMES = re.compile(  # of what a zip may hold
@@ -279,17 +279,17 @@ def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
     require(points >= 1, "points", "be at least 1", points)
     file, runs = Path(out), sorted(runs_of(place, failed=True), key=lambda run: run.address)
     require(any(run.state == "finished" for run in runs), "runs", "hold a finished run", str(place))
-    packed = forms(file).packed
-    if file.name.endswith(TEXT) and packed.is_file():
-        there = {run.address: run for _, run in united([packed])}
+    beside = forms(file).packed
+    if file.name.endswith(TEXT) and beside.is_file():
+        there = {run.address: run for _, run in united([beside])}
         for run in runs:
-            require_same(there.get(run.address), run, f"{packed} and {str(place)!r}")
+            require_same(there.get(run.address), run, f"{beside} and {str(place)!r}")
         runs = [run for run in runs if run.address not in there or run.state != there[run.address].state]
     if runs:
         with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
-        lines = "".join(f"{archive_line(run, points)}\n" for run in runs).encode()
-        write_atomic(file, compressed(lines) if file.suffix == ".xz" else lines)
+        lines = {run.address: archive_line(run, points).encode() for run in runs}
+        write_atomic(file, packed(lines) if file.suffix == ".xz" else b"\n".join([*lines.values(), b""]))
     return len(runs)
 
 
@@ -307,13 +307,13 @@ def compress(archive: str | Path) -> tuple[int, Path]:
     Raises:
         RecordError: A file cannot be read or written, a line is no run, or both files differ in a run.
     """
-    packed, text = forms(Path(archive))
+    target, text = forms(Path(archive))
     seen = text.stat() if text.is_file() else None
     found = united(files_of(text))
-    write_atomic(packed, compressed(b"".join(line + b"\n" for line, _ in found)))
+    write_atomic(target, packed({run.address: line for line, run in found}))
     if seen and (seen.st_ino, seen.st_mtime_ns) == ((now := text.stat()).st_ino, now.st_mtime_ns):
         text.unlink()  # a later one holds runs that were not read
-    return len(found), packed
+    return len(found), target
 
 
 def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from fedskew.config.recorded import Run, faults, finished, read_run
 from fedskew.errors import RecordError, from_json, json_file
@@ -27,7 +28,7 @@ from fedskew.records.folder import current
 from fedskew.records.summary import AVERAGED, FITTED, METRICS, TOTALS
 from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS
-from fedskew.studies.lines import archives, files_of, lines_of
+from fedskew.studies.lines import archives, compressed, files_of, lines_of
 from fedskew.studies.same import require_same
 
 LAYOUT = 1
@@ -37,9 +38,11 @@ KEPT = (  # entries of a round that an archive holds
     *(f"{AVERAGED}{FITTED}{name}" for name in METRICS),
 )  # fmt: skip
 BEGINS = re.compile(rb'\{"address":"([0-9a-f]{16})",')  # a line of an archive, as `archive_line` writes it
+INDEX = b'{"addresses":'  # the first line of a compressed archive: one without a run that is asked for is not read
 POINTS = 100  # rounds of a run that an archive holds, at most
 WAIT_S = 120.0  # for the turn of another process
 Line = entries("Line", {"address": str, "config": Row, "summary": Row, "rows": list[Row], "env": Row})  # of an archive
+Index = entries("Index", {"addresses": list[str]})
 Failed = entries("Failed", {"address": str, "reason": str})
 Note = entries("Note", {"state": str, "reason": str})
 
@@ -253,6 +256,11 @@ def _read(file: Path, wanted: Container[str] | None) -> Iterator[tuple[bytes, Ru
         if wanted is not None and (begins := BEGINS.match(line)) and begins[1].decode() not in wanted:
             continue
         try:
+            if number == 1 and line.startswith(INDEX):
+                listed = _checked(line, Index)["addresses"]
+                if wanted is not None and not any(address in wanted for address in listed):
+                    return
+                continue
             run = read_line(line)
         except RecordError as error:
             raise RecordError(f"{file} must hold one run a line; line {number} is not: {error}") from None
@@ -272,20 +280,33 @@ def read_line(line: str | bytes) -> Run:
     Raises:
         RecordError: The line is no run; the message says which entry is missing or of another type.
     """
-    try:
-        content = from_json(line)
-    except ValueError as error:
-        raise RecordError(f"it is not JSON: {error}") from None
-    has_failed = isinstance(content, dict) and content.get("state") == "failed"
-    if fault := fault_of(content, Failed if has_failed else Line):
-        raise RecordError(fault)
+    content = _checked(line)
     folder = Path(Address(content["address"]))
-    if has_failed:
+    if content.get("state") == "failed":
         return Run(folder, state="failed", reason=content["reason"])
     run = Run(folder, current(content["config"]), content["rows"], content["summary"], content["env"])
     for _, fault in faults(run):
         raise RecordError(fault)
     return run
+
+
+def _checked(line: str | bytes, kind: Any = None) -> Row:
+    """What a line holds, as an index, a run or one that failed. Raises RecordError."""
+    try:
+        content = from_json(line)
+    except ValueError as error:
+        raise RecordError(f"it is not JSON: {error}") from None
+    has_failed = isinstance(content, dict) and content.get("state") == "failed"
+    if fault := fault_of(content, kind or (Failed if has_failed else Line)):
+        raise RecordError(fault)
+    found: Row = content
+    return found
+
+
+def packed(lines: Mapping[str, bytes]) -> bytes:
+    """Lines by address as the content of a compressed archive; equal lines give equal bytes. Raises RecordError."""
+    index = json.dumps({"addresses": sorted(lines)}, separators=(",", ":")).encode()
+    return compressed(b"\n".join([index, *(lines[address] for address in sorted(lines)), b""]))
 
 
 def archive_line(run: Run, points: int = POINTS) -> str:
