@@ -1,6 +1,7 @@
-"""Lines of an archive: NAME.jsonl is text, NAME.jsonl.xz the same text compressed, and both together are one archive.
+"""Lines of an archive, which is NAME.jsonl, text, or NAME.jsonl.xz, compressed lines behind a list of their addresses.
 
-A file may come from anybody. It is read a line at a time, and what it unpacks to is bounded before it is there.
+Both together are one archive. A file may come from anybody: it is read a line at a time, and what it unpacks to is
+bounded before it is there.
 """
 
 import io
