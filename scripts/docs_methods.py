@@ -22,6 +22,7 @@ from fedskew.catalogue.listing import FACTS, catalogue, prose
 from fedskew.config.presets import GRADES, Preset, every
 from fedskew.errors import RecordError
 from fedskew.plots import canvas
+from fedskew.studies.lines import archives
 from fedskew.studies.store import read_archives
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +57,7 @@ class Found(NamedTuple):
 def records() -> list[Found]:
     """The gains of every method on every federation of the shipped records where FedAvg was trained alike."""
     told = []
-    for file in [file for folder in RECORDS for file in sorted((ROOT / folder).glob("*.jsonl"))]:
+    for file in [file for folder in RECORDS for file in archives(ROOT / folder)]:
         try:
             runs = [(file.stem, run) for run in read_archives(file) if run.state == "finished"]
         except RecordError:

@@ -21,6 +21,7 @@ from orders import Agreement, agreement, selected  # beside this file
 import fedskew as fs
 from fedskew.config.recorded import Run
 from fedskew.studies.differences import average_ranks, differences
+from fedskew.studies.lines import files_of
 from fedskew.studies.scores import Scores
 from fedskew.studies.store import read_archives
 
@@ -276,7 +277,7 @@ def page(text: str, archive: Path, data: bool) -> str:
     def made(found: re.Match[str]) -> str:
         if found[2] == "skew":
             return found[1] + skews() + found[3] if data else found[0]
-        if not archive.is_file():
+        if not files_of(archive)[0].is_file():
             return found[0]
         return found[1] + {"orders": orders, "gains": gains, "scores": matrix}[found[2]](archive) + found[3]
 

@@ -28,6 +28,7 @@ from fedskew.papers.printed import Printed, printed
 from fedskew.papers.rows import Row
 from fedskew.papers.runs import HERE, Runs, cells, entries_of, is_whole
 from fedskew.papers.tables import names, protocol
+from fedskew.studies.lines import files_of
 from fedskew.studies.packing import lend
 from fedskew.studies.scores import FEWEST, t_interval
 from fedskew.studies.shipped import names as shipped_names
@@ -252,7 +253,7 @@ class Evidence:
                 self._cells[study] = scales[0] or scales[1]
             else:
                 archive = self.studies / f"{study}.jsonl"
-                self._cells[study] = shipped_entries(_spec(study), archive) if archive.is_file() else {}
+                self._cells[study] = shipped_entries(_spec(study), archive) if files_of(archive)[0].is_file() else {}
         return self._cells[study]
 
     def pairs(self, study: str, setting: str, one: str, other: str, metric: str) -> dict[int, tuple[float, float]]:

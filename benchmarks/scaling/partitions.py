@@ -4,7 +4,6 @@ python benchmarks/scaling/partitions.py  # 1e3 to 1e6 clients, ten rows each, di
 python benchmarks/scaling/partitions.py --clients 10000 --rows 20000,1000000,10000000
 python benchmarks/scaling/partitions.py --partitioners all --clients 1000000  # every partitioner once
 python benchmarks/scaling/partitions.py --partitioners dir_prior:sizes=lognormal,iid:sizes=power  # with an option
-python benchmarks/scaling/partitions.py --plot results/scaling/partitions-scale.jsonl
 
 Each run is a process of its own, so that its peak is its own: ru_maxrss, less what the imports and the labels take
 (base_mb). Wall and processor seconds differ on a shared machine. "describe" is the skew report, in which whatever is
@@ -30,9 +29,7 @@ from fedskew.data import load_partition, save_partition, skew
 from fedskew.data.partitioners import PARTITIONERS, LongTail, Natural, Partitioner
 
 CLASSES, SEED = 10, 0
-FIXED = 10_000  # clients of the series over the rows
 SCALE = Path("results/scaling/partitions-scale.jsonl")
-PICTURE = Path("docs/pictures/partitions-scale.png")
 LEFT_OUT = {"dirichlet", "counts", "file"}  # an alias, and two that read files
 
 
@@ -93,61 +90,16 @@ def in_a_process(name: str, clients: int, rows: int) -> dict:
     return {**json.loads(done.stdout), **facts}
 
 
-def scaling(series: dict[str, list[dict]], out: Path) -> Path:
-    """Draw processor seconds of each stage and peak memory of benchmark series.
-
-    Args:
-        series: Rows by the field that varies; a row has this field, ``<stage>_cpu_s`` and ``peak_mb``.
-        out: File ending in .png, .svg or .pdf.
-
-    Returns:
-        The file.
-    """
-    from fedskew.plots import canvas
-
-    with canvas.matplotlib().rc_context(canvas.STYLE):
-        figure = canvas.figure(4.2 * len(series))
-        panels = figure.subplots(len(series), 2, squeeze=False)
-        for (over, rows), (left, right) in zip(series.items(), panels, strict=True):
-            at = [row[over] for row in rows]
-            for stage, mark in zip([n for n in rows[0] if n.endswith("_cpu_s")], "osv^D", strict=False):
-                left.plot(at, [max(row[stage], 1e-3) for row in rows], marker=mark, label=stage.removesuffix("_cpu_s"))
-            right.plot(at, [row["peak_mb"] for row in rows], marker="o", color=canvas.COLOURS[0])
-            left.set(ylabel="processor seconds")
-            right.set(ylabel="peak memory of the process (MB)", ylim=(0, None))
-            canvas.logarithmic(left.yaxis)
-            for axes in (left, right):
-                axes.set(xlabel=over)
-                canvas.logarithmic(axes.xaxis)
-                axes.grid(True)
-            left.legend()
-        return canvas.save(figure, out)
-
-
-def plot(source: Path) -> Path:
-    """The series of dirichlet: over the clients at ten rows each, over the rows at 10 000 clients."""
-    lines = [json.loads(line) for line in source.read_text().splitlines()]
-    lines = [r for r in lines if r["convention"] == "dirichlet" and "failed" not in r]
-    clients = {r["clients"]: r for r in lines if r["rows"] == 10 * r["clients"]}
-    rows = {r["rows"]: r for r in lines if r["clients"] == FIXED}
-    series = {"clients": clients, "rows": rows}
-    return scaling({over: [found[at] for at in sorted(found)] for over, found in series.items()}, PICTURE)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitioners", default="dirichlet", help="names, or all")
     parser.add_argument("--clients", default="1000,10000,100000,1000000")
     parser.add_argument("--rows", default="0", help="0: ten for each client")
     parser.add_argument("--out", type=Path, default=SCALE)
-    parser.add_argument("--plot", type=Path)
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         print(json.dumps(measure(given.one[0], int(given.one[1]), int(given.one[2]))))
-        return
-    if given.plot:
-        print(plot(given.plot))
         return
     names = sorted(set(PARTITIONERS) - LEFT_OUT) if given.partitioners == "all" else given.partitioners.split(",")
     given.out.parent.mkdir(parents=True, exist_ok=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import lzma
 import os
 import shutil
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -23,11 +25,12 @@ from fedskew.papers.runs import Runs
 from fedskew.records.files import Hold
 from fedskew.records.folder import troubles
 from fedskew.records.manifest import Manifest
-from fedskew.studies import repeating
+from fedskew.studies import lines, repeating
+from fedskew.studies.lines import compressed
 from fedskew.studies.merging import take
 from fedskew.studies.packing import lend, write
 from fedskew.studies.spec import spec_from
-from fedskew.studies.store import Address, Store, read_line
+from fedskew.studies.store import Address, Store, read_archive, read_line
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from support.attack import Line, outcome, some
@@ -199,6 +202,73 @@ def test_a_line_that_names_a_pipe_or_a_device_hangs_no_reader(entry: str, kind: 
 def test_a_record_sends_no_verifier_to_a_cluster(place: Path) -> None:
     config = {**first(place)["config"], "ray_address": "attacker.example:10001", "ray_workers": 3}
     assert repeating._experiment(config).ray_address is None
+
+
+# Compressed archives
+
+
+def evil_xz(place: Path, content: bytes) -> None:
+    """A store whose archive is a compressed file of this content, and no store to merge into."""
+    evil(place, "")
+    (place / "evil/a.jsonl").unlink()
+    (place / "evil/a.jsonl.xz").write_bytes(content)
+
+
+def wants(content: bytes, size: int) -> bytes:
+    """An xz file whose header asks for a dictionary of 2 ** size bytes."""
+    length = 4 * (content[12] + 1)  # of the header of its only block
+    head = bytearray(content[12 : 12 + length - 4])
+    head[head.index(b"\x21\x01") + 2] = 2 * (size - 12)
+    return content[:12] + bytes(head) + zlib.crc32(head).to_bytes(4, "little") + content[12 + length :]
+
+
+def test_a_damaged_compressed_archive_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every cut is noticed, and every flipped bit, whatever the lines before it say."""
+    good = compressed((place / "good.jsonl").read_bytes())
+    gen = np.random.Generator(np.random.PCG64(7000))
+    cuts = [good[:at] for at in (6, 11, 12, 30, len(good) // 2, len(good) - 13, len(good) - 1)]
+    flips = []
+    for at in gen.integers(6, len(good), some(20, 400)):  # without its first bytes it is no xz file, but a bad text
+        flips.append(good[:at] + bytes([good[at] ^ (1 << int(gen.integers(8)))]) + good[at + 1 :])
+    with Line("stores", "damaged compressed archives") as attack, bounded():
+        for number, bad in enumerate([*cuts, *flips, good + b"\x00", good + good, wants(good, 31)]):
+            evil_xz(place, bad)
+            words = READERS[number % len(READERS)]
+            with within(20):
+                ended = fedskew(*words)
+            said = capsys.readouterr().err
+            fine = ended == 2 and said.count("\n") == 1 and "evil/a.jsonl.xz is a damaged xz file: " in said
+            attack.check(fine, f"{number}, {words[:2]}: {ended}, {said[-300:]!r}")
+
+
+@pytest.mark.parametrize("text", ["0", f'{{"address":"{"0" * 16}","state":"failed","reason":"{"x" * 1000}"}}\n'])
+def test_a_compressed_archive_that_unpacks_to_gigabytes_fills_no_memory(
+    text: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker = lzma.LZMACompressor()
+    piece = text.encode() * ((1 << 20) // len(text))
+    bomb = b"".join(maker.compress(piece) for _ in range(some(200, 4000))) + maker.flush()
+    for words in READERS[: some(2, 6)]:
+        evil_xz(place, bomb)
+        with bounded(1 << 30), within(60):
+            said = mistake(capsys, *words)
+        assert "evil/a.jsonl.xz unpacks to more than 300 times its size" in said
+
+
+def test_a_file_is_text_or_xz_by_its_bytes(place: Path) -> None:
+    text = (place / "good.jsonl").read_bytes()
+    evil_xz(place, text)
+    whole = list(read_archive(place / "good.jsonl"))
+    assert list(read_archive(place / "evil/a.jsonl.xz")) == whole
+    (place / "good.jsonl").write_bytes(compressed(text))
+    assert list(read_archive(place / "good.jsonl")) == whole
+
+
+def test_a_line_has_a_limit(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file without an end of line is not read whole before it is refused."""
+    monkeypatch.setattr(lines, "LONGEST", 1 << 20)
+    evil(place, "0" * ((1 << 20) + 1))
+    assert "evil/a.jsonl must have lines of at most 1 MiB" in mistake(capsys, *READERS[0])
 
 
 # Writers

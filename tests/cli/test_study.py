@@ -227,10 +227,10 @@ def test_equal_runs_give_an_equal_zip_that_names_no_folder_of_this_machine(place
 
 def test_a_zip_that_would_shrink_like_a_bomb_is_not_compressed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `pack` writes, `unpack` takes."""
-    from fedskew.studies import packing
+    from fedskew.studies import lines
 
-    monkeypatch.setattr(packing, "FREE", 0)
-    monkeypatch.setattr(packing, "RATIO", 1.5)
+    monkeypatch.setattr(lines, "FREE", 0)
+    monkeypatch.setattr(lines, "RATIO", 1.5)
     assert fedskew("study", "pack", "one/study", "--out", "a.zip", "--whole") == 0
     assert fedskew("study", "unpack", "a.zip", "--into", "all") == 0
     assert addresses("all") == addresses("one/store")
@@ -467,6 +467,25 @@ def test_an_archive_is_not_computed_again(place: Path, capsys: pytest.CaptureFix
     assert "4 done, 0 missing" in capsys.readouterr().out
 
 
+def test_an_archive_is_packed_and_grows_beside(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "fedavg", "fedla", "--seeds", "0-1", "--clients", 5, "--rounds", 2, "--model", "logistic"]
+    assert fedskew("study", "archive", "one/study", "--out", "a/one.jsonl", "--points", 1) == 0
+    assert fedskew("study", "pack", "a/one.jsonl") == 0
+    assert "4 runs in a/one.jsonl.xz" in capsys.readouterr().out and [p.name for p in Path("a").iterdir()] == [
+        "one.jsonl.xz"
+    ]
+    packed = Path("a/one.jsonl.xz").read_bytes()
+    assert fedskew(*words, "--store", "new", "--dry-run", "--archives", "a") == 0
+    assert "4 done, 0 missing" in capsys.readouterr().out
+    assert fedskew("study", "archive", "one/study", "--out", "a/one.jsonl", "--points", 1) == 0
+    assert capsys.readouterr().out == "a/one.jsonl.xz has all runs\n" and not Path("a/one.jsonl").exists()
+    assert fedskew("study", "archive", "two/study", "--out", "a/one.jsonl", "--points", 1) == 0
+    assert "2 runs in a/one.jsonl, " in capsys.readouterr().out, "two of the four are there"
+    assert fedskew("study", "pack", "a/one.jsonl") == 0 and "6 runs in a/one.jsonl.xz" in capsys.readouterr().out
+    assert fedskew("study", "archive", "one/study", "--out", "a/one.jsonl.xz", "--points", 1) == 0
+    assert Path("a/one.jsonl.xz").read_bytes() == packed
+
+
 def test_archives_that_cannot_be_read_or_written(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is none at 'none'" in mistake(
         capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "none"
@@ -477,5 +496,10 @@ def test_archives_that_cannot_be_read_or_written(place: Path, capsys: pytest.Cap
     )
     assert "--out must name the file" in mistake(capsys, "study", "archive", "one/study")
     assert "cannot write" in mistake(capsys, "study", "archive", "one/study", "--out", "bad.jsonl/sub/a.jsonl")
+    assert "cannot read the archive 'none.jsonl'" in mistake(capsys, "study", "pack", "none.jsonl")
+    assert "line 1 is not" in mistake(capsys, "study", "pack", "bad.jsonl")
+    for words in (["--out", "x.zip"], ["--whole"]):
+        assert f"{words[0]} must be left out with an archive" in mistake(capsys, "study", "pack", "bad.jsonl", *words)
+    assert Path("bad.jsonl").exists() and not Path("bad.jsonl.xz").exists()
     Store("nothing")
     assert "hold a finished run" in mistake(capsys, "study", "archive", "nothing", "--out", "a.jsonl")

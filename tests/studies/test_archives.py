@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,16 +18,20 @@ from fedskew.config.recorded import Run, read_run
 from fedskew.errors import ConfigError, RecordError
 from fedskew.method.component import spec
 from fedskew.papers.runs import Runs
+from fedskew.records.files import write_atomic
 from fedskew.slots import INGREDIENTS
+from fedskew.studies import packing
 from fedskew.studies.address import address, dataset_of
+from fedskew.studies.lines import archives, compressed, files_of
 from fedskew.studies.merging import merge, take
-from fedskew.studies.packing import lend, write
+from fedskew.studies.packing import compress, lend, write
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.spec import read_spec, spec_from, tuning_of
-from fedskew.studies.store import Store, archive_line, read_archive
+from fedskew.studies.store import Store, archive_line, packed, read_archive, read_archives
 from fedskew.studies.study import Cost, Study, cost_of
 from fedskew.studies.work import Job, work
 from support.paths import ROOT
+from support.scripts import script
 
 SMALL = [("clients", "5"), ("rounds", "2"), ("cohort", "2")]
 
@@ -90,6 +96,116 @@ def test_only_lines_that_are_asked_for_are_read(tmp_path: Path) -> None:
         list(read_archive(file, {wanted}))
 
 
+# An archive is NAME.jsonl, NAME.jsonl.xz, or both
+
+FAILED = '{"address":"%s","state":"failed","reason":"infinite loss"}'
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study of two runs."""
+    study = Study(spec_from(["fedavg", "fedla"], SMALL), tmp_path_factory.mktemp("ran") / "store")
+    for one in study.missing():
+        work(Job(one.address, one.job, str(study.store.folder)))
+    return study
+
+
+@pytest.fixture
+def lines(ran: Study, tmp_path: Path) -> list[str]:
+    """The lines of its archive."""
+    write(ran.store.folder, tmp_path / "lines.jsonl")
+    return (tmp_path / "lines.jsonl").read_text().splitlines(keepends=True)
+
+
+def test_a_compressed_archive_is_read_as_its_text(ran: Study, lines: list[str], tmp_path: Path) -> None:
+    """By the name of either file, out of a folder, and out of a store. Equal lines give equal bytes."""
+    text, target = tmp_path / "a/mine.jsonl", tmp_path / "a/mine.jsonl.xz"
+    held = []
+    for order in (lines, lines[::-1]):
+        text.parent.mkdir(exist_ok=True)
+        text.write_text("".join(order))
+        assert compress(text) == (2, target) and not text.exists()
+        held.append(target.read_bytes())
+    assert held[0] == held[1] and lzma.decompress(held[0]).decode().split("\n", 1)[1] == "".join(lines)
+    assert compress(target) == (2, target) and target.read_bytes() == held[0]
+    for place in (text, target, target.parent):
+        assert lend(Study(ran.spec, tmp_path / f"of-{place.name}"), place) == 2
+        assert len(list(read_archives(place))) == 2
+    store = Store(tmp_path / "store")
+    target.rename(store.folder / target.name)
+    assert len(store.archived) == 2
+
+
+def test_later_runs_stand_beside_a_compressed_archive_until_it_is_packed_again(
+    ran: Study, lines: list[str], tmp_path: Path
+) -> None:
+    text, target = tmp_path / "mine.jsonl", tmp_path / "mine.jsonl.xz"
+    text.write_text(lines[0])
+    compress(text)
+    assert write(ran.store.folder, text) == 1 and text.read_text() == lines[1]
+    assert lend(Study(ran.spec, tmp_path / "new"), text) == 2
+    assert compress(text) == (2, target) and lzma.decompress(target.read_bytes()).decode().endswith("".join(lines))
+    assert write(ran.store.folder, text) == 0 and not text.exists()
+
+
+def test_a_run_in_both_files_counts_once_and_must_be_the_same(ran: Study, lines: list[str], tmp_path: Path) -> None:
+    text, target = tmp_path / "mine.jsonl", tmp_path / "mine.jsonl.xz"
+    text.write_text("".join(lines))
+    compress(text)
+    run = json.loads(lines[0])
+    later = {**run, "rows": run["rows"][-1:]}  # fewer rounds, the same run
+    text.write_text(json.dumps(later))
+    assert [len(one.rows) for one in read_archive(text)] == [1, 2]
+    text.write_text(FAILED % run["address"])  # what came to its end is not forgotten
+    assert [one.state for one in read_archive(text)] == ["finished"] * 2
+    run["summary"]["final_accuracy"] += 0.125
+    text.write_text(json.dumps(run))
+    before = target.read_bytes()
+    rule = rf"run {run['address']} must be the same in .*mine.jsonl.xz and .*mine.jsonl; final_accuracy is"
+    for reads in (read_archives, compress, lambda file: lend(Study(ran.spec, tmp_path / "new"), file)):
+        with pytest.raises(RecordError, match=rule):
+            list(reads(text))  # type: ignore[arg-type]
+    assert text.exists() and target.read_bytes() == before
+
+
+def test_a_line_that_comes_while_an_archive_is_packed_stays(
+    lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "mine.jsonl"
+    text.write_text(lines[0])
+
+    def late(content: Mapping[str, bytes]) -> bytes:
+        write_atomic(text, "".join(lines).encode())
+        return packed(content)
+
+    monkeypatch.setattr(packing, "packed", late)
+    assert compress(text)[0] == 1 and text.read_text() == "".join(lines)
+    assert len(list(read_archive(text))) == 2
+
+
+def test_a_compressed_archive_without_a_run_that_is_asked_for_is_not_read_on(lines: list[str], tmp_path: Path) -> None:
+    """Its first line says what it holds: unpacking was a fifth of the time of a `compare` that asks for other runs."""
+    file, address = tmp_path / "a.jsonl.xz", json.loads(lines[0])["address"]
+    file.write_bytes(compressed(b'{"addresses":["%s"]}\nno run\n' % address.encode()))
+    assert list(read_archive(file, {"0" * 16})) == []
+    for wanted in ({address}, None):
+        with pytest.raises(RecordError, match="line 2 is not"):
+            list(read_archive(file, wanted))
+    file.write_bytes(compressed(b'{"addresses":[[]]}\n'))
+    with pytest.raises(RecordError, match="line 1 is not"):
+        list(read_archive(file, {address}))
+
+
+def test_archives_are_read_until_all_runs_are_found(ran: Study, lines: list[str], tmp_path: Path) -> None:
+    """The last archive that has a run counts, as it did when all were read."""
+    (tmp_path / "b.jsonl").write_text("".join(lines))
+    (tmp_path / "a.jsonl").write_text("no run\n")
+    study = Study(ran.spec, tmp_path / "new")
+    assert lend(study, tmp_path, keep=False) == 2
+    with pytest.raises(RecordError, match=r"a\.jsonl must hold one run a line"):
+        lend(Study(spec_from(["fedavg", "fedprox"], SMALL), tmp_path / "other"), tmp_path, keep=False)
+
+
 def test_a_run_that_no_finished_run_is_like_has_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = Study(spec_from(["fedavg"], SMALL), tmp_path)
     assert cost_of(study) == Cost(0.0, 1, 1)
@@ -127,11 +243,18 @@ def test_a_trial_that_ended_by_its_own_numbers_is_in_the_archive(tmp_path: Path)
         assert lend(again, tmp_path / "all.jsonl", keep) == 0
 
 
+def test_an_archive_is_finished_where_its_study_lacks_no_run(data_dir: Path, tmp_path: Path) -> None:
+    state_of = script("scripts/archives.py").state_of
+    assert state_of(ROOT / "results/studies/sharpness.jsonl") == "finished"
+    assert state_of(tmp_path / "sharpness.jsonl") == "24 missing, 0 refused"
+    assert state_of(tmp_path / "mine.jsonl") == "no study of this name"
+
+
 def _archive(name: str) -> Path:
     return ROOT / f"results/studies/{name}.jsonl"
 
 
-@pytest.mark.parametrize("name", [name for name in names() if _archive(name).exists()])
+@pytest.mark.parametrize("name", [name for name in names() if files_of(_archive(name))[0].exists()])
 def test_a_shipped_study_names_the_division_of_its_runs(name: str) -> None:
     """A default that changes must not make its runs missing."""
     held = {json.dumps(run.config["partition"], sort_keys=True) for run in read_archive(_archive(name)) if run.config}
@@ -141,8 +264,8 @@ def test_a_shipped_study_names_the_division_of_its_runs(name: str) -> None:
 
 
 COMMITTED = [
-    *sorted((ROOT / "results/papers").glob("*.jsonl")),
-    *(pytest.param(file, marks=pytest.mark.thorough) for file in sorted((ROOT / "results/studies").glob("*.jsonl"))),
+    *archives(ROOT / "results/papers"),
+    *(pytest.param(file, marks=pytest.mark.thorough) for file in archives(ROOT / "results/studies")),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
@@ -22,6 +21,7 @@ from fedskew.papers.printed import printed
 from fedskew.papers.tables import names, protocol
 from fedskew.studies import address
 from fedskew.studies.spec import Cell, Spec
+from fedskew.studies.store import read_archive
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from support.paths import ROOT
@@ -237,9 +237,8 @@ def what(content: dict[str, Any]) -> dict[str, Any]:
 def test_every_finished_run_of_the_archive_is_a_run_of_these_studies(file: str, small: tuple[str, ...]) -> None:
     every = [cell for name in CASES for cell in cells(name)] + [cell for name in small for cell in cells(name, "small")]
     planned = [what(replace(made(cell), seed=seed).to_json()) for cell in every for seed in range(10)]
-    lines = (ROOT / f"results/papers/{file}.jsonl").read_text(encoding="utf-8").splitlines()
-    for line in map(json.loads, lines):
-        assert what(line["config"]) in planned, line["address"]
+    for run in read_archive(ROOT / f"results/papers/{file}.jsonl"):
+        assert what(run.config) in planned, run.address
 
 
 @pytest.mark.thorough

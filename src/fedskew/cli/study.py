@@ -36,35 +36,49 @@ def study() -> None:
     """Pack studies as files, merge stores of runs, and verify runs by repeating some of them."""
 
 
-@study.command("pack", cls=Command, missing=STORED, lines=("fedskew study pack study --out study.zip",))
-@click.argument("place", required=False, metavar="STUDY|STORE", type=FOLDER)
-@click.option("--out", type=FILE, default="study.zip", help="the zip file")
+@study.command(
+    "pack", cls=Command, missing="a study, a store or an archive",
+    lines=("fedskew study pack study --out study.zip", "fedskew study pack results/studies/mine.jsonl"),
+)  # fmt: skip
+@click.argument("place", required=False, metavar="STUDY|STORE|ARCHIVE", type=FOLDER)
+@click.option("--out", type=FILE, help="the zip file, not for an ARCHIVE  [default: study.zip]")
 @click.option("--whole", is_flag=True, help="include whole run folders, with weights and every round")
-def pack(place: str, out: str, whole: bool) -> None:
-    """Write the runs of a study as one zip file with digests.
+def pack(place: str, out: str | None, whole: bool) -> None:
+    """Write the runs of a study as one zip file with digests, or compress an archive.
 
     STUDY is a folder with study.json, as `fedskew compare --out` writes it; for a STORE, all runs are packed.
     Unfinished runs are left out. The file holds configuration, summary, environment and at most 100 rounds of each run.
+
+    ARCHIVE is a file of `fedskew study archive`, such as mine.jsonl. Its runs go into mine.jsonl.xz, beside those that
+    are there, and the text is removed. `fedskew compare` reads both. Later runs go to a new mine.jsonl, until it is
+    packed, too. If both files have a run and its numbers differ, nothing is written.
     """
     from pathlib import Path
 
-    from fedskew.studies.packing import pack
+    from fedskew.studies.lines import PACKED, TEXT
+    from fedskew.studies.packing import compress, pack
 
-    count = pack(place, out, whole)
-    say(f"{plural(count, 'run')} in {out}, {_size(Path(out).stat().st_size)}")
+    if place.endswith((TEXT, PACKED)) and not Path(place).is_dir():
+        if out or whole:
+            raise ConfigError(f"--{'out' if out else 'whole'} must be left out with an archive; got {place!r}")
+        count, written = compress(place)
+    else:
+        written = Path(out or "study.zip")
+        count = pack(place, written, whole)
+    say(f"{plural(count, 'run')} in {written}, {_size(written.stat().st_size)}")
 
 
 @study.command(
     "archive", cls=Command, missing=STORED, lines=("fedskew study archive study --out results/studies/mine.jsonl",)
 )
 @click.argument("place", required=False, metavar="STUDY|STORE", type=FOLDER)
-@click.option("--out", type=FILE, help="the archive, which is replaced")
+@click.option("--out", type=FILE, help="the archive, which is replaced; one that ends in .xz is compressed")
 @click.option("--points", type=POSITIVE, default=25, help="a whole number: most rounds to keep of each run")
 def archive(place: str, out: str | None, points: int) -> None:
     """Write the finished runs of a study as one file, one line a run, without weights.
 
-    `fedskew compare` reads results/studies/*.jsonl of the current folder (or --archives) and does not compute these
-    runs again.
+    `fedskew compare` reads every archive in results/studies of the current folder (or --archives) and does not compute
+    these runs again. If the archive is compressed by `fedskew study pack`, the new runs alone are written beside it.
     """
     from pathlib import Path
 
@@ -73,7 +87,7 @@ def archive(place: str, out: str | None, points: int) -> None:
     if out is None:
         raise ConfigError("--out must name the file, such as results/studies/mine.jsonl")
     count = write(place, out, points)
-    say(f"{plural(count, 'run')} in {out}, {_size(Path(out).stat().st_size)}")
+    say(f"{plural(count, 'run')} in {out}, {_size(Path(out).stat().st_size)}" if count else f"{out}.xz has all runs")
 
 
 @study.command("unpack", cls=Command, missing="a zip file", lines=("fedskew study unpack study.zip --into theirs",))

@@ -141,7 +141,7 @@ def positions(places: Sequence[Place]) -> np.ndarray[Any, Any]:
 # How a cohort is cut
 
 
-# Microseconds on two cores of an AMD EPYC, float32: notes/performance.md says how they were measured. They
+# Microseconds on two cores of an AMD EPYC, float32: notes/engines.md says how they were measured. They
 # decide only what is stacked with what, so that another machine's may be off by a factor.
 STEP = {Way.WRITTEN: 85.0, Way.AROUND: 600.0, Way.VMAP: 1500.0, Way.RECORDED: 250.0}  # the operators of a step
 TOUCH = 0.0004  # a parameter is read and written

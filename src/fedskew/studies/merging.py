@@ -1,28 +1,26 @@
-"""Stores brought together, the union of their runs by address; and whether two records are of one run."""
+"""Stores brought together, the union of their runs by address."""
 
 import errno
-import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from fedskew.config.recorded import Run
 from fedskew.errors import RecordError, content_of, require
 from fedskew.records.files import Hold, UnwritableError, sync, write_atomic
-from fedskew.records.folder import TIMES, troubles
+from fedskew.records.folder import troubles
 from fedskew.studies.runs import is_running, plain_files
+from fedskew.studies.same import require_same
 from fedskew.studies.store import Address, Store, archive_line, ended
 
 BESIDE = ".merge."  # of a store: what is copied stands there until it is whole
 LEFT_S = 86_400  # after which what a killed merge left is removed
 ARCHIVE = "merged.jsonl"  # of a store: the archived runs that came from others
-NEAR = 1e-6  # relative to the larger of 1 and the value: what another processor or number of threads may round
-UNLIKE = {f"total_{name}" for name in TIMES}
+BOTH = "both stores"
 
 
 @dataclass
@@ -101,7 +99,7 @@ def _folder(source: Store, into: Store, folder: Path, done: Merged) -> None:
     there = into.finished(address)
     if there is not None:
         if whole:
-            _require_same(mine, there)
+            require_same(mine, there, BOTH)
         if ended(target) or not whole:
             done.there.append(address)
             return
@@ -168,7 +166,7 @@ def _archived(source: Store, into: Store, done: Merged) -> None:
             if there is None:
                 taken.append(entry)
             else:
-                _require_same(entry, there)
+                require_same(entry, there, BOTH)
             (done.added if there is None else done.there).append(address)
         except RecordError as error:
             done.refused[address] = str(error)
@@ -199,85 +197,3 @@ def _notes(source: Store, into: Store) -> None:
         known = (into.run_folder(address) / "rounds.jsonl").exists() or address in into.archived
         if refusal and not known and into.refusal(address) is None:
             into.refuse(address, *refusal)
-
-
-def _require_same(mine: Run | None, there: Run) -> None:
-    """Raise RecordError where two runs of one address differ in a number."""
-    here, other = mine.summary if mine else {}, there.summary
-    comparison = compared({name: value for name, value in here.items() if name in other}, other)
-    if comparison.verdict == "differs":
-        raise RecordError(f"run {there.address} must be the same in both stores; {comparison.words}")
-
-
-class Comparison(NamedTuple):
-    """How two summaries compare.
-
-    Attributes:
-        verdict: "bits" where all is equal to the bit, "near" within `NEAR`, else "differs".
-        place: The entry that differs most; "" where none does.
-        first: Its value here.
-        second: Its value there.
-    """
-
-    verdict: str
-    place: str = ""
-    first: Any = None
-    second: Any = None
-
-    @property
-    def words(self) -> str:
-        """As in "final_accuracy is 0.5 and 0.25"."""
-        return f"{self.place} is {self.first!r} and {self.second!r}" if self.place else ""
-
-
-def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
-    """Compare two summaries.
-
-    What only the second one has is not looked at: a later fedskew writes more.
-
-    Args:
-        one: Content of a summary.json.
-        two: Another.
-
-    Returns:
-        The verdict, and what differs most.
-
-    Example:
-        >>> compared({"rounds": 3, "total_wall_s": 1.0}, {"rounds": 3, "total_wall_s": 9.0}).verdict
-        'bits'
-        >>> compared({"final_loss": 0.5}, {"final_loss": 0.5000001}).verdict
-        'near'
-        >>> compared({"final_loss": 0.5}, {"final_loss": 0.6}).words
-        'final_loss is 0.5 and 0.6'
-    """
-    here, there = dict(_leaves(one)), dict(_leaves(two))
-    worst, comparison = 0.0, Comparison("bits")
-    for entry, first in here.items():
-        second = there.get(entry, "missing")
-        apart = _apart(first, second)
-        if apart > worst:
-            worst, comparison = apart, Comparison("near" if apart <= NEAR else "differs", entry, first, second)
-    return comparison
-
-
-def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """(place, value) of everything in a summary that is no time."""
-    if isinstance(value, Mapping | list):
-        if isinstance(value, list):
-            yield f"{place}.length", len(value)
-        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
-            if key not in UNLIKE:
-                yield from _leaves(inner, f"{place}.{key}".lstrip("."))
-    else:
-        yield place, value
-
-
-def _apart(first: Any, second: Any) -> float:
-    """How far two values are apart, relative to the larger of 1 and themselves; infinite for other kinds."""
-    plain = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (first, second))
-    if not plain:
-        return 0.0 if type(first) is type(second) and first == second else math.inf
-    if first == second or (first != first and second != second):
-        return 0.0
-    distance = abs(first - second) / max(1.0, abs(first), abs(second))
-    return distance if math.isfinite(distance) else math.inf

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from io import BytesIO
+from os.path import lexists
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,9 +22,11 @@ from fedskew.config.recorded import Run
 from fedskew.errors import DataError, RecordError, regular, require
 from fedskew.records.files import replace_whole, write_atomic, writing
 from fedskew.records.typed import Number, Whole, entries, object_of
+from fedskew.studies.lines import RATIO, TEXT, archives, files_of, forms, may_hold
 from fedskew.studies.merging import Merged, existing, merge, take
 from fedskew.studies.runs import plain_files
-from fedskew.studies.store import POINTS, Address, Store, archive_line, ended, read_archive, read_archives
+from fedskew.studies.same import require_same
+from fedskew.studies.store import POINTS, Address, Store, archive_line, ended, packed, read_archive, united
 from fedskew.studies.study import Study
 
 NAMES = re.compile(  # of what a zip may hold
@@ -36,7 +39,6 @@ UNREADABLE = (  # what zipfile raises of a file that is damaged, encrypted, or m
     zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, EOFError, ValueError, LookupError,
     OverflowError,
 )  # fmt: skip
-RATIO, FREE = 300, 1 << 26  # a zip may unpack to so many times its size, or to so many bytes at any rate
 ROOM = ".unpack-"  # of a store: where a zip stands until its runs are taken
 HERE = Path("results/studies")  # in the current folder: where archives are found without being named
 STATED = dict.fromkeys(("label", "setting", "state", "reason"), str)
@@ -147,11 +149,7 @@ def _write(file: Path, content: Iterable[tuple[str, bytes | Path]], how: int) ->
         for name, inside in content:
             _add(out, name, inside, how)
         size = sum(facts.file_size for facts in out.infolist())
-    return not _is_bomb(size, file)
-
-
-def _is_bomb(size: int, file: Path) -> bool:
-    return size > max(FREE, RATIO * file.stat().st_size)
+    return size <= may_hold(file.stat().st_size)
 
 
 def _content(
@@ -250,10 +248,13 @@ def _check(file: zipfile.ZipFile, place: Path) -> None:
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise RecordError(f"{place} must be compressed as `fedskew study pack` does; {name!r} is not")
     size = sum(entry.file_size for entry in inside.values())
-    if _is_bomb(size, place):
+    if size > may_hold(place.stat().st_size):
         raise RecordError(f"{place} unpacks to {size} bytes, more than {RATIO} times its size: it is no study")
     if "archive.jsonl" not in inside:
         raise RecordError(f"{place} must hold archive.jsonl")
+
+
+# Archives
 
 
 def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
@@ -264,23 +265,55 @@ def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
 
     Args:
         place: A study or a store.
-        out: The file. What it held is replaced.
+        out: The file; one that ends in .xz is compressed. What it held is replaced. Beside the compressed file of
+            its name, a text gets the runs that are not in there.
         points: Rounds that are kept of a run, at most; costs of the others are added to the next one that stays.
 
     Returns:
-        The number of runs.
+        The number of runs. No file is written if the compressed one beside it has them all.
 
     Raises:
         ConfigError: No run has ended, or a number of rounds below one.
-        RecordError: The study cannot be read, or the file not written.
+        RecordError: The study cannot be read, the file not written, or the file beside it differs in a run.
     """
     require(points >= 1, "points", "be at least 1", points)
-    runs = sorted(runs_of(place, failed=True), key=lambda run: run.address)
+    file, runs = Path(out), sorted(runs_of(place, failed=True), key=lambda run: run.address)
     require(any(run.state == "finished" for run in runs), "runs", "hold a finished run", str(place))
-    with writing(Path(out)):
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(Path(out), "".join(f"{archive_line(run, points)}\n" for run in runs).encode())
+    beside = forms(file).packed
+    if file.name.endswith(TEXT) and beside.is_file():
+        there = {run.address: run for _, run in united([beside])}
+        for run in runs:
+            require_same(there.get(run.address), run, f"{beside} and {str(place)!r}")
+        runs = [run for run in runs if run.address not in there or run.state != there[run.address].state]
+    if runs:
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        lines = {run.address: archive_line(run, points).encode() for run in runs}
+        write_atomic(file, packed(lines) if file.suffix == ".xz" else b"\n".join([*lines.values(), b""]))
     return len(runs)
+
+
+def compress(archive: str | Path) -> tuple[int, Path]:
+    """Put the text of an archive into its compressed file, with the runs that are there, and remove the text.
+
+    Equal lines give equal bytes. A process that is killed leaves both files, which are one archive as well.
+
+    Args:
+        archive: One of its files.
+
+    Returns:
+        (number of runs, the compressed file).
+
+    Raises:
+        RecordError: A file cannot be read or written, a line is no run, or both files differ in a run.
+    """
+    target, text = forms(Path(archive))
+    seen = text.stat() if text.is_file() else None
+    found = united(files_of(text))
+    write_atomic(target, packed({run.address: line for line, run in found}))
+    if seen and (seen.st_ino, seen.st_mtime_ns) == ((now := text.stat()).st_ino, now.st_mtime_ns):
+        text.unlink()  # a later one holds runs that were not read
+    return len(found), target
 
 
 def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
@@ -300,13 +333,12 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
     path = HERE if folder is None else Path(folder)
     if folder is None and not path.is_dir():
         return 0
-    if not path.exists():
+    if not path.is_dir() and not lexists(files_of(path)[0]):
         raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
     count, stage = 0, study.trials
     while True:  # the best trial decides whether there are more trials, and what the compared runs are
         missing = study.missing(stage())
-        wanted = {address for one in missing for address in (one.address, one.before)}
-        known = {run.address: run for run in read_archives(path, wanted)} if missing else {}
+        known = _found(path, {one.address: one.before for one in missing})
         addresses = (next((a for a in (one.address, one.before) if a in known), None) for one in missing)
         runs = [known[address] for address in sorted({a for a in addresses if a})]
         if keep:
@@ -321,3 +353,19 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
             return count
         if not runs:
             stage = study.plan
+
+
+def _found(path: Path, left: dict[str, str]) -> dict[str, Run]:
+    """Runs of archives, from the last one that has them.
+
+    Args:
+        path: A folder of archives, or one. Once all runs are found, no more are read.
+        left: Addresses, and those that their runs had before.
+    """
+    known: dict[str, Run] = {}
+    for file in reversed(archives(path)):
+        if not left:
+            break
+        known = {run.address: run for run in read_archive(file, {*left, *left.values()})} | known
+        left = {address: before for address, before in left.items() if address not in known}
+    return known

@@ -13,8 +13,8 @@ from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError
 from fedskew.fields import deciding
 from fedskew.settings import Settings
-from fedskew.studies.merging import compared
 from fedskew.studies.pool import schedule
+from fedskew.studies.same import compared
 from fedskew.studies.store import Store
 from fedskew.studies.work import Job, Outcome
 

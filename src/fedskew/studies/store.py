@@ -3,7 +3,7 @@
     STORE/store.json            the version of this layout
     STORE/runs/ADDRESS/         a run folder, as `fedskew run` writes it
     STORE/refused/ADDRESS.json  why a run cannot be: refused before it trained, or ended by its own numbers
-    STORE/*.jsonl               archives: one line a run, without weights and with thinned rounds
+    STORE/*.jsonl, *.jsonl.xz   archives: one line a run, without weights and with thinned rounds
 
 A run that is there is not computed again, whichever study asks for it. One process at a time brings runs of others into
 a store, see `Store.writing`. Workers need no such turn: each run folder has a lock of its own, and a note is one file
@@ -14,19 +14,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from fedskew.config.recorded import Run, faults, finished, read_run
-from fedskew.errors import RecordError, from_json, json_file, text_of
+from fedskew.errors import RecordError, from_json, json_file
 from fedskew.records.files import Hold, member, write_atomic
 from fedskew.records.folder import current
 from fedskew.records.summary import AVERAGED, FITTED, METRICS, TOTALS
 from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS
+from fedskew.studies.lines import archives, compressed, files_of, lines_of
+from fedskew.studies.same import require_same
 
 LAYOUT = 1
 KEPT = (  # entries of a round that an archive holds
@@ -34,10 +37,12 @@ KEPT = (  # entries of a round that an archive holds
     "download_bytes", "contacts", "samples", "steps", "wall_s", "val_accuracy", "rounds",
     *(f"{AVERAGED}{FITTED}{name}" for name in METRICS),
 )  # fmt: skip
-BEGINS = re.compile(r'\{"address":"([0-9a-f]{16})",')  # a line of an archive, as `archive_line` writes it
+BEGINS = re.compile(rb'\{"address":"([0-9a-f]{16})",')  # a line of an archive, as `archive_line` writes it
+INDEX = b'{"addresses":'  # the first line of a compressed archive: one without a run that is asked for is not read
 POINTS = 100  # rounds of a run that an archive holds, at most
 WAIT_S = 120.0  # for the turn of another process
 Line = entries("Line", {"address": str, "config": Row, "summary": Row, "rows": list[Row], "env": Row})  # of an archive
+Index = entries("Index", {"addresses": list[str]})
 Failed = entries("Failed", {"address": str, "reason": str})
 Note = entries("Note", {"state": str, "reason": str})
 
@@ -210,7 +215,7 @@ def env_of(folder: Path) -> Row:
 
 def read_archives(path: Path, wanted: Container[str] | None = None) -> Iterator[Run]:
     """The runs of every archive in a folder, or of one archive, as `read_archive` gives them."""
-    for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+    for file in archives(path):
         yield from read_archive(file, wanted)
 
 
@@ -218,36 +223,56 @@ def read_archive(file: Path, wanted: Container[str] | None = None) -> Iterator[R
     """The runs of an archive that are over, failed ones too.
 
     Args:
-        file: The archive.
+        file: One of its files, see `fedskew.studies.lines`. A run that both hold counts once, see `united`.
         wanted: Addresses; lines that begin with another one are not read. None: all lines are.
 
     Raises:
-        RecordError: The file cannot be read, or a line is no run.
+        RecordError: A file cannot be read, a line is no run, or the files differ in a run.
     """
-    try:
-        lines = text_of(file).split("\n")
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{file} must be text, UTF-8; byte {error.start} is not") from None
-    except OSError as error:
-        raise RecordError(f"cannot read the archive {str(file)!r}: {error.strerror}") from None
-    for number, line in enumerate(lines, 1):
-        if not line and number == len(lines):
-            return
-        if wanted is not None and (begins := BEGINS.match(line)) and begins[1] not in wanted:
+    files = files_of(file)
+    found = _read(files[0], wanted) if len(files) == 1 else united(files, wanted)
+    yield from (run for _, run in found)
+
+
+def united(files: Sequence[Path], wanted: Container[str] | None = None) -> list[tuple[bytes, Run]]:
+    """(line, run) of each run of an archive, by address; of a run, the last line that does not say that it failed.
+
+    Raises:
+        RecordError: As `read_archive`.
+    """
+    found: dict[str, tuple[bytes, Run]] = {}
+    for file in files:
+        for line, run in _read(file, wanted):
+            if before := found.get(run.address):
+                if run.state == "failed":
+                    continue
+                require_same(before[1], run, " and ".join(map(str, files)))
+            found[run.address] = line, run
+    return [found[address] for address in sorted(found)]
+
+
+def _read(file: Path, wanted: Container[str] | None) -> Iterator[tuple[bytes, Run]]:
+    for number, line in enumerate(lines_of(file), 1):
+        if wanted is not None and (begins := BEGINS.match(line)) and begins[1].decode() not in wanted:
             continue
         try:
+            if number == 1 and line.startswith(INDEX):
+                listed = _checked(line, Index)["addresses"]
+                if wanted is not None and not any(address in wanted for address in listed):
+                    return
+                continue
             run = read_line(line)
         except RecordError as error:
             raise RecordError(f"{file} must hold one run a line; line {number} is not: {error}") from None
         if not run.summary.get("stopped"):
-            yield run
+            yield line.rstrip(), run
 
 
-def read_line(line: str) -> Run:
+def read_line(line: str | bytes) -> Run:
     """A line of an archive, which may come from anybody, as a run that can be relied on.
 
     Args:
-        line: The line.
+        line: The line; bytes are UTF-8.
 
     Returns:
         The run.
@@ -255,20 +280,33 @@ def read_line(line: str) -> Run:
     Raises:
         RecordError: The line is no run; the message says which entry is missing or of another type.
     """
-    try:
-        content = from_json(line)
-    except ValueError as error:
-        raise RecordError(f"it is not JSON: {error}") from None
-    has_failed = isinstance(content, dict) and content.get("state") == "failed"
-    if fault := fault_of(content, Failed if has_failed else Line):
-        raise RecordError(fault)
+    content = _checked(line)
     folder = Path(Address(content["address"]))
-    if has_failed:
+    if content.get("state") == "failed":
         return Run(folder, state="failed", reason=content["reason"])
     run = Run(folder, current(content["config"]), content["rows"], content["summary"], content["env"])
     for _, fault in faults(run):
         raise RecordError(fault)
     return run
+
+
+def _checked(line: str | bytes, kind: Any = None) -> Row:
+    """What a line holds, as an index, a run or one that failed. Raises RecordError."""
+    try:
+        content = from_json(line)
+    except ValueError as error:
+        raise RecordError(f"it is not JSON: {error}") from None
+    has_failed = isinstance(content, dict) and content.get("state") == "failed"
+    if fault := fault_of(content, kind or (Failed if has_failed else Line)):
+        raise RecordError(fault)
+    found: Row = content
+    return found
+
+
+def packed(lines: Mapping[str, bytes]) -> bytes:
+    """Lines by address as the content of a compressed archive; equal lines give equal bytes. Raises RecordError."""
+    index = json.dumps({"addresses": sorted(lines)}, separators=(",", ":")).encode()
+    return compressed(b"\n".join([index, *(lines[address] for address in sorted(lines)), b""]))
 
 
 def archive_line(run: Run, points: int = POINTS) -> str:

@@ -1,0 +1,59 @@
+"""Which archives of the repository are finished: the study of the same name lacks no run. It needs the data.
+
+python scripts/archives.py          lists them
+python scripts/archives.py --pack   compresses the finished ones, as `fedskew study pack` does
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from fedskew.papers import names as protocols
+from fedskew.papers import protocol
+from fedskew.studies.lines import archives, files_of
+from fedskew.studies.packing import compress, lend
+from fedskew.studies.shipped import shipped
+from fedskew.studies.spec import Spec, read_spec
+from fedskew.studies.study import Study
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("results/studies", "results/papers")
+
+
+def spec_of(name: str) -> Spec | None:
+    """The study of an archive, that of a paper at the paper's scale; None where none has its name."""
+    if file := shipped(name):
+        return read_spec(file)
+    return protocol(name).at("paper") if name in protocols() else None
+
+
+def state_of(archive: Path) -> str:
+    """ "finished", how many runs are missing here, or why nobody knows."""
+    spec = spec_of(archive.stem)
+    if spec is None:
+        return "no study of this name"
+    with tempfile.TemporaryDirectory() as folder:
+        study = Study(spec, Path(folder) / "store")
+        lend(study, archive.parent, keep=False)
+        missing = len(study.missing(study.trials())) + len(study.missing())
+        refused = sum(one.cell.experiment is None for one in study.plan())
+    return f"{missing} missing, {refused} refused" if missing or refused else "finished"
+
+
+def main() -> None:
+    """List them, and compress the finished ones."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pack", action="store_true")
+    pack = parser.parse_args().pack
+    for archive in (file for folder in FOLDERS for file in archives(ROOT / folder)):
+        state = state_of(archive)
+        if pack and state == "finished":
+            compress(archive)
+        files = ", ".join(f"{file.name} {file.stat().st_size / 1e6:.2f} MB" for file in files_of(archive))
+        print(f"{state:25}  {files}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
