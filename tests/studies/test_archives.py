@@ -15,7 +15,6 @@ from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import Run, read_run
 from fedskew.errors import ConfigError, RecordError
 from fedskew.method.component import spec
-from fedskew.papers.runs import Runs
 from fedskew.slots import INGREDIENTS
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.merging import merge, take
@@ -25,6 +24,7 @@ from fedskew.studies.spec import read_spec, spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, read_archive
 from fedskew.studies.study import Cost, Study, cost_of
 from fedskew.studies.work import Job, work
+from fedskew_papers.runs import Runs
 from support.paths import ROOT
 
 SMALL = [("clients", "5"), ("rounds", "2"), ("cohort", "2")]

@@ -23,7 +23,6 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
 )  # fmt: skip
 TITLES = {
     "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise", "rehearse"),
-    "Check the papers": ("reproduce", "ledger", "arbitrate"),
     "Train on machines of their own": ("flower",),
     "Keep and share runs": ("runs", "show", "study", "verify"),
     "Divide data over clients": ("describe", "partition"),
@@ -31,9 +30,12 @@ TITLES = {
     "Shell": ("completion",),
 }
 FILES = {  # of several commands
-    "papers": TITLES["Check the papers"], "catalogue": TITLES["What there is"], "records": ("runs", "show", "verify"),
+    "catalogue": TITLES["What there is"], "records": ("runs", "show", "verify"),
     "federations": ("describe", "partition", "advise"), "pages": ("plot", "report"),
 }  # fmt: skip
+# Commands that this repository has in a plug-in, and how to get it until it is published.
+PAPERS = ("reproduce", "ledger", "arbitrate")
+INSTALL_PAPERS = "`pip install ./papers` in a checkout of fedskew"
 # What torch and numpy say, in errors of no class of their own, of an array that cannot be and of a number too large.
 TOO_LARGE = (
     "Storage size calculation overflowed", "Maximum allowed dimension", "array is too big",
@@ -92,6 +94,12 @@ COMMANDS = Commands()
 
 class Root(Group):
     """`fedskew` itself, whose further commands come from plug-ins."""
+
+    def unknown(self, name: str) -> ConfigError:
+        """Of a command of the papers it says where they are."""
+        if name in PAPERS:
+            return ConfigError(f"the command {name!r} comes with the plug-in fedskew-papers: {INSTALL_PAPERS}")
+        return super().unknown(name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands under their titles, then those of each plug-in, of which none is imported."""
