@@ -33,7 +33,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq $(addprefix -c ,$(CONSTRAINTS))
-NEEDS := pyproject.toml $(CONSTRAINTS)
+NEEDS := pyproject.toml papers/pyproject.toml $(CONSTRAINTS)
 # Tests with these markers need minutes, an extra, a device or the network: name them yourself, as in `pytest -m slow`.
 MARKERS := not slow and not ray and not flower and not flwr_datasets and not gpu and not network and not browser
 # The tests of `make test`; those with this marker repeat, for more methods or harder, what these tests show.
@@ -59,23 +59,24 @@ $(BIN)/python:
 	rm -rf '$(VENV)'; "$$python" -m venv '$(VENV)' || { rm -rf '$(VENV)'; exit 1; }
 
 # A stamp says which extras an environment has. That of dev covers plot, so the demo after the tests installs nothing.
+# The papers are a plug-in of their own, beside each of them.
 $(VENV)/.plot: $(NEEDS) $(BIN)/python
-	@$(PIP) -e '.[plot,report]'
+	@$(PIP) -e '.[plot,report]' -e ./papers
 	@touch $@
 
 $(VENV)/.dev: $(NEEDS) $(BIN)/python
-	@$(PIP) -e '.[dev]'
+	@$(PIP) -e '.[dev]' -e ./papers
 	@touch $(VENV)/.plot $@
 
 env: $(VENV)/.dev
 	@:
 
 $(VENV)/.hf: $(NEEDS) $(VENV)/.dev
-	@$(PIP) -e '.[dev,hf]'
+	@$(PIP) -e '.[dev,hf]' -e ./papers
 	@touch $(VENV)/.plot $(VENV)/.dev $@
 
 $(VENV)/.ray: $(NEEDS) $(VENV)/.dev
-	@$(PIP) -e '.[dev,ray]'
+	@$(PIP) -e '.[dev,ray]' -e ./papers
 	@touch $(VENV)/.plot $(VENV)/.dev $@
 
 # Flower pins ray, rich and packaging, so it shares neither the environment nor its versions.
@@ -116,7 +117,7 @@ check:
 	@scripts/check
 
 $(VENV)/.docs: $(NEEDS) $(BIN)/python
-	@$(PIP) -e '.[docs]'
+	@$(PIP) -e '.[docs]' -e ./papers
 	@touch $(VENV)/.plot $@
 
 docs: $(VENV)/.docs

@@ -27,6 +27,7 @@ def problems(tag: str, root: Path = ROOT) -> list[str]:
     stated = {
         "CITATION.cff": match("CITATION.cff", r"^version: (.+)$"),
         "packaging/recipe.yaml": match("packaging/recipe.yaml", r'^  version: "(.+)"$'),
+        "papers/pyproject.toml": match("papers/pyproject.toml", r'^version = "(.+)"$'),
         "the tag": tag.removeprefix("v"),
     }
     lines = [

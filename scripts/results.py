@@ -18,12 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from papers_page import command_of, hours_of, how_of, swing_of
-from papers_page import pages as both
 
 from fedskew.errors import plural
-from fedskew.papers.rows import Row, ledger
-from fedskew.papers.runs import HERE, Runs
 from fedskew.records.sheets import csv_text
 from fedskew.studies.differences import average_ranks, differences
 from fedskew.studies.fitted import verdict
@@ -32,6 +28,10 @@ from fedskew.studies.scores import FEWEST, Scores, t_interval
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
+from fedskew_papers.page import command_of, hours_of, how_of, swing_of
+from fedskew_papers.page import pages as both
+from fedskew_papers.rows import Row, ledger
+from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"(<!-- (study|matrix|order|gains|less|fits) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)

@@ -14,10 +14,8 @@ conftest.py.
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
+
+from support.fixtures import data_dir, one_thread, pytest_runtest_setup  # noqa: F401
+from support.paths import TESTS
 
 settings.register_profile("fedskew", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("thorough", settings.get_profile("fedskew"), max_examples=200)
@@ -38,39 +39,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """More threads than pytest's workers have cores make small tensors slower, and sums depend on their number."""
-    import torch  # here, so that the process that only hands out tests does not pay for it
-
-    torch.set_num_threads(1)
-
-
-def pytest_runtest_setup() -> None:
-    """Seeds the global generators: a network that a test builds with torch alone is the same in each run."""
-    random.seed(0)
-    np.random.seed(0)  # noqa: NPY002
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
-
-
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what is thorough."""
     for item in items:
-        if item.path.relative_to(Path(__file__).parent).as_posix().startswith(THOROUGH):
+        if item.path.as_posix().removeprefix(f"{TESTS}/").startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
-
-
-@pytest.fixture(scope="session")
-def data_dir() -> Path:
-    """The folder of the real datasets."""
-    folder = os.environ.get("FEDSKEW_DATA")
-    if not folder:
-        pytest.skip("FEDSKEW_DATA is unset: it names the folder that holds mnist, cifar10 and the other datasets")
-    if not Path(folder).is_dir():
-        pytest.fail(f"FEDSKEW_DATA must be a folder; got {folder!r}")
-    return Path(folder)
 
 
 def _global_generators() -> dict[str, object]:

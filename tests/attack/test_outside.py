@@ -109,7 +109,7 @@ OWN = {  # files of the package, of the system, or that the process itself wrote
     "cli/values.py", "advice/evidence.py", "records/files.py", "cli/output.py", "cli/command.py", "__init__.py",
     "catalogue/citations.py", "config/presets/__init__.py",
 }  # fmt: skip
-OTHERS = ("flower", "papers", "studies")  # rooms with openers of their own
+OTHERS = ("flower", "studies")  # rooms with openers of their own
 
 
 def test_every_reader_opens_regular_files_alone() -> None:

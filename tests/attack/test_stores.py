@@ -21,7 +21,6 @@ import pytest
 import fedskew as fs
 from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, RecordError
-from fedskew.papers.runs import Runs
 from fedskew.records.files import Hold
 from fedskew.records.folder import troubles
 from fedskew.records.manifest import Manifest
@@ -33,6 +32,7 @@ from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Address, Store, read_archive, read_line
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
+from fedskew_papers.runs import Runs
 from support.attack import Line, outcome, some
 from support.bounds import bounded, within
 from support.command import fedskew, mistake

@@ -12,12 +12,18 @@ import pytest
 import torch
 
 import fedskew
+import fedskew_papers
 from fedskew.methods import METHODS
 from fedskew.slots import INGREDIENTS
 
 EXTRAS = {"datasets", "flwr", "matplotlib", "pyarrow", "ray", "tensorboard"}  # packages that an extra installs
 OPTIONS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
-MODULES = sorted(m.name for m in pkgutil.walk_packages(fedskew.__path__, "fedskew.") if not m.name.endswith("__main__"))
+MODULES = sorted(
+    module.name
+    for package in (fedskew, fedskew_papers)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if not module.name.endswith("__main__")
+)
 
 
 def _imported(name: str) -> ModuleType:

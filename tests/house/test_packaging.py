@@ -76,6 +76,7 @@ def test_every_address_follows_from_one_variable(repository: str, documentation:
 
 def test_a_release_needs_one_version_everywhere(tmp_path: Path) -> None:
     files = ["src/fedskew/__init__.py", "CITATION.cff", "packaging/recipe.yaml", "CHANGELOG.md", "pyproject.toml"]
+    files += ["papers/pyproject.toml"]
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, tmp_path / file)

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from fedskew.papers.rows import STATES
+from fedskew_papers.rows import STATES
 from support.paths import ROOT
 from support.scripts import script
 

@@ -10,8 +10,8 @@ import zipfile
 from functools import partial
 from pathlib import Path
 
-from fedskew.papers.tables import names as protocols
 from fedskew.studies.shipped import names as shipped
+from fedskew_papers import names as protocols
 from support.paths import ROOT
 
 BESIDE_CODE = {
@@ -25,14 +25,20 @@ BESIDE_CODE = {
     "fedskew/report/texts.toml",
 }  # what else the package brings
 BESIDE_CODE |= {f"fedskew/studies/shipped/{name}.toml" for name in shipped()}
-BESIDE_CODE |= {f"fedskew/papers/protocols/{name}.toml" for name in protocols()}
-BESIDE_CODE |= {f"fedskew/papers/protocols/fedbench-{name}.csv" for name in ("adult", "mnist")}
-BESIDE_CODE |= {"fedskew/papers/printed.csv"}
+WITHOUT = """  # fedskew in an environment without plug-ins
+import sys
+from importlib import metadata
+
+metadata.entry_points = lambda group: []
+from fedskew.cli.command import main
+
+main(sys.argv[1:])
+"""
 BESIDE_CODE |= {f"fedskew/flower/files/{path.name}" for path in (ROOT / "src/fedskew/flower/files").iterdir()}
 BESIDE_CODE |= {f"fedskew/report/templates/{name}" for name in ("report.html", "sort.js", "style.css")}
 
 
-def _run(*command: str | Path, cwd: Path, **environment: str) -> str:
+def _run(*command: str | Path, cwd: Path, code: int = 0, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=cwd,
@@ -41,13 +47,13 @@ def _run(*command: str | Path, cwd: Path, **environment: str) -> str:
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
-    return done.stdout
+    assert done.returncode == code, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr * bool(code)
 
 
-def _build(tmp: Path) -> Path:
-    _run("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp / "dist", ROOT, cwd=tmp)
-    (wheel,) = (tmp / "dist").glob("fedskew-*.whl")
+def _build(tmp: Path, project: Path = ROOT) -> Path:
+    _run("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp / project.name, project, cwd=tmp)
+    (wheel,) = (tmp / project.name).glob("*.whl")
     return wheel
 
 
@@ -80,3 +86,21 @@ def test_the_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
 
     listed = outside("-m", "fedskew", "methods", "--json")
     assert "fedavg" in listed and json.loads(listed)
+
+
+def test_the_papers_are_a_wheel_of_their_own(tmp_path: Path) -> None:
+    """Who has fedskew alone is told where the papers are; who installs both has their commands."""
+    target, without = tmp_path / "site", tmp_path / "without.py"
+    without.write_text(WITHOUT)
+    told = _run(without, "reproduce", cwd=tmp_path, code=2)
+    where = "`pip install ./papers` in a checkout of fedskew"
+    assert told == f"fedskew: the command 'reproduce' comes with the plug-in fedskew-papers: {where}\n"
+    assert "reproduce" not in _run(without, "--help", cwd=tmp_path)
+
+    wheel = _build(tmp_path, ROOT / "papers")
+    names = _names(wheel)
+    assert {f"fedskew_papers/protocols/{name}.toml" for name in protocols()} <= set(names)
+    assert all(name.startswith(("fedskew_papers/", "fedskew_papers-")) for name in names)
+    _run("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", target, wheel, cwd=tmp_path)
+    shown = _run("-m", "fedskew", "ledger", cwd=tmp_path, PYTHONPATH=str(target))
+    assert "all five: 18 with our number" in shown  # what is computed; no run is there

@@ -17,7 +17,6 @@ from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import Run, read_run
 from fedskew.errors import ConfigError, RecordError
 from fedskew.method.component import spec
-from fedskew.papers.runs import Runs
 from fedskew.records.files import write_atomic
 from fedskew.slots import INGREDIENTS
 from fedskew.studies import packing
@@ -30,6 +29,7 @@ from fedskew.studies.spec import read_spec, spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, packed, read_archive, read_archives
 from fedskew.studies.study import Cost, Study, cost_of
 from fedskew.studies.work import Job, work
+from fedskew_papers.runs import Runs
 from support.paths import ROOT
 from support.scripts import script
 

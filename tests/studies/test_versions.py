@@ -16,12 +16,12 @@ from fedskew.config.recorded import read_run
 from fedskew.errors import RecordError
 from fedskew.method.component import spec
 from fedskew.methods.ditto import Tethered
-from fedskew.papers.runs import Runs
 from fedskew.plots.groups import federation_of
 from fedskew.records.folder import current
 from fedskew.records.manifest import Manifest
 from fedskew.studies.repeating import repeat
 from fedskew.studies.store import archive_line, read_line
+from fedskew_papers.runs import Runs
 from support.command import SMALL, fedskew, mistake
 
 TOLD = "version 1 of 'tethered', which is version 3 in this fedskew"

@@ -4,9 +4,10 @@ import inspect
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from itertools import chain
 from typing import Any
 
-from fedskew import methods
+from fedskew import methods, plugins
 from fedskew.catalogue.citations import bibtex, short, software
 from fedskew.config.tables import TABLES, method_named
 from fedskew.errors import ConfigError, unknown
@@ -66,18 +67,15 @@ def named(slot: str, names: Sequence[str] = ()) -> list[tuple[str, str, list[str
     for name in names:
         if name not in table:
             raise unknown({"data": "dataset"}.get(slot, slot), name, table)
-    kinds = list(dict.fromkeys(table[name] for name in names or table))
-    return [_named(slot, kind, bool(names)) for kind in kinds]
+    return [_named(slot, name, table[name], bool(names)) for name in dict.fromkeys(names or table)]
 
 
-def _named(slot: str, kind: type, fully: bool) -> tuple[str, str, list[str]]:
-    own = getattr(kind, "name", "")
-    aliases = [n for n, k in TABLES[slot].items() if k is kind and n != own]
+def _named(slot: str, name: str, kind: type, fully: bool) -> tuple[str, str, list[str]]:
     text, options = prose(kind), []
-    for name, value, about, words in _options(kind()):
+    for option, value, about, words in _options(kind()):
         shown = "unset" if value in (None, "", ()) else getattr(value, "name", value)
-        options.append(f"--{slot}.{name} = {shown}: {about}{words}" if fully else f"{name} = {shown}")
-    return " = ".join([*aliases, own]), text if fully else text.split("\n\n")[0].replace("\n", " "), options
+        options.append(f"--{slot}.{option} = {shown}: {about}{words}" if fully else f"{option} = {shown}")
+    return name, text if fully else text.split("\n\n")[0].replace("\n", " "), options
 
 
 def _options(made: Any) -> Iterator[tuple[str, Any, str, str]]:
@@ -102,16 +100,17 @@ def explained(name: str) -> str:
         >>> print(explained("uniform").partition("\\n")[0])
         uniform, an ingredient: --weighting uniform
     """
-    if name in methods.METHODS:
+    tables = {"method": methods.METHODS, **{slot: TABLES[slot] for slot in ("parts", *SLOTS)}}
+    slot = plugins.holder(name, tables)
+    if slot is None:
+        raise unknown("method or ingredient", name, chain(*tables.values()))
+    if slot == "method":
         return _explained_method(methods.METHODS[name], method_named(name))
-    for slot in ("parts", *SLOTS):
-        if name in TABLES[slot]:
-            head = f"{name}, an ingredient: --{slot} {name}"
-            made = TABLES[slot][name]()
-            users = [n for n, f in sorted(methods.METHODS.items()) if name in {i.name for _, i in f().ingredients()}]
-            told = [f"used by: {', '.join(users) or 'no method of the table'}", *_costs([made], [made.reference])]
-            return "\n".join([head, "", *told, "", *_formula(made, slot if slot != "parts" else f"parts.{name}")])
-    raise unknown("method or ingredient", name, [*methods.METHODS, *(n for s in ("parts", *SLOTS) for n in TABLES[s])])
+    head = f"{name}, an ingredient: --{slot} {name}"
+    made = TABLES[slot][name]()
+    users = [n for n, f in sorted(methods.METHODS.items()) if name in {i.name for _, i in f().ingredients()}]
+    told = [f"used by: {', '.join(users) or 'no method of the table'}", *_costs([made], [made.reference])]
+    return "\n".join([head, "", *told, "", *_formula(made, slot if slot != "parts" else f"parts.{name}")])
 
 
 def _explained_method(factory: Any, method: Method) -> str:
@@ -177,15 +176,16 @@ def citations(names: list[str]) -> list[str]:
 def _cited(name: str) -> list[str]:
     if name == ITSELF:
         return [ITSELF]
-    for slot, table in TABLES.items():
-        if name in table and name not in methods.METHODS:
-            key = getattr(table[name], "reference", "")
-            if not key:
-                hint = "; cite where the file comes from" if slot == "data" else ""
-                raise ConfigError(f"{name!r} has no paper{hint}")
-            return [key]
-    if name not in methods.METHODS:
-        known = [ITSELF, *methods.METHODS, *(n for table in TABLES.values() for n in table)]
-        raise unknown("method, ingredient or dataset", name, known)
-    method = method_named(name)
-    return [method.reference, *(c.reference for c in method.components if c.reference)]
+    tables = {"method": methods.METHODS, **TABLES}
+    slot = plugins.holder(name, tables)
+    if slot is None:
+        raise unknown("method, ingredient or dataset", name, [ITSELF, *chain(*tables.values())])
+    if slot == "method":
+        method = method_named(name)
+        keys = [method.reference, *(c.reference for c in method.components)]
+    else:
+        keys = [getattr(TABLES[slot][name], "reference", "")]
+    if not any(keys):
+        hint = "; cite where the file comes from" if slot == "data" else ""
+        raise ConfigError(f"{name!r} has no paper{hint}")
+    return [*filter(None, keys)]

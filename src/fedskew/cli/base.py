@@ -192,9 +192,13 @@ class Group(Page, click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Raise ConfigError for an unknown subcommand."""
-        if args[0] not in self.commands and not ctx.resilient_parsing:
-            raise unknown(self.kind, args[0], self.commands)
-        return super().resolve_command(ctx, args)
+        if (found := self.commands.get(args[0])) is None and not ctx.resilient_parsing:
+            raise self.unknown(args[0])
+        return args[0] if found else None, found, args[1:]
+
+    def unknown(self, name: str) -> ConfigError:
+        """The error for a subcommand that there is not."""
+        return unknown(self.kind, name, self.commands)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """COMMAND alone: no option stands before it but --help and --version."""

@@ -2,18 +2,20 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
-from itertools import chain
+from itertools import chain, groupby
 
 import click
 from click.shell_completion import shell_complete
 
-from fedskew import __version__
+from fedskew import __version__, plugins
 from fedskew.cli import interrupt
 from fedskew.cli.base import ASKED, Group
 from fedskew.cli.output import say, speaking
-from fedskew.errors import FedskewError
+from fedskew.errors import ConfigError, FedskewError, one_line
 
 SHORT = "memory ran out; a run keeps its completed rounds and can be resumed; use fewer clients, rows or threads"
 ALLOCATION = (  # what torch, threading, the system's loader and its calls say of it
@@ -21,7 +23,6 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
 )  # fmt: skip
 TITLES = {
     "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise", "rehearse"),
-    "Check the papers": ("reproduce", "ledger", "arbitrate"),
     "Train on machines of their own": ("flower",),
     "Keep and share runs": ("runs", "show", "study", "verify"),
     "Divide data over clients": ("describe", "partition"),
@@ -29,9 +30,12 @@ TITLES = {
     "Shell": ("completion",),
 }
 FILES = {  # of several commands
-    "papers": TITLES["Check the papers"], "catalogue": TITLES["What there is"], "records": ("runs", "show", "verify"),
+    "catalogue": TITLES["What there is"], "records": ("runs", "show", "verify"),
     "federations": ("describe", "partition", "advise"), "pages": ("plot", "report"),
 }  # fmt: skip
+# Commands that this repository has in a plug-in, and how to get it until it is published.
+PAPERS = ("reproduce", "ledger", "arbitrate")
+INSTALL_PAPERS = "`pip install ./papers` in a checkout of fedskew"
 # What torch and numpy say, in errors of no class of their own, of an array that cannot be and of a number too large.
 TOO_LARGE = (
     "Storage size calculation overflowed", "Maximum allowed dimension", "array is too big",
@@ -46,25 +50,66 @@ EXAMPLES = (
 
 
 class Commands(Mapping[str, click.Command]):
-    """The subcommands by name. The file of one is imported when it is asked for."""
+    """The subcommands by name, those of plug-ins last. The file of one is imported when it is asked for."""
 
-    names = (*chain(*TITLES.values()),)
+    own = dict.fromkeys(chain(*TITLES.values()))
+
+    @cached_property
+    def added(self) -> dict[str, plugins.Brought]:
+        """Those of plug-ins: each is a place "module:name" and a line of help."""
+        found = plugins.distinct("command", self.own, plugins.brought("commands"))
+        for name, (distribution, _, thing) in list(found.items()):
+            if not isinstance(thing, tuple) or [type(each) for each in thing] != [str, str]:
+                rule = 'it must be ("module:name", "what it does"); got'
+                plugins.leave_out(f"the command {name!r} of {distribution} is left out", f"{rule} {thing!r}")
+                del found[name]
+        return found
 
     def __getitem__(self, name: str) -> click.Command:
-        if name not in self.names:
-            raise KeyError(name)
+        if name not in self.own:
+            return self._of_plugin(self.added[name])
         file = next((file for file, names in FILES.items() if name in names), name)
         found: click.Command = vars(import_module(f"fedskew.cli.{file}"))[name]
         return found
 
+    def _of_plugin(self, brought: plugins.Brought) -> click.Command:
+        told = f"the command {brought.name!r} of {brought.distribution} cannot be used"
+        try:
+            found = plugins.at(brought.thing[0])
+        except Exception as error:
+            raise ConfigError(one_line(f"{told}; {type(error).__name__}: {error}")) from None
+        if isinstance(found, click.Command):
+            return found
+        raise ConfigError(one_line(f"{told}; {brought.thing[0]} must be a command of click; got {found!r}"))
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+        yield from (*self.own, *self.added)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.own) + len(self.added)
 
 
-@click.group("fedskew", cls=Group, kind="command", lines=EXAMPLES, titles=TITLES, commands=Commands())
+COMMANDS = Commands()
+
+
+class Root(Group):
+    """`fedskew` itself, whose further commands come from plug-ins."""
+
+    def unknown(self, name: str) -> ConfigError:
+        """Of a command of the papers it says where they are."""
+        if name in PAPERS:
+            return ConfigError(f"the command {name!r} comes with the plug-in fedskew-papers: {INSTALL_PAPERS}")
+        return super().unknown(name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands under their titles, then those of each plug-in, of which none is imported."""
+        super().format_commands(ctx, formatter)
+        for distribution, brought in groupby(COMMANDS.added.values(), lambda one: one.distribution):
+            with formatter.section(f"From {distribution}"):
+                formatter.write_dl([(one.name, one.thing[1]) for one in brought])
+
+
+@click.group("fedskew", cls=Root, kind="command", lines=EXAMPLES, titles=TITLES, commands=COMMANDS)
 @click.version_option(__version__, message="%(version)s", help="show the version and exit")
 def root() -> None:
     """Federated learning under label skew.
@@ -97,6 +142,7 @@ def _exit_code(words: list[str]) -> int:
     """Run the command, and say in one line what went wrong; the exit code."""
     try:
         if asked := os.environ.get(ASKED):
+            warnings.simplefilter("ignore")  # nobody reads of a wrong plug-in on Tab
             return shell_complete(root, {}, "fedskew", ASKED, asked)
         if not words or words[0] == "help":  # `fedskew help run` is `fedskew run --help`
             words = [*words[1:], "--help"]

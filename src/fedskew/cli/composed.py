@@ -193,12 +193,14 @@ def _in(slot: str, base: Experiment) -> Any:
 
 def _names_of(slot: str, base: Experiment) -> Iterator[tuple[str, str]]:
     """What a slot takes, and what stands in it; the same for what an ingredient wraps."""
-    ingredient = _in(slot, base)
+    from fedskew.config.tables import TABLES
+
+    ingredient, listed = _in(slot, base), ", ".join(sorted(TABLES[slot]))
     if slot == "parts":
         now = ",".join(part.name for part in ingredient)
-        yield "--parts NAME,...", f"{', '.join(names(slot))}, none  [now: {now}]"
+        yield "--parts NAME,...", f"{listed}, none  [now: {now}]"
         return
-    yield f"--{slot} NAME", f"{', '.join(names(slot))}  [now: {ingredient.name}]"
+    yield f"--{slot} NAME", f"{listed}  [now: {ingredient.name}]"
     if hasattr(ingredient, "base"):
         yield f"--{slot}.base NAME", f"what {ingredient.name} wraps, any of --{slot}  [now: {ingredient.base.name}]"
 

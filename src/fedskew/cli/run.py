@@ -152,13 +152,12 @@ def _report_finished(experiment: Experiment, folder: Path) -> int | None:
 
 def _renewed(source: str, experiment: Experiment) -> list[str]:
     """That a run which is begun again by ``--from`` had another formula."""
+    from fedskew.config.experiment import renewed
     from fedskew.errors import json_file
-    from fedskew.method import former
-    from fedskew.records.folder import current
 
     file = Path(source)
-    was = current(json_file(file / "config.json" if file.is_dir() else file))
-    return [f"--from {source}: it has {told}"] if (told := former(was, experiment.to_json())) else []
+    told = renewed(json_file(file / "config.json" if file.is_dir() else file), experiment)
+    return [f"--from {source}: it has {told}"] if told else []
 
 
 def _unused(experiment: Any) -> list[str]:

@@ -44,8 +44,6 @@ SLOTS = ("data", "partition", "model", *BASES.values())
 @cache
 def names(table: str) -> tuple[str, ...]:
     """The names of a table, sorted: ``names("server")`` holds "adam"."""
-    if table == "protocol":
-        return tuple(sorted(file.stem for file in (ROOT / "papers/protocols").glob("*.toml")))
     if table in BASES.values():
         return tuple(sorted(name for name, slot in _ingredients().items() if slot == table))
     file, *dictionaries = TABLES[table]

@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from fedskew._run import Result, launch
-from fedskew.config.own import name_of, sources
+from fedskew.config.own import is_named, name_of, sources
 from fedskew.config.tables import insist_on, make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.arrays import ClassOptions
@@ -133,7 +133,9 @@ class Experiment(Division, Settings):
             named["model"] = {"name": name_of(self.model), **({"projection": width} if width else {})}
         if not named["data"].get("classes"):  # all classes are kept, as in records that know no such option
             named["data"] = {name: value for name, value in named["data"].items() if name not in OF_CLASSES}
-        own = {"started_by": "python", "sources": told} if (told := sources(self)) else {}
+        own: dict[str, Any] = {"sources": told} if (told := sources(self)) else {}
+        if own and not is_named(self):
+            own = {"started_by": "python", **own}
         facts = {"method": method_spec(self.method), **named, **plain, **super().to_json(), "fingerprint": fingerprint}
         return {**facts, **own}
 
@@ -163,12 +165,19 @@ class Experiment(Division, Settings):
 def repeatable(config: Mapping[str, Any], what: str = "the run") -> Experiment:
     """The experiment of a record, which gives its numbers again.
 
-    Raises RecordError where an ingredient had another formula then, and as `Experiment.from_json`.
+    Raises RecordError where an ingredient had another formula or code then, and as `Experiment.from_json`.
     """
     experiment = Experiment.from_json(config)
-    if told := former(current(config), experiment.to_json()):
+    if told := renewed(config, experiment):
         raise RecordError(f"{what} has {told}; begin it again in another folder, with its options")
     return experiment
+
+
+def renewed(config: Mapping[str, Any], experiment: Experiment) -> str:
+    """What to say of a record with ingredients that compute something else in an experiment; "" where none does."""
+    now, was = experiment.to_json(), config.get("sources", {})
+    other = [name for name, source in now.get("sources", {}).items() if was.get(name, source) != source]
+    return former(current(config), now) or (f"other code of {other[0]!r} than is installed here" if other else "")
 
 
 def load(path: str | Path) -> Experiment:

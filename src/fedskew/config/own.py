@@ -1,8 +1,9 @@
 """Objects of the user's own in an experiment, and a digest of what they compute: of their source and their values.
 
 Two objects of one digest compute the same. The digest covers what a class holds: the text of its functions and of every
-function, class and value that they read; what is of a library counts by its name. Where the text does not say what is
-computed there is no digest: a lambda, a class that was typed at the prompt, a global that may change.
+function, class and value that they read; what is of a library counts by its name. What an installed plug-in brings is
+no library. Where the text does not say what is computed there is no digest: a lambda, a class that was typed at the
+prompt, a global that may change.
 """
 
 from __future__ import annotations
@@ -22,13 +23,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from fedskew import plugins
+from fedskew.config.tables import TABLES
 from fedskew.data.arrays import Dataset
 from fedskew.errors import ConfigError
 from fedskew.method import SLOTS, Component, spec
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
 DESCRIBED = (types.GetSetDescriptorType, types.MemberDescriptorType)
-LIBRARIES = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), __file__.rpartition("config")[0])
+FEDSKEW = __file__.rpartition("config")[0]
+LIBRARIES = (  # an environment may see the packages of another one
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    *(place for place in sys.path if place.endswith(("site-packages", "dist-packages"))),
+)
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
@@ -55,16 +62,26 @@ def sources(experiment: Any) -> dict[str, str]:
     Raises:
         ConfigError: One has no digest; the message says why.
     """
-    data, partition = experiment.data, experiment.partition
+    data = experiment.data
     found = {data.name: data.dataset.fingerprint} if isinstance(data, Held) else {}
+    return found | {name_of(one): source for one in _own(experiment) if (source := source_of(one))}
+
+
+def is_named(experiment: Any) -> bool:
+    """Whether a file can name all of an experiment: what is of the user's own has a name in a table, by a plug-in."""
+    if isinstance(experiment.data, Held):
+        return False
+    return all(any(table.get(name_of(one)) is type(one) for table in TABLES.values()) for one in _own(experiment))
+
+
+def _own(experiment: Any) -> list[Any]:
+    """The ingredients, the partitioner and the network that are not fedskew's."""
     method = experiment.method
-    waiting, parts = [*method.parts, *(getattr(method, slot) for slot in SLOTS), partition, experiment.model], []
-    while waiting:  # one call for all, since every run asks
-        parts.append(one := waiting.pop(0))
+    parts = [*method.parts, *(getattr(method, slot) for slot in SLOTS), experiment.partition, experiment.model]
+    for one in parts:  # which grows; one call for all, since every run asks
         held = [getattr(one, f.name) for f in dataclasses.fields(one)] if dataclasses.is_dataclass(one) else []
-        waiting += [inner for inner in held if isinstance(inner, Component)]
-    told = {name_of(one): source_of(one) for one in parts if not type(one).__module__.startswith("fedskew.")}
-    return found | {name: source for name, source in told.items() if source}
+        parts += [inner for inner in held if isinstance(inner, Component)]
+    return [one for one in parts if not type(one).__module__.startswith("fedskew.")]
 
 
 def name_of(value: Any) -> str:
@@ -100,13 +117,18 @@ def _digest(told: Iterator[str]) -> str:
 
 
 def _is_library(thing: Any) -> bool:
-    """Whether a module, class or function is fedskew's, Python's, or installed: its name stands for its text."""
+    """Whether a module, class or function is fedskew's, Python's, or installed: its name stands for its text.
+
+    A plug-in's does not, wherever it is installed.
+    """
+    name = thing.__name__ if isinstance(thing, types.ModuleType) else thing.__module__
     if isinstance(thing, types.FunctionType):
         file = thing.__code__.co_filename
     else:
-        name = thing.__name__ if isinstance(thing, types.ModuleType) else thing.__module__
         file = "" if name == "__main__" else getattr(sys.modules.get(name), "__file__", None) or "<frozen"
-    return file.startswith(("<frozen", *LIBRARIES))
+    if file.startswith(("<frozen", FEDSKEW)):
+        return True
+    return file.startswith(LIBRARIES) and str(name).partition(".")[0] not in plugins.packages()
 
 
 class _Reader:

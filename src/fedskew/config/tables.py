@@ -14,10 +14,10 @@ from fedskew.methods import METHODS
 from fedskew.models import MODELS
 from fedskew.slots import INGREDIENTS
 
-TABLES: dict[str, dict[str, Any]] = {  # slot -> name -> class
-    "data": dict(DATASETS),
-    "partition": dict(PARTITIONERS),
-    "model": dict(MODELS),
+TABLES: dict[str, Mapping[str, Any]] = {  # slot -> name -> class
+    "data": DATASETS,
+    "partition": PARTITIONERS,
+    "model": MODELS,
     **INGREDIENTS,
 }
 
@@ -30,9 +30,9 @@ def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
     fields = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = fields.pop("name", "")
     fields.pop("version", None)  # of the record, which `repeatable` compares
-    if name not in TABLES[slot]:
+    kind = TABLES[slot].get(name)
+    if kind is None:
         raise unknown({"data": "dataset", "parts": "part"}.get(slot, slot), name, TABLES[slot])
-    kind = TABLES[slot][name]
     place = place or (f"parts.{name}" if slot == "parts" else slot)
     for option, value in fields.items():
         if option not in hints_of(kind):
@@ -55,9 +55,9 @@ def insist_on(content: Mapping[str, Any], whose: str, *names: str) -> None:
 
 def method_named(name: str) -> Method:
     """The method of the table. Raises ConfigError for an unknown name."""
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    return METHODS[name]()
+    if made := METHODS.get(name):
+        return made()
+    raise unknown("method", name, METHODS)
 
 
 def method_from(content: Mapping[str, Any]) -> Method:

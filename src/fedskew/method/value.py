@@ -107,7 +107,7 @@ class Method:
                 rule = "be at least 0: it pulls towards the broadcast model"
                 raise FieldError(type(component).__name__, "proximal", rule, component.proximal)
 
-    @property
+    @cached_property
     def slots(self) -> dict[str, Component]:
         """The six slots by name."""
         return dict(zip(SLOTS, attrgetter(*SLOTS)(self), strict=True))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING
 
+from fedskew import plugins
 from fedskew.method import Method
 from fedskew.methods.apfl import apfl as apfl
 from fedskew.methods.astraea import astraea as astraea
@@ -70,9 +71,14 @@ from fedskew.methods.precisionweighted import precisionweighted as precisionweig
 from fedskew.methods.scaffold import scaffold as scaffold
 from fedskew.methods.seolkim import seolkim as seolkim
 
-METHODS: dict[str, Callable[[], Method]] = {
-    n: made for n, made in sorted(globals().items()) if type(made) is FunctionType
-}
+_OWN: dict[str, Callable[[], Method]] = {n: made for n, made in sorted(globals().items()) if type(made) is FunctionType}
+METHODS = plugins.Table("method", _OWN, Method)
 
 if not TYPE_CHECKING:  # checkers read the imports
-    __all__ = ["METHODS", *METHODS]
+    __all__ = ["METHODS", *_OWN]
+
+    def __getattr__(name: str) -> Callable[[], Method]:
+        """A method of a plug-in: ``fs.methods.mine``."""
+        if name.startswith("_") or name not in METHODS:
+            raise AttributeError(f"there is no method {name!r}", name=name)
+        return METHODS[name]

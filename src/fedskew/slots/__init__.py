@@ -4,12 +4,15 @@ An ingredient is a class with a name of its own; its base class says its slot. T
 so on hold the classes of a slot by the names of the classes: ``fs.parts.Proximal``. `scripts/typed.py` writes them.
 """
 
+from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 
 from fedskew import method, methods
 from fedskew.method import LocalStep, Pace, Sampler, Selector, ServerOptimizer, Weighting
 from fedskew.method.component import Component
+from fedskew.plugins import Brought, Table
 
 SLOTS: dict[type, str] = {  # of what derives from a class
     Component: "parts",
@@ -20,10 +23,25 @@ SLOTS: dict[type, str] = {  # of what derives from a class
     ServerOptimizer: "server",
     LocalStep: "local",
 }
-INGREDIENTS: dict[str, dict[str, type[Component]]] = {slot: {} for slot in SLOTS.values()}
+
+
+def _brought(slot: str) -> Iterator[Brought]:
+    """The ingredients of a slot that methods of plug-ins bring."""
+    for one in methods.METHODS.added.values():
+        for ingredient in dict(one.thing().ingredients()).values():
+            name, kind = ingredient.name, type(ingredient)
+            derived = SLOTS[next(filter(SLOTS.__contains__, kind.__mro__))]
+            if derived == slot and kind is not INGREDIENTS[slot].own.get(name):
+                yield Brought(one.distribution, name, kind)
+
+
+_named: dict[str, dict[str, type[Component]]] = {slot: {} for slot in SLOTS.values()}
 for room in (method, methods):
     for file in iter_modules(room.__path__, f"{room.__name__}."):
         for kind in vars(import_module(file.name)).values():
             if isinstance(kind, type) and issubclass(kind, Component) and vars(kind).get("name"):
-                INGREDIENTS[SLOTS[next(filter(SLOTS.__contains__, kind.__mro__))]][kind.name] = kind
-INGREDIENTS.update({slot: dict(sorted(table.items())) for slot, table in INGREDIENTS.items()})
+                _named[SLOTS[next(filter(SLOTS.__contains__, kind.__mro__))]][kind.name] = kind
+INGREDIENTS: dict[str, Table[type[Component]]] = {
+    slot: Table("ingredient", dict(sorted(kinds.items())), Component, partial(_brought, slot))
+    for slot, kinds in _named.items()
+}

@@ -15,7 +15,7 @@ from torch import nn
 from fedskew._run import Result, launch
 from fedskew.config.experiment import DIVISION, Experiment
 from fedskew.config.own import Held
-from fedskew.data import Federation
+from fedskew.data import DATASETS, Federation
 from fedskew.data.arrays import Dataset
 from fedskew.errors import ConfigError, FieldError, UnknownOption, require
 from fedskew.method import Method
@@ -114,7 +114,8 @@ def _check(fed: Any, options: Sequence[str], config: object) -> None:
             divides = full(option).partition(".")[0].replace("-", "_") in OF_SPLIT
             require(not divides, option, "not go with a federation, which is divided already", option, hint)
         return
-    hint = f'the dataset comes first: fs.run("digits", "{fed}")' if isinstance(fed, str) and fed in METHODS else ""
+    swapped = isinstance(fed, str) and fed not in DATASETS and fed in METHODS
+    hint = f'the dataset comes first: fs.run("digits", "{fed}")' if swapped else ""
     require(isinstance(fed, str | Dataset) and not hint, "fed", "be a federation, a dataset or its name", fed, hint)
     require("data" not in options, "data", "be given once, as the first argument", "data")
     require(config is None, "config", "go with a federation", config)

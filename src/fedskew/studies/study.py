@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fedskew.config.experiment import Experiment
-from fedskew.config.own import name_of, sources
+from fedskew.config.own import is_named, name_of
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, FedskewError, install, require, unknown
 from fedskew.method import Method
@@ -49,7 +49,7 @@ class Planned:
     def job(self) -> Any:
         """The experiment as a file holds it; with objects that no file names, itself."""
         made = self.cell.experiment
-        return {} if made is None else made if sources(made) else made.to_json()
+        return {} if made is None else made.to_json() if is_named(made) else made
 
     def entry(self, store: Store) -> Run | None:
         """What a store knows of the run, or None.

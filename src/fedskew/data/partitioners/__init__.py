@@ -17,6 +17,7 @@ Example:
     2
 """
 
+from fedskew import plugins
 from fedskew.data.partitioners.base import *
 from fedskew.data.partitioners.dirichlet import *
 from fedskew.data.partitioners.file import File as File
@@ -26,10 +27,8 @@ from fedskew.data.partitioners.layered import *
 from fedskew.data.partitioners.prior import *
 from fedskew.data.partitioners.sizes import *
 
-PARTITIONERS: dict[str, type[Partitioner]] = {
-    kind.name: kind
-    for kind in (
-        Iid, Dirichlet, DirClientEqual, DirPrior, DirExtended, LabelsK, Pathological,
-        Double, Shards, ExclusiveIid, LongTail, Shared, QuantityDir, Natural, Counts, File,
-    )
-}  # fmt: skip
+_OWN: tuple[type[Partitioner], ...] = (
+    Iid, Dirichlet, DirClientEqual, DirPrior, DirExtended, LabelsK, Pathological,
+    Double, Shards, ExclusiveIid, LongTail, Shared, QuantityDir, Natural, Counts, File,
+)  # fmt: skip
+PARTITIONERS = plugins.Table("partitioner", {kind.name: kind for kind in _OWN}, Partitioner)

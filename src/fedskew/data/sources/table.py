@@ -1,8 +1,9 @@
 """The table of datasets: published ones, and sources for your own data."""
 
 from dataclasses import fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from fedskew import plugins
 from fedskew.data.arrays import Dataset, from_arrays
 from fedskew.data.sources.arrow import Hub, Parquet
 from fedskew.data.sources.cifar import Cifar10, Cifar100
@@ -19,6 +20,7 @@ from fedskew.errors import ConfigError, closest, unknown
 __all__ = ["DATASETS", "Csv", "Dataset", "Hub", "Npz", "Parquet", "Source", "from_arrays", "load"]
 
 
+@runtime_checkable
 class Source(Protocol):
     """Where a dataset comes from: a frozen dataclass whose fields are its options."""
 
@@ -39,13 +41,11 @@ class Source(Protocol):
         """
 
 
-DATASETS: dict[str, type[Source]] = {
-    source.name: source
-    for source in (
-        Digits, Mnist, FashionMnist, Cifar10, Cifar100, Svhn, Emnist, Labels47, TinyImageNet,
-        Shakespeare, Adult, HeartDisease, Fars, Keel, Csv, Hub, Images, Npz, Parquet,
-    )
-}  # fmt: skip
+_OWN: tuple[type[Source], ...] = (
+    Digits, Mnist, FashionMnist, Cifar10, Cifar100, Svhn, Emnist, Labels47, TinyImageNet,
+    Shakespeare, Adult, HeartDisease, Fars, Keel, Csv, Hub, Images, Npz, Parquet,
+)  # fmt: skip
+DATASETS = plugins.Table("dataset", {source.name: source for source in _OWN}, Source)
 
 
 def load(name: str, path: str | None = None, **options: Any) -> Dataset:

@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from papers_verdicts import VERDICTS, Evidence, claims, verdict_of
-
-from fedskew.papers.arbiter import header, line
-from fedskew.papers.rows import STATES, TOTAL, Row, coverage
-from fedskew.papers.runs import Runs, measured
-from fedskew.papers.tables import SPANS, Reading, names, protocol, respanned
-from fedskew.records.summary import TAIL
-from fedskew.studies.scores import FEWEST
-from fedskew.studies.spec import table_from
+from fedskew.seam import FEWEST, TAIL, table_from
+from fedskew_papers import names
+from fedskew_papers.arbiter import header, line
+from fedskew_papers.rows import STATES, TOTAL, Row, coverage
+from fedskew_papers.runs import Runs, measured
+from fedskew_papers.tables import SPANS, Reading, protocol, respanned
+from fedskew_papers.verdicts import VERDICTS, Evidence, claims, verdict_of
 
 TEXTS = table_from(Path(__file__).with_suffix(".toml"))
 

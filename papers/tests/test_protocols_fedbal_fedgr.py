@@ -17,9 +17,9 @@ from fedskew.config.recorded import flat
 from fedskew.errors import ConfigError
 from fedskew.method import method_spec
 from fedskew.methods.fednova import FedNova
-from fedskew.papers.printed import printed
-from fedskew.papers.tables import Protocol, Scale, names, protocol, scaled
-from support.smoke import smoked
+from fedskew_papers.printed import printed
+from fedskew_papers.tables import Protocol, Scale, names, protocol, scaled
+from smoked import smoked
 
 OURS = [name for name in names() if name.startswith(("fedbal-", "fedgr-"))]
 ENTRIES = re.compile(r"(final|mean50)_(accuracy|macro_f1) \* 100|(rounds_to|speedup) FedAvg")

@@ -22,19 +22,26 @@ from pathlib import Path
 
 import numpy as np
 
-from fedskew.config.recorded import Run
 from fedskew.errors import require, unknown
-from fedskew.papers.printed import Printed, printed
-from fedskew.papers.rows import Row
-from fedskew.papers.runs import HERE, Runs, cells, entries_of, is_whole
-from fedskew.papers.tables import names, protocol
-from fedskew.studies.lines import files_of
-from fedskew.studies.packing import lend
-from fedskew.studies.scores import FEWEST, t_interval
-from fedskew.studies.shipped import names as shipped_names
-from fedskew.studies.shipped import shipped
-from fedskew.studies.spec import Spec, check_names, read_spec, table_from
-from fedskew.studies.study import Study
+from fedskew.seam import (
+    FEWEST,
+    Run,
+    Spec,
+    Study,
+    check_names,
+    files_of,
+    lend,
+    read_spec,
+    shipped,
+    shipped_names,
+    t_interval,
+    table_from,
+)
+from fedskew_papers import names
+from fedskew_papers.printed import Printed, printed
+from fedskew_papers.rows import Row
+from fedskew_papers.runs import HERE, Runs, cells, entries_of, is_whole
+from fedskew_papers.tables import protocol
 
 VERDICTS = ("holds", "holds in part", "does not hold here", "not resolved", "no verdict", "not testable here")
 ALL = "*"
@@ -85,7 +92,7 @@ def claims() -> tuple[Claim, ...]:
     """Every claim, in the order of the papers.
 
     Example:
-        >>> from papers_verdicts import claims
+        >>> from fedskew_papers.verdicts import claims
         >>> claims()[0].paper
         'FedBal'
     """
@@ -116,7 +123,7 @@ def word_of(found: Sequence[Outcome]) -> str:
     the claim has no condition.
 
     Example:
-        >>> from papers_verdicts import Outcome, word_of
+        >>> from fedskew_papers.verdicts import Outcome, word_of
         >>> word_of([Outcome(True, 5), Outcome(None, 5)]), word_of([Outcome(True, 5), Outcome(False, 5)])
         ('holds in part', 'does not hold here')
     """

@@ -11,17 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedskew.config.experiment import Experiment, repeatable
-from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, FedskewError, require
-from fedskew.papers.printed import Printed
-from fedskew.papers.tables import Protocol
-from fedskew.records.summary import FITTED
-from fedskew.studies.address import asked
-from fedskew.studies.fitted import fitted_name
-from fedskew.studies.scores import reach
-from fedskew.studies.spec import Cell
-from fedskew.studies.store import read_archives
+from fedskew.seam import FITTED, Cell, Experiment, Run, asked, fitted_name, reach, read_archives, repeatable
+from fedskew_papers.printed import Printed
+from fedskew_papers.tables import Protocol
 
 HERE = Path("results/papers")  # in the current folder: the finished runs that the repository keeps
 # What changes the bits of a run and not what is run: the precision of products; and what is measured beside it
@@ -121,7 +114,7 @@ def fitted_of(rule: str) -> str | None:
     """The rule of the same metric under fitted biases and a temperature; None where it has none.
 
     Example:
-        >>> from fedskew.papers.runs import fitted_of
+        >>> from fedskew_papers.runs import fitted_of
         >>> fitted_of("final_accuracy * 100"), fitted_of("rounds_to FedAvg")
         ('final_fitted_accuracy * 100', None)
     """

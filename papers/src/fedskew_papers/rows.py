@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from fedskew.config.recorded import Run
-from fedskew.functional.weights import label_aware_weights
-from fedskew.papers.printed import FIVE, THIRD, Printed, printed
-from fedskew.papers.rules import Gain, Seeds, gain_of, level_of
-from fedskew.papers.runs import Cells, Runs, cells, fitted_of, values_of
-from fedskew.papers.tables import Protocol, names, protocol
-from fedskew.studies.scores import FEWEST, NO_VERDICT, WITHIN, t_interval
+from fedskew.functional import label_aware_weights
+from fedskew.seam import FEWEST, NO_VERDICT, WITHIN, Run, t_interval
+from fedskew_papers import names
+from fedskew_papers.printed import FIVE, THIRD, Printed, printed
+from fedskew_papers.rules import Gain, Seeds, gain_of, level_of
+from fedskew_papers.runs import Cells, Runs, cells, fitted_of, values_of
+from fedskew_papers.tables import Protocol, protocol
 
 COUNTS = ((700.0, 0.0, 0.0), (200.0, 100.0, 25.0), (100.0, 0.0, 25.0))  # rows of label a, b, c at clients c1, c2, c3
 
@@ -23,7 +23,7 @@ def worked() -> dict[str, float]:
     """Our value of each number of the table that is not an input, by its id.
 
     Example:
-        >>> from fedskew.papers.rows import worked
+        >>> from fedskew_papers.rows import worked
         >>> len(worked())
         18
     """

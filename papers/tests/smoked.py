@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedskew.papers.tables import protocol
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
+from fedskew_papers.tables import protocol
 
 
 def smoked(name: str, folder: Path) -> dict[str, dict[str, Any]]:

@@ -17,15 +17,15 @@ import torch
 from fedskew import rng
 from fedskew.config.experiment import Experiment
 from fedskew.errors import DataError
-from fedskew.papers.printed import printed
-from fedskew.papers.tables import names, protocol
 from fedskew.studies import address
 from fedskew.studies.spec import Cell, Spec
 from fedskew.studies.store import read_archive
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
+from fedskew_papers.printed import printed
+from fedskew_papers.tables import names, protocol
+from smoked import smoked
 from support.paths import ROOT
-from support.smoke import smoked
 
 PAPERS = ("FedGA", "Seol-Kim", "FedLA")
 OURS = [name for name in names() if protocol(name).paper in PAPERS]

@@ -6,16 +6,31 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedskew.config.words import Pair
-from fedskew.data.sources.readers import read_table
 from fedskew.errors import ConfigError, FedskewError, regular, require, unknown
-from fedskew.papers.printed import Printed, printed
-from fedskew.records.typed import Natural, Real, Row, entries, fault_of
-from fedskew.studies.arguments import Entry, as_word, full, options_of_table, seeds_of
-from fedskew.studies.spec import Spec, check_names, instead, spec_of, table_from, without
+from fedskew.seam import (
+    Entry,
+    Natural,
+    Pair,
+    Real,
+    Row,
+    Spec,
+    as_word,
+    check_names,
+    entries,
+    fault_of,
+    full,
+    instead,
+    options_of_table,
+    read_table,
+    seeds_of,
+    spec_of,
+    table_from,
+    without,
+)
+from fedskew_papers import FOLDER, names
+from fedskew_papers.printed import Printed, printed
 
 SCALES = ("smoke", "small", "paper")
-FOLDER = Path(__file__).parent / "protocols"
 SPANS = {"last": "final", "best": "best", "mean10": "mean10", "mean50": "mean50"}  # readings of "metric"
 CELL: Any = entries("Cell", {"setting": str, "method": str}, {
     "value": Real, "spread": Real, "runs": Natural, "round": Natural, "metric": str, "no_data": str,
@@ -141,12 +156,6 @@ def scaled(spec: Spec, scale: Scale) -> Spec:
     )
 
 
-@lru_cache(1)
-def names() -> tuple[str, ...]:
-    """The names of the protocols, paper by paper."""
-    return tuple(sorted(file.stem for file in FOLDER.glob("*.toml")))
-
-
 @lru_cache(64)
 def protocol(name: str) -> Protocol:
     """A table by its name, or by its file: a path that ends in ".toml".
@@ -155,7 +164,7 @@ def protocol(name: str) -> Protocol:
         ConfigError: There is none of this name, or its file has a mistake.
 
     Example:
-        >>> from fedskew.papers.tables import protocol
+        >>> from fedskew_papers.tables import protocol
         >>> len(protocol("fedga-table1-mnist").numbers())
         60
     """
@@ -233,7 +242,7 @@ def respanned(rule: str, reading: Reading) -> str:
     """The rule of a metric under a reading of which rounds are reported; itself where it is of no span.
 
     Example:
-        >>> from fedskew.papers.tables import Reading, respanned
+        >>> from fedskew_papers.tables import Reading, respanned
         >>> respanned("final_accuracy * 100", Reading("metric", "best"))
         'best_accuracy * 100'
     """

@@ -51,7 +51,7 @@ class Printed:
         """The methods that it is computed from: two of "A minus B", one of "A vs baselines", those of "all three".
 
         Example:
-            >>> from fedskew.papers.printed import printed
+            >>> from fedskew_papers.printed import printed
             >>> next(p for p in printed() if p.id == "seolkim-033").labels
             ('proposed', 'FedAvg')
         """
@@ -85,7 +85,7 @@ class Printed:
         """How many runs the paper names for it; 0 where it names none.
 
         Example:
-            >>> from fedskew.papers.printed import printed
+            >>> from fedskew_papers.printed import printed
             >>> next(p for p in printed() if p.id == "fedga-001").runs
             5
         """
@@ -98,7 +98,7 @@ def printed() -> tuple[Printed, ...]:
     """Every printed number, in the order of papers and tables: 1039 of the five papers, then 60 of a third party.
 
     Example:
-        >>> from fedskew.papers.printed import FIVE, printed
+        >>> from fedskew_papers.printed import FIVE, printed
         >>> sum(p.paper in FIVE for p in printed()), sum(p.paper not in FIVE for p in printed())
         (1039, 60)
     """

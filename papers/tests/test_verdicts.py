@@ -12,16 +12,14 @@ import pytest
 from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
-from fedskew.papers.printed import printed
-from fedskew.papers.rows import Row, rows_of
-from fedskew.papers.runs import Runs
-from fedskew.papers.tables import protocol
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
-from support.scripts import script
-
-verdicts = script("scripts/papers_verdicts.py")
-VERDICTS, Claim, Evidence, Outcome = verdicts.VERDICTS, verdicts.Claim, verdicts.Evidence, verdicts.Outcome
+from fedskew_papers import verdicts
+from fedskew_papers.printed import printed
+from fedskew_papers.rows import Row, rows_of
+from fedskew_papers.runs import Runs
+from fedskew_papers.tables import protocol
+from fedskew_papers.verdicts import VERDICTS, Claim, Evidence, Outcome
 
 NAME = "fedga-table1-mnist"
 # Gains over FedAvg in points; the seed moves every method alike but FedGA

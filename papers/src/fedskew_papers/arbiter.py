@@ -10,18 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from fedskew.config.recorded import Run
 from fedskew.errors import plural
-from fedskew.papers.printed import Printed
-from fedskew.papers.rows import values_in
-from fedskew.papers.rules import at_level
-from fedskew.papers.runs import Cells
-from fedskew.papers.tables import Protocol, Reading, respanned, under
-from fedskew.records.sheets import csv_text
-from fedskew.studies.arguments import words_of
-from fedskew.studies.scores import NO_VERDICT, WITHIN, Equivalence
-from fedskew.studies.spec import Cell, Spec
-from fedskew.studies.study import Study
+from fedskew.seam import NO_VERDICT, WITHIN, Cell, Equivalence, Run, Spec, Study, csv_text, words_of
+from fedskew_papers.printed import Printed
+from fedskew_papers.rows import values_in
+from fedskew_papers.rules import at_level
+from fedskew_papers.runs import Cells
+from fedskew_papers.tables import Protocol, Reading, respanned, under
 
 Readings = tuple[Reading, ...]
 NO_RUN = "not run"

@@ -10,17 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli.base import Command, decorated
-from fedskew.cli.interrupt import INTERRUPTED
-from fedskew.cli.output import grid, say, show
-from fedskew.cli.studying import print_plan, run_study, store_of, store_options, work_off
-from fedskew.cli.values import FOLDER, Names
+from fedskew.cli.seam import (
+    FOLDER,
+    INTERRUPTED,
+    Command,
+    Value,
+    decorated,
+    grid,
+    print_plan,
+    run_study,
+    say,
+    show,
+    store_of,
+    store_options,
+    work_off,
+)
 from fedskew.errors import ConfigError, FieldError, require, unknown, visible
+from fedskew_papers import names
 
 if TYPE_CHECKING:
-    from fedskew.papers import Protocol, Row
-    from fedskew.studies.spec import Spec
-    from fedskew.studies.study import Study
+    from fedskew.seam import Spec, Study
+    from fedskew_papers.rows import Row
+    from fedskew_papers.tables import Protocol
 
 
 def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -50,7 +61,7 @@ def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callab
         "fedskew reproduce fedga-table1-mnist --scale smoke",
     ),
 )
-@click.argument("name", required=False, metavar="[NAME]", type=Names("protocol"))
+@click.argument("name", required=False, metavar="[NAME]", type=Value(str, names))
 @part_options("small", "smoke: seconds, on digits; small: reduced, as listed; paper: the full protocol")
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Repeat a table or figure of the five papers, with our numbers beside the printed ones.
@@ -60,7 +71,9 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     Without a NAME, the studies are listed. You can stop the command; the same command continues. `fedskew ledger` shows
     all printed numbers.
     """
-    from fedskew.papers import Runs, names, protocol, rows_of
+    from fedskew_papers.rows import rows_of
+    from fedskew_papers.runs import Runs
+    from fedskew_papers.tables import protocol
 
     if name is None:
         _check_list(scale, **{"seeds": seeds, "out": out, **given})
@@ -91,8 +104,8 @@ def part_of(one: Protocol, scale: str, seeds: str | None, given: Mapping[str, An
     """What the options of `part_options` choose of a table, and their words. Raises ConfigError."""
     from dataclasses import replace
 
-    from fedskew.papers import Scale, scaled
-    from fedskew.studies.arguments import seeds_of, words_of
+    from fedskew.seam import seeds_of, words_of
+    from fedskew_papers.tables import Scale, scaled
 
     # machine and precision change no number's meaning: a run answers a protocol however it was run
     how = tuple((option, given[option]) for option in ("device", "precision") if given[option])
@@ -108,9 +121,8 @@ def part_of(one: Protocol, scale: str, seeds: str | None, given: Mapping[str, An
 
 def lent(spec: Spec, store: str | None, given: Mapping[str, Any]) -> Study:
     """A study that finds the runs of archives."""
-    from fedskew.papers import HERE
-    from fedskew.studies.packing import lend
-    from fedskew.studies.study import Study
+    from fedskew.seam import Study, lend
+    from fedskew_papers.runs import HERE
 
     study = Study(spec, store_of(store))
     lend(study, given["archives"] or (str(HERE) if HERE.is_dir() else None), keep=not given["dry_run"])
@@ -126,7 +138,7 @@ def _listed(option: str, names: str | None) -> tuple[str, ...]:
 
 def _check_device(name: str, there: bool) -> None:
     """Raise ConfigError for a device that is none, or that is not there when it is needed."""
-    from fedskew.settings import check_device
+    from fedskew.seam import check_device
 
     try:
         check_device(name)
@@ -137,7 +149,7 @@ def _check_device(name: str, there: bool) -> None:
 
 def _check_list(scale: str, **of_one: object) -> None:
     """Raise ConfigError for a scale that there is not, and for options that mean nothing without a NAME."""
-    from fedskew.papers import SCALES
+    from fedskew_papers.tables import SCALES
 
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
@@ -181,8 +193,10 @@ def ledger(paper: str | None, archives: str | None) -> None:
     if the interval is outside, and is not resolved in between, or within the printed spread where that alone is too
     wide to agree. There is no verdict below five seeds.
     """
-    from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage
-    from fedskew.papers import ledger as every
+    from fedskew_papers.printed import PAPERS, THIRD
+    from fedskew_papers.rows import STATES, TOTAL, coverage
+    from fedskew_papers.rows import ledger as every
+    from fedskew_papers.runs import HERE, Runs
 
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
@@ -215,7 +229,7 @@ def ledger(paper: str | None, archives: str | None) -> None:
     ),
     missing="a table: TABLE.toml, or a name that `fedskew reproduce` lists",
 )
-@click.argument("name", required=False, metavar="TABLE.toml | NAME", type=Names("protocol"))
+@click.argument("name", required=False, metavar="TABLE.toml | NAME", type=Value(str, names))
 @part_options("paper", "paper: the full protocol; small: reduced, where the table has it; smoke: seconds, on digits")
 def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Judge each cell of a printed table, and search for what makes those that differ.
@@ -224,9 +238,9 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
     open, then under pairs of them. --out is a folder for cells.csv and page.md. You can stop the command; the same
     command continues.
     """
-    from fedskew.papers import protocol
-    from fedskew.papers.arbiter import Search, arbitrate, cells_of, page, sheet
-    from fedskew.records.files import write_atomic
+    from fedskew.seam import write_atomic
+    from fedskew_papers.arbiter import Search, arbitrate, cells_of, page, sheet
+    from fedskew_papers.tables import protocol
 
     table = protocol(name)
     spec, _ = part_of(table, scale, seeds, given)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fedskew import papers
-from fedskew.cli import papers as reproducing
 from fedskew.cli.output import show
-from fedskew.papers.printed import printed
-from fedskew.papers.rows import Row
-from fedskew.papers.runs import Runs
+from fedskew_papers.cli import beside
+from fedskew_papers.printed import printed
+from fedskew_papers.rows import Row
+from fedskew_papers.runs import Runs
+from fedskew_papers.tables import Scale, protocol
 from support.command import fedskew, mistake
 from support.paths import ROOT
 from support.scheduling import without_workers
@@ -94,7 +94,7 @@ def test_the_printed_numbers_stand_beside_ours(
     said = capsys.readouterr().out
     assert "nothing to do" in said and not list((tmp_path / "store/runs").iterdir())
     beside = [line for line in said.splitlines() if "accuracy" in line and "FedAvg" in line and "alpha=0.05" in line]
-    one = papers.protocol(words[1])
+    one = protocol(words[1])
     (number,) = (p for p in one.numbers() if (p.method, p.metric, p.setting) == ("FedAvg", "accuracy", "alpha=0.05"))
     (cell,) = (c for c in one.spec.cells() if (c.label, c.setting, c.seed) == ("FedAvg", "alpha=0.05", 0))
     ours = Runs.of(ROOT / "results/papers").get(cell.experiment)
@@ -143,9 +143,9 @@ def test_seeds_that_are_named_stand_beside_the_printed_numbers(
 ) -> None:
     """Seeds that the protocol has not, too."""
     monkeypatch.chdir(tmp_path)
-    one = papers.protocol("fedga-table1-mnist")
-    quick = papers.Scale((("rounds", "1"), ("model", "logistic")), (0,), ("alpha=10",), ("FedAvg", "FedNTD"))
-    monkeypatch.setattr(papers, "protocol", lambda name: replace(one, scales={"small": quick}))
+    one = protocol("fedga-table1-mnist")
+    quick = Scale((("rounds", "1"), ("model", "logistic")), (0,), ("alpha=10",), ("FedAvg", "FedNTD"))
+    monkeypatch.setattr("fedskew_papers.tables.protocol", lambda name: replace(one, scales={"small": quick}))
     assert fedskew("reproduce", "fedga-table1-mnist", "--seeds", "7-8", "--processes", 1) == 0
     said = capsys.readouterr().out
     assert said.count("2 of 2") == 4 and "printed" in said
@@ -167,7 +167,7 @@ def test_metrics_are_told_whole_in_a_narrow_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     number = next(p for p in printed() if p.id == "seolkim-033")
-    show(reproducing.beside([Row(number, ours=21.0, low=19.123, high=23.456, seeds=10, planned=10)]))
+    show(beside([Row(number, ours=21.0, low=19.123, high=23.456, seeds=10, planned=10)]))
     said = capsys.readouterr().out
     cut = "".join(line.split("│")[3].strip() for line in said.splitlines() if "│" in line)
     assert cut == number.metric and max(map(len, said.splitlines())) <= 80

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedskew.config.experiment import Experiment
-from fedskew.papers.tables import names, protocol
+from fedskew_papers.tables import names, protocol
 
 
 @dataclass(frozen=True)

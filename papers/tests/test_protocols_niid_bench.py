@@ -12,9 +12,9 @@ import pytest
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import flat
 from fedskew.method import method_spec
-from fedskew.papers.printed import printed
-from fedskew.papers.tables import names, protocol
-from support.smoke import smoked
+from fedskew_papers.printed import printed
+from fedskew_papers.tables import names, protocol
+from smoked import smoked
 
 OURS = [name for name in names() if protocol(name).paper == "Flower"]
 ROWS = {  # training rows of each label

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedskew.papers.printed import Printed
-from fedskew.studies.scores import TWO_TESTS, Equivalence, equivalence
+from fedskew.seam import TWO_TESTS, Equivalence, equivalence
+from fedskew_papers.printed import Printed
 
 POINTS = 1.0  # of accuracy: gains that are no further apart are the same
 SHARE = 0.1  # of a ratio of rounds or rows
@@ -70,8 +70,8 @@ def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds
         name: The reference's name, where it has no printed number of its own.
 
     Example:
-        >>> from fedskew.papers.printed import printed
-        >>> from fedskew.papers.rules import gain_of
+        >>> from fedskew_papers.printed import printed
+        >>> from fedskew_papers.rules import gain_of
         >>> fedavg, fedga = (next(p for p in printed() if p.id == f"fedga-{i}") for i in ("049", "054"))
         >>> found = gain_of(fedga, fedavg, dict.fromkeys(range(5), 0.942), dict.fromkeys(range(5), 0.942))
         >>> found.reference, found.verdict
@@ -119,8 +119,8 @@ def at_level(number: Printed, each: Sequence[float]) -> Equivalence:
         each: Ours, one for each seed.
 
     Example:
-        >>> from fedskew.papers.printed import printed
-        >>> from fedskew.papers.rules import at_level
+        >>> from fedskew_papers.printed import printed
+        >>> from fedskew_papers.rules import at_level
         >>> number = next(p for p in printed() if p.id == "fedga-001")  # 0.799 with its spread over 5 runs
         >>> at_level(number, [0.9, 0.91, 0.9, 0.91, 0.9]).verdict, at_level(number, [0.9, 0.91, 0.9]).verdict
         ('differs', 'no verdict')
@@ -150,8 +150,8 @@ def level_of(number: Printed, ours: float, ends: tuple[float, float] | None) -> 
     are within one point, or within a tenth of the printed number where it counts.
 
     Example:
-        >>> from fedskew.papers.printed import printed
-        >>> from fedskew.papers.rules import level_of
+        >>> from fedskew_papers.printed import printed
+        >>> from fedskew_papers.rules import level_of
         >>> number = printed()[2]  # FedBal's Table 2: 54.81, in percent
         >>> level_of(number, 55.5, None), level_of(number, 57.0, None)
         ('within', 'outside')

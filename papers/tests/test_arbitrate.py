@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import fedskew as fs
-from fedskew.papers.rules import at_level
-from fedskew.papers.tables import protocol
+from fedskew_papers.rules import at_level
+from fedskew_papers.tables import protocol
 from support.command import fedskew, mistake
 from support.scheduling import without_workers
 

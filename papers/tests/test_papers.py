@@ -13,16 +13,14 @@ import pytest
 from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError
-from fedskew.papers import tables as protocols
-from fedskew.papers.printed import FIVE, PAPERS, THIRD, Printed, printed
-from fedskew.papers.rows import TOTAL, Row, coverage, ledger, rows_of, worked
-from fedskew.papers.rules import gain_of, level_of
-from fedskew.papers.runs import Runs, likeness, measured
-from fedskew.papers.tables import Scale, protocol, scaled
 from fedskew.studies.store import thinned
-from support.scripts import script
-
-PAGE = script("scripts/papers_page.py")
+from fedskew_papers import page as pages
+from fedskew_papers import tables as protocols
+from fedskew_papers.printed import FIVE, PAPERS, THIRD, Printed, printed
+from fedskew_papers.rows import TOTAL, Row, coverage, ledger, rows_of, worked
+from fedskew_papers.rules import gain_of, level_of
+from fedskew_papers.runs import Runs, likeness, measured
+from fedskew_papers.tables import Scale, protocol, scaled
 
 MNIST = "fedga-table1-mnist"
 
@@ -140,19 +138,19 @@ def test_a_run_that_never_gets_there_leaves_no_interval(recwarn: pytest.Warnings
     assert never == ("never", "", "3 of 3")
     assert all(row.low is None or math.isfinite(row.low) for row in rows) and not recwarn.list
     assert {row.gain.verdict for row in rows if row.gain} == {"no verdict"}
-    assert "nan" not in PAGE.appendix_of(rows)
+    assert "nan" not in pages.appendix_of(rows)
 
 
 def test_seeds_that_failed_are_told_beside_a_mean() -> None:
     entries = [e for e in made(MNIST, final_accuracy=0.8, final_macro_f1=0.8)._by.values() if e.config["seed"] != 3]
     rows = rows_of(protocol(MNIST), "paper", Runs(entries))
-    assert {row.texts[3] for row in rows} == {"4 of 5"} and "| 4 of 5 |" in PAGE.appendix_of(rows)
+    assert {row.texts[3] for row in rows} == {"4 of 5"} and "| 4 of 5 |" in pages.appendix_of(rows)
 
 
 def test_how_a_run_was_run_is_told_whole() -> None:
     plain = experiment_from(["fedavg", "--dtype", "float64"])
     number_, held = printed()[0], entry(plain)
-    told = lambda **more: PAGE.how_of(Row(number_, entries=(replace(held, config=held.config | more),)))
+    told = lambda **more: pages.how_of(Row(number_, entries=(replace(held, config=held.config | more),)))
     assert (
         told() == "batched, float64"
         and told(device="cuda:0", dtype="float32", precision="tf32") == "batched on cuda, tf32"
@@ -212,13 +210,13 @@ def test_the_ledger_has_mean_interval_and_scale() -> None:
     first = next(row for row in rows.values() if row.number.metric == "accuracy")
     assert first.ours == pytest.approx(0.82) and (first.seeds, first.scale) == (5, "paper")
     assert first.low is not None and first.high is not None and first.low < 0.82 < first.high < 0.85
-    assert PAGE.how_of(first) == "batched" and PAGE.hours_of(first) == pytest.approx(5 * 36 / 3600)
-    assert PAGE.command_of(first) == f"fedskew reproduce {MNIST} --scale paper"
+    assert pages.how_of(first) == "batched" and pages.hours_of(first) == pytest.approx(5 * 36 / 3600)
+    assert pages.command_of(first) == f"fedskew reproduce {MNIST} --scale paper"
     counted = Counter(row.state for row in coverage(ledger(runs))["FedGA"])
     assert counted.total() == 300 and counted["no data"] == 120
     small = made(MNIST, "small", final_accuracy=0.5, final_macro_f1=0.5)
     assert {row.scale for row in ledger(small) if row.study == MNIST} == {"small"}
-    lines = PAGE.appendix_of(ledger(small)).partition("## Not run")[2].splitlines()
+    lines = pages.appendix_of(ledger(small)).partition("## Not run")[2].splitlines()
     places = [line.split("|")[1:4] + line.split("|")[5:6] for line in lines if line.startswith("| Fed")]
     assert places and all(places.count(place) == 1 for place in places), "a table stands once"
     both = Runs([*runs._by.values(), *small._by.values()])
@@ -233,7 +231,7 @@ def test_a_third_party_stands_beside_the_total_of_the_papers() -> None:
     counted = {paper: len(some) for paper, some in coverage(rows).items()}
     assert list(counted) == [*FIVE, TOTAL, "Flower"] and (counted[TOTAL], counted["Flower"]) == (1039, 60)
     assert coverage(rows)[TOTAL] == coverage(nothing)[TOTAL]
-    page, empty = PAGE.page_of(rows, Runs([])), PAGE.page_of(nothing, Runs([]))
+    page, empty = pages.page_of(rows, Runs([])), pages.page_of(nothing, Runs([]))
     line = {paper: next(text for text in page.splitlines() if text.startswith(f"| {paper} |")) for paper in
             (TOTAL, "Flower")}  # fmt: skip
     assert line[TOTAL] in empty and line[TOTAL].startswith(f"| {TOTAL} | 18 | 0 |")
@@ -310,12 +308,12 @@ def test_a_mistake_in_a_protocol_is_one_line(
 def test_the_page_has_claims_and_what_has_five_seeds_alone() -> None:
     runs = made(MNIST, final_accuracy=0.8, final_macro_f1=0.7)
     rows = ledger(runs)
-    page, appendix = PAGE.page_of(rows, runs), PAGE.appendix_of(rows)
-    assert all(one.claim in page for one in PAGE.claims()) and f"fedskew reproduce {MNIST} --scale paper" in page
+    page, appendix = pages.page_of(rows, runs), pages.appendix_of(rows)
+    assert all(one.claim in page for one in pages.claims()) and f"fedskew reproduce {MNIST} --scale paper" in page
     assert page.count("| 5 of 5 |") == 60 and MNIST not in appendix.partition("## Not run")[0]
     few = Runs(e for e in runs._by.values() if e.config["seed"] < 4)
     rows = ledger(few)
-    page, appendix = PAGE.page_of(rows, few), PAGE.appendix_of(rows)
+    page, appendix = pages.page_of(rows, few), pages.appendix_of(rows)
     assert "| 4 of 5 |" not in page and appendix.count("| 4 of 5 |") == 60
     assert {row.state for row in rows if row.study == MNIST} == {"no verdict"}
 
@@ -335,7 +333,7 @@ def test_a_gain_under_fitted_biases_stands_where_all_runs_have_it() -> None:
 def test_a_swing_is_told_of_curves_that_show_one() -> None:
     swung = {"final_accuracy": 0.8, "mean10_accuracy": 0.7}
     row = next(iter(rows_of(protocol("seolkim-case4"), "paper", made("seolkim-case4", **swung))))
-    assert PAGE.swing_of(row) == pytest.approx(10), "in the unit of the metric"
-    assert {PAGE.swing_of(row) for row in rows_of(protocol(MNIST), "paper", made(MNIST, **swung))} == {None}, (
+    assert pages.swing_of(row) == pytest.approx(10), "in the unit of the metric"
+    assert {pages.swing_of(row) for row in rows_of(protocol(MNIST), "paper", made(MNIST, **swung))} == {None}, (
         "every tenth round"
     )
