@@ -99,12 +99,12 @@ BASE = {
     "fedadam": case(m.fedadam(0.1), "fedadam", server_lr=0.1),
     "fedavg": case(m.fedavg(), "fedavg"),
     "fedavgm": case(m.fedavgm(), "fedavgm"),
-    "fedbal": case(m.fedbal(), "fedbal"),
+    "fedbal": case(m.fedbal(), "fedbal", strength=1.0),
     "fedbn": case(m.fedbn(), "fedavg"),  # these networks have no normalisation layers
     "fedcm": case(m.fedcm(0.3), "fedcm", mix=0.3),
     "fedga": case(m.fedga(), "fedga"),
     "fedgc": case(m.fedgc(), "fedgc"),
-    "fedgr": case(m.fedgr(), "fedgr"),
+    "fedgr": case(m.fedgr(), "fedgr", gamma="weight"),
     "fedgrab": case(m.fedgrab(), "fedgrab"),
     "fedla": case(m.fedla(), "fedla"),
     "fednova": case(m.fednova(), "fednova"),
@@ -247,10 +247,10 @@ VARIANTS = {
     "fedavg heavy": case(m.fedavg(), "fedavg", SGD_HEAVY, **HEAVY),
     "fedavg uniform": case(m.fedavg(), "fedavg", {"weighting": Uniform(), **DECAYING}, weighting="uniform"),
     "fedavg server lr": case(m.fedavg(), "fedavg", {"server": Plain(0.5), **RAGGED}, server_lr=0.5),
-    "fedbal LB": case(m.fedbal(aggregation=False), "fedbal", weighting="size"),
+    "fedbal LB": case(m.fedbal(aggregation=False), "fedbal", weighting="size", strength=1.0),
     "fedbal printed eps": case(balanced(eps=1e-12), "fedbal", lb_eps=1e-12, weighting="size"),
     "fedbal AB": case(m.fedbal(local=False, beta=0.5), "fedavg", ab_beta=0.5, **BALANCER),
-    "fedbal inverse": case(m.fedbal(beta=1.0, inverse=True), "fedbal", ab_beta=1.0, ab_inverse=True),
+    "fedbal inverse": case(m.fedbal(beta=1.0, inverse=True), "fedbal", ab_beta=1.0, ab_inverse=True, strength=1.0),
     "fedbal step": case(balanced(schedule_unit="step"), "fedbal", unit="step", weighting="size"),
     "fedbal early": case(
         balanced(9.0, one_based=False, early=1),
@@ -305,8 +305,8 @@ VARIANTS = {
     "fedgr one": case(
         m.fedgr(), "fedgr", {"parts": (UnbalancedSoftmax("one"), Gravitation()), **RAGGED}, gamma="one", lam=0.5
     ),
-    "fedgr weight": case(
-        m.fedgr(), "fedgr", {"parts": (UnbalancedSoftmax("weight"), Gravitation()), **RAGGED}, gamma="weight", lam=0.5
+    "fedgr max1": case(
+        m.fedgr(), "fedgr", {"parts": (UnbalancedSoftmax("max1"), Gravitation()), **RAGGED}, gamma="max1", lam=0.5
     ),
     "fedgr code": case(m.fedavg(), "fedgr", {"parts": (UnbalancedSoftmax(missing="code"),)}, missing="code", lam=0.0),
     "fedgr owners": case(
