@@ -18,7 +18,7 @@ from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots import curves as plots
 from fedskew.plots.canvas import look_of
-from fedskew.plots.groups import title_of
+from fedskew.plots.groups import recall_of, title_of
 from fedskew.records.summary import summarise
 
 pytest.importorskip("matplotlib")
@@ -286,3 +286,16 @@ def test_a_folder_too_large_to_look_through_is_refused(tmp_path: Path, monkeypat
         (tmp_path / name).mkdir()
     with pytest.raises(RecordError, match="more than 3 folders below it; name the folder that holds the runs"):
         find_runs([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("row", "recalls"),
+    [
+        ({"per_class_recall": [0.5, 0.0], "support": [4, 0]}, [0.5, None]),
+        ({"per_class_recall": [0.5, 0.0]}, [0.5, 0.0]),
+        ({"per_class_recall": [0.5, 0.0], "support": [4]}, [0.5, 0.0]),
+        ({"support": [4, 0]}, []),
+    ],
+)
+def test_recalls_of_a_round_that_lacks_something(row: dict[str, Any], recalls: list[float | None]) -> None:
+    assert [None if np.isnan(recall) else recall for recall in recall_of(row)] == recalls

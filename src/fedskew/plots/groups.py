@@ -50,9 +50,10 @@ def federation_of(run: Run) -> Counted:
 
 
 def recall_of(row: Row) -> npt.NDArray[np.float64]:
-    """Recall of each class [C] in an evaluated round, NaN without test rows."""
+    """Recall of each class [C] in an evaluated round, NaN without test rows; empty where it is not on record."""
     recall = np.array(row.get("per_class_recall", []), dtype=np.float64)
-    return np.where(np.array(row.get("support", np.ones(len(recall)))) > 0, recall, np.nan)
+    rows = np.array(row.get("support", []))
+    return np.where(rows > 0, recall, np.nan) if len(rows) == len(recall) else recall
 
 
 @dataclasses.dataclass(frozen=True)
