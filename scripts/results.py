@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fedskew.studies.fitted import verdict
 from papers_page import command_of, hours_of, how_of, swing_of
 from papers_page import pages as both
 
@@ -26,7 +27,6 @@ from fedskew.papers.rows import Row, ledger
 from fedskew.papers.runs import HERE, Runs
 from fedskew.records.sheets import csv_text
 from fedskew.studies.differences import average_ranks, differences
-from fedskew.studies.fitted import verdict
 from fedskew.studies.packing import lend
 from fedskew.studies.scores import FEWEST, Scores, t_interval
 from fedskew.studies.shipped import shipped

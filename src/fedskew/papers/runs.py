@@ -16,9 +16,8 @@ from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, FedskewError, require
 from fedskew.papers.printed import Printed
 from fedskew.papers.tables import Protocol
-from fedskew.records.summary import FITTED
+from fedskew.records.summary import FITTED, fitted_name
 from fedskew.studies.address import asked
-from fedskew.studies.fitted import fitted_name
 from fedskew.studies.scores import reach
 from fedskew.studies.spec import Cell
 from fedskew.studies.store import read_archives
