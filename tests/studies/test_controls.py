@@ -16,10 +16,12 @@ from fedskew.report import controls
 from fedskew.report.compared import Compared, compare
 from fedskew.report.entries import of_rows
 from fedskew.studies.differences import holm
+from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Interval, intervals, verdict
 from fedskew.studies.work import work_of
 from support.command import fedskew
+from support.paths import ROOT
 from support.scripts import script
 
 UP = Interval(0.05, 0.03, 0.07, 5)
@@ -214,6 +216,14 @@ def test_the_verdict_is_the_same_whichever_form_of_the_metric_is_compared(longer
     assert told[0] == told[1] == told[2]
 
 
+def test_over_all_settings_the_verdict_knows_the_work(longer: Study) -> None:
+    """A seed counts with its mean over the settings, here twice the same."""
+    one = compared(longer)
+    both = compare([e._replace(setting=at) for e in one.entries for at in ("a", "b")], one.key, one.baseline)
+    told = {each.method: each.verdict for each in controls.controlled(one, "")}
+    assert controls.verdicts_over(both) == told and "more work" in told.values()
+
+
 def test_work_is_shown_over_all_settings(longer: Study) -> None:
     table: Any = controls.work(compared(longer), {"fedavg": "", "fedavg(epochs=2)": "2 gradients a step"})
     assert table.head == ("method", "steps", "contacts", "bytes", "worth")
@@ -222,3 +232,26 @@ def test_work_is_shown_over_all_settings(longer: Study) -> None:
     del twice["total_contacts"]
     unknown = work_of(twice)
     assert unknown and np.isnan(unknown.contacts) and np.isnan(unknown.most) and controls.times(unknown.contacts) == "–"
+
+
+def test_the_baseline_at_a_pace_of_its_own_stands_beside_it_at_the_common_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The study file of the guide, shortened: gains and work are over the pace of its own, and the page says so."""
+    guide = (ROOT / "docs/guide/studies.md").read_text(encoding="utf-8")
+    file = guide.partition("## A pace of its own")[2].partition("```toml\n")[2].partition("```")[0]
+    short = file.replace("rounds = 60", 'rounds = 4\nclients = 6\ncohort = 2\nmodel = "logistic"')
+    monkeypatch.chdir(tmp_path)
+    Path("study.toml").write_text(f'controls = "rounds"\n{short}', encoding="utf-8")
+    study = Study(read_spec("study.toml"), "runs/store")
+    paces = {e.cell.label: e.cell.experiment.method.pace for e in study.plan() if e.cell.experiment}
+    assert {label: (pace.lr, pace.epochs) for label, pace in paces.items()} == {
+        "fedavg": (0.05, 1), "fedga": (0.05, 1), "fedavg, its own pace": (0.1, 2),
+    }  # fmt: skip
+    assert fedskew("compare", "study.toml", "--out", "out", "--processes", "1") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "fedavg, its own pace baseline 5" in said and "fedavg, its own pace, 8 rounds" in said
+    assert "Gains over fedavg, its own pace in accuracy, points" in said
+    assert re.search(r"as a multiple of fedavg, its own pace's .*fedavg ×0\.5\d ", said)
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert "The baseline is fedavg, its own pace." in page and "Gains over fedavg, its own pace: " in page

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -97,34 +98,58 @@ def _plain(found: Compared) -> str:
 @lru_cache(64)
 def controlled(found: Compared, setting: str) -> tuple[Controlled, ...]:
     """The methods of a setting under the controls that are on record, without the baseline."""
-    keys, base = models_of(found), found.cells.get((found.baseline, setting), {})
     others = [method for method in found.present(setting) if method != found.baseline]
-    curves = {seed: curve for seed in base if (curve := _curve(found, setting, seed))}
     works = {method: _work(found, setting, method) for method in others}
     dear = {method for method, work in works.items() if work is None or work.dear}
-    matched: dict[str, list[float]] = {}
-    for method in dear:
-        for seed, run in found.cells[method, setting].items():
-            if seed in curves and works[method]:
-                gain = run.value(keys["both"]) - at_work(curves[seed], run)
-                matched.setdefault(method, []).extend([gain if found.higher else -gain] * math.isfinite(gain))
-    over = intervals(matched)
+    over = intervals({method: [*_matched(found, setting, method).values()] for method in dear})
     made = []
     for method in others:
-        gains = {model: gaps(found, key)[method, setting].gain for model, key in keys.items()}
-        of = {model: gain for model, gain in gains.items() if gain.pairs}
-        of |= {"work": over[method]} if method in over else {}
-        worth = _worth(found, setting, method, keys["both"], curves) if curves else None
-        made.append(Controlled(method, of, works[method], worth, verdict(of, method in dear)))
+        of = _gains(found, setting, method) | ({"work": over[method]} if method in over else {})
+        made.append(Controlled(method, of, works[method], _worth(found, setting, method), verdict(of, method in dear)))
     return tuple(made)
 
 
-def verdict_over(found: Compared, method: str) -> str:
-    """The verdict on a method over all settings; of more work there is no control then."""
-    gains = {model: gaps(found, key)[method, None].gain for model, key in models_of(found).items()}
-    of = {model: gain for model, gain in gains.items() if gain.pairs}
-    works = [_work(found, setting, method) for setting in found.settings if (method, setting) in found.cells]
-    return verdict(of, any(work is None or work.dear for work in works))
+@lru_cache(64)
+def verdicts_over(found: Compared) -> dict[str, str]:
+    """The verdict on each method over all settings; a seed counts with its mean over the settings."""
+    cells = {m: [s for s in found.settings if (m, s) in found.cells] for m in found.methods if m != found.baseline}
+    works = {method: [_work(found, setting, method) for setting in held] for method, held in cells.items()}
+    dear = {method for method, each in works.items() if any(work is None or work.dear for work in each)}
+    matched = {}
+    for method in dear:
+        each = [_matched(found, setting, method) for setting in cells[method]]
+        matched[method] = [fmean(gains[seed] for gains in each) for seed in set.intersection(*map(set, each))]
+    over = intervals(matched)
+    told = {}
+    for method in cells:
+        of = _gains(found, None, method) | ({"work": over[method]} if method in over else {})
+        told[method] = verdict(of, method in dear)
+    return told
+
+
+def _gains(found: Compared, setting: str | None, method: str) -> dict[str, Interval]:
+    """The intervals of a method's gain by model; over all settings without one."""
+    gains = {model: gaps(found, key)[method, setting].gain for model, key in models_of(found).items()}
+    return {model: gain for model, gain in gains.items() if gain.pairs}
+
+
+def _matched(found: Compared, setting: str, method: str) -> dict[int | str, float]:
+    """By seed, the gain of a method, averaged and fitted, over the baseline so treated that took as much work.
+
+    Of a method that takes no more it is the gain over the baseline itself.
+    """
+    key, base, work = (
+        models_of(found).get("both", ""),
+        found.cells[found.baseline, setting],
+        _work(found, setting, method),
+    )
+    gains = {}
+    for seed, run in found.cells[method, setting].items():
+        if work is not None and seed in base:
+            curve = _curve(found, setting, seed)
+            other = (at_work(curve, run) if curve else math.nan) if work.dear else base[seed].value(key)
+            gains[seed] = (run.value(key) - other) * (1 if found.higher else -1)
+    return {seed: gain for seed, gain in gains.items() if math.isfinite(gain)}
 
 
 def _work(found: Compared, setting: str, method: str) -> Work | None:
@@ -135,6 +160,7 @@ def _work(found: Compared, setting: str, method: str) -> Work | None:
     return Work.ratio(known) if known else None
 
 
+@lru_cache(1024)
 def _curve(found: Compared, setting: str, seed: int | str) -> list[Point]:
     """Of the longest run of the baseline that has it, of this seed."""
     base = found.cells[found.baseline, setting][seed]
@@ -168,12 +194,12 @@ def at_work(curve: list[Point], run: Run) -> float:
     return next((point.value for point in curve if point.steps >= steps and point.contacts >= contacts), math.nan)
 
 
-def _worth(
-    found: Compared, setting: str, method: str, key: str, curves: Mapping[int | str, list[Point]]
-) -> Worth | None:
+def _worth(found: Compared, setting: str, method: str) -> Worth | None:
     """From means over the seeds that have a curve and both runs."""
-    runs = {seed: run for seed, run in found.cells.get((method, setting), {}).items() if seed in curves}
-    seeds = [seed for seed, run in runs.items() if math.isfinite(run.value(key))]
+    key, base = models_of(found).get("both", ""), found.cells.get((found.baseline, setting), {})
+    runs = found.cells.get((method, setting), {})
+    curves = {seed: curve for seed in base if (curve := _curve(found, setting, seed))}
+    seeds = [seed for seed, run in runs.items() if seed in curves and math.isfinite(run.value(key))]
     if not seeds:
         return None
     tables = [{point.round: point.value for point in curves[seed]} for seed in seeds]
@@ -196,8 +222,9 @@ def table(found: Compared, setting: str) -> Table | None:
     rows += [row(one.method, *(interval_words(one.of.get(model), found.key) for model in shown)) for one in listed]
     what = f"gains over {found.baseline} in {metric_words(_plain(found))}{', points' * points}"
     notes = f"{'; '.join(f'{model}: {_of(found, model)}' for model in shown)}"
+    told_once = (notes, TEXTS["holm"]) if setting == found.settings[-1] else ()
     records = tuple(_record(found, setting, one) for one in listed)
-    return Table("controls", titled(setting, what), ("method", *shown), tuple(rows), 1, records, (notes, TEXTS["holm"]))
+    return Table("controls", titled(setting, what), ("method", *shown), tuple(rows), 1, records, told_once)
 
 
 def _of(found: Compared, model: str) -> str:

@@ -12,7 +12,7 @@ from fedskew.plots.drawing import Heat, levels
 from fedskew.records.summary import MEANS
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
-from fedskew.report.controls import controlled, verdict_over
+from fedskew.report.controls import controlled, verdicts_over
 from fedskew.report.entries import Trial, ended_early
 from fedskew.report.figures import words
 from fedskew.report.sentences import measured, p_value
@@ -161,7 +161,7 @@ def together(found: Compared) -> Table:
     rows, records = [], []
     for method, gap in gaps.items():
         settings = gap.settings if gap else 0
-        told = verdict_over(found, method)
+        told = verdicts_over(found)[method]
         cells = [told, *gap_cells(gap), *(rank_cells(gap) if ranked else ())]
         rows.append(row(method, *cells, f"{settings} of {len(found.settings)}"))
         record = {"metric": found.key, "method": method, "baseline": found.baseline, **gap_record(gap)}

@@ -8,7 +8,7 @@ from fedskew.errors import plural
 from fedskew.plots.groups import title_of
 from fedskew.records.summary import Collapse, collapses, metric_words
 from fedskew.report.compared import Compared
-from fedskew.report.controls import controlled, verdict_over
+from fedskew.report.controls import controlled, verdicts_over
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import SCORED, listed, words
 from fedskew.report.tables import fixed
@@ -57,7 +57,7 @@ def _gains(found: Compared) -> list[str]:
     lines = [listed(head, [f"{method}: {told}" for method, told in of.items() if told])]
     if several:
         gaps = {method: gap for method in others if (gap := found.difference(method, None)) is not None}
-        over = [f"{method}: {gap.words}, {verdict_over(found, method)}" for method, gap in gaps.items()]
+        over = [f"{method}: {gap.words}, {verdicts_over(found)[method]}" for method, gap in gaps.items()]
         lines.append(listed("Over all settings together: ", over))
     return [*lines, _ranked(found)] if found.most_pairs >= FOR_RANKS else lines
 
