@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -16,6 +17,7 @@ import numpy as np
 from docs_api import paragraphs, plain
 
 import fedskew as fs
+from fedskew.advice.adviser import verdict_on
 from fedskew.advice.evidence import Gain
 from fedskew.catalogue.citations import bibtex
 from fedskew.catalogue.listing import FACTS, catalogue, prose
@@ -23,7 +25,9 @@ from fedskew.config.presets import GRADES, Preset, every
 from fedskew.errors import RecordError
 from fedskew.plots import canvas
 from fedskew.studies.lines import archives
+from fedskew.studies.scores import FEWEST
 from fedskew.studies.store import read_archives
+from fedskew.studies.verdicts import GAIN, LOSS
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ("results/studies", "results/papers")
@@ -52,6 +56,7 @@ class Found(NamedTuple):
     seeds: int
     raw: Gain
     fitted: Gain | None
+    verdict: str  # of the one rule
 
 
 def records() -> list[Found]:
@@ -65,8 +70,9 @@ def records() -> list[Found]:
         for federation in make_evidence.measured(runs, lambda run: {})[0]:
             for label, gains in federation.gains.items():
                 if (raw := gains.get("accuracy")) is not None:
+                    word = verdict_on(gains, "accuracy", federation.works.get(label))
                     fitted = gains.get("fitted_accuracy")
-                    told.append(Found(federation.name, file.stem, label, raw.seeds, raw, fitted))
+                    told.append(Found(federation.name, file.stem, label, raw.seeds, raw, fitted, word))
     return told
 
 
@@ -84,14 +90,6 @@ def points(gain: Gain | None) -> str:
     return f"{100 * gain.mean:+.1f}{ends}"
 
 
-def verdicts(gains: Sequence[Gain]) -> str:
-    """How many intervals lie above zero, below zero, and around it."""
-    judged = [g for g in gains if g.low is not None and g.high is not None]
-    above, below = sum(g.low > 0 for g in judged), sum(g.high < 0 for g in judged)  # type: ignore[operator,misc]
-    parts = [f"above in {above}", f"below in {below}", f"open in {len(judged) - above - below}"]
-    return ", ".join(parts) + (f", and without a verdict in {n} (one seed)" if (n := len(gains) - len(judged)) else "")
-
-
 def measured(name: str, found: Sequence[Found]) -> Iterator[str]:
     """Where the method helped, by the records, and where not."""
     rows = of(name, found)
@@ -105,26 +103,22 @@ def measured(name: str, found: Sequence[Found]) -> Iterator[str]:
             "to report. [The cards](../notes/cards.md) say what is proved of its formula."
         )
         return
-    fitted = [row.fitted for row in rows if row.fitted]
+    words = Counter(row.verdict for row in rows)
     yield (
         f"Its accuracy (mean of the last ten rounds) beside that of FedAvg, on {len(rows)} "
-        f"{'federation' if len(rows) == 1 else 'federations and settings'} of the shipped records, "
-        f"by the 95 % interval over seeds: "
-        f"{verdicts([row.raw for row in rows])}."
-        + (
-            f" After both are [fitted](../docs/guide/fitted.md), on {len(fitted)}: {verdicts(fitted)}."
-            if fitted
-            else ""
-        )
+        f"{'federation' if len(rows) == 1 else 'federations and settings'} of the shipped records, by [the rule of "
+        f"gains](../docs/guide/fitted.md): {', '.join(f'{word} on {n}' for word, n in words.most_common())}. "
+        f"A verdict takes {FEWEST} seeds."
     )
-    helped = [row for row in rows if row.raw.low is not None and row.raw.low > 0][:3]
-    hurt = [row for row in reversed(rows) if row.raw.high is not None and row.raw.high < 0][:3]
+    helped = [row for row in rows if row.raw.interval.shows == GAIN][:3]
+    hurt = [row for row in reversed(rows) if row.raw.interval.shows == LOSS][:3]
     for title, some in (("It gained most on", helped), ("It lost most on", hurt)):
         if some:
             yield f"{title}:\n\n" + "\n".join(f"- {plain(row.federation)}: {points(row.raw)} points" for row in some)
-    lines = ["| federation | record | as | seeds | raw | fitted |", "|---|---|---|---:|---:|---:|"]
+    lines = ["| federation | record | as | seeds | raw | fitted | verdict |", "|---|---|---|---:|---:|---:|---|"]
     lines += [
-        f"| {plain(r.federation)} | {r.source} | {plain(r.label)} | {r.seeds} | {points(r.raw)} | {points(r.fitted)} |"
+        f"| {plain(r.federation)} | {r.source} | {plain(r.label)} | {r.seeds} | {points(r.raw)} | {points(r.fitted)} "
+        f"| {r.verdict} |"
         for r in rows
     ]
     yield (

@@ -257,15 +257,14 @@ def matrix(archive: Path, metric: str = METRICS[0]) -> str:
 
 
 def gains(archive: Path) -> str:
-    """Methods by datasets with their natural clients: points over FedAvg, raw and fitted; * where 95 % exclude 0."""
+    """Methods by datasets with their natural clients: points over FedAvg, raw and fitted."""
     shown = dict.fromkeys(("control", *METHODS[1:]), "")
     both = [scores(archive, metric) for metric in (METRICS[0], "mean10_fitted_accuracy")]
     for one in DATASETS:
         for held in both:
             for gain in differences(selected(held, settings=[f"{one.label}, natural"]), "fedavg"):
-                if gain.method in shown and gain.mean is not None and gain.low is not None and gain.high is not None:
-                    star = "*" if gain.low > 0 or gain.high < 0 else ""
-                    shown[gain.method] += f" {100 * gain.mean:+.1f}{star} |"
+                if gain.method in shown and gain.mean is not None:
+                    shown[gain.method] += f" {100 * gain.mean:+.1f} |"
     head = "| |" + "".join(f" {one.label}: raw | fitted |" for one in DATASETS)
     lines = [head, "|---|" + "---:|" * 2 * len(DATASETS), *(f"| {name} |{cells}" for name, cells in shown.items())]
     return "\n".join(lines) + "\n"

@@ -38,7 +38,7 @@ FLOOR = -14  # points; an arrow stands for what lies below
 
 
 def gains() -> Any:
-    """A column a federation and a row a system: the mean gain of five seeds and its 95 % t interval."""
+    """A column a federation and a row a system: the mean gain of five seeds and its interval at Holm's level."""
     rows = rows_of("five-systems", ROOT / "results/studies")
     places = list(dict.fromkeys(row["setting"] for row in rows))
     figure, axes = plt.subplots(1, len(places), figsize=(12, 3.7), sharey=True, sharex=True, layout="constrained")
@@ -67,8 +67,8 @@ def gains() -> Any:
     axes[0].set_yticks(range(len(SYSTEMS)), SYSTEMS.values())
     axes[0].invert_yaxis()
     figure.supxlabel(
-        "accuracy in points: raw over raw FedAvg, fitted over fitted FedAvg (mean of five seeds, 95 % interval; "
-        f"arrows: below {FLOOR})",
+        "accuracy in points: raw over raw FedAvg, fitted over fitted FedAvg (mean of five seeds, 95 % at Holm's "
+        f"levels; arrows: below {FLOOR})",
         fontsize=9,
     )
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=9)

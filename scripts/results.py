@@ -12,22 +12,21 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedskew.errors import plural
 from fedskew.records.sheets import csv_text
 from fedskew.studies.differences import average_ranks, differences
-from fedskew.studies.fitted import verdict
 from fedskew.studies.packing import lend
-from fedskew.studies.scores import FEWEST, Scores, t_interval
+from fedskew.studies.scores import FEWEST, Scores
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
+from fedskew.studies.verdicts import RAW, intervals, verdict
 from fedskew_papers.page import command_of, hours_of, how_of, swing_of
 from fedskew_papers.page import pages as both
 from fedskew_papers.rows import Row, ledger
@@ -49,11 +48,7 @@ LEDGER = (  # columns of results/ledger.csv
     "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
     "planned", "scale", "state", "study", "how", "core_hours", "command", "note",
 )  # fmt: skip
-LEFT: dict[str, str | tuple[str, ...]] = {  # column of a table of fits -> how the verdict begins
-    "gain stays": "its gain stays", "gain is a bias": "its gain is", "gain not excluded": "after the fit no gain",
-    "gain after the fit alone": "a gain shows", "loss": ("its loss", "after the fit no loss"),
-    "loss after the fit alone": "a loss shows", "no difference": "neither",
-}  # fmt: skip
+WORDS = ("a bias", "open: not averaged", "no gain shown", "a loss")  # verdicts of runs without averaged models
 GLOBAL = ("mean10_accuracy", "mean10_macro_f1", "final_worst_class_recall")
 
 
@@ -123,21 +118,23 @@ def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str
     """Methods in the order of the study, each less the one before it and less the first one, in points of percent."""
     ended = [row for row in rows if row["state"] == "finished"]
     labels = list(dict.fromkeys(row["label"] for row in rows))
+    held: dict[str, dict[tuple[str, int], float]] = {label: {} for label in labels}
+    for row in ended:
+        held[row["label"]][row["setting"], row["seed"]] = 100 * row[metric]
 
-    def less(label: str, other: str) -> str:
-        pair = [(r["label"], r["setting"], r["seed"], r[metric]) for r in ended if r["label"] in (label, other)]
-        (found,) = differences(Scores.of(pair), other)
-        ends = "" if found.low is None or found.high is None else f" [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-        return f"{100 * (found.mean or 0):+.1f}{ends}"
+    def less(label: str, other: str) -> list[float]:
+        return [value - held[other][key] for key, value in held[label].items() if key in held[other]]
 
+    before = _spans({label: less(label, other) for other, label in pairwise(labels)})
+    first = _spans({label: less(label, labels[0]) for label in labels[1:]})
     lines = ["| method | tuned | seeds | accuracy, mean of 10 | less the one above | less the first |"]
     lines.append("|---|---|---:|---:|---:|---:|")
-    for i, label in enumerate(labels):
+    for label in labels:
         runs = [row for row in ended if row["label"] == label]
-        gaps = [less(label, other) if i else "" for other in (labels[i - 1], labels[0])]
+        gaps = [before.get(label, ""), first.get(label, "")]
         cells = [label, runs[0]["tuned"], str(len(runs)), _cell([100 * row[metric] for row in runs], 1), *gaps]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + _few(max(map(len, held.values())))
 
 
 def gains_of(rows: list[dict[str, Any]], bases: str, metric: str = "mean10_accuracy") -> str:
@@ -147,14 +144,19 @@ def gains_of(rows: list[dict[str, Any]], bases: str, metric: str = "mean10_accur
         if row["state"] == "finished":
             scores[row["label"]][row["setting"]][row["seed"]] = 100 * row[metric]
     others = bases.split(", ")
+    each = {}
+    for base in others:
+        for label in (label for label in scores if label != base):
+            pairs = [(mine, scores[base][s]) for s, mine in scores[label].items() if set(mine) & set(scores[base][s])]
+            each[base, label] = [statistics.fmean(a[k] - b[k] for k in a if k in b) for a, b in pairs]
+    told = {base: _spans({m: values for (of, m), values in each.items() if of == base}) for base in others}
     lines = [f"| method | {' | '.join(f'difference from {base} | above 0 in' for base in others)} |"]
     lines.append(f"|---|{'---:|---:|' * len(others)}")
-    for label, mine in scores.items():
+    for label in scores:
         cells = [label]
         for base in others:
-            pairs = [(mine[s], scores[base][s]) for s in mine if set(mine[s]) & set(scores[base][s])]
-            each = np.array([statistics.fmean(a[k] - b[k] for k in a if k in b) for a, b in pairs])
-            cells += ["", ""] if label == base else [_mean_over(each), f"{(each > 0).sum()} of {len(each)}"]
+            above = f"{sum(v > 0 for v in each[base, label])} of {len(each[base, label])}" if label != base else ""
+            cells += [told[base].get(label, ""), above]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -162,58 +164,68 @@ def gains_of(rows: list[dict[str, Any]], bases: str, metric: str = "mean10_accur
 def fits_of(rows: list[dict[str, Any]], base: str) -> str:
     """What the fit leaves of each method less a base: means over settings in points, and in how many settings which.
 
-    The verdicts are those of `fedskew compare --fitted`, by 95 % t intervals over the seeds of a setting.
+    The verdicts are those of `fedskew compare`. These runs have no averaged models: what the fit does not undo is open.
     """
     ended = [row for row in rows if row["state"] == "finished"]
     both = {}
-    for metric in ("mean10_accuracy", "mean10_fitted_accuracy"):
+    for model, metric in ((RAW, "mean10_accuracy"), ("fitted", "mean10_fitted_accuracy")):
         held = [(row["label"], row["setting"], row["seed"], row.get(metric)) for row in ended]
         found = differences(Scores.of(held, metric), base)
-        both[metric] = {(d.method, d.setting): d for d in found if d.setting is not None and d.pairs > 2}
+        both[model] = {(d.method, d.setting): d.gain for d in found if d.setting is not None and d.pairs > 2}
     raw, fitted = both.values()
     seeds = max(gap.pairs for gap in (*raw.values(), *fitted.values()))
-    heads = ["raw", "fitted", *(LEFT if seeds >= FEWEST else ())]
+    labels = [label for label in dict.fromkeys(row["label"] for row in rows) if label != base]
+    pairs = {
+        m: [{RAW: raw[key], "fitted": fitted[key]} for key in raw if key[0] == m and key in fitted] for m in labels
+    }
+    spans = [_spans({m: [100 * of[model].mean for of in each] for m, each in pairs.items()}) for model in both]
+    heads = ["raw", "fitted", *((*WORDS[:2], "of these, a gain fitted, too", *WORDS[2:]) if seeds >= FEWEST else ())]
     lines = [f"| method | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
-    for label in (label for label in dict.fromkeys(row["label"] for row in rows) if label != base):
-        pairs = [(raw[key], fitted[key]) for key in raw if key[0] == label and key in fitted]
-        told = [verdict((a.low, a.high), (b.low, b.high), min(a.pairs, b.pairs)) for a, b in pairs]
-        counts = [sum(text.startswith(begins) for text in told) for begins in LEFT.values()] if seeds >= FEWEST else []
-        assert not counts or sum(counts) == len(told), told
-        spans = [_mean_over(np.array([100 * each[place].mean for each in pairs])) for place in (0, 1)]
-        lines.append(f"| {label} | {' | '.join([*spans, *map(str, counts)])} |")
-    return (
-        "\n".join(lines) + "\n" + (f"\n{plural(seeds, 'seed').capitalize()}: no verdict.\n" if seeds < FEWEST else "")
-    )
+    for label, each in pairs.items():
+        told = [verdict(of) for of in each]
+        assert seeds < FEWEST or {*told} <= {*WORDS}, told
+        counts = [told.count(word) for word in WORDS]
+        counts[2:2] = [sum(of["fitted"].gains for of, word in zip(each, told, strict=True) if word == WORDS[1])]
+        cells = [*(span[label] for span in spans), *(map(str, counts) if seeds >= FEWEST else ())]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n" + _few(seeds)
 
 
-def _mean_over(values: np.ndarray[Any, Any]) -> str:
-    """The mean over settings with its 95 % t interval."""
-    ends = t_interval(values)
-    return f"{values.mean():+.1f}" + (f" [{ends[0]:+.1f}, {ends[1]:+.1f}]" if ends else "")
+def _spans(values: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    """The mean of each method with its interval at Holm's level over the methods; of fewer than five, its deviation."""
+    found, told = intervals(values), {}
+    for name, each in values.items():
+        few = f" ± {statistics.stdev(each):.1f}" if 1 < len(each) < FEWEST else ""
+        ends = f" [{found[name].low:+.1f}, {found[name].high:+.1f}]" if len(each) >= FEWEST else few
+        told[name] = f"{statistics.fmean(each):+.1f}{ends}" if each else ""
+    return told
+
+
+def _few(seeds: int) -> str:
+    """A line below a table of runs that are too few for a verdict."""
+    return f"\n{plural(seeds, 'seed').capitalize()}: no verdict.\n" if seeds < FEWEST else ""
 
 
 def less_of(rows: list[dict[str, Any]], words: str) -> str:
-    """Settings by methods: each method less a base, paired by seed, in points, with a 95 % t interval over seeds."""
+    """Settings by methods: each method less a base, paired by seed, in points, as `_spans` has it."""
     base, _, metric = words.rpartition(", ") if "_" in words else (words, "", "mean10_accuracy")
     ended = [row for row in rows if row["state"] == "finished"]
     gaps = differences(Scores.of((row["label"], row["setting"], row["seed"], row.get(metric)) for row in ended), base)
-    at = {(gap.method, gap.setting): gap for gap in gaps}
     others = [label for label in dict.fromkeys(row["label"] for row in rows) if label != base]
-
-    def cell(label: str, setting: str) -> str:
-        gap = at[label, setting]
-        ends = "" if gap.low is None or gap.high is None else f" [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
-        return "" if gap.mean is None else f"{100 * gap.mean:+.1f}{ends}"
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
+    at = {s: _spans({g.method: [100 * v for v in g.values] for g in gaps if g.setting == s}) for s in settings}
 
     lines = [f"| | {base} | {' | '.join(others)} |", f"|---|{'---:|' * (len(others) + 1)}"]
-    for setting in dict.fromkeys(row["setting"] for row in rows):
+    for setting in settings:
         levels = [
             100 * row[metric] for row in ended if (row["label"], row["setting"]) == (base, setting) and metric in row
         ]
         if not levels:
             continue  # not run yet
-        lines.append(f"| {setting} | {_cell(levels, 1)} | {' | '.join(cell(label, setting) for label in others)} |")
-    return "\n".join(lines) + "\n"
+        lines.append(
+            f"| {setting} | {_cell(levels, 1)} | {' | '.join(at[setting].get(label, '') for label in others)} |"
+        )
+    return "\n".join(lines) + "\n" + _few(max(gap.pairs for gap in gaps))
 
 
 def tables(text: str) -> str:

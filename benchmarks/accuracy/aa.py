@@ -26,8 +26,8 @@ from fedskew.data.sources.table import load
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common.session import setting
-from fedskew.studies.fitted import beside
 from fedskew.studies.statistics import Scores, average_ranks, critical_difference, differences, t_interval
+from fedskew.studies.verdicts import verdict
 
 OUT = Path(__file__).parents[2] / "results/accuracy/aa-digits.jsonl"
 STUDIES, PAIRS = 400, 10
@@ -83,17 +83,17 @@ def found(pairs: np.ndarray, size: int = PAIRS) -> dict[str, tuple[int, int]]:
     """(studies that find a difference at 5 %, studies) by test."""
     told = [differences(scores, "first")[0] for scores in studies(pairs, size)]
     by = {
-        "signed rank, exact": [d.verdict != "open" for d in told],
+        "signed rank, exact": [d.significant for d in told],
         "paired t": [_apart(d.values) for d in told],
     }
     return {name: (sum(said), len(said)) for name, said in by.items()}
 
 
-def sentences(size: int) -> Counter[str]:
-    """How many studies of ``size`` pairs get each verdict on raw and fitted differences."""
+def verdicts(size: int) -> Counter[str]:
+    """How many studies of ``size`` pairs get each verdict; raw and fitted models are on record, mean models are not."""
     both = zip(*(studies(recorded(which=which), size) for which in ("right", "fitted")), strict=True)
-    gaps = ([differences(scores, "first")[0] for scores in pair] for pair in both)
-    return Counter(beside(*pair).rpartition(": ")[2] for pair in gaps)
+    gaps = ([differences(scores, "first")[0].gain for scores in pair] for pair in both)
+    return Counter(verdict({"raw": raw, "fitted": fitted}) for raw, fitted in gaps)
 
 
 def exchanged(pairs: np.ndarray, times: int = 100) -> list[float]:
@@ -140,7 +140,7 @@ def tables() -> None:
         shares = [100 * share for share in exchanged(pairs)]
         print(f"runs exchanged within pairs: {np.mean(shares):.1f} %, {min(shares):.1f} to {max(shares):.1f} %")
     for size in (3, 5, PAIRS):
-        print(f"\nverdicts of studies of {size} pairs: {sentences(size).most_common()}")
+        print(f"\nverdicts of studies of {size} pairs: {verdicts(size).most_common()}")
     print("\n| runs a setting | share |\n|---|---|")
     for runs in (3, 5, 10, 20):
         print(f"| {runs} | {100 * covered(runs):.1f} % |")

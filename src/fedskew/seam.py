@@ -10,12 +10,11 @@ from fedskew.config.words import Pair
 from fedskew.data.sources.readers import read_table
 from fedskew.records.files import write_atomic
 from fedskew.records.sheets import csv_text
-from fedskew.records.summary import FITTED, TAIL
+from fedskew.records.summary import FITTED, TAIL, fitted_name
 from fedskew.records.typed import Natural, Real, Row, entries, fault_of
 from fedskew.settings import check_device
 from fedskew.studies.address import asked
 from fedskew.studies.arguments import Entry, as_word, full, options_of_table, seeds_of, words_of
-from fedskew.studies.fitted import fitted_name
 from fedskew.studies.lines import files_of
 from fedskew.studies.packing import lend
 from fedskew.studies.scores import FEWEST, NO_VERDICT, TWO_TESTS, WITHIN, Equivalence, equivalence, reach, t_interval

@@ -241,29 +241,39 @@ def test_durations() -> None:
     assert [studying.duration(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]
 
 
-def test_fitted_numbers_stand_beside_the_raw_ones(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_gains_are_shown_under_the_controls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ("compare", "fedavg", "fedla", *SMALL, "--seeds", "0-1")
     assert fedskew(*words, "--fitted", "--out", "study") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "fedavg, fitted" in said and "fedla: " in said and "points" in said and "2 seeds: " in said
+    assert "fedla no verdict 2 " in said and "method raw averaged fitted both fedavg" in said
+    assert "from fedavg" not in said, "the gains stand in one table"
     assert json.loads((tmp_path / "study" / "study.json").read_text())["command"].endswith("--fitted")
     page = (tmp_path / "study" / "report.html").read_text()
-    assert "fedla, fitted" in page and "2 seeds: " in page
+    assert "Gains over fedavg in accuracy, points" in page and "2 seeds: no verdict" in page
     assert fedskew(*words) == 0
-    assert "fitted" not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "fitted" not in said and "from fedavg" in said and "no verdict" in said
     assert fedskew("compare", "fedavg", *SMALL, "--fit-logits", "none", "--fitted") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "not every run of fedavg has final_fitted_accuracy; --fit-logits tail" in said
+    assert "no run of fedavg has fitted numbers; --fit-logits last measures them" in said
     assert fedskew(*words, "--fit-logits", "tail", "--metric", "mean10_macro_f1", "--fitted") == 0
     said = capsys.readouterr().out
-    assert "acro F1" in said and "fedavg," in said and "average rank" not in said  # of one setting
+    assert "in macro F1, points" in said and "average rank" not in said  # of one setting
     assert fedskew(*words, "--metric", "mean10_accuracy", "--fitted") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "averaged: the mean of the last ten global models; fitted: the last model" in said
-    assert "no table of fitted models" in said
-    assert fedskew(*words, "--partition.alpha", "0.1,1", "--fitted") == 0
-    raw, fitted = capsys.readouterr().out.partition("Average ranks by")[2].split("Fitted models: average ranks by")
-    assert "fedla" in raw and "fedla, fitted" not in raw and "fedla, fitted" in fitted
+    assert "averaged: the mean of the last ten global models; fitted: the last model, with fitted biases" in said
+    assert fedskew(*words, "--metric", "final_fitted_accuracy") == 0
+    assert "Fitted accuracy, at the last evaluation" in capsys.readouterr().out
+
+
+def test_a_comparison_under_controls_has_no_line_of_prose_for_a_method(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three tables: results with their verdicts, gains, and work with what a method is worth in rounds."""
+    assert fedskew("compare", "fedavg", "fedga", "scaffold", *SMALL, "--seeds", "0-4", "--controls", "rounds") == 0
+    said = capsys.readouterr().out
+    heads = [line.split() for line in said.splitlines() if line.startswith("method")]
+    assert [head[1] for head in heads] == ["verdict", "raw", "steps"] and heads[2][-1] == "worth"
+    assert not any(line.startswith(("fedga:", "scaffold:", "work of")) for line in said.splitlines())
+    assert max(map(len, said.splitlines())) <= 80
 
 
 def test_a_metric_without_a_fitted_form_is_told_before_a_run_is_made(

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from fedskew.studies.verdicts import intervals
 from fedskew_papers.rows import STATES
 from support.paths import ROOT
 from support.scripts import script
@@ -51,9 +52,32 @@ def test_an_order_shows_each_method_beside_the_one_before(results: ModuleType) -
         for label, values in accuracies.items() for seed, value in enumerate(values)
     ]  # fmt: skip
     told = results.order_of([*rows, {**rows[0], "seed": 3, "state": "missing"}]).splitlines()[2:]
-    # t of 2 degrees of freedom at 0.975 is 4.303; gaps of b: 3, 2, 4 with mean 3 and deviation 1; of c to a: 1, -1, 2
+    # gaps of b: 3, 2, 4 with mean 3 and deviation 1; of c to a: 1, -1, 2; of c to b: -2, -3, -2
     assert told == [
         "| a | lr 0.1 | 3 | 52.0 ± 2.0 |  |  |",
-        "| b | lr 0.1 | 3 | 55.0 ± 2.6 | +3.0 [+0.5, +5.5] | +3.0 [+0.5, +5.5] |",
-        "| c | lr 0.1 | 3 | 52.7 ± 2.9 | -2.3 [-3.8, -0.9] | +0.7 [-3.1, +4.5] |",
+        "| b | lr 0.1 | 3 | 55.0 ± 2.6 | +3.0 ± 1.0 | +3.0 ± 1.0 |",
+        "| c | lr 0.1 | 3 | 52.7 ± 2.9 | -2.3 ± 0.6 | +0.7 ± 1.5 |",
+        "",
+        "3 seeds: no verdict.",
+    ]
+
+
+def test_intervals_of_a_table_are_those_of_the_verdicts(results: ModuleType) -> None:
+    """Of five seeds or more, at Holm's levels over the methods; what the fit leaves is open, not averaged."""
+    gaps = {"fedla": [3.0, 5.0, 4.0, 5.0, 3.0], "fedga": [1.0, -2.0, 0.0, 1.0, 1.0]}
+    told = results._spans(gaps)
+    found = intervals(gaps)
+    assert told["fedla"] == f"+4.0 [{found['fedla'].low:+.1f}, {found['fedla'].high:+.1f}]"
+    rows = [
+        {"label": label, "setting": at, "seed": seed, "state": "finished", "mean10_accuracy": 0.5 + (value + at) / 100,
+         "mean10_fitted_accuracy": 0.8 + fit / 100}
+        for label, values, fit in (("fedavg", [0.0] * 5, 0), ("fedla", gaps["fedla"], 2), ("fedga", gaps["fedla"], 0))
+        for at in (0, 1) for seed, value in enumerate(values)
+    ]  # fmt: skip
+    table = results.fits_of([{**row, "setting": f"s{row['setting']}"} for row in rows], "fedavg").splitlines()
+    assert table[0].endswith("| a bias | open: not averaged | of these, a gain fitted, too | no gain shown | a loss |")
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+    assert [[row[0], *row[3:]] for row in cells] == [
+        ["fedla", "0", "2", "2", "0", "0"],
+        ["fedga", "2", "0", "0", "0", "0"],
     ]

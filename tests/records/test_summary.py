@@ -11,7 +11,7 @@ import pytest
 
 import fedskew as fs
 from fedskew.records.folder import read
-from fedskew.records.summary import collapses, summarise, worst_class, worst_words
+from fedskew.records.summary import collapses, fitted_name, summarise, worst_class, worst_words
 from support.federations import skewed
 from support.methods import MOST_HOOKS, tiny
 from support.runs import go
@@ -108,6 +108,14 @@ def test_the_summary_holds_what_matters_with_rare_classes(tmp_path: Path) -> Non
     assert summary["collapsed"] == [] and summary == {
         **summarise(held), "worst_class": summary["worst_class"], **once
     }  # fmt: skip
+
+
+def test_a_metric_and_its_fitted_form() -> None:
+    assert fitted_name("final_balanced_accuracy") == "final_fitted_balanced_accuracy"
+    assert fitted_name("final_fitted_ece") == "final_fitted_ece"
+    for metric in ("total_upload_bytes", "final_mix_accuracy_mean", "mean10_val_accuracy"):
+        with pytest.raises(fs.ConfigError, match="unknown fitted metric"):
+            fitted_name(metric)
 
 
 def test_fitted_values_stand_only_for_rounds_that_were_all_fitted() -> None:

@@ -90,7 +90,7 @@ def test_csv_reads_back_and_holds_no_formula() -> None:
 
 
 def test_csv_has_full_precision(tmp_path: Path) -> None:
-    entries = study(2, 2, 3)
+    entries = study(2, 2, 8)
     list(paper.write(entries, tmp_path / "r.html", tmp_path / "tables"))
     rows = list(csv.DictReader((tmp_path / "tables" / "results-1.csv").read_text().splitlines()))
     values = [e.run.summary["mean10_accuracy"] for e in entries if e[:2] == ("method1", "alpha 0.01")]

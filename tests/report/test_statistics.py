@@ -14,7 +14,7 @@ from fedskew import report
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
 from fedskew.report import Entry, paper, scored
-from fedskew.report.listings import gap_cells
+from fedskew.report.listings import rank_cells
 from fedskew.studies.scores import Scores
 from fedskew.studies.statistics import average_ranks, differences, reach
 from support.reports import made_run, parsed, study, words_of
@@ -50,35 +50,35 @@ def test_ranks_and_their_verdict_are_those_of_studies() -> None:
     assert found.p is not None and found.p <= 0.05
 
 
-def test_fitted_models_stand_beside_the_methods_as_methods_of_their_own(tmp_path: Path) -> None:
-    """Their pairs are with the fitted baseline; what the fits sent is among their costs; raw methods keep their p."""
-    raw, plain = study(3, 2, 3), scores_of(study(3, 2, 3))
+def test_gains_under_the_controls_stand_below_the_results(tmp_path: Path) -> None:
+    """Of runs with raw and fitted numbers alone: no averaged column, and the verdict says which control is missing."""
+    raw = study(3, 2, 5)
     for entry in raw:
-        sent, place = {"upload_bytes": 5_000_000, "download_bytes": 0}, int(entry.method[-1])
-        entry.run.summary.update(mean10_fitted_accuracy=0.9 + place * int(entry.seed) / 100, final_fit={"prior": sent})
+        place = int(entry.method[-1])
+        entry.run.summary.update(
+            mean10_fitted_accuracy=0.5 + 0.2 * (place == 2) + 0.001 * (int(entry.seed) * place % 3)
+        )
     told = written(raw, tmp_path, baseline="method0")
-    assert [row["method"] for row in told["results-1"]] == ["method2", "method1", "method0"]
-    one = {row["method"]: row for row in told["fitted-1"]}
-    assert list(one) == ["method2, fitted", "method1, fitted", "method0, fitted"]
-    assert float(one["method2, fitted"]["p_holm"]) == min(1.0, 2 * float(one["method2, fitted"]["p"])), "of two"
-    assert float(one["method2, fitted"]["difference"]) == pytest.approx(0.02)
-    gaps = {(d.method, d.setting): d for d in differences(plain, "method0")}
-    assert float(told["results-1"][1]["p_holm"]) == gaps["method1", "alpha 0.01"].p_holm
-    assert [row["method"] for row in told["ranks-1"]] == ["method2", "method1", "method0"]
-    assert [row["method"] for row in told["fitted-ranks-1"]] == list(one)
-    cost = {row["method"]: float(row["MB up"]) for row in told["cost-1"]}
-    assert cost["method0, fitted"] == pytest.approx(cost["method0"] + 5)
-    del raw[-1].run.summary["mean10_fitted_accuracy"]  # a run of before the fits: its method has no such row
-    assert "method2, fitted" not in str(written(raw, tmp_path / "other")["fitted-ranks-1"])
-    del raw[0].run.summary["mean10_fitted_accuracy"]
-    assert not {"fitted-1", "fitted-ranks-1"} & written(raw, tmp_path / "none").keys(), "the baseline has no fits"
+    one, two = ({row["method"]: row for row in told[name]}["method2"] for name in ("controls-1", "results-1"))
+    assert float(one["fitted_gain"]) == pytest.approx(0.2, abs=0.01) and one["averaged_gain"] == ""
+    assert float(one["raw_low"]) == float(two["difference_low"]), "one interval, of one rule"
+    verdicts = [{row["method"]: row["verdict"] for row in told[name]} for name in ("controls-1", "results-1")]
+    assert verdicts[0] == {"method1": "a bias", "method2": "open: not averaged"}
+    assert verdicts[1] == {**verdicts[0], "method0": ""}
+    page = sections(report.build(raw, baseline="method0"))
+    assert (
+        "alpha 0.01: gains over method0 in accuracy, points" in page["results"] and "averaged:" not in page["results"]
+    )
+    assert "method2: open: not averaged in 2; method1: a bias in 2" in page["verdict"]
+    for entry in raw:
+        del entry.run.summary["mean10_fitted_accuracy"]
+    assert "controls-1" not in written(raw, tmp_path / "none"), "nothing is controlled"
 
 
-@pytest.mark.parametrize(("seeds", "told"), [(5, "–"), (6, "no")])
-def test_what_so_few_seeds_cannot_show_is_not_called_insignificant(seeds: int, told: str) -> None:
-    runs = [(m, "all", s, 0.5 + (m == "b") * (s % 2) / 9) for m in "ab" for s in range(seeds)]
-    (gap,) = differences(Scores.of(runs), "a")
-    assert gap_cells(gap)[-1] == told
+@pytest.mark.parametrize(("methods", "seeds", "told"), [(2, 7, "–"), (2, 8, "no"), (9, 8, "–")])
+def test_what_so_few_seeds_cannot_show_is_not_called_insignificant(methods: int, seeds: int, told: str) -> None:
+    runs = [(str(m), "all", s, 0.5 + m * (s % 2) / 90) for m in range(methods) for s in range(seeds)]
+    assert rank_cells(differences(Scores.of(runs), "0")[0])[-1] == told
 
 
 def test_the_smallest_p_is_that_of_the_whole_family() -> None:
@@ -89,7 +89,7 @@ def test_the_smallest_p_is_that_of_the_whole_family() -> None:
 
 
 def test_differences_are_those_of_studies_by_setting_and_over_all(tmp_path: Path) -> None:
-    entries = study(3, 2, 6)
+    entries = study(3, 2, 8)
     by = {(d.method, d.setting): d for d in differences(scores_of(entries), "method0")}
     tables = written(entries, tmp_path)
     for name, setting in (("results-1", "alpha 0.01"), ("results-2", "alpha 0.02"), ("together-1", None)):
@@ -98,9 +98,10 @@ def test_differences_are_those_of_studies_by_setting_and_over_all(tmp_path: Path
             wanted, row = by[method, setting], rows[method]
             assert float(row["difference"]) == wanted.mean and float(row["p_holm"]) == wanted.p_holm
             assert float(row["difference_low"]) == wanted.low
-    assert "Over all settings together no method differs significantly" in sections(report.build(entries))["verdict"]
-    told = sections(report.build(study(2, 2, 6)))["verdict"]
-    assert "Over all settings together method1 is significantly better than method0 (+" in told
+    told = sections(report.build(entries))["verdict"]
+    assert re.search(
+        r"Over all settings together: method2: \+\S+ points, open: not averaged or fitted; method1: ", told
+    )
 
 
 # All settings together
@@ -172,7 +173,7 @@ def test_of_a_calibration_error_less_is_better() -> None:
     for entry in entries:
         entry.run.summary["final_ece"] = 0.1 + 0.01 * int(entry.seed) + 0.2 * (entry.method == "method1")
     told = sections(report.build(entries, metric="ece"))
-    assert "method1 is significantly worse than method0" in told["verdict"]
+    assert "Gains over method0: method1: a loss." in told["verdict"]
     assert "of expected calibration error less is better" in told["targets"]
 
 

@@ -41,6 +41,9 @@ def gained(*values: float, m: int = 2, higher_is_better: bool = True) -> Differe
     return differences(study(np.array(rows)[:, None], higher_is_better), "m0")[0]
 
 
+FIVE = (0.1, 0.11, 0.12, 0.13, 0.14)
+
+
 # The tests
 
 
@@ -112,20 +115,20 @@ def test_five_pairs_cannot_reach_five_percent() -> None:
 
 def test_five_clear_pairs_conclude_nothing_and_show_an_interval() -> None:
     found = gained(0.1, 0.11, 0.12, 0.13, 0.14)
-    assert found.p == 0.0625 and not found.significant and found.verdict == "open"
-    assert found.low is not None and found.low > 0
+    assert found.p == 0.0625 and not found.significant and found.ranked == "open"
+    assert found.low is not None and found.low > 0 and found.verdict == "a gain"
 
 
 def test_six_clear_pairs_conclude() -> None:
     found = gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15)
-    assert found.p == found.p_holm == 0.03125 and found.verdict == "better"
-    assert gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15, higher_is_better=False).verdict == "worse"
-    assert gained(-0.1, -0.11, -0.12, -0.13, -0.14, -0.15).verdict == "worse"
+    assert found.p == found.p_holm == 0.03125 and found.ranked == "better"
+    assert gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15, higher_is_better=False).ranked == "worse"
+    assert gained(-0.1, -0.11, -0.12, -0.13, -0.14, -0.15).ranked == "worse"
 
 
 def test_six_clear_pairs_conclude_nothing_among_four_methods() -> None:
     found = gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15, m=5)
-    assert (found.comparisons, found.p_holm, found.verdict) == (4, 0.125, "open")
+    assert (found.comparisons, found.p_holm, found.ranked) == (4, 0.125, "open")
 
 
 def test_pairs_that_are_equal_do_not_count() -> None:
@@ -134,13 +137,27 @@ def test_pairs_that_are_equal_do_not_count() -> None:
 
 def test_the_ranks_decide_where_the_mean_points_the_other_way() -> None:
     found = gained(*(0.01 * i for i in range(1, 10)), -9.0)
-    assert found.mean is not None and found.mean < 0 and found.verdict == "open"
-    assert gained(*(0.01 * i for i in range(1, 15)), -9.0).verdict == "better"
+    assert found.mean is not None and found.mean < 0 and found.ranked == "open"
+    assert gained(*(0.01 * i for i in range(1, 15)), -9.0).ranked == "better"
+
+
+def test_of_a_loss_less_is_a_gain() -> None:
+    found = gained(*FIVE, higher_is_better=False)
+    assert found.verdict == "a loss" and found.gain == (-found.mean, -found.high, -found.low, 5)  # type: ignore[operator]
+    assert gained(*FIVE).gain[:3] == (gained(*FIVE).mean, gained(*FIVE).low, gained(*FIVE).high)
+    assert gained(0.1).gain == (pytest.approx(0.1), -math.inf, math.inf, 1), "of one pair nothing is known"
+
+
+def test_intervals_are_at_holms_levels_over_the_methods_of_a_setting() -> None:
+    alone, among = gained(*FIVE), gained(*FIVE, m=5)
+    assert among.mean == alone.mean and among.low < alone.low and among.high > alone.high  # type: ignore[operator]
+    expected = scipy.stats.ttest_1samp(among.values, 0).confidence_interval(1 - 0.05 / 4)
+    assert (among.low, among.high) == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize("values", [[0.0, 0.0], [0.1], [math.nan], [0.1, 0.1]])
 def test_what_nothing_can_be_concluded_from(values: list[float]) -> None:
-    assert gained(*values).verdict == "open"
+    assert gained(*values).ranked == "open" and gained(*values).verdict == "no verdict"
 
 
 # Pairs, settings, families
@@ -195,7 +212,7 @@ def test_a_true_difference_is_found() -> None:
     """Ten pairs that differ by twice their spread: nearly always."""
     noise = rng.generator(0, "power").normal(size=(100, 2, 1, 10))
     noise[:, 1] += 2 * math.sqrt(2)
-    assert sum(differences(study(values), "m0")[0].verdict == "better" for values in noise) >= 95
+    assert sum(differences(study(values), "m0")[0].ranked == "better" for values in noise) >= 95
 
 
 @given(st.integers(0, 10**6), st.floats(-50, 50), st.booleans())
@@ -207,7 +224,7 @@ def test_neither_the_order_of_seeds_nor_a_shift_changes_a_conclusion(seed: int, 
     for a, b in zip(told, differences(study(values[..., order], better), "m0"), strict=True):
         assert (a.mean, a.low, a.high, a.p_holm) == (b.mean, b.low, b.high, b.p_holm)
     for a, b in zip(told, differences(study(values + shift, better), "m0"), strict=True):
-        assert (a.p, a.p_holm, a.verdict) == (b.p, b.p_holm, b.verdict)
+        assert (a.p, a.p_holm, a.ranked) == (b.p, b.p_holm, b.ranked)
         assert b.mean == pytest.approx(a.mean, abs=1e-9)
 
 
@@ -217,7 +234,7 @@ def test_baseline_and_method_exchanged_turn_the_signs_alone(seed: int) -> None:
     a, b = (differences(study(values), name)[0] for name in ("m0", "m1"))
     assert a.p == b.p and a.values == tuple(-v for v in b.values)
     assert (a.low, a.high) == pytest.approx((-(b.high or 0), -(b.low or 0)), abs=1e-12)
-    assert {a.verdict, b.verdict} in ({"open"}, {"better", "worse"})
+    assert {a.ranked, b.ranked} in ({"open"}, {"better", "worse"})
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def _judged(folder: Path, *words: str) -> tuple[str, str]:
     scores = Scores.of(runs, metric="mean10_served_accuracy")
     for gap in differences(scores, "localonly"):
         told = found.difference(gap.method, "")
-        assert told is not None and told.mean == gap.mean and told.p_holm == gap.p_holm and told.verdict == gap.verdict
+        assert told is not None and told.mean == gap.mean and told.gain == gap.gain and told.verdict == gap.verdict
     assert not any("ollapsed" in line for line in cautions(found))
     return asked["metric"], " ".join(verdict(found))
 
@@ -147,7 +147,7 @@ def test_what_was_measured_once_is_no_mean_over_rounds(tmp_path: Path) -> None:
 
 
 def test_a_verdict_has_one_metric_one_range_of_rounds_and_one_unit(tmp_path: Path) -> None:
-    """The fits are of the last evaluation alone: their sentences stand with the results, and name it."""
+    """The fits are of the last evaluation alone: the table of gains under the controls says so."""
     for name in ("fedavg", "scaffold"):
         for seed in (0, 1, 2):
             go(skewed(), METHODS[name](), rounds=4, seed=seed, fit_logits="last", out=tmp_path / name / str(seed))
@@ -155,10 +155,10 @@ def test_a_verdict_has_one_metric_one_range_of_rounds_and_one_unit(tmp_path: Pat
     told = " ".join(verdict(found))
     assert "fitted" not in told and re.search(r"mean, \d+\.\d % \(95 % interval \d+\.\d % to", told)
     assert re.search(r"[+-]\d+\.\d points", told)
-    section = next(s for s in sections(found, Detail()) if s.key == "results")
-    assert "at the last evaluation" in section.listed[0] and "fitted" in section.listed[1]
-    last = compare(from_folders([tmp_path]), "final_accuracy")
-    assert "fitted" in " ".join(verdict(last))
+    for metric, of in (("accuracy", "the last model, with fitted biases"), ("final_accuracy", "the same, with")):
+        section = next(s for s in sections(compare(found.entries, metric), Detail()) if s.key == "results")
+        (table,) = (part for part in section.parts if part.key == "controls")
+        assert of in table.notes[0]
 
 
 def test_further_numbers_are_of_the_rows_of_the_metric() -> None:
@@ -179,9 +179,13 @@ def test_controls_by_name_and_equal_epochs(tmp_path: Path, capsys: pytest.Captur
     assert asked["metric"] == "mean10_served_accuracy" and "--controls local,centralised" in asked["command"]
     capsys.readouterr()
     assert fedskew("compare", "fedavg", "fedrep", "--epochs", 2, *data) == 0
-    assert "of fedrep, as a multiple of fedavg's: steps ×1.00" in " ".join(capsys.readouterr().out.split())
+    assert "as a multiple of fedavg's method steps contacts bytes fedrep ×1.00" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert fedskew("compare", "fedavg", "fedrep", *data) == 0
-    assert "of fedrep, as a multiple of fedavg's: steps ×5.50" in " ".join(capsys.readouterr().out.split())
+    assert "as a multiple of fedavg's method steps contacts bytes fedrep ×5.50" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert fedskew("compare", "fedavg", "--controls", "local,centre", *data) == 2
     assert "unknown control 'centre'" in capsys.readouterr().err
     from fedskew.cli.compare import CONTROLS as NAMES

@@ -1,8 +1,11 @@
-"""What was measured on the federations nearest to yours: which methods helped there, and which rule holds elsewhere.
+"""What follows for a federation from what was measured on those nearest to it, and which rule holds elsewhere.
+
+FedAvg's own means come first: the mean of the last models, a fit of the logits, more rounds. A method's gain is that
+over FedAvg under the strongest of these controls that is on record, and its verdict is the one rule's,
+`fedskew.studies.verdicts`.
 
 The distance of two federations is the root mean square of the differences in their descriptors, each in a unit that
-stands in `UNITS`. A federation is near at a distance of at most `NEAR`. Gains are those after the fit of the
-logits where it is on record: FedAvg can have this fit, too.
+stands in `UNITS`. A federation is near at a distance of at most `NEAR`.
 """
 
 import math
@@ -10,17 +13,24 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fedskew.advice.evidence import MEASURES, Federation, Gain, descriptors, packaged
+from fedskew.advice.evidence import LONGER, MEASURES, MODELS, Federation, Gain, descriptors, packaged
 from fedskew.data.describe import Source, counted
 from fedskew.errors import require, unknown
 from fedskew.method import Component
 from fedskew.methods import METHODS
-from fedskew.records.summary import FITTED
-from fedskew.studies.fitted import verdict
-from fedskew.studies.verdicts import POINT
+from fedskew.studies.scores import NO_VERDICT
+from fedskew.studies.verdicts import OPEN, OWN, POINT, RAW, verdict
+from fedskew.studies.work import Work
 
 NEAR = 1.0  # federations farther apart than this say nothing of each other
 NEAREST = 3  # federations that are shown
+STRONGEST = ("both", "fitted", "averaged", RAW)  # controls by which a gain is judged where they are on record
+COSTS = {  # what FedAvg can have, the cheapest first
+    "averaged": "nothing of the clients; the server holds ten models",
+    "fitted": "{exchanges} exchanges of sums with every client after training",
+    "both": "the same exchanges; the server holds ten models",
+    "work": "{times} times the local steps, and as many more rounds",
+}
 STRONG = 0.3  # js_mean / log 2 from which on label skew is called strong
 UNITS: dict[str, tuple[float, Callable[[float], float]]] = {  # descriptor -> (one unit, its scale)
     "js_mean": (0.15, lambda v: v / math.log(2)),
@@ -40,13 +50,23 @@ class Neighbour(NamedTuple):
     distance: float
 
 
+class Means(NamedTuple):
+    """FedAvg with another of its models, or trained longer, and what it gained over the raw model."""
+
+    name: str  # of `COSTS`
+    gain: float  # the mean over the near federations that have it
+    on: dict[int, Gain]  # by the place of the federation, from 1
+    cost: str
+
+
 class Suggestion(NamedTuple):
-    """A method that helped on a near federation, and is seen to harm on none of those that are shown."""
+    """A method whose gain shows on a near federation, and that is seen to harm on none of those that are shown."""
 
     method: str
-    gain: float  # after the fit, the mean over the federations that are shown and near
+    gain: float  # over FedAvg under the same control, the mean over the federations that are shown and near
     on: dict[int, dict[str, Gain]]  # the gains by each number, by the place of the federation, from 1
-    after_fit: dict[int, str]  # what the fitted models say of the gain
+    verdicts: dict[int, str]  # what each federation says of the gain
+    work: dict[int, list[float | None]]  # steps, contacts, bytes, as multiples of FedAvg's
     needs: str  # what leaves the client beside the model, and what the server must hold
 
 
@@ -56,7 +76,7 @@ class Rule(NamedTuple):
     method: str
     gain: float  # mean over these federations
     best: float  # the same of each federation's best method, known only afterwards
-    helps: int  # on how many of them its interval lies above 0
+    helps: int  # on how many of them its mean gain is above 0
     federations: int
     datasets: int
     weaker: float  # its mean gain on the federations of weaker skew
@@ -69,7 +89,10 @@ class Advice(NamedTuple):
     title: str
     measure: str
     descriptors: dict[str, float]
+    fedavg: tuple[Means, ...]  # what FedAvg can have, the cheapest first
+    unmeasured: tuple[str, ...]  # of these, what no near federation has on record
     worth_trying: tuple[Suggestion, ...]  # the greatest gain first
+    unjudged: dict[str, float]  # mean gain by method, of fewer seeds than a verdict takes
     others: dict[str, float]  # what else was measured nearby: mean gain by method
     neighbours: tuple[Neighbour, ...]  # nearest first
     rule: Rule | None
@@ -80,7 +103,7 @@ class Advice(NamedTuple):
         near = [{**n.federation._asdict(), "distance": n.distance} for n in self.neighbours]
         worth = [suggestion._asdict() for suggestion in self.worth_trying]
         told = {"worth_trying": worth, "neighbours": near, "rule": self.rule and self.rule._asdict(), "near": NEAR}
-        return {**self._asdict(), **told}
+        return {**self._asdict(), **told, "fedavg": [one._asdict() for one in self.fedavg]}
 
 
 def distance(a: dict[str, float], b: dict[str, float]) -> float:
@@ -120,7 +143,9 @@ def advise(
     here = descriptors(about.counts, cohort)
     near = sorted((Neighbour(f, distance(here, f.descriptors)) for f in known), key=lambda n: n.distance)[:NEAREST]
     close = [n.federation for n in near if n.distance <= NEAR]
-    worth, others = _methods(close, measure)
+    worth, unjudged, others = _methods(close, measure)
+    means = _means(close, measure)
+    unmeasured = tuple(name for name in COSTS if close and name not in {one.name for one in means})
     notes = []
     for what, mine, theirs in (
         ("data", about.facts.get("dataset"), [f.data for f in close]),
@@ -130,17 +155,13 @@ def advise(
             yours = f"yours is {mine!r}" if mine else "yours is not named"
             notes.append(f"the {what} there: {', '.join(dict.fromkeys(theirs))}; {yours}, and gains may differ")
     found = rule(known, measure)
-    return Advice(about.title, measure, here, tuple(worth[:top]), others, tuple(near), found, tuple(notes))
+    told = tuple(worth[:top]), unjudged, others, tuple(near), found, tuple(notes)
+    return Advice(about.title, measure, here, means, unmeasured, *told)
 
 
-def _after_fit(by: dict[str, Gain], measure: str) -> Gain:
-    """The gain of the fitted models, where it is on record; else of the models as they are."""
-    return by.get(f"{FITTED}{measure}") or by[measure]
-
-
-def _helps(gain: Gain) -> bool:
-    """Whether the interval lies above 0."""
-    return (gain.low or 0) > 0
+def controlled(by: dict[str, Gain], measure: str) -> Gain:
+    """The gain over FedAvg under the strongest control that is on record; else of the models as they are."""
+    return next(by[name] for model in STRONGEST if (name := f"{MODELS[model]}{measure}") in by)
 
 
 def _harms(gain: Gain) -> bool:
@@ -149,34 +170,58 @@ def _harms(gain: Gain) -> bool:
     return high < 0 and low < -POINT
 
 
-def _methods(close: Sequence[Federation], measure: str) -> tuple[list[Suggestion], dict[str, float]]:
-    """(what is worth trying, the mean gains of what else was measured), the greatest gain first."""
+def _means(close: Sequence[Federation], measure: str) -> tuple[Means, ...]:
+    """What FedAvg can have on these federations, the cheapest first."""
+    found = []
+    for name, cost in COSTS.items():
+        number = f"{MODELS[name]}{measure}"
+        on = {place: f.fedavg[number] for place, f in enumerate(close, 1) if number in f.fedavg}
+        if on:
+            times = [f.works[LONGER][0] for f in close if LONGER in f.works]
+            fits = [f.exchanges for f in close if f.exchanges is not None]
+            told = cost.format(exchanges=_range(fits, ".0f"), times=_range(times, ".2g"))
+            found.append(Means(name, statistics.fmean(gain.mean for gain in on.values()), on, told))
+    return tuple(found)
+
+
+def _range(values: Sequence[float | None], digits: str) -> str:
+    known = [value for value in values if value is not None]
+    low, high = (f"{end:{digits}}" for end in (min(known, default=math.nan), max(known, default=math.nan)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _methods(close: Sequence[Federation], measure: str) -> tuple[list[Suggestion], dict[str, float], dict[str, float]]:
+    """(what is worth trying, mean gains of what has no verdict, of what else was measured), the greatest first."""
     on: dict[str, dict[int, dict[str, Gain]]] = {}
     for place, federation in enumerate(close, 1):
         for method, by in federation.gains.items():
             if measure in by:
                 on.setdefault(method, {})[place] = by
-    gains = {m: [_after_fit(by, measure) for by in there.values()] for m, there in on.items()}
-    mean = {m: statistics.fmean(gain.mean for gain in seen) for m, seen in gains.items()}
-    worth, others = [], {}
+    gains = {m: {place: controlled(by, measure) for place, by in there.items()} for m, there in on.items()}
+    mean = {m: statistics.fmean(gain.mean for gain in seen.values()) for m, seen in gains.items()}
+    worth, unjudged, others = list[Suggestion](), dict[str, float](), dict[str, float]()
     for method in sorted(mean, key=lambda m: -mean[m]):
-        helps = mean[method] > 0 and any(map(_helps, gains[method]))
-        if helps and not any(map(_harms, gains[method])):
-            fits = {place: told for place, by in on[method].items() if (told := _verdict(by, measure))}
-            worth.append(Suggestion(method, mean[method], on[method], fits, needs(method)))
+        works = {place: work for place in on[method] if (work := close[place - 1].works.get(method))}
+        told = {place: verdict_on(by, measure, works.get(place)) for place, by in on[method].items()}
+        shown = any(gains[method][place].interval.gains and one.startswith((OWN, OPEN)) for place, one in told.items())
+        if shown and mean[method] > 0 and not any(map(_harms, gains[method].values())):
+            worth.append(Suggestion(method, mean[method], on[method], told, works, needs(method)))
         else:
-            others[method] = mean[method]
-    return worth, others
+            (unjudged if {*told.values()} == {NO_VERDICT} else others)[method] = mean[method]
+    return worth, unjudged, others
 
 
-def _verdict(by: dict[str, Gain], measure: str) -> str:
-    """What the gain of the fitted models says of the raw one; "" where they are not on record."""
-    raw, fitted = by[measure], by.get(f"{FITTED}{measure}")
-    if fitted is None or None in (raw.low, raw.high, fitted.low, fitted.high):
-        return ""
-    return verdict(
-        (raw.low or 0.0, raw.high or 0.0), (fitted.low or 0.0, fitted.high or 0.0), min(raw.seeds, fitted.seeds)
-    )
+def verdict_on(by: dict[str, Gain], measure: str, work: Sequence[float | None] | None = None) -> str:
+    """The verdict on a method's gains on a federation.
+
+    Args:
+        by: Its gains by number.
+        measure: accuracy or macro_f1.
+        work: Steps, contacts and bytes as multiples of FedAvg's; None where they are not on record.
+    """
+    of = {model: by[name].interval for model, prefix in MODELS.items() if (name := f"{prefix}{measure}") in by}
+    times = [math.nan if ratio is None else ratio for ratio in work or (None, None, None)]
+    return verdict(of, Work(*times).dear)
 
 
 def is_strong(found: dict[str, float]) -> bool:
@@ -198,14 +243,14 @@ def rule(known: Sequence[Federation], measure: str = "accuracy") -> Rule | None:
     strong, weak = ([f for f in whole if is_strong(f.descriptors) is side] for side in (True, False))
 
     def mean(method: str, there: Sequence[Federation]) -> float:
-        return statistics.fmean(_after_fit(f.gains[method], measure).mean for f in there) if there else 0.0
+        return statistics.fmean(controlled(f.gains[method], measure).mean for f in there) if there else 0.0
 
     chosen = {max(wide, key=lambda m: mean(m, [f for f in strong if f.data != left])) for left in data if wide}
     if len(chosen) != 1:
         return None
     method = chosen.pop()
-    best = statistics.fmean(max(0.0, *(_after_fit(f.gains[m], measure).mean for m in wide)) for f in strong)
-    helps = sum(_helps(_after_fit(f.gains[method], measure)) for f in strong)
+    best = statistics.fmean(max(0.0, *(controlled(f.gains[m], measure).mean for m in wide)) for f in strong)
+    helps = sum(controlled(f.gains[method], measure).mean > 0 for f in strong)
     elsewhere = mean(method, weak), max(mean(m, weak) for m in wide)
     return Rule(method, mean(method, strong), best, helps, len(strong), len({f.data for f in strong}), *elsewhere)
 

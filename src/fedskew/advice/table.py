@@ -5,63 +5,89 @@ from rich.table import Table
 from rich.text import Text
 
 from fedskew.advice.adviser import NEAR, Advice, Rule, Suggestion, is_strong
-from fedskew.advice.evidence import WORST, Gain
+from fedskew.advice.evidence import MODELS, WORST, Gain
 from fedskew.errors import plural
-from fedskew.records.summary import FITTED
+from fedskew.studies.scores import FEWEST
+from fedskew.studies.work import Work
+
+CALLED = {
+    "averaged": "FedAvg averaged",
+    "fitted": "FedAvg fitted",
+    "both": "FedAvg averaged and fitted",
+    "work": "FedAvg trained longer, averaged and fitted",
+}
 
 
 def advice_table(advice: Advice) -> RenderableType:
-    """The nearest federations, the methods that helped there, the rule, and what limits all of it."""
+    """What follows first; then the nearest federations, the rule, and what limits all of it."""
     name = advice.measure.replace("_f1", "-F1")
-    body: list[RenderableType] = [Text(f"{advice.title}: what was measured nearby, by {name}", style="bold")]
+    body: list[RenderableType] = [Text(f"{advice.title}: what follows, by {name}", style="bold"), Text(_first(advice))]
+    if advice.fedavg or advice.worth_trying:
+        body.append(_tried(advice))
+    if advice.unmeasured:
+        told = ", ".join(CALLED[one] for one in advice.unmeasured)
+        body.append(Text(f"not measured there: {told}; fedskew compare fedavg METHOD --controls rounds measures yours"))
+    for told, gains in (
+        ("means without a verdict", advice.unjudged),
+        ("measured there, and not worth trying", advice.others),
+    ):
+        listed = ", ".join(f"{method} {_points(gain)}" for method, gain in gains.items())
+        body += [Text(f"{told}: {listed}", style="dim")] if gains else []
+    body += [Text(_rule(advice.rule, is_strong(advice.descriptors)))] if advice.rule else []
+    body.append(Text("\nmeasured nearest:"))
     for place, near in enumerate(advice.neighbours, 1):
         far = "" if near.distance <= NEAR else ", too far to use"
         body.append(Text(f"[{place}] {near.federation.name}: distance {near.distance:.2f}{far}"))
         told = f"{plural(len(near.federation.gains), 'method')} beside {near.federation.baseline}, whose accuracy is"
-        fit = (
-            ""
-            if near.federation.fitted is None
-            else f"; of the better weighting after the fit {near.federation.fitted:.3f}"
-        )
-        body.append(Text(f"    {told} {near.federation.level:.3f}{fit} ({near.federation.source})", style="dim"))
-    if advice.worth_trying:
-        body.append(_worth(advice))
-    else:
-        why = (
-            "no method measured here beats FedAvg; fit its logits, and compare local training: "
-            "fedskew compare fedavg localonly --fitted"
-            if any(n.distance <= NEAR for n in advice.neighbours)
-            else "nothing measured helps here: no measured federation is near; fedskew compare measures yours"
-        )
-        body.append(Text(f"\n{why}"))
-    others = [f"{method} {_points(gain)}" for method, gain in advice.others.items()]
-    body += [Text(f"measured nearby, and not worth trying: {', '.join(others)}", style="dim")] if others else []
-    body += [Text(_rule(advice.rule, is_strong(advice.descriptors)))] if advice.rule else []
+        body.append(Text(f"    {told} {near.federation.level:.3f} ({near.federation.source})", style="dim"))
     return Group(*body, *(Text(f"note: {note}") for note in advice.notes))
 
 
-def _worth(advice: Advice) -> Table:
-    view = Table(
-        title="\nworth trying (points over the better weighting of FedAvg; the mean after the fit where measured)",
-        title_justify="left",
-        show_lines=True,
-    )
-    view.add_column("method", no_wrap=True)
-    for head in ("mean", "on each federation, 95 % interval", "leaves the client; needs"):
+def _first(advice: Advice) -> str:
+    """What to do, in a sentence."""
+    if not any(near.distance <= NEAR for near in advice.neighbours):
+        return "nothing measured helps here: no measured federation is near; fedskew compare measures yours"
+    best = max(advice.fedavg, key=lambda one: one.gain, default=None)
+    told = "first FedAvg"
+    if best is not None and best.gain > 0:
+        told = f"first {CALLED[best.name]}, {_points(best.gain)} points on average"
+    if advice.worth_trying:
+        one = advice.worth_trying[0]
+        return f"{told}; then {one.method}, {_points(one.gain)} over FedAvg so treated"
+    if advice.unjudged and not advice.others:
+        return f"{told}; no method has a verdict there, which takes {FEWEST} seeds: their means stand below"
+    return f"{told}; no gain of a method over it is shown there ({FEWEST} seeds)"
+
+
+def _tried(advice: Advice) -> Table:
+    title = "\npoints over FedAvg as trained; the mean of a method is over FedAvg under the strongest control on record"
+    view = Table(title=title, title_justify="left", show_lines=True)
+    view.add_column("try", overflow="fold")
+    for head in ("mean", "on each federation, 95 % interval", "costs; leaves the client"):
         view.add_column(head, overflow="fold")
+    for means in advice.fedavg:
+        cells = [f"[{place}] {_gain(gain)}, {plural(gain.seeds, 'seed')}" for place, gain in means.on.items()]
+        view.add_row(Text(CALLED[means.name]), _points(means.gain), Text("\n".join(cells)), Text(means.cost))
     for one in advice.worth_trying:
         cells = [_on(one, place, advice.measure) for place in one.on]
-        view.add_row(Text(one.method), _points(one.gain), Text("\n".join(cells)), Text(one.needs))
+        view.add_row(Text(one.method), _points(one.gain), Text("\n".join(cells)), Text(_costs(one)))
     return view
 
 
+def _costs(one: Suggestion) -> str:
+    """As in "steps ×1.00, bytes ×1.99; nothing beside the model"."""
+    known = [[ratio for ratio in each if ratio is not None] for each in zip(*one.work.values(), strict=True)]
+    spans = {name: (min(each), max(each)) for name, each in zip(Work._fields, known, strict=False) if each}
+    told = [f"{name} ×{low:g}" + f" to ×{high:g}" * (high > low) for name, (low, high) in spans.items()]
+    return "; ".join([*[", ".join(told)][: len(told)], one.needs])
+
+
 def _on(one: Suggestion, place: int, measure: str) -> str:
-    """As in "[1] raw +4.5 (+3.1 to +5.9), fitted +0.2 (-0.1 to +0.5), 3 seeds: ...; worst recall +10.0"."""
+    """As in "[1] raw +4.5 (+3.1 to +5.9), fitted +0.2 (-0.1 to +0.5), 5 seeds: a bias; worst recall +10.0"."""
     by = one.on[place]
-    told = f"[{place}] raw {_gain(by[measure])}"
-    if fitted := by.get(f"{FITTED}{measure}"):
-        told += f", fitted {_gain(fitted)}"
-    told += f", {plural(by[measure].seeds, 'seed')}{': ' * (place in one.after_fit)}{one.after_fit.get(place, '')}"
+    known = {model: by[name] for model, prefix in MODELS.items() if (name := f"{prefix}{measure}") in by}
+    told = f"[{place}] " + ", ".join(f"{model} {_gain(gain)}" for model, gain in known.items())
+    told += f", {plural(by[measure].seeds, 'seed')}: {one.verdicts[place]}"
     return f"{told}; worst recall {_points(by[WORST].mean)}" if WORST in by else told
 
 
@@ -74,8 +100,8 @@ def _rule(rule: Rule, strong: bool) -> str:
     """The rule in a sentence, and whether it speaks of this federation."""
     where = f"{plural(rule.federations, 'federation')} of {plural(rule.datasets, 'dataset')}"
     told = (
-        f"rule: under strong label skew use {rule.method}, after the fit the best on average whichever dataset is left "
-        f"out ({_points(rule.gain)} points on {where}, above 0 on {rule.helps}; the best method of each: "
+        f"rule: under strong label skew {rule.method} has the greatest mean gain over FedAvg fitted, whichever dataset "
+        f"is left out ({_points(rule.gain)} points on {where}, above 0 on {rule.helps}; the best method of each: "
         f"{_points(rule.best)}). Under weaker skew it has {_points(rule.weaker)}, and no method has more than "
         f"{_points(rule.weaker_best)} on average. "
     )
@@ -83,4 +109,4 @@ def _rule(rule: Rule, strong: bool) -> str:
 
 
 def _points(value: float) -> str:
-    return f"{100 * value:+.1f}"
+    return f"{round(100 * value, 1) + 0.0:+.1f}"

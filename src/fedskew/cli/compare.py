@@ -104,7 +104,7 @@ def compare(
     Every method gets the same partition, initial weights, sequence of clients and order of rows. Runs in the store are
     not computed again. You can stop the command; the same command continues.
     """
-    from fedskew.studies.fitted import fitted_name
+    from fedskew.records.summary import fitted_name
     from fedskew.studies.packing import lend
     from fedskew.studies.study import Study, shard_of
 

@@ -176,7 +176,9 @@ def advise(
     ctx: click.Context, file: str | None, source: str | None, measure: str, top: int,
     as_json: bool, experiment: Experiment | None,
 ) -> None:  # fmt: skip
-    """Show what helped on the measured federations nearest to yours.
+    """Say what follows for your federation from the measured ones nearest to it.
+
+    That is FedAvg averaged, fitted or trained longer, or another method, and at what cost.
 
     FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy). Without it, the
     options describe the federation; --model, --cohort and --from also set the model and the clients of a round.

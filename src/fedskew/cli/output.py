@@ -83,7 +83,10 @@ def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
     view = View(box=None, pad_edge=False, collapse_padding=True, header_style="dim", title=title, caption=notes or None)
     view.title_justify = view.caption_justify = "left"
     shown = [place for place, head in enumerate(table.head) if head not in left_out]
-    cells = {place: max((len(row[place].text) for row in table.rows), default=0) for place in shown}
+    cells = {
+        place: max((len(line) for row in table.rows for line in row[place].text.splitlines()), default=0)
+        for place in shown
+    }
     narrow = sum(max(wide, len(table.head[place])) + 1 for place, wide in cells.items()) > console().width + 1
     for place, wide in cells.items():
         is_words, head = place < table.words, visible(table.head[place])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
     from fedskew.report.compared import Compared
     from fedskew.studies.clients import ByClient
     from fedskew.studies.study import Planned, Study
-    from fedskew.studies.work import Outcome, Work
+    from fedskew.studies.work import Outcome
     from fedskew.track import Named
 
 
-ALIKE = 0.01  # difference of two methods' work that is none
 NAMED, WORST = 10, 20  # clients that are shown unasked; that are shown at most
 
 
@@ -71,40 +69,40 @@ class StudyProgress:
         return duration(passed / max(self.done, 1) * (self.total - self.done))
 
 
-def study_tables(study: Study, fitted: bool = False) -> Iterator[Any]:
-    """The results under each setting, with ``fitted`` those of the fitted models, too; then what they do not show."""
+def study_tables(study: Study, under_controls: bool = False) -> Iterator[Any]:
+    """The results under each setting and the work of the methods, and what these numbers do not show.
+
+    Args:
+        study: What is shown.
+        under_controls: Whether the gains of each model under the controls are shown, too.
+    """
     from fedskew.report.compared import compare
     from fedskew.report.entries import of_rows
 
     entries, lost = of_rows(study.table(), study.store)
     if any(entry.run.last for entry in entries):
-        yield from results_of(compare(entries, study.spec.metric, study.spec.reference), fitted)
-    yield from map(visible, [*lost, *_work_notes(study), *_tuned_notes(study)])
+        compared = compare(entries, study.spec.metric, study.spec.reference)
+        yield from results_of(compared, under_controls, _computed(study))
+    yield from map(visible, [*lost, *_tuned_notes(study)])
 
 
-def results_of(compared: Compared, fitted: bool = False) -> Iterator[Any]:
-    """The results under each setting, the ranks over several, and what these numbers do not show."""
+def results_of(
+    compared: Compared, under_controls: bool = False, computed: Mapping[str, str] | None = None
+) -> Iterator[Any]:
+    """The results under each setting, the work, the ranks over several, and what these numbers do not show."""
     from fedskew.report import controls, listings, sentences
-    from fedskew.report.compared import fitted_alone, fitted_words
-    from fedskew.studies.fitted import fitted_name
 
-    alone = fitted_alone(compared) if fitted else None
-    for each in filter(None, (compared, alone)):
-        yield from (table_of(listings.results(each, setting, brief=True), LEFT_OUT) for setting in each.settings)
-    held = [table for setting in compared.settings if (table := controls.table(compared, setting))] if fitted else []
-    for table in held:
-        yield table_of(table, ("verdict",))  # the sentences say it
-    if held:
-        yield from map(visible, chain.from_iterable(controls.sentences(compared, at) for at in compared.settings))
-    elif fitted:
-        yield from map(visible, fitted_words(compared, len(compared.methods) * len(compared.settings)))
-    if fitted and alone is None:
-        lacking = fitted_name(compared.key)
-        told = f"no table of fitted models: not every run of {compared.baseline} has {lacking}"
-        yield f"{told}; --fit-logits tail also measures fitted models in the last ten rounds"
-    for each in filter(None, (compared, alone)):
-        if len(compared.settings) > 1 and each.ranks is not None:
-            yield table_of(listings.ranks(each))
+    gains = (f"from {compared.baseline}", "its 95 % interval") * under_controls
+    for setting in compared.settings:
+        yield table_of(listings.results(compared, setting, brief=True), (*LEFT_OUT, *gains))
+        table = controls.table(compared, setting) if under_controls else None
+        yield from [table_of(table)] if table else []
+    if under_controls and "fitted" not in controls.models_of(compared):
+        yield f"no run of {compared.baseline} has fitted numbers; --fit-logits last measures them"
+    work = controls.work(compared, computed)
+    yield from [table_of(work)] if work else []
+    if len(compared.settings) > 1 and compared.ranks is not None:
+        yield table_of(listings.ranks(compared))
     yield from map(visible, sentences.cautions(compared))
 
 
@@ -117,7 +115,7 @@ def comparison_tables(folders: Iterable[Path]) -> Iterator[Any]:
     compared = compare(from_folders(folders))
     yield visible(sentences.compared_what(compared))
     for setting in compared.settings:
-        yield table_of(listings.results(compared, setting), (*LEFT_OUT, "its 95 % interval", "significant"))
+        yield table_of(listings.results(compared, setting), (*LEFT_OUT, "its 95 % interval", "verdict", "significant"))
         yield table_of(listings.costs(compared, setting))
     yield from map(visible, sentences.cautions(compared))
 
@@ -145,28 +143,13 @@ def shown_clients(measured: Sequence[ByClient], labels: Sequence[str]) -> Iterat
         yield table_of(table, [head for head in table.head if head == "AUPRC" or head.startswith("recall of ")])
 
 
-def _work_notes(study: Study) -> Iterator[str]:
-    """The work of the methods, where it differs, and what a step costs beside one gradient."""
-    from fedskew.studies.work import Work
-
-    works, computed = study.works(), dict[str, str]()
+def _computed(study: Study) -> dict[str, str]:
+    """By method, what a step computes beside one gradient."""
+    told = dict[str, str]()
     for planned in study.plan():
         parts = planned.cell.experiment.method.components if planned.cell.experiment else ()
-        computed[planned.cell.label] = "; ".join(part.compute for part in parts if "gradient" in part.compute)
-    by_label: dict[str, list[Work]] = {}
-    for (label, _), work in works.items():
-        by_label.setdefault(label, []).append(work)
-    if any(abs(ratio - 1) > ALIKE for work in works.values() for ratio in work) or any(computed.values()):
-        for label, each in by_label.items():
-            told = [f"{name} {_times([work[i] for work in each])}" for i, name in enumerate(Work._fields)]
-            beside = f" ({computed[label]})" * bool(computed.get(label))
-            yield f"work of whole runs of {label}, as a multiple of {study.plain}'s: {', '.join(told)}{beside}"
-
-
-def _times(ratios: Sequence[float]) -> str:
-    """As in "×1.00", or "×1.00 to ×2.03" where settings differ."""
-    low, high = (f"×{ratio:.2f}" for ratio in (min(ratios), max(ratios)))
-    return low if low == high else f"{low} to {high}"
+        told[planned.cell.label] = "; ".join(part.compute for part in parts if "gradient" in part.compute)
+    return told
 
 
 def _tuned_notes(study: Study) -> Iterator[str]:
@@ -302,16 +285,16 @@ def print_plan(study: Study, processes: int) -> int:
 
 def run_study(
     study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
-    tracking: Named | None = None, cluster: str | None = None, fitted: bool = False, by: str | None = None,
+    tracking: Named | None = None, cluster: str | None = None, under_controls: bool = False, by: str | None = None,
 ) -> int:  # fmt: skip
-    """Do the study and print its table, with ``fitted`` that of fitted models too; exit code 1 where a run broke."""
+    """Do the study and print its tables, `study_tables`; exit code 1 where a run broke."""
 
     if out:
         _check_free(out, study)
     lost = work_off(study, processes, part, retry, tracking, cluster)
     if lost is None:
         return INTERRUPTED
-    for table in (*study_tables(study, fitted), *clients_tables(study, by == "client")):
+    for table in (*study_tables(study, under_controls), *clients_tables(study, by == "client")):
         show(table)
     for line in lost:
         say(line, sys.stderr)

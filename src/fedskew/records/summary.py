@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from fedskew.errors import unknown
 from fedskew.records.metrics import EACH, RANKED, SCORES
 from fedskew.records.typed import Row
 
@@ -54,6 +55,25 @@ def summary_names() -> tuple[str, ...]:
     rounds = [f"{span}_{prefix}{name}" for prefix in PREFIXES for name in METRICS for span in spans]
     scores = *SCORES, *ONCE
     return *rounds, *(f"final_{name}" for name in scores), *(f"total_{name}" for name in TOTALS)
+
+
+def fitted_name(metric: str) -> str:
+    """The number of a summary that stands beside a metric.
+
+    Raises:
+        ConfigError: The metric has no fitted form.
+
+    Example:
+        >>> from fedskew.records.summary import fitted_name
+        >>> fitted_name("mean10_accuracy")
+        'mean10_fitted_accuracy'
+    """
+    span, _, name = metric.partition("_")
+    made = metric if name.startswith(FITTED) else f"{span}_{FITTED}{name}"
+    if made not in summary_names():
+        known = [n for n in summary_names() if n.replace(FITTED, "", 1) in summary_names() and FITTED in n]
+        raise unknown("fitted metric", made, known)
+    return made
 
 
 def prefix_of(metric: str) -> str:

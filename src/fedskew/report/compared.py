@@ -2,21 +2,18 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, some, unknown
-from fedskew.records.summary import FITTED, HOW, Tail, prefix_of, span_words, tail_of
+from fedskew.records.summary import Tail, prefix_of, span_words, tail_of
 from fedskew.report.entries import Entry
-from fedskew.report.tables import TEXTS
 from fedskew.studies.differences import Difference, Ranks, average_ranks, differences
-from fedskew.studies.fitted import beside, fitted_labels, fitted_summary
 from fedskew.studies.scores import Scores, Summary, more_is_better, summaries
 
 Floats = npt.NDArray[np.float64]
@@ -38,7 +35,6 @@ class Compared:
     metric: str  # of a round, such as "accuracy"
     key: str  # of a summary, such as "mean10_accuracy"
     baseline: str
-    fitted: Mapping[str, str] = field(default_factory=dict)  # method by the label of its fitted models
 
     @cached_property
     def cells(self) -> dict[tuple[str, str], dict[int | str, Run]]:
@@ -116,6 +112,11 @@ class Compared:
         """The method less the baseline; None for the baseline itself. Without a setting: over all, of several."""
         return gaps(self, self.key).get((method, setting))
 
+    @cached_property
+    def most_pairs(self) -> int:
+        """Pairs of the comparison with most of them."""
+        return max((gap.pairs for gap in gaps(self, self.key).values()), default=0)
+
     def mean(self, method: str, setting: str) -> float:
         """The metric's mean; NaN without a value."""
         found = self.summary(method, setting).mean
@@ -140,9 +141,8 @@ class Compared:
         return tuple(sorted(self.methods, key=lambda m: total[m]))
 
     def place(self, method: str) -> int:
-        """Of a method among the sorted names: its look in every picture, and that of its fitted models."""
-        names = sorted(name for name in self.methods if name not in self.fitted)
-        return names.index(self.fitted.get(method, method))
+        """Of a method among the sorted names: its look in every picture."""
+        return sorted(self.methods).index(method)
 
 
 @lru_cache(KEPT)
@@ -218,69 +218,3 @@ def _keys(entries: Sequence[Entry], metric: str) -> tuple[str, str]:
     if metric in whole:
         return next(metric.removeprefix(p) for p in PREFIXES if metric.startswith(p)), metric
     raise unknown("metric", metric, known)
-
-
-# The fitted models of a comparison beside the raw ones: what of a difference is a bias of the logits
-
-
-@lru_cache(KEPT)
-def twice(found: Compared) -> Compared:
-    """The comparison with the fitted models of each method as a method of their own; the same one where none have."""
-    labels = fitted_labels(((entry.method, entry.run.summary) for entry in found.entries), found.key)
-    more = tuple(
-        e._replace(method=labels[e.method], run=replace(e.run, summary=fitted_summary(e.run.summary)))
-        for e in found.entries if e.method in labels
-    )  # fmt: skip
-    methods = (*found.methods, *(labels[m] for m in found.methods if m in labels))
-    by = {label: method for method, label in labels.items()}
-    return replace(found, entries=(*found.entries, *more), methods=methods, fitted=by) if by else found
-
-
-@lru_cache(KEPT)
-def fitted_alone(found: Compared) -> Compared | None:
-    """The fitted models against those of the baseline: a family of comparisons of its own. None where it has none."""
-    both = twice(found)
-    baseline = next((label for label, method in both.fitted.items() if method == found.baseline), None)
-    if baseline is None:
-        return None
-    entries = tuple(entry for entry in both.entries if entry.method in both.fitted)
-    return replace(both, entries=entries, methods=tuple(both.fitted), baseline=baseline)
-
-
-class Pair(NamedTuple):
-    """Numbers of a summary that stand beside each other, of one span of rounds."""
-
-    raw: str
-    fitted: str
-
-
-@lru_cache(KEPT)
-def _pair(found: Compared) -> Pair | None:
-    """The metric and its fitted form; those of the last model where the rounds have none. None without any."""
-    span, _, name = found.key.partition("_")
-    if found.fitted:
-        return None  # its fitted models are methods already
-    for one in (Pair(found.key, f"{span}_{FITTED}{name}"), Pair(f"final_{name}", f"final_{FITTED}{name}")):
-        if any(found.has(setting, one.fitted) for setting in found.settings):
-            return one
-    return None
-
-
-def fitted_words(found: Compared, most: int, alike: bool | None = None) -> list[str]:
-    """A sentence on each method under each setting, at most so many: its gain, raw and fitted.
-
-    Fits are often of the last evaluation only, and then no part of a verdict on a mean over rounds.
-
-    Args:
-        found: What was compared.
-        most: Sentences on methods, at most.
-        alike: True: only where they are of the rounds that are compared; False: only where they are of others.
-    """
-    pair = _pair(found)
-    if pair is None or alike not in (None, pair.raw == found.key):
-        return []
-    raw, fitted = gaps(found, pair.raw), gaps(found, pair.fitted)
-    told = [f"{f'{at}: ' if at else ''}{beside(raw[m, at], gap)}." for (m, at), gap in fitted.items() if at is not None]
-    more = [f"The table of results holds {len(told) - most} more."] if len(told) > most else []
-    span = found.span if pair.raw == found.key else HOW["final"]
-    return [*([TEXTS["intervals"].format(span=span)] if told else []), *told[:most], *more]

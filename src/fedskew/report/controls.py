@@ -7,24 +7,25 @@ curve over more rounds, where a study has run it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
 
 from fedskew.config.recorded import Run
-from fedskew.errors import plural
-from fedskew.records.summary import AVERAGED, FITTED, METRICS
+from fedskew.records.summary import AVERAGED, FITTED, metric_words, span_words
 from fedskew.records.typed import Row
-from fedskew.report.compared import Compared
-from fedskew.report.tables import Table, fixed, row, titled
-from fedskew.studies.scores import FEWEST, NO_VERDICT, gain_words, in_points
+from fedskew.report.compared import Compared, gaps
+from fedskew.report.tables import TEXTS, Table, fixed, row, titled
+from fedskew.studies.scores import gain_words, in_points
 from fedskew.studies.verdicts import RAW, UNDONE, Interval, intervals, verdict
-from fedskew.studies.work import Work, work_of
+from fedskew.studies.work import SAME, Work, work_of
 
-SAME = 1.01  # times the baseline's work that counts as the same
 BEYOND = 1.05  # times the work of the baseline's curve for which its end still counts: steps of a round vary
 BOTH = f"{AVERAGED}{FITTED}"
 
@@ -39,22 +40,20 @@ class Point(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """The rounds in which the baseline, averaged and fitted, has what a method has.
+    """The rounds after which the baseline, averaged and fitted, has what a method has, averaged and fitted.
 
     Attributes:
-        rounds: Its first such round; None where its curve does not reach it.
+        rounds: Its first such round; infinite where its curve does not reach it.
         most: Rounds of its curve.
-        of: Rounds of the method.
     """
 
-    rounds: int | None
+    rounds: float
     most: int
-    of: int
 
     @property
     def words(self) -> str:
-        """As in "83 rounds of 60" or "> 120 rounds of 60"."""
-        return f"{f'> {self.most}' if self.rounds is None else self.rounds} rounds for its {self.of}"
+        """As in "83" or "> 120"."""
+        return f"{self.rounds}" if math.isfinite(self.rounds) else f"> {self.most}"
 
 
 @dataclass(frozen=True)
@@ -76,46 +75,81 @@ class Controlled:
     verdict: str
 
 
+@lru_cache(64)
 def models_of(found: Compared) -> dict[str, str]:
-    """By model, the number of the summaries that is compared; only the raw one of a metric that has no other form."""
-    keys = {RAW: found.key}
-    if found.metric in METRICS:
-        span = found.key.partition("_")[0]
-        fits = [f"{span}_{FITTED}{found.metric}", f"final_{FITTED}{found.metric}"]
-        runs = [entry.run for entry in found.entries if entry.method == found.baseline]
-        held = next((key for key in fits if all(math.isfinite(run.value(key)) for run in runs)), fits[-1])
-        keys |= {"averaged": f"final_{AVERAGED}{found.metric}", "fitted": held, "both": f"final_{BOTH}{found.metric}"}
-    return keys
+    """By model, the number of the summaries that is judged, where runs have it: that of the raw model first.
+
+    They are the same whichever of these numbers is compared.
+    """
+    span, plain = found.key.partition("_")[0], _plain(found)
+    fits = [f"{span}_{FITTED}{plain}", f"final_{FITTED}{plain}"]
+    runs = [entry.run for entry in found.entries if entry.method == found.baseline]
+    held = next((key for key in fits if all(math.isfinite(run.value(key)) for run in runs)), fits[-1])
+    keys = {"averaged": f"final_{AVERAGED}{plain}", "fitted": held, "both": f"final_{BOTH}{plain}"}
+    known = {model: key for model, key in keys.items() if any(found.has(at, key) for at in found.settings)}
+    return {RAW: f"{span}_{plain}"} | known
+
+
+def _plain(found: Compared) -> str:
+    """The metric of a round, of the model as it is trained."""
+    return found.key.partition("_")[2].removeprefix(AVERAGED).removeprefix(FITTED)
 
 
 @lru_cache(64)
 def controlled(found: Compared, setting: str) -> tuple[Controlled, ...]:
-    """The methods of a setting under the controls, without the baseline; none without averaged models on record."""
-    keys, base = models_of(found), found.cells.get((found.baseline, setting), {})
+    """The methods of a setting under the controls that are on record, without the baseline."""
     others = [method for method in found.present(setting) if method != found.baseline]
-    if "both" not in keys or not found.has(setting, keys["both"]):
-        return ()
-    curves = {seed: curve for seed in base if (curve := _curve(found, setting, seed))}
     works = {method: _work(found, setting, method) for method in others}
-    gaps: dict[str, dict[str, list[float]]] = {}
-    sign = 1 if found.higher else -1
-    for method in others:
-        for seed, run in found.cells.get((method, setting), {}).items():
-            pairs = {model: (run.value(key), base[seed].value(key)) for model, key in keys.items() if seed in base}
-            work = works[method]
-            if work and work.most > SAME and seed in curves and seed in base:
-                pairs["work"] = run.value(keys["both"]), _at(curves[seed], run)
-            for model, (own, other) in pairs.items():
-                if math.isfinite(own - other):
-                    gaps.setdefault(model, {}).setdefault(method, []).append(sign * (own - other))
-    families = {model: intervals(each) for model, each in gaps.items()}
+    dear = {method for method, work in works.items() if work is None or work.dear}
+    over = intervals({method: [*_matched(found, setting, method).values()] for method in dear})
     made = []
     for method in others:
-        of = {model: family[method] for model, family in families.items() if method in family}
-        worth = _worth(found, setting, method, keys["both"], curves)
-        work = works[method]
-        made.append(Controlled(method, of, work, worth, verdict(of, work is None or work.most > SAME)))
+        of = _gains(found, setting, method) | ({"work": over[method]} if method in over else {})
+        made.append(Controlled(method, of, works[method], _worth(found, setting, method), verdict(of, method in dear)))
     return tuple(made)
+
+
+@lru_cache(64)
+def verdicts_over(found: Compared) -> dict[str, str]:
+    """The verdict on each method over all settings; a seed counts with its mean over the settings."""
+    cells = {m: [s for s in found.settings if (m, s) in found.cells] for m in found.methods if m != found.baseline}
+    works = {method: [_work(found, setting, method) for setting in held] for method, held in cells.items()}
+    dear = {method for method, each in works.items() if any(work is None or work.dear for work in each)}
+    matched = {}
+    for method in dear:
+        each = [_matched(found, setting, method) for setting in cells[method]]
+        matched[method] = [fmean(gains[seed] for gains in each) for seed in set.intersection(*map(set, each))]
+    over = intervals(matched)
+    told = {}
+    for method in cells:
+        of = _gains(found, None, method) | ({"work": over[method]} if method in over else {})
+        told[method] = verdict(of, method in dear)
+    return told
+
+
+def _gains(found: Compared, setting: str | None, method: str) -> dict[str, Interval]:
+    """The intervals of a method's gain by model; over all settings without one."""
+    gains = {model: gaps(found, key)[method, setting].gain for model, key in models_of(found).items()}
+    return {model: gain for model, gain in gains.items() if gain.pairs}
+
+
+def _matched(found: Compared, setting: str, method: str) -> dict[int | str, float]:
+    """By seed, the gain of a method, averaged and fitted, over the baseline so treated that took as much work.
+
+    Of a method that takes no more it is the gain over the baseline itself.
+    """
+    key, base, work = (
+        models_of(found).get("both", ""),
+        found.cells[found.baseline, setting],
+        _work(found, setting, method),
+    )
+    gains = {}
+    for seed, run in found.cells[method, setting].items():
+        if work is not None and seed in base:
+            curve = _curve(found, setting, seed)
+            other = (at_work(curve, run) if curve else math.nan) if work.dear else base[seed].value(key)
+            gains[seed] = (run.value(key) - other) * (1 if found.higher else -1)
+    return {seed: gain for seed, gain in gains.items() if math.isfinite(gain)}
 
 
 def _work(found: Compared, setting: str, method: str) -> Work | None:
@@ -126,6 +160,7 @@ def _work(found: Compared, setting: str, method: str) -> Work | None:
     return Work.ratio(known) if known else None
 
 
+@lru_cache(1024)
 def _curve(found: Compared, setting: str, seed: int | str) -> list[Point]:
     """Of the longest run of the baseline that has it, of this seed."""
     base = found.cells[found.baseline, setting][seed]
@@ -134,12 +169,13 @@ def _curve(found: Compared, setting: str, seed: int | str) -> list[Point]:
         run = runs.get(seed)
         if at == setting and run and run.config.get("method") == base.config.get("method"):
             longest = max(
-                longest, _points(run, f"{BOTH}{found.metric}"), key=lambda curve: curve[-1].round if curve else 0
+                longest, curve_of(run, f"{BOTH}{_plain(found)}"), key=lambda curve: curve[-1].round if curve else 0
             )
     return longest
 
 
-def _points(run: Run, name: str) -> list[Point]:
+def curve_of(run: Run, name: str) -> list[Point]:
+    """A number of a run's rounds, with what the run has taken until then."""
     steps = contacts = 0.0
     points = []
     for each in run.rows:
@@ -149,76 +185,108 @@ def _points(run: Run, name: str) -> list[Point]:
     return points
 
 
-def _at(curve: list[Point], run: Run) -> float:
+def at_work(curve: list[Point], run: Run) -> float:
     """The curve's value once the baseline has taken as many steps and contacts as a run; NaN where it ends before."""
-    steps, contacts = (float(run.summary[f"total_{name}"]) for name in ("steps", "contacts"))
+    steps, contacts = (run.value(f"total_{name}") for name in ("steps", "contacts"))
     last = curve[-1]
     if last.steps < steps <= BEYOND * last.steps or last.contacts < contacts <= BEYOND * last.contacts:
         return last.value
     return next((point.value for point in curve if point.steps >= steps and point.contacts >= contacts), math.nan)
 
 
-def _worth(
-    found: Compared, setting: str, method: str, key: str, curves: Mapping[int | str, list[Point]]
-) -> Worth | None:
+def _worth(found: Compared, setting: str, method: str) -> Worth | None:
     """From means over the seeds that have a curve and both runs."""
-    runs = {seed: run for seed, run in found.cells.get((method, setting), {}).items() if seed in curves}
-    seeds = [seed for seed, run in runs.items() if math.isfinite(run.value(key))]
+    key, base = models_of(found).get("both", ""), found.cells.get((found.baseline, setting), {})
+    runs = found.cells.get((method, setting), {})
+    curves = {seed: curve for seed in base if (curve := _curve(found, setting, seed))}
+    seeds = [seed for seed, run in runs.items() if seed in curves and math.isfinite(run.value(key))]
     if not seeds:
         return None
     tables = [{point.round: point.value for point in curves[seed]} for seed in seeds]
     numbers = set.intersection(*({*table} for table in tables))
     level, sign = float(np.mean([runs[seed].value(key) for seed in seeds])), 1 if found.higher else -1
     reached = (n for n in sorted(numbers) if sign * (float(np.mean([table[n] for table in tables])) - level) >= 0)
-    base = found.cells[found.baseline, setting][seeds[0]]
-    return Worth(next(reached, None), max(numbers, default=0), _rounds(base))
-
-
-def _rounds(run: Run) -> int:
-    return int(run.summary.get("rounds", 0))
+    return Worth(next(reached, math.inf), max(numbers, default=0))
 
 
 def table(found: Compared, setting: str) -> Table | None:
-    """Level of the baseline and gains of the others, of each model, with intervals; None without averaged models."""
-    listed = controlled(found, setting)
-    if not listed:
+    """Level of the baseline and gains of the others, of each model; None without a control on record."""
+    listed, keys = controlled(found, setting), models_of(found)
+    if not listed or len(keys) == 1:
         return None
-    keys, points = models_of(found), in_points(found.key)
-    levels = [found.summary(found.baseline, setting, key).mean for key in keys.values()]
-    scale, unit = (100, " %") if points else (1, "")
-    told = [f"{fixed(scale * level, 1 if points else 3)}{unit}" if level is not None else "–" for level in levels]
-    rows, records = [row(found.baseline, *told, "baseline")], list[Row]()
-    for one in listed:
-        cells = [interval_words(one.of.get(model), found.key) for model in keys]
-        rows.append(row(one.method, *cells, one.verdict))
-        records.append(_record(found, setting, one))
-    what = f"gains over {found.baseline} in {found.metric.replace('_', ' ')}{', points' * points}"
-    spans = "raw: {raw}; averaged: the mean of the last ten global models; fitted: {fit}; both: the mean model, fitted"
-    fit = "the same, with fitted biases" if keys["fitted"].startswith(found.key.partition("_")[0]) else "the last model"
-    notes = (spans.format(raw=found.span, fit=fit), "95 % intervals at Holm's levels over the methods of the table")
-    head = ("method", *keys, "verdict")
-    return Table("controls", titled(setting, what), head, tuple(rows), 1, tuple(records), notes)
+    shown = [*keys, *["work"] * any("work" in one.of for one in listed)]
+    scale, digits, unit = (100, 1, " %") if (points := in_points(found.key)) else (1, 3, "")
+    levels = {model: found.summary(found.baseline, setting, key).mean for model, key in keys.items()}
+    told = {model: f"{fixed(scale * level, digits)}{unit}" for model, level in levels.items() if level is not None}
+    rows = [row(found.baseline, *(told.get(model, "–") for model in shown))]
+    rows += [row(one.method, *(interval_words(one.of.get(model), found.key) for model in shown)) for one in listed]
+    what = f"gains over {found.baseline} in {metric_words(_plain(found))}{', points' * points}"
+    notes = f"{'; '.join(f'{model}: {_of(found, model)}' for model in shown)}"
+    told_once = (notes, TEXTS["holm"]) if setting == found.settings[-1] else ()
+    records = tuple(_record(found, setting, one) for one in listed)
+    return Table("controls", titled(setting, what), ("method", *shown), tuple(rows), 1, records, told_once)
+
+
+def _of(found: Compared, model: str) -> str:
+    """Which model it is."""
+    span = found.key.partition("_")[0]
+    same = models_of(found).get("fitted", "").startswith(span)
+    return {
+        RAW: span_words(models_of(found)[RAW], chain.from_iterable(found.tails.values())),
+        "averaged": "the mean of the last ten global models",
+        "fitted": "the same, with fitted biases" if same else "the last model, with fitted biases",
+        "both": "the mean model, fitted",
+        "work": f"both, over {found.baseline} with as much work",
+    }[model]
 
 
 def interval_words(one: Interval | None, metric: str) -> str:
     """As in "+4.2" over "[3.4, 5.0]"."""
-    if one is None:
-        return "–"
+    if one is None or one.pairs < 2:
+        return "–" if one is None else gain_words(one.mean, metric)
     low, high = (gain_words(end, metric).removeprefix("+") for end in (one.low, one.high))
     return f"{gain_words(one.mean, metric)}\n[{low}, {high}]"
 
 
-def sentences(found: Compared, setting: str) -> list[str]:
-    """What each method is and costs, as in "fedga: a bias; steps ×1.00, contacts ×1.00, bytes ×1.00 of fedavg"."""
-    told = []
-    for one in controlled(found, setting):
-        work = f"{one.work.words} of {found.baseline}" if one.work else "its work is not on record"
-        worth = f"; {found.baseline}, averaged and fitted, has its level after {one.worth.words}" if one.worth else ""
-        seeds = min((each.pairs for each in one.of.values()), default=0)
-        few = f"{plural(seeds, 'seed')}: {NO_VERDICT}: the methods need {FEWEST} common seeds"
-        what = few if seeds < FEWEST else one.verdict
-        told.append(f"{f'{setting}: ' if setting else ''}{one.method}: {what}; {work}{worth}.")
-    return told
+def work(found: Compared, computed: Mapping[str, str] | None = None) -> Table | None:
+    """What whole runs take of the clients, as a multiple of the baseline's, and what the methods are worth in rounds.
+
+    Args:
+        found: What was compared.
+        computed: What a step of a method computes beside its gradient, in words.
+
+    Returns:
+        A line for each method, over all settings; None where all work is the same and no method's worth is known.
+    """
+    by: dict[str, list[Controlled]] = {}
+    for one in chain.from_iterable(controlled(found, setting) for setting in found.settings):
+        by.setdefault(one.method, []).append(one)
+    works = {method: [one.work for one in each if one.work] for method, each in by.items()}
+    worths = {method: [one.worth for one in each if one.worth] for method, each in by.items()}
+    notes = [f"{method}: {told}." for method, told in (computed or {}).items() if told]
+    differ = any(abs(ratio - 1) >= SAME - 1 for each in works.values() for one in each for ratio in one)
+    if not (differ or notes or any(worths.values())):
+        return None
+    rows = []
+    for method, each in works.items():
+        cells = [_span([times(one[i]) for one in sorted(each, key=itemgetter(i))]) for i in range(3)]
+        rows.append([method, *cells, _span([one.words for one in sorted(worths[method])])])
+    known = any(worths.values())
+    notes += [TEXTS["worth"].format(baseline=found.baseline)] * known
+    head = ["method", *Work._fields, "worth"]
+    shown = [row(*cells) if known else row(*cells[:-1]) for cells in rows]
+    caption = f"Work of whole runs, as a multiple of {found.baseline}'s"
+    return Table("work", caption, tuple(head if known else head[:-1]), tuple(shown), 1, notes=tuple(notes))
+
+
+def times(ratio: float) -> str:
+    """As in "×1.07"; a dash where it is not known."""
+    return f"×{fixed(ratio, 2)}" if math.isfinite(ratio) else "–"
+
+
+def _span(told: Sequence[str]) -> str:
+    """As in "×1.00", or "×1.00 to ×2.03" where settings differ."""
+    return f"{told[0]} to {told[-1]}" if told and told[0] != told[-1] else (*told, "–")[0]
 
 
 def _record(found: Compared, setting: str, one: Controlled) -> Row:
@@ -230,4 +298,4 @@ def _record(found: Compared, setting: str, one: Controlled) -> Row:
         record |= dict(zip(names, of or (None, None, None, 0), strict=True))
     if one.work:
         record |= {f"work_{name}": value for name, value in one.work._asdict().items()}
-    return {**record, "worth_rounds": one.worth and one.worth.rounds, "verdict": one.verdict}
+    return {**record, "worth_rounds": one.worth.rounds if one.worth else None, "verdict": one.verdict}

@@ -11,14 +11,16 @@ from fedskew.config.recorded import Run
 from fedskew.plots.drawing import Heat, levels
 from fedskew.records.summary import MEANS
 from fedskew.records.typed import Row
-from fedskew.report.compared import Compared, twice
+from fedskew.report.compared import Compared
+from fedskew.report.controls import controlled, verdicts_over
 from fedskew.report.entries import Trial, ended_early
 from fedskew.report.figures import words
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled, under
 from fedskew.studies.differences import Difference
-from fedskew.studies.scores import ALPHA
+from fedskew.studies.scores import ALPHA, FOR_RANKS
 from fedskew.studies.store import env_of
+from fedskew.studies.verdicts import GAIN, LOSS
 
 LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
@@ -44,28 +46,29 @@ def results(found: Compared, setting: str, brief: bool = False) -> Table:
     """
     several = len(found.methods) > 1
     further = {} if brief else {n: key for n in FURTHER if (key := _further(found, n)) and found.has(setting, key)}
-    head = ["method", "seeds", "mean", "sd", "95 % interval"]
-    head += [f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant"] if several else []
+    ranked, told = found.most_pairs >= FOR_RANKS, {one.method: one.verdict for one in controlled(found, setting)}
+    head = ["method", *["verdict"] * several, "seeds", "mean", "sd", "95 % interval"]
+    head += [f"from {found.baseline}", "its 95 % interval"] if several else []
+    head += ["p (Holm)", "significant"] if several and ranked else []
     head += [words(name).replace("worst class recall", "worst recall") for name in further]
     rows, records = [], []
     for method in found.present(setting):
         value, gap = found.summary(method, setting), found.difference(method, setting)
-        cells: list[Cell | str] = [method, str(value.runs), fixed(value.mean), fixed(value.sd, 3),
-                                   spread(value.low, value.high)]  # fmt: skip
+        cells: list[Cell | str] = [method, *[told.get(method, "baseline")] * several, str(value.runs)]
+        cells += [fixed(value.mean), fixed(value.sd, 3), spread(value.low, value.high)]
         if several:
-            cells += gap_cells(gap)
+            cells += [*gap_cells(gap), *(rank_cells(gap) if ranked else ())]
         numbers = {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
         record: Row = {"setting": setting, "method": method, "metric": found.key, **numbers}
         if several:
-            record |= {"baseline": found.baseline, **gap_record(gap)}
+            record |= {"baseline": found.baseline, **gap_record(gap), "verdict": told.get(method, "")}
         for key in further.values():
             seen = found.summary(method, setting, key)
             cells.append(fixed(seen.mean, 3))
             record |= {f"{key}_mean": seen.mean, f"{key}_sd": seen.sd}
         rows.append(row(*cells))
         records.append(record)
-    key, what = ("fitted", f"fitted models, {measured(found)}") if found.fitted else ("results", measured(found))
-    return Table(key, titled(setting, what), tuple(head), tuple(rows), 1, tuple(records))
+    return Table("results", titled(setting, measured(found)), tuple(head), tuple(rows), 1 + several, tuple(records))
 
 
 def _further(found: Compared, name: str) -> str:
@@ -76,20 +79,26 @@ def _further(found: Compared, name: str) -> str:
 
 
 def gap_cells(gap: Difference | None) -> list[Cell | str]:
-    """A paired difference: mean, interval, corrected p, and whether it is significant. None is the baseline."""
+    """A paired difference: mean, marked where a gain or a loss is shown, and interval. None is the baseline."""
     if gap is None or gap.mean is None:
-        return ["baseline" if gap is None else "–", "–", "–", "–"]
-    side = {"better": "above", "worse": "below"}.get(gap.verdict, "")
-    mean, several = Cell(f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", mark=side), gap.pairs > 1
-    told = f"yes, {gap.verdict}" if side else "no" if (gap.least_p or 0.0) <= ALPHA else "–"
-    return [mean, spread(gap.low, gap.high), p_value(gap.p_holm if several else None), told]
+        return ["–", "–"]
+    side = {GAIN: "above", LOSS: "below"}.get(gap.verdict, "")
+    return [Cell(f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", mark=side), spread(gap.low, gap.high)]
+
+
+def rank_cells(gap: Difference | None) -> list[Cell | str]:
+    """What the rank test says of a difference: corrected p, and whether it is significant. None is the baseline."""
+    if gap is None or gap.pairs < FOR_RANKS:
+        return ["–", "–"]
+    told = f"yes, {gap.ranked}" if gap.significant else "no" if (gap.least_p or 0.0) <= ALPHA else "–"
+    return [p_value(gap.p_holm), told]
 
 
 def gap_record(gap: Difference | None) -> Row:
     """A paired difference in full precision; empty for the baseline."""
     if gap is None:
         return {"pairs": 0} | dict.fromkeys(("difference", "difference_low", "difference_high", "p", "p_holm"))
-    p, p_holm = (gap.p, gap.p_holm) if gap.pairs > 1 else (None, None)
+    p, p_holm = (gap.p, gap.p_holm) if gap.pairs >= FOR_RANKS else (None, None)
     return {"pairs": gap.pairs, "difference": gap.mean, "difference_low": gap.low, "difference_high": gap.high,
             "p": p, "p_holm": p_holm}  # fmt: skip
 
@@ -123,8 +132,9 @@ def ranks(found: Compared) -> Table:
         for m, rank in order
     )
     head = ("method", "average rank", "best in")
-    key, title = ("fitted-ranks", "Fitted models: average") if found.fitted else ("ranks", "Average")
-    return Table(key, f"{title} ranks by {measured(found)}; 1 is the best", head, rows, 1, records, (seen.conclusion,))
+    return Table(
+        "ranks", f"Average ranks by {measured(found)}; 1 is the best", head, rows, 1, records, (seen.conclusion,)
+    )
 
 
 def compact(found: Compared) -> Table:
@@ -145,21 +155,24 @@ def compact(found: Compared) -> Table:
 def together(found: Compared) -> Table:
     """Paired differences from the baseline over all settings."""
     gaps = {m: found.difference(m, None) for m in found.order if m != found.baseline}
-    head = ("method", f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant", "settings")
-    settings = {m: gap.settings if gap else 0 for m, gap in gaps.items()}
-    rows = tuple(row(m, *gap_cells(gap), f"{settings[m]} of {len(found.settings)}") for m, gap in gaps.items())
-    records = tuple(
-        {"metric": found.key, "method": m, "baseline": found.baseline, **gap_record(gap), "settings": settings[m]}
-        for m, gap in gaps.items()
-    )
-    return Table(
-        "together", f"Each method against {found.baseline} over all settings: {measured(found)}", head, rows, 1, records
-    )
+    ranked = found.most_pairs >= FOR_RANKS
+    head = ["method", "verdict", f"from {found.baseline}", "its 95 % interval"]
+    head += ["p (Holm)", "significant"] if ranked else []
+    rows, records = [], []
+    for method, gap in gaps.items():
+        settings = gap.settings if gap else 0
+        told = verdicts_over(found)[method]
+        cells = [told, *gap_cells(gap), *(rank_cells(gap) if ranked else ())]
+        rows.append(row(method, *cells, f"{settings} of {len(found.settings)}"))
+        record = {"metric": found.key, "method": method, "baseline": found.baseline, **gap_record(gap)}
+        records.append({**record, "settings": settings, "verdict": told})
+    caption = f"Each method against {found.baseline} over all settings: {measured(found)}"
+    return Table("together", caption, (*head, "settings"), tuple(rows), 2, tuple(records))
 
 
 def costs(found: Compared, setting: str) -> Table:
     """What a run costs: means over the seeds."""
-    rows, records, told, found = [], [], measured(found), twice(found)
+    rows, records, told = [], [], measured(found)
     for method in found.present(setting):
         runs_ = found.runs(method, setting)
         means = [float(np.mean([run.value(key) for run in runs_])) / unit for key, _, unit in SPENT]

@@ -12,17 +12,17 @@ from fedskew import __version__
 from fedskew.errors import ConfigError, install, plural
 from fedskew.plots import canvas
 from fedskew.plots.drawing import inline
-from fedskew.report import figures, listings, sentences
+from fedskew.report import controls, figures, listings, sentences
 from fedskew.report.clients import clients
-from fedskew.report.compared import Compared, compare, fitted_alone, fitted_words
+from fedskew.report.compared import Compared, compare
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
 from fedskew.report.tables import TEXTS, Figure, Section, Table, clean
+from fedskew.studies.scores import FOR_RANKS
 
 OPEN = 12  # rows of a table of options that is not folded
-FITTED = 8  # sentences on fitted models, at most
 INTRODUCED = TEXTS["introduced"]
 
 
@@ -169,15 +169,13 @@ def _left_out(found: Compared, detail: Detail, shown: Sequence[str], whole: str 
 
 
 def _results(found: Compared) -> Section:
-    """The methods; folded below them their fitted models, compared with those of the baseline."""
-    told, alone = TEXTS["means"], fitted_alone(found)
+    """The methods, their differences from the baseline, and what is left of these under the controls."""
+    told = [TEXTS["means"]]
     if len(found.methods) > 1:
-        told += f" {TEXTS['tests'].format(baseline=found.baseline)}"
-    if alone and len(found.methods) > 1:
-        told += f" {TEXTS['fitted']}"
-    raw, fitted = (tuple(listings.results(one, s) for s in found.settings) if one else () for one in (found, alone))
-    beside = tuple(fitted_words(found, FITTED, alike=False))
-    return Section("results", "Results", (told,), raw, beside, folded=fitted)
+        told.append(TEXTS["gains"].format(baseline=found.baseline, holm=TEXTS["holm"]))
+        told += [TEXTS["ranks"]] * (found.most_pairs >= FOR_RANKS)
+    made = [(listings.results(found, setting), controls.table(found, setting)) for setting in found.settings]
+    return Section("results", "Results", (" ".join(told),), tuple(t for tables in made for t in tables if t))
 
 
 def _how(found: Compared) -> Section:
@@ -214,13 +212,13 @@ def _recalls(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
 def _ranks(found: Compared) -> Section:
     if found.ranks is None or len(found.ranks.settings) < 2:
         return Section("ranks", "Ranks", missing=TEXTS["ranked"])
-    alone = fitted_alone(found)
-    fitted = (listings.ranks(alone),) if alone and alone.ranks else ()
-    return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (listings.ranks(found),), folded=fitted)
+    return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (listings.ranks(found),))
 
 
 def _cost(found: Compared) -> Section:
-    return Section("cost", "Cost", parts=tuple(listings.costs(found, setting) for setting in found.settings))
+    work = controls.work(found)
+    tables = *(listings.costs(found, setting) for setting in found.settings), *((work,) if work else ())
+    return Section("cost", "Cost", parts=tables)
 
 
 def _federation(found: Compared, detail: Detail) -> Section:

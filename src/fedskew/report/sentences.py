@@ -1,18 +1,19 @@
 """The verdict in words, and what the numbers do not allow."""
 
 from collections import Counter
-from itertools import count
+from itertools import chain
 
 from fedskew.config.recorded import Run
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
 from fedskew.records.summary import Collapse, collapses, metric_words
-from fedskew.report.compared import Compared, fitted_words
+from fedskew.report.compared import Compared
+from fedskew.report.controls import controlled, verdicts_over
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import SCORED, listed, words
 from fedskew.report.tables import fixed
-from fedskew.studies.differences import Difference, smallest_p
-from fedskew.studies.scores import ALPHA, gain_words, in_points
+from fedskew.studies.differences import Difference
+from fedskew.studies.scores import FEWEST, FOR_RANKS, NO_VERDICT, gain_words, in_points
 
 SPELT = 8  # most settings that have a sentence of their own
 LISTED = 8  # most runs that a caution names
@@ -32,55 +33,45 @@ def compared_what(found: Compared) -> str:
 
 def verdict(found: Compared) -> list[str]:
     """What the numbers say, the whole first, then each setting: one metric, one range of rounds, one unit."""
-    told = [_overall(found)] if len(found.methods) > 1 else []
-    if len(found.methods) > 1 and len(found.settings) > 1:
-        told.append(_together(found))
+    told = _gains(found) if len(found.methods) > 1 else []
     if (ranks := found.ranks) is not None and len(found.settings) > 1:
         told.append(ranks.conclusion)
     told += [_of(found, setting) for setting in found.settings[:SPELT] if found.present(setting)]
-    told += fitted_words(found, LISTED, alike=True)
     more = len(found.settings) - SPELT
     return told + ([f"The table of results holds {plural(more, 'more setting')}."] if more > 0 else [])
 
 
-def _overall(found: Compared) -> str:
-    """In how many settings each method differs from the baseline."""
+def _gains(found: Compared) -> list[str]:
+    """What the gain over the baseline of each method is, by setting and over all; from eight seeds on, rank tests."""
+    pairs = [gap.pairs for s in found.settings for m in found.methods if (gap := found.difference(m, s)) is not None]
+    if max(pairs, default=0) < 2:
+        return [f"Differences from {found.baseline} cannot be judged: both methods need two common seeds."]
+    if max(pairs) < FEWEST:
+        return [f"{plural(max(pairs), 'seed')}: {NO_VERDICT}, which takes {FEWEST} common seeds."]
+    others, several = [m for m in found.order if m != found.baseline], len(found.settings) > 1
+    counts = {method: Counter[str]() for method in others}
+    for one in chain.from_iterable(controlled(found, setting) for setting in found.settings):
+        counts[one.method][one.verdict] += 1
+    of = {m: ", ".join(f"{word}{f' in {n}' * several}" for word, n in counts[m].most_common()) for m in others}
+    head = f"Gains over {found.baseline}{f' in {len(found.settings)} settings' * several}: "
+    lines = [listed(head, [f"{method}: {told}" for method, told in of.items() if told])]
+    if several:
+        gaps = {method: gap for method in others if (gap := found.difference(method, None)) is not None}
+        over = [f"{method}: {gap.words}, {verdicts_over(found)[method]}" for method, gap in gaps.items()]
+        lines.append(listed("Over all settings together: ", over))
+    return [*lines, _ranked(found)] if found.most_pairs >= FOR_RANKS else lines
+
+
+def _ranked(found: Compared) -> str:
+    """In how many settings the rank test finds that a method differs from the baseline."""
     gaps = [gap for s in found.settings for m in found.methods if (gap := found.difference(m, s)) is not None]
-    if not any(gap.pairs > 1 for gap in gaps):
-        return f"Differences from {found.baseline} cannot be judged: both methods need two common seeds."
-    counts = Counter((gap.verdict, gap.method) for gap in gaps if gap.significant)
-    several = len(found.settings) > 1
-    of = f"{len(found.settings)} settings" if several else "the one setting"
-    if not counts:
-        where = f"any of the {of}" if several else of
-        told = f"No method differs significantly from {found.baseline} in {where}, by the rank test corrected by Holm."
-        apart = [m for m in found.order if any(_is_apart(found.difference(m, s)) for s in found.settings)]
-        return told + (
-            listed(" By 95 % intervals alone, which are not corrected, these do: ", apart, LISTED) if apart else ""
-        )
+    counts = Counter((gap.ranked, gap.method) for gap in gaps if gap.significant and gap.pairs >= FOR_RANKS)
+    of = f" of {len(found.settings)} settings" if len(found.settings) > 1 else ""
     sides = [
-        f"{method} is significantly {word} than {found.baseline} in {f'{count} of ' if several else ''}{of}"
-        for (word, method), count in sorted(counts.items(), key=lambda item: (item[0][0] == "worse", -item[1]))
+        f"{method} is significantly {word} than {found.baseline}{of and f' in {n}{of}'}"
+        for (word, method), n in sorted(counts.items(), key=lambda item: (item[0][0] == "worse", -item[1]))
     ]
-    return f"{'; '.join(sides[:12])}{'; the table has more' if len(sides) > 12 else ''}."
-
-
-def _is_apart(gap: Difference | None) -> bool:
-    """Whether the interval of a difference does not hold zero."""
-    return gap is not None and gap.low is not None and gap.high is not None and not gap.low <= 0 <= gap.high
-
-
-def _together(found: Compared) -> str:
-    """Which methods differ from the baseline over all settings."""
-    gaps = [gap for method in found.order if (gap := found.difference(method, None)) is not None and gap.significant]
-    told = [
-        f"{gap.method} is significantly {gap.verdict} than {found.baseline} ({gap.words} on average; "
-        f"{p_words(gap.p_holm)})"
-        for gap in gaps
-    ]
-    if not told:
-        return f"Over all settings together no method differs significantly from {found.baseline}."
-    return listed("Over all settings together ", told, LISTED)
+    return listed("By the rank test, corrected by Holm: ", sides or [f"no method is told apart from {found.baseline}"])
 
 
 def _level(found: Compared, value: float | None) -> str:
@@ -114,18 +105,12 @@ def _against(found: Compared, difference: Difference | None) -> str:
     gap = f", {difference.words} from {found.baseline}"
     if difference.pairs < 2:
         return f"{gap} in the one seed that both have"
-    sure = "significant" if difference.significant else "not significant"
-    return f"{gap} (95 % interval {difference.interval}; {sure}, {p_words(difference.p_holm)})"
+    return f"{gap} ({difference.interval})"
 
 
 def p_value(p: float | None) -> str:
     """A p value: "0.032", "< 0.001", a dash where there is none."""
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def p_words(p: float | None) -> str:
-    """As in a sentence: "p = 0.032", "p < 0.001"."""
-    return f"p {p_value(p)}" if p is not None and p < 0.001 else f"p = {p_value(p)}"
 
 
 def cautions(found: Compared) -> list[str]:
@@ -187,26 +172,18 @@ def _evaluations(found: Compared) -> list[str]:
 
 
 def _unseen(found: Compared) -> str:
-    """What so few seeds cannot show; "" where some comparison can reach the 5 % level."""
+    """How small a difference these seeds do not show; "" without an interval."""
     gaps = [d for m in found.methods for s in found.settings if (d := found.difference(m, s)) and d.pairs > 1]
-    p, pairs, among = min(((d.least_p or 0.0, d.pairs, d.comparisons) for d in gaps),
-                          default=(0.0, 0, 0))  # fmt: skip
-    if p <= ALPHA:
-        return ""
     widths = sorted((d.high - d.low) / 2 for d in gaps if d.low is not None and d.high is not None)
-    enough = next(n for n in count(pairs) if among * smallest_p(n) <= ALPHA)
-    corrected = f", corrected by Holm for {among} comparisons," if among > 1 else ""
-    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its smallest p{corrected} is {p:.4g}."
-    told += f" {enough} seeds can."
-    if widths:
-        unit = " points" * in_points(found.key)
-        told += (
-            " So no difference is called significant here: look at the intervals. They take differences between seeds "
-            "as normal, which so few cannot show, and are not corrected. "
-            f"They reach {gain_words(widths[len(widths) // 2], found.key)[1:]}{unit} to both sides (median). "
-            "“Not significant” does not mean “equal”."
-        )
-    return told
+    if not widths:
+        return ""
+    few = min(gap.pairs for gap in gaps)
+    told = f"With {plural(few, 'seed')} there is no verdict: it takes {FEWEST}. " if few < FEWEST else ""
+    reach = gain_words(widths[len(widths) // 2], found.key)[1:] + " points" * in_points(found.key)
+    return (
+        f"{told}Intervals of differences reach {reach} to both sides (median) and take differences between seeds as "
+        "normal. “No gain shown” does not mean that there is none."
+    )
 
 
 def _called(entry: Entry) -> str:

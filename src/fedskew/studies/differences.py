@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedskew import rng
 from fedskew.errors import plural, require
 from fedskew.studies.scores import ALPHA, LEVEL, Floats, Scores, described, gain_words, in_points, quantum_of, settled
+from fedskew.studies.verdicts import Interval, intervals
 
 __all__ = [
     "Difference", "Ranks", "average_ranks", "critical_difference", "differences", "holm", "signed_rank", "smallest_p",
@@ -38,7 +39,7 @@ class Difference:
         settings: Number of settings that count: 1, or those with pairs.
         mean: Mean difference; None without a pair.
         sd: Sample standard deviation; None below two pairs.
-        low: Lower end of the t interval of the mean; None below two pairs.
+        low: Lower end of the t interval of the mean, at Holm's level among the methods; None below two pairs.
         high: Upper end.
         p: p of the exact signed-rank test, two-sided; None without a pair.
         comparisons: m, the methods among which Holm's correction is made.
@@ -89,8 +90,20 @@ class Difference:
         return f"{gain_words(self.low, self.metric)} to {gain_words(self.high, self.metric)}"
 
     @property
+    def gain(self) -> Interval:
+        """The mean and its interval, oriented so that more is better; without ends below two pairs."""
+        ends = (-math.inf, math.inf) if self.low is None or self.high is None else (self.low, self.high)
+        found = Interval(math.nan if self.mean is None else self.mean, *ends, self.pairs)
+        return found if self.higher_is_better else Interval(-found.mean, -found.high, -found.low, self.pairs)
+
+    @property
     def verdict(self) -> str:
-        """ "better" or "worse" than the baseline, or "open"."""
+        """What the interval shows: "a gain", "a loss", "no gain shown"; "no verdict" below five pairs."""
+        return self.gain.shows
+
+    @property
+    def ranked(self) -> str:
+        """What the signed-rank test finds: "better" or "worse" than the baseline, or "open"."""
         if not self.significant:
             return "open"
         values = np.array(self.values)
@@ -102,8 +115,8 @@ def differences(scores: Scores, baseline: str) -> tuple[Difference, ...]:
     """Compare every method with a baseline, under each setting and over all of them.
 
     Over settings, the unit is the seed: the difference of a seed is its mean over the settings, since its runs under
-    several settings share draws. A seed counts where both methods have all runs. Holm's correction is made over the
-    methods, for each setting by itself.
+    several settings share draws. A seed counts where both methods have all runs. Holm's correction, of intervals and of
+    p, is made over the methods, for each setting by itself.
 
     Args:
         scores: Scores of a study.
@@ -121,7 +134,7 @@ def differences(scores: Scores, baseline: str) -> tuple[Difference, ...]:
         >>> values = [[[0.50, 0.52, 0.51]], [[0.53, 0.56, 0.53]]]
         >>> found = differences(Scores("accuracy", ("fedavg", "fedla"), ("alpha 0.1",), (0, 1, 2), values), "fedavg")[0]
         >>> round(found.mean, 3), found.p, found.verdict
-        (0.03, 0.25, 'open')
+        (0.03, 0.25, 'no verdict')
     """
     gained = scores.values - scores.values[scores.index(baseline)]  # [M, S, K], NaN where either run is missing
     compared: list[Difference] = []
@@ -153,13 +166,15 @@ def _difference(
 
 
 def _corrected(family: list[Difference]) -> list[Difference]:
-    """The same with Holm's correction among them; those without a p are no comparison."""
+    """The same with Holm's correction among them; those without a pair are no comparison."""
+    ends = intervals({str(place): d.values for place, d in enumerate(family)})
+    spans = [(one.low, one.high) if (one := ends.get(str(n))) else (None, None) for n in range(len(family))]
     comparisons = max(sum(d.p is not None for d in family), 1)
     corrected = holm([d.p for d in family])
     least = holm([None if d.p is None else smallest_p(d.pairs) for d in family])
     return [
-        dataclasses.replace(d, comparisons=comparisons, p_holm=p, least_p=smallest)
-        for d, p, smallest in zip(family, corrected, least, strict=True)
+        dataclasses.replace(d, comparisons=comparisons, p_holm=p, least_p=smallest, low=low, high=high)
+        for d, p, smallest, (low, high) in zip(family, corrected, least, spans, strict=True)
     ]
 
 

@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 LEVEL, ALPHA = 0.95, 0.05  # of every interval and of every test
 FEWEST = 5  # seeds of a verdict: the interval of fewer is wide, and that of two may have no width by chance
 NO_VERDICT = "no verdict"  # of fewer
+FOR_RANKS = 8  # seeds from which on a rank test is shown: it cannot reach the level with five, and seldom before eight
 WITHIN = "within the printed spread"
 RELATIVE = 2.0**-40  # of the largest score: what is closer is rounding, and counts as equal
 SUMMED = ("upload_bytes", "download_bytes", "samples", "wall_s")

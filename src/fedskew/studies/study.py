@@ -19,7 +19,7 @@ from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
-from fedskew.studies.arguments import as_word, keywords, options_of_table, seeds_of, shard_of
+from fedskew.studies.arguments import keywords, options_of_table, seeds_of, shard_of
 from fedskew.studies.pool import schedule, spread
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_from, tuning_of, without
@@ -164,8 +164,8 @@ class Study:
             cell = one.cell
             if cell.label != self.spec.reference or cell.experiment is None:
                 continue
-            dearest = max((work.most for (_, at), work in works.items() if at == cell.setting), default=1.0)
-            rounds = math.ceil(cell.experiment.rounds * max(2.0, round(dearest, 6)))
+            ratios = [work.most for (_, at), work in works.items() if at == cell.setting and math.isfinite(work.most)]
+            rounds = math.ceil(cell.experiment.rounds * max([2.0, *(round(ratio, 6) for ratio in ratios)]))
             every = cell.experiment.eval_every * math.ceil(rounds / (200 * cell.experiment.eval_every))
             made = replace(cell.experiment, rounds=rounds, average_models="every", fit_logits="every", eval_every=every)
             yield _located(replace(cell, label=f"{cell.label}, {rounds} rounds", experiment=made))
@@ -292,14 +292,8 @@ class Study:
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
         return Scores.of(runs, metric=name, higher_is_better=more_is_better(name))
 
-    @property
-    def plain(self) -> str:
-        """The method whose work others are compared with: FedAvg where it is there, else the baseline."""
-        plain = [m for m in self.spec.methods if "partition" not in dict(m.options)]
-        return next((m.name for m in plain if as_word(m.method) == "fedavg"), self.spec.reference)
-
     def works(self) -> dict[tuple[str, str], Work]:
-        """By method and setting: the work of whole runs, as a multiple of that of `plain` with the same seeds."""
+        """By method and setting: the work of whole runs, as a multiple of the baseline's with the same seeds."""
         held: dict[tuple[str, str], dict[int, Work]] = {}
         for planned in self._plan or ():
             entry = planned.entry(self.store) if planned.cell.experiment else None
@@ -307,8 +301,8 @@ class Study:
                 held.setdefault((planned.cell.label, planned.cell.setting), {})[planned.cell.seed] = work
         found = {}
         for (label, setting), own in held.items():
-            plain = held.get((self.plain, setting), {})
-            if pairs := [(own[seed], plain[seed]) for seed in own if seed in plain]:
+            base = held.get((self.spec.reference, setting), {})
+            if pairs := [(own[seed], base[seed]) for seed in own if seed in base]:
                 found[label, setting] = Work.ratio(pairs)
         return found
 

@@ -21,6 +21,7 @@ from fedskew.records.files import Hold, InUseError, UnwritableError
 from fedskew.studies.store import Store
 from fedskew.track import Named, Several
 
+SAME = 1.01  # times the work that counts as the same
 FEDERATIONS = 4  # that a worker keeps
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # of a disk that takes no more
 ORPHAN_S = 30  # seconds that a run has to write its rounds where the scheduler is gone
@@ -35,13 +36,13 @@ class Work(NamedTuple):
 
     @property
     def most(self) -> float:
-        """The larger of the ratios of steps and contacts."""
-        return max(self.steps, self.contacts)
+        """The larger of the ratios of steps and contacts; NaN where one is not on record."""
+        return math.nan if math.isnan(self.steps + self.contacts) else max(self.steps, self.contacts)
 
     @property
-    def words(self) -> str:
-        """As in "steps x1.00, contacts x1.00, bytes x2.03"."""
-        return ", ".join(f"{name} ×{value:.2f}" for name, value in self._asdict().items())
+    def dear(self) -> bool:
+        """Whether it is more than that of the other, or is not known."""
+        return not self.most <= SAME
 
     @classmethod
     def ratio(cls, pairs: Sequence[tuple[Work, Work]]) -> Work:
@@ -51,11 +52,14 @@ class Work(NamedTuple):
 
 
 def work_of(summary: Mapping[str, Any]) -> Work | None:
-    """The work of a run; None where its summary has none of it. Fits count with the clients that each of them asks."""
-    totals = [summary.get(f"total_{name}") for name in ("steps", "contacts", "upload_bytes", "download_bytes")]
-    if None in totals:
+    """The work of a run; None where its summary has none of it. Fits count with the clients that each of them asks.
+
+    Contacts are NaN of a run of before they were counted.
+    """
+    totals = {name: summary.get(f"total_{name}") for name in ("contacts", "steps", "upload_bytes", "download_bytes")}
+    if None in [total for name, total in totals.items() if name != "contacts"]:
         return None
-    steps, contacts, up, down = (float(total or 0) for total in totals)
+    contacts, steps, up, down = (math.nan if total is None else float(total) for total in totals.values())
     for fit in summary.get("final_fit", {}).values():
         contacts += fit["exchanges"] * fit.get("clients", 0)
         up, down = up + fit["upload_bytes"], down + fit["download_bytes"]
