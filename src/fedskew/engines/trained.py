@@ -590,7 +590,7 @@ STEPS: dict[str, str] = {
 def decompose(trained: Trained, fed: Federation, ridge: float = RIDGE) -> dict[str, Row]:
     """Metrics of the test rows after each of `STEPS`, all fitted on training rows.
 
-    The gap from "raw" to "both" is bias and calibration, which eleven numbers correct for ten classes. The gap from
+    The gap from "raw" to "both" is bias and calibration, which one bias a class and a temperature correct. The gap from
     "both" to "features" is what the head lost, and the remaining error is due to the features. The last step pools the
     features of all clients, so it is a bound for comparison and not a method.
     The macro AUROC ranks the rows of a class against the others by its probability. Biases and a temperature cannot
