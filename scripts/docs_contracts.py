@@ -48,11 +48,12 @@ Run = entries("Run", {
     "summary": dict[str, Any],
 })  # fmt: skip
 Near = entries("Near", {**get_type_hints(evidence.Federation), "distance": Real})
+Means = entries("Means", get_type_hints(adviser.Means))
 Worth = entries("Worth", get_type_hints(adviser.Suggestion))
 Rule = entries("Rule", get_type_hints(adviser.Rule))
 Advice = entries("Advice", {
-    **get_type_hints(adviser.Advice), "worth_trying": list[Worth], "neighbours": list[Near], "rule": Rule | None,
-    "near": Real,
+    **get_type_hints(adviser.Advice), "fedavg": list[Means], "worth_trying": list[Worth], "neighbours": list[Near],
+    "rule": Rule | None, "near": Real,
 })  # fmt: skip
 Interval = entries("Interval", {**dict.fromkeys(("value", "low", "high"), Real), "by": str})
 Decided = entries("Decided", {"decided": Whole, **dict.fromkeys((*SHARES, "f1"), Interval | None)})
@@ -121,7 +122,7 @@ CONTRACTS = {
         "Every run: columns, the content of config.json, and that of summary.json.",
     ),
     "advise": Contract(
-        "fedskew advise --json", Advice, "What helped on the nearest federations. A gain is [mean, low, high, seeds].",
+        "fedskew advise --json", Advice, "What follows from federations nearby. A gain is [mean, low, high, seeds].",
     ),
     "rehearse": Contract(
         "fedskew rehearse COUNTS.csv --json", Rehearsed,

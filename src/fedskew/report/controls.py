@@ -138,12 +138,8 @@ def _matched(found: Compared, setting: str, method: str) -> dict[int | str, floa
 
     Of a method that takes no more it is the gain over the baseline itself.
     """
-    key, base, work = (
-        models_of(found).get("both", ""),
-        found.cells[found.baseline, setting],
-        _work(found, setting, method),
-    )
-    gains = {}
+    key, base = models_of(found).get("both", ""), found.cells.get((found.baseline, setting), {})
+    work, gains = _work(found, setting, method), dict[int | str, float]()
     for seed, run in found.cells[method, setting].items():
         if work is not None and seed in base:
             curve = _curve(found, setting, seed)
