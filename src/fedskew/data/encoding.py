@@ -32,6 +32,7 @@ MINUS = "\u2212"  # the minus sign of typography
 SPACES = re.compile(r"[ \u00a0\u202f\u2009]")  # between groups of digits
 PARTED = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,000
 COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")  # 1,5
+UNCLEAR = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")  # 1.100: a decimal fraction, or more than a thousand
 TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds
     r"(?i)(-?\d+ days?,? )?[-+]?\d+:\d\d(:\d\d)?([.,]\d+)?( ?[ap]m)?|-?\d+ (\w*seconds?|minutes?|hours?|days?|weeks?)"
 )
@@ -91,7 +92,11 @@ class Notation:
             meant = [self.number(word) for word in self.missing_words or ()]
             return found, np.isnan(found) | np.isin(found, [number for number in meant if np.isfinite(number)])
         cells = [cell.strip() for cell in values.astype(str).tolist()]
-        known = {cell: np.nan if self.absent(cell) else self.number(cell) for cell in {*cells}}
+        known = {}
+        for cell in {*cells}:
+            known[cell] = self.number(cell)
+            if self.missing_words is not None or known[cell] == np.inf:  # no other word for a missing value is a number
+                known[cell] = np.nan if self.absent(cell) else known[cell]
         if known.keys() & TRUTH.keys() and all(cell in TRUTH or number != number for cell, number in known.items()):
             known |= TRUTH
         found = np.array([known[cell] for cell in cells], float)
@@ -133,6 +138,7 @@ class Column:
         ordered: Whether the categories are places.
         unseen: Categories of a one-hot block that no training row has. No step moved their weights, which depend on
             the seed alone, so their rows are encoded as zeros.
+        whole: Whether its numbers were whole in all training rows: then 1.100 in a text may be 1100.
     """
 
     name: str
@@ -142,6 +148,7 @@ class Column:
     missing: float | None = None
     ordered: bool = False
     unseen: tuple[str, ...] = field(default=(), compare=False)
+    whole: bool = field(default=False, compare=False)
 
     @property
     def number(self) -> bool:
@@ -280,7 +287,11 @@ class Encoding:
         where, values = f"{what}: column {column.name!r}", plain(values)
         if column.ordered:
             return places(self.notation.meant(values, column.values), column.values, where, rows, column.missing)
-        return numbers_of(values, where, rows, column.missing, notation=self.notation)
+        found = numbers_of(values, where, rows, column.missing, notation=self.notation)
+        if column.whole:
+            hint = "training rows hold whole numbers alone; write 1.1 or 1100 for such a cell"
+            insist_on_one_reading(values, where, self.notation, hint)
+        return found
 
     def of_example(self) -> Encoding:
         """The encoding for rows elsewhere, of which these were an example: a blank that it lacked stays unseen."""
@@ -293,7 +304,7 @@ class Encoding:
         if self.notation == PLAIN:
             del told["notation"]
         for column in told["columns"]:
-            for name in ("ordered", "unseen"):
+            for name in ("ordered", "unseen", "whole"):
                 if not column[name]:  # as files of earlier versions have it
                     del column[name]
         return told
@@ -357,19 +368,31 @@ def numbers_of(
     return np.array(np.where(gone, 0.0 if missing is None else missing, found))
 
 
+def insist_on_one_reading(values: np.ndarray, what: str, notation: Notation, hint: str) -> None:
+    """Raise DataError for words in which each point has three digits behind it, as in 1.100, unless an option says why.
+
+    Beside 900 it may be a thousand, and nothing in the column says that it is none.
+    """
+    cells = values.tolist() if values.dtype.kind == "U" and not notation.decimal and not notation.thousands else []
+    marked = (cell.strip() for cell in cells if "." in cell or "e" in cell or "E" in cell)
+    if UNCLEAR.fullmatch(first := next(marked, "")) and all(map(UNCLEAR.fullmatch, marked)):
+        told = f"{first} may be {first.replace('.', '')}: each cell with a point has three digits behind it"
+        raise DataError(f"{what} must hold numbers of one reading; {told}; {hint}")
+
+
 def categories(
-    values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], fill: str = "", unseen: Sequence[str] = ()
+    values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], unseen: Sequence[str] = ()
 ) -> np.ndarray:
     """A column as a one-hot block in the order of the known categories, float32 [n, len(known)].
 
     With "" among the known categories, every other value counts as it. Rows of ``unseen`` ones are zeros.
 
     Raises:
-        DataError: A value is not among them; the message names the first row, and ``fill`` says what to do.
+        DataError: A value is not among them; the message names the first row.
     """
     afford(4 * len(values) * len(known), f"{what}: a one-hot block", "leave the column out, or number it")
     other = list(known).index("") if "" in known else None
-    place = _placed(values, known, what, rows, fill, other)
+    place = _placed(values, known, what, rows, other)
     block = np.zeros((len(place), len(known)), np.float32)
     block[np.arange(len(place)), place] = 1
     block[:, np.isin(known, unseen)] = 0
@@ -377,22 +400,20 @@ def categories(
 
 
 def places(
-    values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], missing: float | None = None,
-    fill: str = "",
-) -> np.ndarray:  # fmt: skip
+    values: np.ndarray, known: Sequence[str], what: str = "", rows: Sequence[Any] = (), missing: float | None = None
+) -> np.ndarray:
     """The place of each value among ordered categories, from 0, float64 [n]; ``missing`` for any other value.
 
     Raises:
         DataError: A value is not among them, and nothing takes its place; the message names the first row.
     """
-    place = _placed(values, known, what, rows, fill, None if missing is None else -1)
+    place = _placed(values, known, what, rows, None if missing is None else -1)
     return np.where(place < 0, missing or 0.0, place)
 
 
 def _placed(
-    values: np.ndarray, known: Sequence[str], what: str = "", rows: Sequence[Any] = (), fill: str = "",
-    other: int | None = None,
-) -> np.ndarray:  # fmt: skip
+    values: np.ndarray, known: Sequence[str], what: str = "", rows: Sequence[Any] = (), other: int | None = None
+) -> np.ndarray:
     """Place of each value among the known ones, int64 [n], the last of one that is known twice.
 
     Any other value has the place ``other``; None: it raises DataError.
@@ -405,7 +426,7 @@ def _placed(
         first, count = int(there.argmin()), int((~there).sum())
         told = f"{str(words[first])!r} in row {rows[first]}" if words[first] else f"no value in row {rows[first]}"
         held = f"{count} of {len(there)} rows hold none of them"
-        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}, {held}{fill}")
+        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}, {held}")
     return np.where(there, order[at], -1 if other is None else other)
 
 

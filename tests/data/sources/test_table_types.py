@@ -455,7 +455,7 @@ def test_names_that_occur_twice_no_rows_and_no_frame_are_one_line() -> None:
     assert "'age' twice" in refused(pandas.concat([frame, frame[["age"]]], axis=1))
     assert "'0' twice" in refused(table() | {0: NUMBERS, "0": NUMBERS})
     assert "one length, with rows" in refused(frame[:0])
-    assert "most are numbers, others are 'True' (10), 'False' (10)" in refused(
+    assert "most are numbers, others are 'False' (10), 'True' (10)" in refused(
         table(label=["True", "1", "False", "0"] * 10)
     )
     assert "must be columns by name" in refused(NUMBERS)  # type: ignore[arg-type]

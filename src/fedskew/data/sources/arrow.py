@@ -121,7 +121,7 @@ class Parquet(ArrowOptions):
         def read() -> tuple[list[_Split], _LabelNames]:
             return [_split(place, group, clients, _asked(self)) for group in groups], {}
 
-        return beside(_dataset(self, place.stem, f"file {place}", key, read), place, ".parquet")
+        return beside(_dataset(self, place, place.stem, f"file {place}", key, read), place, ".parquet")
 
     def files(self, path: str | None) -> tuple[Path, list[tuple[Path, ...]], bool]:
         """(the path; its training files and, if it has some, its test files; whether each file is a client)."""
@@ -180,16 +180,18 @@ class Hub(ArrowOptions):
             parts = [_without_index(t, _asked(self)) for t in (tables.train, tables.test) if t is not None]
             return [_Split(Path(repo), table, left_out=names) for table, names in parts], tables.names
 
-        return _dataset(self, repo, f"hub {repo}", key, read)
+        return _dataset(self, Path(repo), repo, f"hub {repo}", key, read)
 
 
 def _dataset(
-    options: Parquet | Hub, name: str, source: str, key: str, read: Callable[[], tuple[list[_Split], _LabelNames]]
-) -> Dataset:
+    options: Parquet | Hub, place: Path, name: str, source: str, key: str,
+    read: Callable[[], tuple[list[_Split], _LabelNames]],
+) -> Dataset:  # fmt: skip
     """The dataset of a training split and, if there is one, a test split.
 
     Args:
         options: What its columns become.
+        place: What messages call its files.
         name: Its name.
         source: Where it comes from.
         key: Key in the cache; "" where the dataset is not kept there.
@@ -212,7 +214,7 @@ def _dataset(
     options.padded(np.empty((1, 1)))
     standardise = options.x_column is None if options.standardise is None else options.standardise
     chosen = replace(options, y_column=label, standardise=standardise)
-    data = Roles(chosen, names).dataset([_cells(chosen, split) for split in splits], name, source)
+    data = Roles(chosen, names).dataset(place, [_cells(chosen, split) for split in splits], name, source)
     return replace(options, classes=(), relabel=True).finish(data)
 
 
@@ -257,8 +259,9 @@ def _cells(options: Parquet | Hub, split: _Split) -> Table:
     names = [name for name in split.table.column_names if not asked or name in roles]
     columns = {name: np.empty(0) if name in left_out else cells(split.table, name) for name in names}
     rows = range(len(split.table)) if split.rows is None else split.rows
+    files = split.files or ((str(split.file), len(split.table)),)
     levels = {name: found for name in names if (found := _levels(split.table, name)) is not None}
-    return Table(split.file, columns, rows, split.files, levels, split.left_out)
+    return Table(split.file, columns, rows, files, levels, split.left_out)
 
 
 def _levels(table: Any, name: str) -> tuple[tuple[str, ...], bool] | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import number_of
-from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, merged
+from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, of_clients
 from fedskew.data.sources.files import by_split, client_files, files_of, given_file
 from fedskew.data.sources.readers import read_table
 from fedskew.data.values import array_of, named, words_of
@@ -88,7 +88,7 @@ class Csv(TableOptions):
             ((2,), ('a', 'b'), {'client': ('site0', 'site1')})
         """
         place, tables = self.tables(path)
-        data = Roles(self).dataset(tables, place.stem, f"file {place}")
+        data = Roles(self).dataset(place, tables, place.stem, f"file {place}")
         return beside(data, place, ".csv")
 
     def tables(self, path: str | None) -> tuple[Path, list[Table]]:
@@ -99,7 +99,7 @@ class Csv(TableOptions):
         if "training" in (splits := by_split(files_of(place, ".csv"))):
             return place, [self.read_rows(splits[name]) for name in ("training", "test") if name in splits]
         groups = client_files(place, ".csv", "train.csv")
-        return place, [merged(place, [self.read_rows(file) for file in group]) for group in groups]
+        return place, [of_clients(place, [self.read_rows(file) for file in group]) for group in groups]
 
     def read_rows(self, file: Path) -> Table:
         """The file as text. Raises DataError; FieldError where another separator is likely."""
@@ -159,7 +159,7 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
         raise DataError(f"table must have columns of one length, with rows; got {told or 'no columns'}")
     rows = range(next(iter(lengths.values())))
     whole = Table(Path(name), cells, rows, ((name, len(rows)),), levels)
-    return Roles(Csv(**options)).dataset([whole], name, "table")
+    return Roles(Csv(**options)).dataset(whole.file, [whole], name, "table")
 
 
 def _levels(values: Any) -> tuple[tuple[str, ...], bool] | None:

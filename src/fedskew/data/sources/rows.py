@@ -77,8 +77,8 @@ def rows_of(source: Source, path: str | None, inputs: Inputs) -> Rows | Dataset:
 def _of_csv(source: Csv, path: str | None, encoding: Encoding | None) -> Rows:
     """Every row of a csv file, or of the test rows of a folder that has some, else of all its files."""
     table = source.tables(path)[1][-1]
-    label = _label(source, table.names, encoding)
-    beside = {name: table.columns[name] for name in owner_columns(source, table.names)}
+    label = _label(source, [*table.columns], encoding)
+    beside = {name: table.columns[name] for name in owner_columns(source, [*table.columns])}
     y = table.columns[label] if label else None
     return Rows(str(table.file), table.columns, y, label, list(table.rows), beside)
 
