@@ -13,7 +13,6 @@ from fedskew.data.partitioners import (
     DirExtended,
     Dirichlet,
     DirPrior,
-    LongTail,
     QuantityDir,
     base,
     log_dirichlet,
@@ -181,7 +180,7 @@ def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(cl
     [
         lambda a: Dirichlet(a, balance_guard=1.0), lambda a: Dirichlet(a, rounding="largest_remainder"),
         lambda a: DirExtended(3, a), QuantityDir,
-        lambda a: LongTail(Dirichlet(a), 3.0), lambda a: DirPrior(a, prior="data"),
+        lambda a: DirPrior(a, prior="data"),
     ],
 )  # fmt: skip
 @given(alpha=alphas, clients=st.integers(1, 60), seed=seeds)

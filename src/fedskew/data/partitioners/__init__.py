@@ -22,14 +22,14 @@ from fedskew.data.partitioners.dirichlet import *
 from fedskew.data.partitioners.file import File as File
 from fedskew.data.partitioners.given import *
 from fedskew.data.partitioners.labels import *
-from fedskew.data.partitioners.layered import *
 from fedskew.data.partitioners.prior import *
+from fedskew.data.partitioners.shared import *
 from fedskew.data.partitioners.sizes import *
 
 PARTITIONERS: dict[str, type[Partitioner]] = {
     kind.name: kind
     for kind in (
         Iid, Dirichlet, DirClientEqual, DirPrior, DirExtended, LabelsK, Pathological,
-        Double, Shards, ExclusiveIid, LongTail, Shared, QuantityDir, Natural, Counts, File,
+        Double, Shards, ExclusiveIid, Shared, QuantityDir, Natural, Counts, File,
     )
 }  # fmt: skip

@@ -329,15 +329,13 @@ def rounded(shares: Floats, totals: Ints, rounding: Rounding, takes: np.ndarray 
 class Partitioner(Checked):
     """Base of the partitioners. Derive a frozen dataclass with `draw`, and name it.
 
-    The first line of a partitioner's docstring is its definition. Its fields are its options.
+    The first line of a partitioner's docstring is its definition; lines of it give formula, users and limits. Its
+    fields are its options.
 
     Attributes:
         name: Name in the table `PARTITIONERS` and in records.
         overlaps: Whether a row may belong to several clients; else that is an error.
         stream: Name in the key of its draws, where that differs from ``name``; a key never changes.
-        formula: Its formula in one line.
-        users: Papers and libraries that use it.
-        limits: What extreme options give.
 
     Example:
         >>> from dataclasses import dataclass
@@ -358,9 +356,6 @@ class Partitioner(Checked):
     name: ClassVar[str]
     overlaps: ClassVar[bool] = False  # True: a row may belong to several clients
     stream: ClassVar[str] = ""  # name in the key of its draws where it differs: a key never changes
-    formula: ClassVar[str] = ""
-    users: ClassVar[str] = ""
-    limits: ClassVar[str] = ""
 
     @property
     def decides(self) -> bool:

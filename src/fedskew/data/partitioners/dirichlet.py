@@ -32,6 +32,10 @@ class Dirichlet(Partitioner):
     client has 10 rows. What a cut leaves over goes to client N - 1, full or not. FedLab's hetero_dir (C rows) and
     PFLlib's dir (min(40, n / 2N) rows) are the same. They draw without end, here it is 100 times at most.
 
+    Formula: p_c ~ Dir(α·1_N);  n_kc = N_c·p_ck by largest remainders
+    Used by: FedBal; cut: FL-bench, flwr-datasets; cut and guarded: NIID-Bench, PFLlib, MarsFL
+    Limits: α→∞: IID histograms; α→0: one client a class. Every row is used.
+
     Raises:
         ConfigError: A field breaks a rule, or ``least`` is not met in 100 draws.
 
@@ -51,9 +55,6 @@ class Dirichlet(Partitioner):
     name: ClassVar[str] = "dirichlet"
     stream: ClassVar[str] = "dir_class"
     version: ClassVar[int] = 2  # rounding was cut by default
-    formula: ClassVar[str] = "p_c ~ Dir(α·1_N);  n_kc = N_c·p_ck by largest remainders"
-    users: ClassVar[str] = "FedBal; cut: FL-bench, flwr-datasets; cut and guarded: NIID-Bench, PFLlib, MarsFL"
-    limits: ClassVar[str] = "α→∞: IID histograms; α→0: one client a class. Every row is used."
     alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """concentration: small gives each class to few clients, large gives IID histograms"""
     balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=base.FULL)] | None = None
@@ -84,6 +85,10 @@ class DirClientEqual(Partitioner):
     The scarcest class is used up; rows of the others are left over. Where rounding would ask for more rows than a class
     has, that class is rounded by largest remainders to N_c. FedGA uses it.
 
+    Formula: r_k ~ Dir(α·1_C);  n_kc = round(s·r_kc),  s = min_c N_c / Σ_k r_kc
+    Used by: FedGA
+    Limits: α→∞: IID histograms; α→0: one class a client. Sizes differ by at most C rows.
+
     Raises:
         ConfigError: A field breaks a rule, or there are more clients than rows of the scarcest class.
 
@@ -93,9 +98,6 @@ class DirClientEqual(Partitioner):
     """
 
     name: ClassVar[str] = "dir_client_equal"
-    formula: ClassVar[str] = "r_k ~ Dir(α·1_C);  n_kc = round(s·r_kc),  s = min_c N_c / Σ_k r_kc"
-    users: ClassVar[str] = "FedGA"
-    limits: ClassVar[str] = "α→∞: IID histograms; α→0: one class a client. Sizes differ by at most C rows."
     alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """concentration of each client's class proportions"""
 

@@ -238,15 +238,16 @@ class File(Partitioner):
     Other data than those the file was made for raise an error. Rows set aside for validation, for the server and for
     the clients' own test come from the file, too.
 
+    Formula: the row lists of the file
+    Used by: FL-bench, PFLlib and LEAF by files of their own
+    Limits: as the partitioner that made it
+
     Raises:
         ConfigError: No path is given, or the number of clients differs from the file's.
         DataError: The file is absent, damaged or altered, or was made for other data.
     """
 
     name: ClassVar[str] = "file"
-    formula: ClassVar[str] = "the row lists of the file"
-    users: ClassVar[str] = "FL-bench, PFLlib and LEAF by files of their own"
-    limits: ClassVar[str] = "as the partitioner that made it"
     path: str = ""
     """the partition file, .npz"""
     match: Literal["dataset", "labels"] = "dataset"

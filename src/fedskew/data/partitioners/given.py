@@ -23,6 +23,10 @@ class Natural(Partitioner):
     Every row is used and nothing is drawn. The values become `Federation.client_names`. Examples are
     Shakespeare's speakers and hospital sites.
 
+    Formula: client k has the rows whose column is the k-th of the sorted values
+    Used by: LEAF (writers, speakers), FLamby (hospitals), flwr-datasets (natural id)
+    Limits: every row is used; nothing is drawn
+
     Raises:
         ConfigError: There is no such column, or the number of clients differs from the number of values.
 
@@ -37,9 +41,6 @@ class Natural(Partitioner):
     """
 
     name: ClassVar[str] = "natural"
-    formula: ClassVar[str] = "client k has the rows whose column is the k-th of the sorted values"
-    users: ClassVar[str] = "LEAF (writers, speakers), FLamby (hospitals), flwr-datasets (natural id)"
-    limits: ClassVar[str] = "every row is used; nothing is drawn"
     column: str = ""
     """column whose values are the clients; unset: "client", or the only column"""
 
@@ -74,6 +75,10 @@ class Counts(Partitioner):
 
     Give numbers or a file (csv, npy). Column sums must not exceed the rows of the classes.
 
+    Formula: n_kc as given
+    Used by: whoever knows the histograms of a real federation; flwr-datasets (distribution)
+    Limits: the histograms are exactly those given
+
     Raises:
         ConfigError: There is no matrix, both a path and a matrix, or a column asks for more rows than its class has.
         DataError: The matrix does not hold counts, or the data have labels beyond its columns.
@@ -86,9 +91,6 @@ class Counts(Partitioner):
     """
 
     name: ClassVar[str] = "counts"
-    formula: ClassVar[str] = "n_kc as given"
-    users: ClassVar[str] = "whoever knows the histograms of a real federation; flwr-datasets (distribution)"
-    limits: ClassVar[str] = "the histograms are exactly those given"
     path: str = ""
     """file of the matrix: csv with or without a header, or npy"""
     matrix: tuple[tuple[int, ...], ...] | None = None

@@ -41,6 +41,10 @@ class DirPrior(Sized):
     the same time. This is ``serve="together", concentration="per_class"``. Served in turn, counts are rounded, and the
     last clients get the remaining rows.
 
+    Formula: q_k ~ Dir(α·p), Σ_c p_c = 1;  n_kc = size_k·q_kc;  α = 0: q_k is one class
+    Used by: Seol and Kim; with serve = together: FedDyn, FedLab, flwr-datasets (inner)
+    Limits: α→∞: histograms in the proportions p; α→0: one class a client. Sizes are as asked for.
+
     Raises:
         ConfigError: A field breaks a rule, or ``samples`` or ``sizes`` ask for more than the classes allow.
 
@@ -59,9 +63,6 @@ class DirPrior(Sized):
     """
 
     name: ClassVar[str] = "dir_prior"
-    formula: ClassVar[str] = "q_k ~ Dir(α·p), Σ_c p_c = 1;  n_kc = size_k·q_kc;  α = 0: q_k is one class"
-    users: ClassVar[str] = "Seol and Kim; with serve = together: FedDyn, FedLab, flwr-datasets (inner)"
-    limits: ClassVar[str] = "α→∞: histograms in the proportions p; α→0: one class a client. Sizes are as asked for."
     alpha: Annotated[float, AtLeast(0)] = 0.0
     """concentration of most clients; 0: one class per client"""
     rest: Annotated[int, AtLeast(0)] = 0
