@@ -22,7 +22,6 @@ from fedskew.data.partitioners.dirichlet import *
 from fedskew.data.partitioners.file import File as File
 from fedskew.data.partitioners.given import *
 from fedskew.data.partitioners.labels import *
-from fedskew.data.partitioners.prior import *
 from fedskew.data.partitioners.shared import *
 from fedskew.data.partitioners.sizes import *
 
