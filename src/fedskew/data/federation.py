@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -209,9 +209,8 @@ class Federation:
         if name not in columns:
             return None
         numbers = {client: k for k, client in enumerate(self.client_names)}
-        codes, places = np.unique(columns[name].numpy(), return_inverse=True)
-        values = _values(codes, self.dataset.column_names.get(name, ()))
-        return np.array([numbers.get(v, -1) if c >= 0 else -1 for c, v in zip(codes, values, strict=True)])[places]
+        of_codes = [numbers.get(value, -1) for value in self.dataset.column_names[name]]
+        return np.asarray(np.array([*of_codes, -1])[columns[name].numpy()])  # the last place is that of code -1
 
     def report(self) -> dict[str, Any]:
         """The outcome of the division in plain numbers: sizes, empty clients, classes of a client, unused rows.
@@ -381,14 +380,8 @@ def _natural_column(partitioner: Any, dataset: Dataset) -> str:
 def _client_names(partitioner: Any, dataset: Dataset, left: np.ndarray) -> tuple[str, ...]:
     """Values of the column behind natural clients, in their order; empty for other clients."""
     column = _natural_column(partitioner, dataset)
-    if not column:
-        return ()
-    return _values(np.unique(dataset.columns[column].numpy()[left]), dataset.column_names.get(column, ()))
-
-
-def _values(codes: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
-    """The values behind codes of a column; the codes themselves where they have no names."""
-    return tuple(names[code] if 0 <= code < len(names) else str(code) for code in codes.tolist())
+    codes = np.unique(dataset.columns[column].numpy()[left]).tolist() if column else []
+    return tuple(dataset.column_names[column][code] for code in codes)
 
 
 def _partitioner(partition: str | Path | Partitioner) -> Partitioner:

@@ -123,7 +123,7 @@ def test_without_the_package_one_line_names_the_extra(tmp_path: Path, monkeypatc
 
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {
-    "a row too short": ({"Alabama,20,White,": "Alabama,20,"}, "must have 7 values a row; line 11 has 6"),
+    "a row too short": ({"Alabama,20,White,": "Alabama,20,"}, "must have 7 values a row; row 11 has 6"),
     "a value that is not declared": (
         {"Alaska,21,": "Alaskaa,21,"},
         "Alabama, Alaska, Puerto_Rico; got 'Alaskaa' in row 12",

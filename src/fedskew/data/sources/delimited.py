@@ -13,7 +13,7 @@ from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import number_of
 from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, of_clients
 from fedskew.data.sources.files import by_split, client_files, files_of, given_file
-from fedskew.data.sources.readers import read_table
+from fedskew.data.sources.readers import insist_on_width, read_table
 from fedskew.data.values import array_of, named, words_of
 from fedskew.errors import ConfigError, DataError, FieldError, closest
 from fedskew.fields import Listed, demand, later
@@ -181,10 +181,8 @@ def columns_of(file: Path, content: list[tuple[int, list[str]]]) -> Table:
     (_, names), *rows = content or [(1, [])]
     names = named(np.array(names, str)).tolist()
     names = ["", *names] if _row_names(names, [row for _, row in rows]) else names
-    for number, row in rows:
-        if len(row) != len(names):
-            hint = "a value that holds the separator needs quotes, and the first line names the columns"
-            raise DataError(f"{file} must have {len(names)} values a row; row {number} has {len(row)}; {hint}")
+    hint = "a value that holds the separator needs quotes, and the first line names the columns"
+    insist_on_width(file, rows, len(names), hint)
     if not rows or len(set(names)) != len(names):
         twice = next((name for name, times in Counter(names).items() if times > 1), None)
         told = f"got {len(rows)} rows" if twice is None else f"got {twice!r} twice"

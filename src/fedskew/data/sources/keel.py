@@ -18,6 +18,7 @@ from fedskew.data.encoding import Column, Encoding, numbers_of
 from fedskew.data.encoding import places as place_of
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, reading
+from fedskew.data.sources.readers import insist_on_width
 from fedskew.data.values import words_of
 from fedskew.errors import DataError, install, text_of
 from fedskew.fields import Listed, demand
@@ -209,11 +210,9 @@ def _read(file: Path) -> _Table:
             names.append(found[1].strip("'"))
             kinds = found[2].strip("{}").split(",") if found[2][0] == "{" else []
             values.append(tuple(kind.strip().strip("'") for kind in kinds))
-    rows = [number for number, _ in told[data + 1 :]]
-    cells = [[cell.strip().strip("'") for cell in line.split(",")] for _, line in told[data + 1 :]]
-    for number, row in zip(rows, cells, strict=True):
-        if len(row) != len(names):
-            raise DataError(f"{file} must have {len(names)} values a row; line {number} has {len(row)}")
+    table = [(number, [cell.strip().strip("'") for cell in line.split(",")]) for number, line in told[data + 1 :]]
+    insist_on_width(file, table, len(names))
+    rows, cells = [number for number, _ in table], [row for _, row in table]
     if len(names) < 2 or not cells or len(set(names)) < len(names):
         got = f"got {len(set(names))} names of {len(names)} attributes and {len(cells)} rows"
         raise DataError(f"{file} must declare attributes and hold rows after @data; {got}")

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from fedskew.data.encoding import folded, number_of
 from fedskew.data.sources.files import reading
 from fedskew.data.values import FARTHEST, RATIO, allowed
-from fedskew.errors import DataError, content_of, one_line, opened, some
+from fedskew.errors import DataError, claim, content_of, one_line, opened, some
 
 MARKS = {  # byte order marks; that of UTF-32 begins as that of UTF-16 does
     codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
@@ -114,6 +114,12 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
         if any("\0" in cell for _, row in rows[:2] for cell in row):
             raise DataError(f"{file} must be a text in {encoding}; it holds NUL; set encoding, such as utf-16-le")
         return rows
+
+
+def insist_on_width(file: Path, rows: Sequence[tuple[int, list[str]]], width: int, hint: str = "") -> None:
+    """Raise DataError for the first row that has not ``width`` cells."""
+    number, row = next(((n, row) for n, row in rows if len(row) != width), (0, None))
+    claim(row is None, file, f"have {width} values a row; row {number} has {len(row or ())}", hint=hint)
 
 
 class Npz(NamedTuple):
@@ -342,9 +348,7 @@ def _of_csv(file: Path) -> CountTable:
     head = ["", *head] if head and len(head) == width - 1 else head  # of R's write.table
     if not cells:
         raise DataError(f"{file} must have a line of counts for each client, after a head of class names or none")
-    for number, row in [(1, head or cells[0]), *rows[bool(head) :]]:
-        if len(row) != width:
-            raise DataError(f"{file} must have {width} values a row; row {number} has {len(row)}")
+    insist_on_width(file, [(1, head or cells[0]), *rows[bool(head) :]], width)
     usual = [name.lower() if name.lower() in (*CLIENTS, *FACTS) else name for name in head]
     keys = [folded(name) for name in usual]
     if twice := next((name for at, name in enumerate(usual) if keys[at] in keys[:at]), None):

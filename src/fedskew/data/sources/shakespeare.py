@@ -78,7 +78,12 @@ class Shakespeare(ClassOptions):
             raise DataError(f"{file} is too short: no speaker has {WINDOW + 1} characters of test text")
         empty = [part for p in splits for part in (np.zeros((len(p), 1), np.float32), p[:, WINDOW].astype(np.int64))]
         made = build(
-            self.name, *empty, label_names=NAMES, columns={"client": owners}, source=f"file {file}", official=False
+            self.name,
+            *empty,
+            label_names=NAMES,
+            columns={"client": owners},
+            source=f"file {file}",
+            test_is_official=False,
         )
         x, x_test = (torch.from_numpy(np.ascontiguousarray(p[:, :WINDOW], dtype=np.int16)) for p in splits)
         made = replace(made, x=x, x_test=x_test)
