@@ -40,7 +40,7 @@ class Dataset:
         columns: Further attributes of training rows, by name: codes, int64 [n]. `Natural` makes clients of them.
         column_names: The value behind each code of a column.
         borrowed: Addresses and sizes of samples that lie in memory of the caller; a run compares the fingerprint first.
-        reading: What was read of files of a user's own; None for other data.
+        reading: What was read of files or arrays of a user's own.
         columns_test: As ``columns`` for the test rows, -1 for a value that no training row has; empty where unknown.
         test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
         source: Where the data come from.
@@ -48,7 +48,6 @@ class Dataset:
         notes: Warnings about the data, from loading.
         encoding: Encoding of table rows; None if samples are not rows of a table.
         units: Codes, int64 [n], such as patients: no split parts rows of one code. None: each row stands alone.
-        reading: What was read of files or arrays of a user's own, the notes among it.
 
     Raises:
         DataError: Lengths, shapes or dtypes do not agree.
@@ -77,7 +76,6 @@ class Dataset:
     reading: Reading = field(default=Reading(), repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reading", self.reading._replace(notes=self.notes))
         raw.same_length(
             ("x", self.x, "y", self.y),
             ("x_test", self.x_test, "y_test", self.y_test),

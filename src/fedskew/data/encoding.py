@@ -6,7 +6,6 @@ into samples by the training rows' statistics, never by their own.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import re
 import unicodedata
@@ -21,7 +20,7 @@ import numpy as np
 
 from fedskew.data.values import lacks, named, plain
 from fedskew.errors import DataError, afford, plural, some
-from fedskew.fields import LARGEST, check
+from fedskew.fields import LARGEST, Checked
 
 ABSENT = (  # how tables write that a value is missing, pandas' list among it; case does not matter
     "", "?", "-", "none", "null", "na", "n/a", "<na>", "nan", "-nan", "#na", "#n/a", "#n/a n/a", "1.#ind", "-1.#ind",
@@ -39,7 +38,7 @@ TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds
 
 
 @dataclass(frozen=True)
-class Notation:
+class Notation(Checked):
     """How a table writes numbers, missing values and names.
 
     Attributes:
@@ -122,7 +121,7 @@ PLAIN = Notation()
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(Checked):
     """One column of a table and the features that it becomes.
 
     A number v becomes (v - mean) / std. A category becomes a one-hot block, in the order of ``values``; with
@@ -183,7 +182,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class Encoding(Checked):
     """The columns of a table that are features, in their order.
 
     Attributes:
@@ -297,32 +296,6 @@ class Encoding:
         """The encoding for rows elsewhere, of which these were an example: a blank that it lacked stays unseen."""
         seen = (replace(c, unseen=tuple(v for v in c.unseen if not v)) for c in self.columns)
         return replace(self, columns=tuple(seen))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; the inverse of `from_json`."""
-        told = dataclasses.asdict(self)
-        if self.notation == PLAIN:
-            del told["notation"]
-        for column in told["columns"]:
-            for name in ("ordered", "unseen", "whole"):
-                if not column[name]:  # as files of earlier versions have it
-                    del column[name]
-        return told
-
-    @staticmethod
-    def from_json(content: Mapping[str, Any]) -> Encoding:
-        """The encoding of plain values. Raises FieldError for one of another type; KeyError where one is missing."""
-        made = []
-        for column in content["columns"]:
-            lists = {"values": tuple(column["values"]), "unseen": tuple(column.get("unseen", ()))}
-            made.append(Column(**{name: value for name, value in column.items() if name != "once"} | lists))
-        told = content.get("notation", {})
-        words = told.get("missing_words")
-        notation = Notation(**{**told, "missing_words": None if words is None else tuple(words)})
-        found = Encoding(tuple(made), content["single"], content["label"], notation)
-        for value in (found, notation, *made):
-            check(value)
-        return found
 
 
 def numbers_of(

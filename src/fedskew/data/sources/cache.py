@@ -21,8 +21,9 @@ from fedskew.data.encoding import Encoding
 from fedskew.data.reading import Reading
 from fedskew.data.sources.files import replacing
 from fedskew.errors import FedskewError, from_json
+from fedskew.fields import typed, untyped
 
-VERSION = 7  # raise it when decoding or the file changes
+VERSION = 8  # raise it when decoding or the file changes
 TENSORS = ("x", "y", "x_test", "y_test")
 FACTS = ("name", "classes", "label_names", "column_names", "test_is_official", "source", "fingerprint", "notes")
 
@@ -93,8 +94,7 @@ def store(key: str, data: Dataset) -> None:
     tensors = {name: getattr(data, name).contiguous() for name in TENSORS}
     tensors |= {f"columns.{name}": codes.contiguous() for name, codes in data.columns.items()}
     facts = {name: getattr(data, name) for name in FACTS}
-    facts["encoding"] = data.encoding and data.encoding.to_json()
-    facts["reading"] = data.reading.to_json()
+    facts |= {"encoding": untyped(data.encoding), "reading": untyped(data.reading)}
     facts["columns_test"] = {name: codes.tolist() for name, codes in data.columns_test.items()}  # under the digest
     told = json.dumps(facts)
     with contextlib.suppress(OSError, SafetensorError), replacing(root / f"{key}.safetensors") as waiting:
@@ -112,6 +112,5 @@ def _rebuild(facts: dict[str, Any], tensors: dict[str, Tensor]) -> Dataset:
     facts["column_names"] = {column: tuple(labels) for column, labels in facts["column_names"].items()}
     facts["columns"] = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
     facts["columns_test"] = {name: torch.tensor(codes) for name, codes in facts["columns_test"].items()}
-    facts["encoding"] = facts["encoding"] and Encoding.from_json(facts["encoding"])
-    facts["reading"] = Reading.from_json(facts["reading"])
+    facts |= {"encoding": typed(facts["encoding"], Encoding | None), "reading": typed(facts["reading"], Reading)}
     return Dataset(**facts)

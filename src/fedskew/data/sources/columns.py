@@ -207,7 +207,7 @@ def beside(data: Dataset, place: Path, ending: str) -> Dataset:
     read = {Path(name) for name, _ in data.reading.files}
     count = sum(file not in read for file in files_of(place, ending)) if place.is_dir() else 0
     left_out = (("beside those that are read", count),) if count else ()
-    return replace(data, reading=data.reading._replace(left_out=left_out))
+    return replace(data, reading=replace(data.reading, left_out=left_out))
 
 
 class Settled(NamedTuple):

@@ -19,7 +19,7 @@ from fedskew.data.sources.images import ImageOptions
 from fedskew.data.sources.pictures import Background, ImageMode, decode_images, endings
 from fedskew.data.values import named
 from fedskew.errors import DataError, plural, some
-from fedskew.fields import AtLeast, AtMost
+from fedskew.fields import AtLeast, AtMost, untyped
 
 SYSTEM = {"__macosx", "__pycache__", "@eadir", "$recycle.bin", "lost+found", "thumbs.db", "ehthumbs.db", "desktop.ini"}
 DEEPEST = 16  # folders in folders
@@ -90,14 +90,14 @@ class Images(ImageOptions):
         if empty := [name for split in splits for name in split.empty]:
             notes.append(f"folders without a file are no classes: {some(empty)}")
         rows = tuple((split.root.name, len(split.files)) for split in splits)
-        reading = Reading(rows, left_out=tuple(sorted(left_out.items())), notes=tuple(notes))
+        reading = Reading(rows, left_out=tuple(sorted(left_out.items())))
         options = {name: getattr(self, name) for name in ("size", "colours", "pad", "background")}
-        key = cache.key_of(self.name, {**options, "read": reading.to_json()}, files)
-        data = cache.cached(key, lambda: self._decoded(place, splits, reading))
+        key = cache.key_of(self.name, {**options, "read": [untyped(reading), notes]}, files)
+        data = cache.cached(key, lambda: self._decoded(place, splits, reading, notes))
         deep = data.x.dtype != torch.uint8 and self.normalize == "protocol"  # 12 bits in 16 are near 0
         return (replace(self, normalize="channel") if deep else self).finish(data)
 
-    def _decoded(self, place: Path, splits: Sequence[_Files], reading: Reading) -> Dataset:
+    def _decoded(self, place: Path, splits: Sequence[_Files], reading: Reading, notes: Sequence[str]) -> Dataset:
         found = {name for split in splits for name in split.classes}
         names = sorted(sorted(found), key=float) if all(map(str.isdecimal, found)) else sorted(found)
         _differ(place, names)
@@ -114,8 +114,8 @@ class Images(ImageOptions):
         columns = {"client": np.array(splits[0].clients)} if splits[0].clients else {}
         return build(
             place.name, *parts, label_names=names, columns=columns, source=f"folder {place}",
-            notes=[*reading.notes, *_lost(reading.left_out), *told[1:]], channels="first",
-            reading=reading._replace(pictures=tuple(told[:1])),
+            notes=[*notes, *_lost(reading.left_out), *told[1:]], channels="first",
+            reading=replace(reading, pictures=tuple(told[:1])),
         )  # fmt: skip
 
     def pictures(self, path: str | None, shape: Sequence[int]) -> tuple[_Files, np.ndarray, list[str]]:
