@@ -208,7 +208,7 @@ def test_files_beside_folders_of_splits_are_no_clients(tmp_path):
     for name in ("metadata.csv", "train/north.csv", "test/north.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(table(A))
-    with pytest.raises(DataError, match=r"not both; got metadata.csv beside train"):
+    with pytest.raises(DataError, match=r"not both; got metadata.csv beside test, train"):
         load("csv", str(tmp_path))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.encoding import PLAIN, lacks_column
+from fedskew.data.inputs import Inputs
 from fedskew.data.reading import Reading
 from fedskew.data.sources import cache, parquet
 from fedskew.data.sources.columns import (
@@ -20,11 +21,13 @@ from fedskew.data.sources.columns import (
     beside,
     column_of,
     known_columns,
+    label_of,
     owner_columns,
     units_of,
 )
-from fedskew.data.sources.files import by_split, client_files, files_of, given_file, listed
+from fedskew.data.sources.files import given_file, listed, splits_of
 from fedskew.data.sources.images import ImageOptions
+from fedskew.data.sources.rows import Rows
 from fedskew.data.values import plain
 from fedskew.errors import DataError, FieldError, from_json
 from fedskew.fields import Listed, later
@@ -123,17 +126,27 @@ class Parquet(ArrowOptions):
 
         return beside(_dataset(self, place, place.stem, f"file {place}", key, read), place, ".parquet")
 
-    def files(self, path: str | None) -> tuple[Path, list[tuple[Path, ...]], bool]:
+    def files(self, path: str | None) -> tuple[Path, list[list[Path]], bool]:
         """(the path; its training files and, if it has some, its test files; whether each file is a client)."""
         place = given_file(self.name, path)
-        if place.is_file():
-            return place, [(place,)], False
-        if train := parquet.parquet_files(place, "train"):
-            test = parquet.parquet_files(place, "test")
-            return place, [train, test] if test else [train], False
-        if "training" in (splits := by_split(files_of(place, ".parquet"))):
-            return place, [(splits[name],) for name in ("training", "test") if name in splits], False
-        return place, [tuple(group) for group in client_files(place, ".parquet", "train-*.parquet")], True
+        if place.is_dir() and (train := parquet.parquet_files(place, "train")):
+            return place, [list(group) for group in (train, parquet.parquet_files(place, "test")) if group], False
+        return place, *splits_of(place, ".parquet")
+
+    def rows(self, path: str | None, inputs: Inputs) -> Rows:
+        """Every row of a file, or of the test files of a folder."""
+        place, groups, _ = self.files(path)
+        table, encoding = parquet.read_table(groups[-1]), inputs.encoding
+        names = list(table.column_names)
+        label = label_of(self, names, encoding)
+        y = parquet.read_column(table, label) if label else None
+        if encoding is None:
+            column = column_of(self, "x_column", names, X_COLUMNS, "one of the columns")
+            x = self.padded(parquet.read_column(table, column))
+        else:
+            wanted = (*(column.name for column in encoding.columns), *listed(self.split_by))
+            x = {name: cells(table, name) for name in wanted if name in names}
+        return Rows(str(place), x, y, label, range(len(table)))
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,14 @@ def owner_columns(options: Any, names: Sequence[str], place: str = "the file") -
     return known_columns(options, "columns", names, place)
 
 
+def label_of(options: Any, names: Sequence[str], encoding: Encoding | None) -> str:
+    """The column of labels of new rows: the one asked for, that of the training table, or a usual name; "" for none."""
+    features = [column.name for column in encoding.columns] if encoding else []
+    usual = [name for name in (encoding.label if encoding else "", *LABELS) if name in names and name not in features]
+    asked = options.y_column is not None
+    return column_of(options, "y_column", names, usual, "columns of the file:") if asked or usual else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(ClassOptions):
     """Options of every table of a user's own."""

@@ -11,9 +11,11 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import number_of
-from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, of_clients
-from fedskew.data.sources.files import by_split, client_files, files_of, given_file
+from fedskew.data.inputs import Inputs
+from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, label_of, of_clients, owner_columns
+from fedskew.data.sources.files import given_file, splits_of
 from fedskew.data.sources.readers import insist_on_width, read_table
+from fedskew.data.sources.rows import Rows
 from fedskew.data.values import array_of, named, words_of
 from fedskew.errors import ConfigError, DataError, FieldError, closest
 from fedskew.fields import Listed, demand, later
@@ -94,12 +96,17 @@ class Csv(TableOptions):
     def tables(self, path: str | None) -> tuple[Path, list[Table]]:
         """(the path, its training table and, if it has one, its test table). Raises ConfigError and DataError."""
         place = given_file(self.name, path)
-        if place.is_file():
-            return place, [self.read_rows(place)]
-        if "training" in (splits := by_split(files_of(place, ".csv"))):
-            return place, [self.read_rows(splits[name]) for name in ("training", "test") if name in splits]
-        groups = client_files(place, ".csv", "train.csv")
-        return place, [of_clients(place, [self.read_rows(file) for file in group]) for group in groups]
+        groups, clients = splits_of(place, ".csv")
+        read = [[self.read_rows(file) for file in group] for group in groups]
+        return place, [of_clients(place, tables) if clients else tables[0] for tables in read]
+
+    def rows(self, path: str | None, inputs: Inputs) -> Rows:
+        """Every row of a file, or of the test rows of a folder that has some, else of all its files."""
+        table = self.tables(path)[1][-1]
+        names = [*table.columns]
+        label = label_of(self, names, inputs.encoding)
+        beside = {name: table.columns[name] for name in owner_columns(self, names)}
+        return Rows(str(table.file), table.columns, table.columns.get(label), label, list(table.rows), beside)
 
     def read_rows(self, file: Path) -> Table:
         """The file as text. Raises DataError; FieldError where another separator is likely."""

@@ -12,11 +12,13 @@ import torch
 
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.encoding import folded, value_of
+from fedskew.data.inputs import Inputs
 from fedskew.data.reading import Reading
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import SPLITS, by_split, given_file, holds_training
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.sources.pictures import Background, ImageMode, decode_images, endings
+from fedskew.data.sources.rows import Rows
 from fedskew.data.values import named
 from fedskew.errors import DataError, plural, some
 from fedskew.fields import AtLeast, AtMost, untyped
@@ -118,17 +120,20 @@ class Images(ImageOptions):
             reading=replace(reading, pictures=tuple(told[:1])),
         )  # fmt: skip
 
-    def pictures(self, path: str | None, shape: Sequence[int]) -> tuple[_Files, np.ndarray, list[str]]:
-        """(images, in folders of classes or in none; the same as [n, channels, H, W] of a model's shape; notes)."""
-        place = given_file(self.name, path)
+    def rows(self, path: str | None, inputs: Inputs) -> Rows:
+        """All images of a folder, of folders of classes or of none, of the model's shape."""
+        place, shape = given_file(self.name, path), inputs.shape
         folders, _ = _folders(place, self.layout)
         place = next(folders[split] for split in ("test", "training", "validation") if split in folders)
         found = image_files(place, least=0, layout=self.layout)
         square = len(shape) == 3 and shape[1] == shape[2]
         size, mode = self.size or (shape[2] - 2 * self.pad if square else 0), MODES["grey" if shape[0] == 1 else "rgb"]
         told: list[str] = []
-        x = decode_images(found.files, str(place), mode, size, self.background, told)
-        return found, self.padded(x), [*_lost(found.left_out.items()), *told[1:]]
+        x = self.padded(decode_images(found.files, str(place), mode, size, self.background, told))
+        names = [str(file.relative_to(found.root)) for file in found.files]
+        beside = {"client": np.array(found.clients)} if found.clients else {}
+        notes = [*_lost(found.left_out.items()), *told[1:]]
+        return Rows(str(found.root), x, found.classes or None, "class", names, beside, notes)
 
 
 def _lost(left_out: Iterable[tuple[str, int]]) -> list[str]:
