@@ -98,7 +98,7 @@ def test_a_folder_with_a_test_file_of_its_own(tmp_path: Path) -> None:
             "column 'a' must have a number in every row; row 3 has none, 1 of 2 rows",
         ),
         ("a,y\n1,0\n1", {}, "must have 2 values a row; row 3 has 1"),
-        ("a,a,y\n1,1,0", {}, "different column names"),
+        ("a,a,y\n1,1,0", {}, "columns of different names"),
         ("a,y\n", {}, "must have rows"),
         ("", {}, "must have rows"),
         ("a,b\n1,0", {}, "Csv.y_column must name the column of labels, one of a, b"),

@@ -493,7 +493,7 @@ def test_files_of_different_types_are_joined_or_named(tmp_path: Path) -> None:
         assert values_of(load("parquet", str(tmp_path)), "age").sum() == pytest.approx(NUMBERS.sum() + sum(range(ROWS)))
     pq.write_table(pa.table(whole | {"age": ["old"] * ROWS}), tmp_path / "s.parquet")
     with pytest.raises(
-        fs.DataError, match=r"s.parquet: column 'age' must hold values of one kind in all files; n.parq"
+        fs.DataError, match=r"s.parquet: column 'age' must hold values of one kind in all files; got double in n.parq"
     ):
         load("parquet", str(tmp_path))
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,12 @@ def insist_on_names(options: Any, field: str, rule: str, given: Iterable[str], k
     for name in given:
         if name not in known:
             raise FieldError(type(options).__name__, field, rule, name, closest(name, known).removeprefix("; "))
+
+
+def insist_on_different(what: object, names: Sequence[str]) -> None:
+    """Raise DataError for two columns of one name."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    claim(not twice, what, "have columns of different names", f"{some([*map(repr, twice)])} twice", "rename one")
 
 
 @contextmanager
