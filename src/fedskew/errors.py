@@ -206,7 +206,7 @@ def claim(holds: object, what: object, rule: str, got: object = "", hint: str = 
         fedskew.errors.DataError: x must have a row for each label; got 3 rows and 4 labels
     """
     if not holds:
-        raise DataError("; ".join(filter(None, (f"{what} must {rule}", f"got {got}" * (got != ""), hint))))
+        raise DataError("; ".join(filter(None, (f"{what} must {rule}", f"got {got}" if str(got) else "", hint))))
 
 
 # Text that others wrote

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fedskew.data import from_arrays, from_table, load
-from fedskew.data.sources.readers import count_table
+from fedskew.data.counts import count_table
 from fedskew.errors import DataError
 
 Y = ["ab"[i % 2] for i in range(60)]

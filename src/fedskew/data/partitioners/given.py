@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew import rng
+from fedskew.data.counts import counts_matrix, read_counts
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table
-from fedskew.data.sources.readers import counts_matrix, read_counts
 from fedskew.errors import DataError, FieldError, closest, require
 from fedskew.fields import demand
 

@@ -210,9 +210,8 @@ def _read(file: Path) -> _Table:
     rows = [(number, [cell.strip().strip("'") for cell in line.split(",")]) for number, line in told[data + 1 :]]
     insist_on_different(file, names)
     insist_on_width(file, rows, len(names))
-    claim(
-        len(names) > 1 and rows, file, "declare attributes and hold rows after @data", f"{len(names)} and {len(rows)}"
-    )
+    got = f"{len(names)} attributes and {len(rows)} rows"
+    claim(len(names) > 1 and rows, file, "declare attributes and hold rows after @data", got)
     columns, numbers = dict[str, np.ndarray](), [number for number, _ in rows]
     for name, known, column in zip(names, values, zip(*(row for _, row in rows), strict=True), strict=True):
         what = f"{file}: attribute {name!r}"
