@@ -46,7 +46,7 @@ def test_a_matrix_is_dealt_exactly():
         Counts(matrix=matrix).split(np.repeat([0, 1, 2], [5, 4, 6]), 3, 0)
     with pytest.raises(ConfigError, match="clients must equal the rows of the matrix of counts; got 2; use 3"):
         Counts(matrix=matrix).split(labels, 2, 0)
-    with pytest.raises(DataError, match=r"has 3 columns, labels 0\.\.2; the data have 0\.\.3"):
+    with pytest.raises(DataError, match=r"have a column for each label, it has 3; got labels 0\.\.3"):
         Counts(matrix=matrix).split([0, 3], 3, 0)
     absent = Counts(matrix=[[1, 0, 2]]).split([0, 2, 2, 0], 1, 0)  # a class without rows keeps its column
     assert len(absent.rows) == 3

@@ -10,7 +10,7 @@ from fedskew import rng
 from fedskew.data.counts import counts_matrix, read_counts
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table
-from fedskew.errors import DataError, FieldError, closest, require
+from fedskew.errors import FieldError, claim, closest, require
 from fedskew.fields import demand
 
 __all__ = ["Counts", "Natural"]
@@ -123,9 +123,8 @@ class Counts(Partitioner):
         rule = "equal the rows of the matrix of counts"
         require(clients == len(matrix), "clients", rule, clients, f"use {len(matrix)}")
         classes = matrix.shape[1]
-        if not 0 <= codes.min() <= codes.max() < classes:
-            got = f"{codes.min()}..{codes.max()}"
-            raise DataError(f"the matrix of counts has {classes} columns, labels 0..{classes - 1}; the data have {got}")
+        rule, got = f"have a column for each label, it has {classes}", f"labels {codes.min()}..{codes.max()}"
+        claim(0 <= codes.min() <= codes.max() < classes, "the matrix of counts", rule, got)
         asked, have = matrix.sum(axis=0), np.bincount(codes, minlength=classes)
         over = int((asked - have).argmax())
         if asked[over] > have[over]:
