@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedskew.data.values import lacks, named, plain
-from fedskew.errors import DataError, afford, plural, some
+from fedskew.errors import DataError, afford, claim, plural, some
 from fedskew.fields import LARGEST, Checked
 
 ABSENT = (  # how tables write that a value is missing, pandas' list among it; case does not matter
@@ -29,8 +29,7 @@ ABSENT = (  # how tables write that a value is missing, pandas' list among it; c
 TRUTH = {"False": 0.0, "True": 1.0}  # a column of nothing else is one of numbers, as one of type bool is
 MINUS = "\u2212"  # the minus sign of typography
 SPACES = re.compile(r"[ \u00a0\u202f\u2009]")  # between groups of digits
-PARTED = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,000
-COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")  # 1,5
+WRITTEN = re.compile(r"[-+]?\d+([.,' \u00a0\u202f\u2009]\d+)+")  # perhaps a number: 1,000 or 1.234,5
 UNCLEAR = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")  # 1.100: a decimal fraction, or more than a thousand
 TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds
     r"(?i)(-?\d+ days?,? )?[-+]?\d+:\d\d(:\d\d)?([.,]\d+)?( ?[ap]m)?|-?\d+ (\w*seconds?|minutes?|hours?|days?|weeks?)"
@@ -235,11 +234,12 @@ class Encoding(Checked):
                 raise lacks_column(what, column.name, known)
         read = {c.name: plain(table[c.name], f"{what}: column {c.name!r}") for c in self.columns}
         for name, values in read.items():
-            if values.ndim != 1:
-                hint = f"; for one row give {{{name!r}: [{values.item()!r}], ...}}" if values.ndim == 0 else ""
-                raise DataError(f"{what} must have columns of one value a row; {name!r} has shape {values.shape}{hint}")
-        if len(lengths := {len(values) for values in read.values()}) > 1:
-            raise DataError(f"{what} must have columns of one length; got {', '.join(map(str, sorted(lengths)))}")
+            hint = f"for one row give {{{name!r}: [{values.item()!r}], ...}}" if values.ndim == 0 else ""
+            claim(
+                values.ndim == 1, what, f"have columns of one value a row; {name!r} has shape {values.shape}", hint=hint
+            )
+        lengths = {len(values) for values in read.values()}
+        claim(len(lengths) == 1, what, "have columns of one length", ", ".join(map(str, sorted(lengths))))
         numbers = range(lengths.pop()) if rows is None else rows
         x = np.concatenate([self._features(column, read[column.name], what, numbers) for column in self.columns], 1)
         said = [f"{what}: {note}" for c in self.columns for note in c.notes(read[c.name], new, self.notation)]
@@ -286,11 +286,8 @@ class Encoding(Checked):
         where, values = f"{what}: column {column.name!r}", plain(values)
         if column.ordered:
             return places(self.notation.meant(values, column.values), column.values, where, rows, column.missing)
-        found = numbers_of(values, where, rows, column.missing, notation=self.notation)
-        if column.whole:
-            hint = "training rows hold whole numbers alone; write 1.1 or 1100 for such a cell"
-            insist_on_one_reading(values, where, self.notation, hint)
-        return found
+        hint = "training rows hold whole numbers alone; write 1.1 or 1100 for such a cell" if column.whole else ""
+        return numbers_of(values, where, rows, column.missing, self.notation, unclear=hint)
 
     def of_example(self) -> Encoding:
         """The encoding for rows elsewhere, of which these were an example: a blank that it lacked stays unseen."""
@@ -299,15 +296,9 @@ class Encoding(Checked):
 
 
 def numbers_of(
-    values: np.ndarray,
-    what: str,
-    rows: Sequence[Any],
-    missing: float | None = None,
-    hint: str = "",
-    fill: str = "",
-    notation: Notation = PLAIN,
-    options: str = "",
-) -> np.ndarray:
+    values: np.ndarray, what: str, rows: Sequence[Any], missing: float | None = None, notation: Notation = PLAIN,
+    options: str = "", name: str = "", unclear: str = "",
+) -> np.ndarray:  # fmt: skip
     """A column as finite numbers, float64 [n].
 
     Args:
@@ -315,42 +306,43 @@ def numbers_of(
         what: Name of the column in error messages.
         rows: Number of each row in error messages.
         missing: What takes the place of a missing value; None: it is an error.
-        hint: What to do with a column that does not hold numbers.
-        fill: What else to do about a missing value.
         notation: How the table writes numbers.
-        options: Name of the class whose options say the notation, with a point.
+        options: Name of the class whose options say what to do, with a point; "" for none.
+        name: Name of the column, for these.
+        unclear: What to do where each point in the words has three digits behind it, as in 1.100, and nothing says that
+            it parts no thousands; "": it is a decimal point.
 
     Raises:
-        DataError: A value is missing or no number that float32 holds; the message names the first row.
+        DataError: A value is missing, no number that float32 holds, or unclear; the message names the first row.
     """
     found, gone = notation.read(values)
     if missing is None and gone.any():
-        advice = f"fill them, or leave those rows or the column out{fill}"
+        advice = f", or set {options}missing to fill" if options else ""
+        advice = f"fill them, or leave those rows or the column out{advice}"
         raise lacks(what, np.flatnonzero(gone), len(values), "a number", advice, rows)
     bad = ~gone & ~(np.abs(found) <= LARGEST)
     if bad.any():
-        row, cells = int(bad.argmax()), values[bad].astype(str).tolist()
-        if np.isfinite(found[row]):
-            told = f"at most {LARGEST:g}; row {rows[row]} has {cells[0]}"
-            raise DataError(f"{what} must hold numbers that float32 holds, {told}")
+        row, cells = int(bad.argmax()), [cell.strip() for cell in values[bad].astype(str).tolist()]
+        told = f"at most {LARGEST:g}; row {rows[row]} has {cells[0]}"
+        claim(not np.isfinite(found[row]), what, f"hold numbers that float32 holds, {told}")
         often = [repr(word) for word, _ in Counter(cells).most_common(3)]
-        most = f", most often {', '.join(often)}" if len(often) > 1 else ""
-        told = f"row {rows[row]} has {cells[0]!r}, {len(cells)} of {len(bad)} rows hold no number{most}"
-        hint = _remedy(cells, options) or hint
-        raise DataError(f"{what} must hold numbers; {told}" + (f"; {hint}" if hint else ""))
-    return np.array(np.where(gone, 0.0 if missing is None else missing, found))
-
-
-def insist_on_one_reading(values: np.ndarray, what: str, notation: Notation, hint: str) -> None:
-    """Raise DataError for words in which each point has three digits behind it, as in 1.100, unless an option says why.
-
-    Beside 900 it may be a thousand, and nothing in the column says that it is none.
-    """
-    cells = values.tolist() if values.dtype.kind == "U" and not notation.decimal and not notation.thousands else []
-    marked = (cell.strip() for cell in cells if "." in cell or "e" in cell or "E" in cell)
-    if UNCLEAR.fullmatch(first := next(marked, "")) and all(map(UNCLEAR.fullmatch, marked)):
+        told = f"row {rows[row]} has {cells[0]!r}, {len(cells)} of {len(bad)} rows hold no number"
+        told += f", most often {', '.join(often)}" if len(often) > 1 else ""
+        marks = {mark for cell in cells if WRITTEN.fullmatch(cell) for mark in cell if mark not in "+-0123456789"}
+        hint = (
+            f"correct them, leave the column out by {options}exclude, or take words by {options}types {name}=category"
+        )
+        hint += f"; words for a missing value stand in {options}missing_words"
+        if marks:
+            named = " and ".join("space" if mark.isspace() else repr(mark) for mark in sorted(marks))
+            hint = f"if these are numbers, set {options}decimal or {options}thousands to {named}"
+        claim(False, what, f"hold numbers; {told}", hint=hint if options else "")
+    words = values.tolist() if values.dtype.kind == "U" and not notation.decimal + notation.thousands else []
+    marked = (cell.strip() for cell in words if "." in cell or "e" in cell or "E" in cell)
+    if unclear and UNCLEAR.fullmatch(first := next(marked, "")) and all(map(UNCLEAR.fullmatch, marked)):
         told = f"{first} may be {first.replace('.', '')}: each cell with a point has three digits behind it"
-        raise DataError(f"{what} must hold numbers of one reading; {told}; {hint}")
+        claim(False, what, f"hold numbers of one reading; {told}", hint=unclear)
+    return np.array(np.where(gone, 0.0 if missing is None else missing, found))
 
 
 def categories(
@@ -401,23 +393,6 @@ def _placed(
         held = f"{count} of {len(there)} rows hold none of them"
         raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}, {held}")
     return np.where(there, order[at], -1 if other is None else other)
-
-
-def _remedy(cells: Sequence[str], options: str) -> str:
-    """What to do about cells that are numbers in another notation, or times; "" for words."""
-    first = cells[0].strip()
-    if any(PARTED.fullmatch(cell.strip()) for cell in cells):
-        whole = f"set {options}thousands to ',' if {first} is {first.replace(',', '')}"
-        part = f", {options}decimal to ',' if it is {first.replace(',', '.')}"
-        return whole + part * (first.count(",") == 1)
-    if COMMA.fullmatch(first):
-        return f"write a decimal point, or set {options}decimal to ','"
-    if grouped := re.fullmatch(r"[-+]?\d{1,3}(?:([.' \u00a0\u202f\u2009])\d{3})+(,\d+)?", first):
-        mark = repr(grouped[1]) if grouped[1] in ".'" else "space"
-        return f"set {options}thousands to {mark}" + (f" and {options}decimal to ','" if grouped[2] else "")
-    if TIME.fullmatch(first):
-        return "it is a time: make it a number of seconds, hours or days"
-    return ""
 
 
 def is_absent(cell: str) -> bool:

@@ -28,7 +28,7 @@ WRONG: dict[str, tuple[str, dict, str]] = {  # text, options, what is said
     "a missing number": ("age,dose,label\n1,2,a\n1,NA,b\n1,?,b", {}, "'dose' must have a number in every row; row 3"),
     "how many are missing": ("age,label\n1,a\nnan,b\n,b", {}, "2 of 3 rows lack one; fill them, or le"),
     "a word": ("age,label\n1,a\nold,b", {}, "column 'age' must hold numbers; row 3 has 'old', 1 of 2 rows hold no nu"),
-    "a decimal comma": ('age,label\n"1,5",a\n2,b', {}, "row 2 has '1,5', 1 of 2 rows hold no number; write a dec"),
+    "a decimal comma": ('age,label\n"1,5",a\n2,b', {}, "row 2 has '1,5', 1 of 2 rows hold no number; if these"),
     "an infinite number": ("age,label\n1,a\ninf,b", {}, "column 'age' must hold numbers; row 3 has 'inf'"),
     "labels 1 to 5": ("age,y\n1,1\n2,3\n3,5", {}, "Csv.named_labels must be true where labels are numbers ot"),
     "where labels begin": ("age,y\n1,1\n2,3\n3,5", {}, "t.csv: column 'y' has labels from 1 to 5"),

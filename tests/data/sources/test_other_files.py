@@ -175,7 +175,7 @@ def test_clients_without_a_common_class_are_noted_for_arrays():
         ("client,a,total\nx,1,1\ny,3,3\n", "'total' is a sum"),
         ("client,a,b\nx,1,2\nTotal,1,2\n", "'Total' is a sum"),
         ("client,a,b\nx,1,2\nX,3,4\n", "name each client or site once; got x, X"),
-        ("client,a,A\nx,1,2\ny,3,4\n", "different column names; got 'A' twice"),
+        ("client,a,A\nx,1,2\ny,3,4\n", "columns of different names; got 'a' twice"),
     ],
 )
 def test_a_table_of_counts_holds_no_names_of_clients_and_no_sums(tmp_path, text, told):

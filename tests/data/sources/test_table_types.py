@@ -150,8 +150,8 @@ def test_a_column_of_which_most_are_numbers_is_never_one_of_categories(share: in
     ("cell", "said"),
     [
         ("{} %", "hold no number"), ("<{}", "hold no number"), ("{} mg/l", "hold no number"), ("€{}", "hold no number"),
-        ("{},0", "decimal to ','"), ("1,{}", "Csv.thousands to ',' if 1,100 is 1100, Csv.decimal to ',' if"),
-        ("1 {}", "thousands to space"), ("1'{}", 'thousands to "\'"'), ("1.{},5", "thousands to '.' and Csv.dec"),
+        ("{},0", "set Csv.decimal or Csv.thousands to ','"), ("1,{}", "Csv.thousands to ','"),
+        ("1 {}", "thousands to space"), ("1'{}", 'thousands to "\'"'), ("1.{},5", "to ',' and '.'"),
         ("USD {}", "hold no number"), ("({})", "hold no number"), ("{}-", "hold no number"),
         ("1_{}", "hold no number"), ("12:{}", "times"), ("3 days 02:00:{}", "times"), ("2024-03-{}", "dates"),
     ],

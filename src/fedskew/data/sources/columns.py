@@ -18,7 +18,6 @@ from fedskew.data.encoding import (
     Column,
     Encoding,
     Notation,
-    insist_on_one_reading,
     is_absent,
     lacks_column,
     number_of,
@@ -444,14 +443,10 @@ class Roles:
 
     def _numbers(self, table: Table, name: str) -> np.ndarray:
         """The numbers of a column, NaN where one is missing and is filled. Raises DataError."""
-        owner, notation, where = self.owner, self.options.notation, table.where(name)
-        hint = f"correct them, leave the column out by {owner}.exclude, or take words by {owner}.types {name}=category"
-        hint += f"; words for a missing value stand in {owner}.missing_words"
-        advice, gone = ("", np.nan) if self.options.missing == "fill" else (f", or set {owner}.missing to fill", None)
-        found = numbers_of(table.columns[name], where, table.rows, gone, hint, advice, notation, f"{owner}.")
-        hint = f"set {owner}.decimal to '.' if it is a decimal point, or {owner}.thousands to '.'"
-        insist_on_one_reading(table.columns[name], where, notation, hint)
-        return found
+        gone, owner = np.nan if self.options.missing == "fill" else None, f"{self.owner}."
+        hint = f"set {owner}decimal to '.' if it is a decimal point, or {owner}thousands to '.'"
+        cells, notation = table.columns[name], self.options.notation
+        return numbers_of(cells, table.where(name), table.rows, gone, notation, owner, name, hint)
 
     def _encoding(
         self, settled: Mapping[str, Settled], label: str, train: np.ndarray, kept: np.ndarray
