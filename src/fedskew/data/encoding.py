@@ -235,9 +235,8 @@ class Encoding(Checked):
         read = {c.name: plain(table[c.name], f"{what}: column {c.name!r}") for c in self.columns}
         for name, values in read.items():
             hint = f"for one row give {{{name!r}: [{values.item()!r}], ...}}" if values.ndim == 0 else ""
-            claim(
-                values.ndim == 1, what, f"have columns of one value a row; {name!r} has shape {values.shape}", hint=hint
-            )
+            told = f"{name!r} has shape {values.shape}"
+            claim(values.ndim == 1, what, f"have columns of one value a row; {told}", hint=hint)
         lengths = {len(values) for values in read.values()}
         claim(len(lengths) == 1, what, "have columns of one length", ", ".join(map(str, sorted(lengths))))
         numbers = range(lengths.pop()) if rows is None else rows
@@ -329,10 +328,8 @@ def numbers_of(
         told = f"row {rows[row]} has {cells[0]!r}, {len(cells)} of {len(bad)} rows hold no number"
         told += f", most often {', '.join(often)}" if len(often) > 1 else ""
         marks = {mark for cell in cells if WRITTEN.fullmatch(cell) for mark in cell if mark not in "+-0123456789"}
-        hint = (
-            f"correct them, leave the column out by {options}exclude, or take words by {options}types {name}=category"
-        )
-        hint += f"; words for a missing value stand in {options}missing_words"
+        hint = f"correct them, leave the column out by {options}exclude, or take words by {options}types"
+        hint += f" {name}=category; words for a missing value stand in {options}missing_words"
         if marks:
             named = " and ".join("space" if mark.isspace() else repr(mark) for mark in sorted(marks))
             hint = f"if these are numbers, set {options}decimal or {options}thousands to {named}"
