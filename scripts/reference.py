@@ -319,18 +319,27 @@ def partitions_page() -> str:
     shown, kinds = examples(), _partitioners()
     aliases = {name: [n for n, k in PARTITIONERS.items() if k is kind and n != name] for name, kind in kinds.items()}
     lines = [PARTITIONS, "| name | formula | used by |", "|---|---|---|"]
-    lines += [f"| [`{n}`](#{n}) | {k.formula.replace('|', chr(92) + '|')} | {k.users} |" for n, k in kinds.items()]
+    for name, kind in kinds.items():
+        told = facts(kind)
+        lines.append(f"| [`{name}`](#{name}) | {told['Formula'].replace('|', chr(92) + '|')} | {told['Used by']} |")
     for name, kind in kinds.items():
         lines += ["", *_section(name, kind, aliases[name], shown.get(name))]
     return "\n".join(lines) + "\n"
+
+
+def facts(kind: type[Partitioner]) -> dict[str, str]:
+    """Formula, users and limits of a partitioner, each a line of its docstring."""
+    lines = (line.partition(": ") for line in prose(kind).splitlines())
+    return {name: text for name, _, text in lines if name in ("Formula", "Used by", "Limits")}
 
 
 def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Example | None) -> list[str]:
     first, _, rest = prose(kind).partition("\n")
     also = f" (also {', '.join(f'`{a}`' for a in aliases)})" if aliases else ""
     lines = [f"## {name}", "", f"**{first}** `fs.partitioners.{kind.__name__}`{also}", ""]
-    lines += [line for part in rest.strip().split("\n\n") if part for line in (" ".join(part.split()), "")]
-    lines += [f"- Formula: {kind.formula}", f"- Used by: {kind.users}", f"- Limits: {kind.limits}"]
+    parts = [part for part in rest.strip().split("\n\n") if part and not part.startswith("Formula: ")]
+    lines += [line for part in parts for line in (" ".join(part.split()), "")]
+    lines += [f"- {name}: {text}" for name, text in facts(kind).items()]
     lines += [f"- `{n}` = `{value}`: {text}" for n, value, text in _options(kind)]
     if shown is not None:
         lines += ["", f"![{name}: clients by classes](../pictures/partition-{name}.png)", "", _pictured(shown)]

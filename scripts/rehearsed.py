@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fedskew as fs
-from fedskew.data.consortium import Consortium
+from fedskew.data.counts import Consortium
 from fedskew.records.clients import last_clients, read_clients
 from fedskew.studies.rehearsal import LEVEL, TEST, Rehearsal
 from fedskew.studies.study import Study

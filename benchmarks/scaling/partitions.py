@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from fedskew.data import load_partition, save_partition, skew
-from fedskew.data.partitioners import PARTITIONERS, LongTail, Natural, Partitioner
+from fedskew.data.partitioners import PARTITIONERS, Natural, Partitioner
 
 CLASSES, SEED = 10, 0
 SCALE = Path("results/scaling/partitions-scale.jsonl")
@@ -37,7 +37,7 @@ def made(name: str) -> Partitioner:
     """A partitioner at its defaults, or where these need another dataset, as near as can be; ``name:option=word``."""
     name, _, option = name.partition(":")
     options = dict([option.split("=")]) if option else {}
-    return LongTail(factor=10.0) if name == "longtail" else PARTITIONERS[name](**options)
+    return PARTITIONERS[name](**options)
 
 
 def peak_mb() -> float:

@@ -185,6 +185,30 @@ def require(holds: bool, parameter: str, rule: str, got: object, hint: str = "")
         raise ConfigError(f"{parameter} must {rule}; got {got!r}" + (f"; {hint}" if hint else ""))
 
 
+def claim(holds: object, what: object, rule: str, got: object = "", hint: str = "") -> None:
+    """Raise DataError unless data keep a rule: "<what> must <rule>; got <got>; <hint>".
+
+    Args:
+        holds: Whether they do.
+        what: What the data are: a file, a column, an argument.
+        rule: The rule, after "must".
+        got: What they have instead; "" where nothing is to be told.
+        hint: What to do.
+
+    Raises:
+        DataError: They do not.
+
+    Example:
+        >>> from fedskew.errors import claim
+        >>> claim(False, "x", "have a row for each label", "3 rows and 4 labels")
+        Traceback (most recent call last):
+            ...
+        fedskew.errors.DataError: x must have a row for each label; got 3 rows and 4 labels
+    """
+    if not holds:
+        raise DataError("; ".join(filter(None, (f"{what} must {rule}", f"got {got}" if str(got) else "", hint))))
+
+
 # Text that others wrote
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Literal
 
+import msgspec
+
 from fedskew.errors import FieldError
 
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
@@ -94,6 +96,19 @@ def check(value: Any) -> None:
             raise FieldError(kind.__name__, f.name, _misfit(got, hint), got, nearest(got, hint))
         if broken := breach(hint, got):
             raise FieldError(kind.__name__, f.name, broken[0], got, broken[1])
+
+
+def untyped(value: Any) -> Any:
+    """A dataclass, and those in it, as plain values that JSON holds; the inverse of `typed`."""
+    return msgspec.to_builtins(value, enc_hook=lambda scalar: scalar.item())  # numpy's numbers as Python's
+
+
+def typed(content: Any, kind: Any) -> Any:
+    """A dataclass of plain values. Raises ValueError for values of other types, FieldError for those of no sense."""
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 @cache

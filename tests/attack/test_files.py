@@ -20,12 +20,11 @@ import pytest
 
 from fedskew.data import Dataset, federate, load, load_partition, save_partition
 from fedskew.data.arrays import build
+from fedskew.data.counts import read_counts
 from fedskew.data.encoding import Column, Encoding
 from fedskew.data.sources import cache
-from fedskew.data.sources.cifar import Cifar10, Cifar100
 from fedskew.data.sources.files import Known, md5_of, rows_digest
-from fedskew.data.sources.images import IDX, Mnist
-from fedskew.data.sources.readers import read_counts
+from fedskew.data.sources.published import IDX, Cifar10, Cifar100, Mnist
 from fedskew.errors import DataError, FedskewError
 from support.attack import Line, outcome, some, struck
 from support.bounds import bounded

@@ -20,10 +20,10 @@ import pytest
 import fedskew as fs
 from fedskew.config.experiment import load as configured
 from fedskew.data import federate, load, load_partition, save_partition
+from fedskew.data.counts import read_counts
 from fedskew.data.partitioners.file import content_digest, json_array
 from fedskew.data.sources import cache
-from fedskew.data.sources.images import IDX
-from fedskew.data.sources.readers import read_counts
+from fedskew.data.sources.published import IDX
 from fedskew.data.values import ROOM
 from fedskew.errors import DataError, FedskewError
 from fedskew.methods import fedavg

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 import fedskew as fs
-from fedskew.data.consortium import Consortium, read_consortium, scaled
+from fedskew.data.counts import Consortium, read_consortium, scaled
 from fedskew.records.clients import last_clients
 from fedskew.report.rehearsed import _told
 from fedskew.report.rehearsed import rehearsed as tables
@@ -160,7 +160,7 @@ FILES = {
     "no head": ("60,30\n10,50\n", "must begin with a line of names: the classes; got 60,30"),
     "nothing": ("", "must have a line of counts for each client"),
     "one class": ("site,ill\nva,60\nparis,10\n", "must have a column for each of two classes at least; got ill"),
-    "a column twice": ("ill,ill\n6,3\n1,5\n", "must have different column names; got 'ill' twice"),
+    "a column twice": ("ill,ill\n6,3\n1,5\n", "must have columns of different names; got 'ill' twice"),
     "a missing column": ("ill,well,up\n6,3,1\n1,5,2\n", "must have both columns up and down, or none; got ill"),
     "two speeds": ("ill,well,step_s,speed\n6,3,1,1\n1,5,2,1\n", "must have one of the columns step_s and speed"),
     "one site": ("ill,well\n6,3\n", "must have a line for each of two sites at least; got 1"),

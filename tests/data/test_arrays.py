@@ -80,7 +80,7 @@ def test_uint8_arrays_are_images(shape: tuple[int, ...], expected: tuple[int, ..
         ({"columns": "site"}, "columns must be values by name, such as {'hospital': [...]}; got 'site'"),
         ({"columns": ["site"]}, "columns must be values by name, such as {'hospital': [...]}; got ['site']"),
         ({"mean": (0.5,), "std": (0.5,)}, "mean and std must have 2 values"),
-        ({"mean": (0.5, 0.5), "std": (0.5, 0.5)}, "mean and std are for images"),
+        ({"mean": (0.5, 0.5), "std": (0.5, 0.5)}, "left out of data that are no images"),
         ({"x": np.zeros((10, 2, 4, 4), np.uint8), "mean": (0.5,) * 2, "std": (0.5, 0.0)}, "std must be positive"),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 import fedskew as fs
 from fedskew.config.tables import TABLES
 from fedskew.data import describe, federate, save_partition, skew
-from fedskew.data.partitioners import Counts, Dirichlet, LongTail
+from fedskew.data.partitioners import Counts, Dirichlet, Shared
 from fedskew.errors import DataError
 from support.command import fedskew
 from support.pictures import printed
@@ -26,7 +26,7 @@ MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
 
 
 def test_every_source_of_the_same_counts_has_the_same_numbers(tmp_path: Path) -> None:
-    fed = federate("digits", LongTail(Dirichlet(0.3), 4.0), clients=8, seed=1)
+    fed = federate("digits", Shared(Dirichlet(0.3)), clients=8, seed=1)
     counts = fed.counts.numpy()
     save_partition(tmp_path / "p.npz", fed)
     np.save(tmp_path / "c.npy", counts)
@@ -41,10 +41,8 @@ def test_every_source_of_the_same_counts_has_the_same_numbers(tmp_path: Path) ->
         text = told(source)
         assert f"{expected['js_mean']:.3f}" in text and max(map(len, text.splitlines())) <= 80
     assert "training rows" in told(fed) and "training rows" not in told(counts)
-    assert "longtail (base dirichlet (alpha 0.3), factor 4, profile exp), 8 clients,\nseed 1" in told(
-        tmp_path / "p.npz"
-    )
-    assert "longtail (base dirichlet (alpha 0.3)" in told(fed)
+    head = "shared (alpha 0.5, base dirichlet (alpha 0.3), beta 0.05), 8 clients, \nseed 1"
+    assert head in told(tmp_path / "p.npz") and "dirichlet (alpha 0.3)" in told(fed)
     assert describe.describe(tmp_path / "c.csv")["label_names"] == list("abcdefghij")
     assert describe.describe(fed)["partition_options"]["base"] == {"name": "dirichlet", "alpha": 0.3}
 
@@ -142,7 +140,7 @@ def test_a_client_with_many_classes_of_one_row_is_named() -> None:
 
 def test_a_partition_file_of_the_former_dirichlet_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = {"name": "dirichlet", "alpha": 0.3, "balance_guard": None, "least": None, "rounding": None}
-    for how in (old, {"name": "longtail", "base": old, "factor": 2.0}):
+    for how in (old, {"name": "shared", "base": old, "beta": 0.1}):
         monkeypatch.setattr("fedskew.data.partitioners.file.convention_of", lambda made, how=how: how)
         save_partition(tmp_path / f"{how['name']}.npz", federate("digits", Dirichlet(0.3, rounding="cut"), clients=4))
         assert "dirichlet (alpha 0.3, rounding cut)" in told(tmp_path / f"{how['name']}.npz")

@@ -43,7 +43,7 @@ def test_a_table_in_its_own_test_file_and_one_of_copies_are_noted(tmp_path: Path
         (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,label", *rows]))
     data = load("csv", str(tmp_path))
     assert repeats(data).startswith("rows: 50 of 50 test rows equal a training row; take copies out")
-    assert repeats(data) in data.reading.notes
+    assert repeats(data) in data.notes
     (tmp_path / "copies.csv").write_text("\n".join(["a,b,label", *rows * 4]))
     assert "40 of 40 test rows equal a training row" in repeats(load("csv", str(tmp_path / "copies.csv")))
     assert repeats(load("digits")) == ""

@@ -52,22 +52,22 @@ def test_quantity_descriptors():
 
 def test_distances_to_the_global_distribution():
     one_each = np.eye(2) * 10
-    assert np.allclose(skew.kl_to_global(one_each), math.log(2))
-    assert np.allclose(skew.tv_to_global(one_each), 0.5)
+    assert np.allclose(skew.to_global(one_each, "kl"), math.log(2))
+    assert np.allclose(skew.to_global(one_each, "tv"), 0.5)
     js = (math.log(4 / 3) + 0.5 * math.log(2 / 3) + 0.5 * math.log(2)) / 2
-    assert np.allclose(skew.js_to_global(one_each), js)
+    assert np.allclose(skew.to_global(one_each, "js"), js)
 
 
 @given(counts=matrices())
 def test_ranges_symmetry_and_bounds(counts):
     full = counts[counts.sum(axis=1) > 0]
-    h, emd, tv = skew.hellinger(full), skew.earth_mover(full), skew.tv_to_global(full)
+    h, emd, tv = skew.hellinger(full), skew.earth_mover(full), skew.to_global(full, "tv")
     assert (h >= 0).all() and (h <= 1 + 1e-12).all() and np.array_equal(h, h.T) and not np.diag(h).any()
     assert (emd >= 0).all() and np.array_equal(emd, emd.T) and not np.diag(emd).any()
     assert (emd <= counts.shape[1] - 1 + 1e-12).all()
     assert np.array_equal(np.diag(skew.overlap(full)), full.sum(axis=1))
     assert (skew.entropy(full) <= np.log(skew.diversity(full)) + 1e-12).all()
-    js, kl = skew.js_to_global(full), skew.kl_to_global(full)
+    js, kl = skew.to_global(full, "js"), skew.to_global(full, "kl")
     assert (js >= -1e-12).all() and (js <= math.log(2) + 1e-12).all()
     assert (tv >= 0).all() and (2 * tv**2 <= kl + 1e-12).all()  # Pinsker
     assert 1 - 1e-12 <= skew.effective_clients(counts) <= len(full) + 1e-9
@@ -156,8 +156,8 @@ def test_distances_to_all_rows_are_distances_to_a_client_that_has_them_all():
     whole = np.vstack([counts, counts.sum(0)])
     for name, of in (("js", skew.js_to_global), ("kl", skew.kl_to_global), ("tv", skew.tv_to_global)):
         assert np.allclose(skew.pairwise(whole, name)[:3, 3], of(counts)), name
-    assert np.allclose(skew.pairwise(whole, "hellinger")[:3, 3], skew.hellinger_to_global(counts))
-    assert np.allclose(skew.pairwise(whole, "emd")[:3, 3], skew.emd_to_global(counts))
+    assert np.allclose(skew.pairwise(whole, "hellinger")[:3, 3], skew.to_global(counts, "hellinger"))
+    assert np.allclose(skew.pairwise(whole, "emd")[:3, 3], skew.to_global(counts, "emd"))
 
 
 @given(counts=matrices())

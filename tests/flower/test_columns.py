@@ -21,6 +21,7 @@ from fedskew.data.encoding import Column, Encoding
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
 from fedskew.errors import ConfigError, RecordError
+from fedskew.fields import untyped
 from fedskew.flower.options import experiment_of
 from fedskew.flower.rows import MOST, Raw, encoding_of, inputs_with, made_of, told_of, written
 from fedskew.flower.standin import Hello
@@ -239,7 +240,7 @@ OURS = Inputs(
 )
 def test_a_node_takes_an_encoding_of_the_apps_columns_alone(change: Any) -> None:
     assert OURS.encoding is not None
-    content = json.loads(json.dumps(OURS.encoding.to_json()))
+    content = json.loads(json.dumps(untyped(OURS.encoding)))
     other = {**content["columns"][1], "values": ["f", "m", "x"]}
     assert inputs_with(OURS, {**content, "columns": [content["columns"][0], other, content["columns"][2]]}).shape == (
         5,

@@ -99,7 +99,7 @@ def test_a_version_is_told_where_it_is_not_the_first() -> None:
 # Version 1 of dirichlet cut where it recorded no rounding: its runs have the rounding "cut" of version 2
 
 ALONE = ["--partition.alpha", "0.5", "--partition.rounding", "cut"]
-BASE = ["--partition", "longtail", "--partition.factor", "2", "--partition.base.rounding", "cut"]
+BASE = ["--partition", "shared", "--partition.beta", "0.1", "--partition.base.rounding", "cut"]
 
 
 def as_before(folder: Path) -> Path:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fedskew.data import load
-from fedskew.data.sources.images import IDX
+from fedskew.data.sources.published import IDX
 from fedskew.errors import DataError
 
 WNIDS = ("n02124075", "n04067472", "n01443537")  # not sorted, as in the official list

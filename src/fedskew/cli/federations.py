@@ -52,7 +52,6 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
     """
     import fedskew.data.describe as words
     from fedskew.config.flags import flagged
-    from fedskew.data.reading import Reading
     from fedskew.plots import canvas
 
     path = canvas.target(out) if out else None
@@ -60,12 +59,11 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
     found = words.counted(source)
     dataset = getattr(source, "dataset", None)
     notes = [flagged(note, experiment) for note in dataset.notes] if dataset else []
-    read = dataset.reading._replace(notes=()) if dataset else Reading()
     if as_json:
         say(json.dumps({**words.describe(source), "notes": notes}, indent=1))
     else:
         show(words.describe_table(source))
-        lines = list(read.lines())
+        lines = list(dataset.reading.lines()) if dataset else []
         for line in ["\nwhat was read", *lines] if lines else []:
             say(line)
         for note in notes:

@@ -74,7 +74,7 @@ def rehearse(counts: str, method: str | None, options: list[Pair], as_json: bool
     failure (probability that it misses a round), up and down (Mbit/s), and step_s (seconds of a local step) or speed
     (as a multiple of this machine's). Each site's cases are drawn from stand-in datasets; runs are kept and continued.
     """
-    from fedskew.data.consortium import read_consortium
+    from fedskew.data.counts import read_consortium
     from fedskew.engines.runtime import Workers
     from fedskew.report.rehearsed import rehearsed
     from fedskew.studies.arguments import seeds_of

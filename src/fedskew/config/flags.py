@@ -218,7 +218,7 @@ def _choose(experiment: Experiment, slot: str, value: Any) -> Experiment:
     if slot in ("data", "partition", "model"):
         return replace(experiment, **{slot: make(slot, value) if isinstance(value, str) else value})
     if slot == "partition.base":
-        return replace(experiment, partition=_based(experiment.partition, "partition", value, "longtail or shared"))
+        return replace(experiment, partition=_based(experiment.partition, "partition", value, "shared"))
     if slot == "parts":
         parts = tuple(make("parts", name) for name in value.split(",") if name and name != "none")
         return replace(experiment, method=_with_parts(method, parts))

@@ -13,7 +13,7 @@ from fedskew import rng
 from fedskew.data import values as raw
 from fedskew.data.encoding import Encoding, folded, is_absent
 from fedskew.data.reading import Reading
-from fedskew.errors import DataError, closest, plural, some
+from fedskew.errors import DataError, claim, closest, plural, some
 from fedskew.fields import Checked, demand
 
 TEST_SHARE = 0.2
@@ -40,7 +40,7 @@ class Dataset:
         columns: Further attributes of training rows, by name: codes, int64 [n]. `Natural` makes clients of them.
         column_names: The value behind each code of a column.
         borrowed: Addresses and sizes of samples that lie in memory of the caller; a run compares the fingerprint first.
-        reading: What was read of files of a user's own; None for other data.
+        reading: What was read of files or arrays of a user's own.
         columns_test: As ``columns`` for the test rows, -1 for a value that no training row has; empty where unknown.
         test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
         source: Where the data come from.
@@ -48,7 +48,6 @@ class Dataset:
         notes: Warnings about the data, from loading.
         encoding: Encoding of table rows; None if samples are not rows of a table.
         units: Codes, int64 [n], such as patients: no split parts rows of one code. None: each row stands alone.
-        reading: What was read of files or arrays of a user's own, the notes among it.
 
     Raises:
         DataError: Lengths, shapes or dtypes do not agree.
@@ -77,25 +76,22 @@ class Dataset:
     reading: Reading = field(default=Reading(), repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reading", self.reading._replace(notes=self.notes))
         raw.same_length(
             ("x", self.x, "y", self.y),
             ("x_test", self.x_test, "y_test", self.y_test),
             *((f"column {name!r}", codes, "y", self.y) for name, codes in self.columns.items()),
             *((f"test column {name!r}", codes, "y_test", self.y_test) for name, codes in self.columns_test.items()),
         )
-        if self.x.shape[1:] != self.x_test.shape[1:] or self.x.dtype != self.x_test.dtype:
-            got = f"{tuple(self.x.shape)} {self.x.dtype} and {tuple(self.x_test.shape)} {self.x_test.dtype}"
-            raise DataError(f"x and x_test must have samples of one shape and dtype; got {got}")
-        if self.label_names and len(self.label_names) != self.classes:
-            raise DataError(f"label_names must name {self.classes} classes; got {len(self.label_names)}")
-        if len(self.mean) != len(self.std) or len(self.mean) not in (0, *self.x.shape[1:2]):
-            got = f"{len(self.mean)} and {len(self.std)}"
-            raise DataError(f"mean and std must have {self.x.shape[1]} values each; got {got}")
-        if self.mean and self.x.dim() != 4:
-            raise DataError(f"mean and std are for images; got {self.x.dtype} {self.shape}: scale features beforehand")
-        if not all(s > 0 for s in self.std):
-            raise DataError(f"std must be positive; got {self.std}")
+        kinds = [(tuple(x.shape[1:]), x.dtype) for x in (self.x, self.x_test)]
+        got = " and ".join(f"{tuple(x.shape)} {x.dtype}" for x in (self.x, self.x_test))
+        claim(kinds[0] == kinds[1], "x and x_test", "have samples of one shape and dtype", got)
+        names, means, stds = map(len, (self.label_names, self.mean, self.std))
+        claim(names in (0, self.classes), "label_names", f"name {self.classes} classes", names)
+        holds = means == stds and means in (0, *self.x.shape[1:2])
+        claim(holds, "mean and std", f"have {[*self.x.shape, 0][1]} values each", f"{means} and {stds}")
+        hint = f"{self.x.dtype} {self.shape}", "scale features beforehand"
+        claim(not self.mean or self.x.dim() == 4, "mean and std", "be left out of data that are no images", *hint)
+        claim(all(s > 0 for s in self.std), "std", "be positive", self.std)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -163,9 +159,8 @@ def from_arrays(
         >>> len(data.x), len(data.x_test), data.classes, data.label_names
         (16, 4, 2, ('cat', 'dog'))
     """
-    if (x_test is None) != (y_test is None):
-        given, missing = ("x_test", "y_test") if y_test is None else ("y_test", "x_test")
-        raise DataError(f"{missing} must be given with {given}; got None")
+    given, missing = ("x_test", "y_test") if y_test is None else ("y_test", "x_test")
+    claim((x_test is None) == (y_test is None), missing, f"be given with {given}", None)
     made = build(
         name, x, y, x_test, y_test, classes=classes, columns=columns, source="arrays", reading=Reading(),
         channels=channels,
@@ -184,11 +179,9 @@ def _places(data: Dataset) -> tuple[tuple[int, int], ...]:
 
 def check_unchanged(data: Dataset) -> None:
     """Raise DataError where samples that `from_arrays` took without a copy have changed since."""
-    if data.borrowed == _places(data) and fingerprint(data) != data.fingerprint:
-        hint = "give from_arrays copy=True"
-        raise DataError(
-            f"the arrays of {data.name!r} must not change after from_arrays, nor in a run; they did: {hint}"
-        )
+    same = data.borrowed != _places(data) or fingerprint(data) == data.fingerprint
+    hint = "they did: give from_arrays copy=True"
+    claim(same, f"the arrays of {data.name!r}", "not change after from_arrays, nor in a run", hint=hint)
 
 
 def build(
@@ -201,18 +194,17 @@ def build(
     classes: int | None = None,
     label_names: Sequence[str] = (),
     columns: Mapping[str, Any] | None = None,
-    source: str = "",
-    official: bool = True,
-    notes: Sequence[str] = (),
-    encoding: Encoding | None = None,
-    units: Any = None,
     columns_test: Mapping[str, Any] | None = None,
+    units: Any = None,
+    notes: Sequence[str] = (),
     reading: Reading | None = None,
     channels: raw.Channels = "auto",
+    **facts: Any,
 ) -> Dataset:
     """Make the checked `Dataset` of raw arrays, with its fingerprint; without a test set, split one off.
 
-    Of data of a user's own, which have a ``reading``, rows that repeat and classes without a test row are noted.
+    Of data of a user's own, which have a ``reading``, rows that repeat and classes without a test row are noted. The
+    ``facts`` are further fields of the dataset.
     """
     (y, y_test), label_names = raw.numbered([y, y_test], label_names)
     images, labels = [raw.samples_of(x, "x", channels)], [raw.labels_of(y, "y")]
@@ -227,14 +219,14 @@ def build(
     codes_test = {name: raw.codes_among(values, names[name]) for name, values in (columns_test or {}).items()}
     units = None if units is None else raw.encode_columns({"split_by": units}, len(labels[0]))[0]["split_by"]
     if x_test is None:
-        official, stays = False, _stays(labels[0].numpy(), total, units)
+        stays = _stays(labels[0].numpy(), total, units)
         units = None if units is None else units[stays]
         images, labels = ([part[0][stays], part[0][~stays]] for part in (images, labels))
         codes, codes_test = ({name: code[rows] for name, code in codes.items()} for rows in (stays, ~stays))
     data = Dataset(
         name=name, x=images[0], y=labels[0], x_test=images[1], y_test=labels[1], classes=total,
-        label_names=label_names, columns=codes, column_names=names, test_is_official=official, source=source,
-        notes=tuple(notes), encoding=encoding, units=units, columns_test=codes_test, reading=reading or Reading(),
+        label_names=label_names, columns=codes, column_names=names, notes=tuple(notes), units=units,
+        columns_test=codes_test, reading=reading or Reading(), **{"test_is_official": x_test is not None, **facts},
     )  # fmt: skip
     notes = (*notes, *raw.unseen(data.y, data.y_test, label_names), *(() if reading is None else _repeats(data)))
     return replace(data, notes=notes, fingerprint=fingerprint(data))
@@ -403,11 +395,10 @@ def _stays(labels: np.ndarray, classes: int, units: Tensor | None = None) -> Ten
     """Mask [n] of the rows that stay in the training set when a test set is taken from it."""
     take, key = share(labels, classes, TEST_SHARE), rng.key(SPLIT_SEED, "data", "test")
     test = draw(labels, take, key) if units is None else draw_whole(labels, units.numpy(), take, key)
-    if units is not None and not test.size:
-        told = "each has too many rows, or all rows of a class"
-        raise DataError(f"the column of split_by must have values that a test set of {TEST_SHARE:.0%} can take; {told}")
-    if not test.size:
-        raise DataError(f"a test set of {TEST_SHARE:.0%} needs 3 rows of some class; got {len(labels)} rows in all")
+    if units is not None:
+        rule, told = f"have values that a test set of {TEST_SHARE:.0%} can take", "too many rows, or all of a class"
+        claim(test.size, "the column of split_by", rule, f"values with {told}")
+    claim(test.size, f"a test set of {TEST_SHARE:.0%}", "have 3 rows of some class", f"{len(labels)} rows in all")
     stays = torch.ones(len(labels), dtype=torch.bool)
     stays[torch.from_numpy(test)] = False
     return stays
@@ -463,14 +454,13 @@ def keep_classes(data: Dataset, classes: Sequence[str | int], *, relabel: bool =
         [142, 0, 0, 0, 0, 0, 145, 0, 0, 0]
     """
     codes = [code_of(data.class_names, str(name), data.name) for name in classes]
-    if len(codes) < 2 or len(set(codes)) < len(codes):
-        raise DataError(f"classes must be two at least, each once; got {', '.join(map(str, classes))}")
+    claim(1 < len(codes) == len(set(codes)), "classes", "be two at least, each once", ", ".join(map(str, classes)))
     place = torch.full((data.classes,), -1)
     place[codes] = torch.arange(len(codes)) if relabel else torch.tensor(codes)
     train, test = place[data.y] >= 0, place[data.y_test] >= 0
-    if scarce := [code for code in codes if not int((data.y == code).sum())]:
-        raise DataError(f"class {data.class_names[scarce[0]]!r} of {data.name!r} must have training rows; got none")
     named = tuple(data.class_names[code] for code in codes)
+    scarce = [name for code, name in zip(codes, named, strict=True) if not (data.y == code).any()]
+    claim(not scarce, f"class {some([*map(repr, scarce)])} of {data.name!r}", "have training rows", "none")
     kept = replace(
         data, name=f"{data.name} (classes {','.join(named)})", x=data.x[train], y=place[data.y[train]],
         x_test=data.x_test[test], y_test=place[data.y_test[test]],

@@ -15,9 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedskew.data import skew
+from fedskew.data.counts import read_counts
 from fedskew.data.partitioners.file import convention_of, is_partition, load_partition
-from fedskew.data.sources.readers import read_counts
+from fedskew.data.reading import Reading
 from fedskew.errors import DataError, plural
+from fedskew.fields import untyped
 
 SHOWN = 20  # most classes to list; of more, the ten largest and the ten smallest
 FEW_CLASSES = 5  # whose shares stand beside each other
@@ -55,7 +57,7 @@ def counted(source: Source) -> Counted:
     facts = {**source.report(), "seed": source.seed, "partition_options": _options(convention_of(source.partitioner))}
     facts["label_names"] = list(source.dataset.label_names)
     read = source.dataset.reading
-    facts |= {"reading": read.to_json()} if any(read._replace(notes=())) else {}
+    facts |= {"reading": untyped(read)} if read != Reading() else {}
     return Counted(source.counts.numpy(), facts, _headline(facts, source.clients), tuple(source.dataset.label_names))
 
 

@@ -6,7 +6,6 @@ into samples by the training rows' statistics, never by their own.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import re
 import unicodedata
@@ -20,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from fedskew.data.values import lacks, named, plain
-from fedskew.errors import DataError, afford, plural, some
-from fedskew.fields import LARGEST, check
+from fedskew.errors import DataError, afford, claim, plural, some
+from fedskew.fields import LARGEST, Checked
 
 ABSENT = (  # how tables write that a value is missing, pandas' list among it; case does not matter
     "", "?", "-", "none", "null", "na", "n/a", "<na>", "nan", "-nan", "#na", "#n/a", "#n/a n/a", "1.#ind", "-1.#ind",
@@ -30,15 +29,15 @@ ABSENT = (  # how tables write that a value is missing, pandas' list among it; c
 TRUTH = {"False": 0.0, "True": 1.0}  # a column of nothing else is one of numbers, as one of type bool is
 MINUS = "\u2212"  # the minus sign of typography
 SPACES = re.compile(r"[ \u00a0\u202f\u2009]")  # between groups of digits
-PARTED = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,000
-COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")  # 1,5
+WRITTEN = re.compile(r"[-+]?\d+([.,' \u00a0\u202f\u2009]\d+)+")  # perhaps a number: 1,000 or 1.234,5
+UNCLEAR = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")  # 1.100: a decimal fraction, or more than a thousand
 TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds
     r"(?i)(-?\d+ days?,? )?[-+]?\d+:\d\d(:\d\d)?([.,]\d+)?( ?[ap]m)?|-?\d+ (\w*seconds?|minutes?|hours?|days?|weeks?)"
 )
 
 
 @dataclass(frozen=True)
-class Notation:
+class Notation(Checked):
     """How a table writes numbers, missing values and names.
 
     Attributes:
@@ -91,7 +90,11 @@ class Notation:
             meant = [self.number(word) for word in self.missing_words or ()]
             return found, np.isnan(found) | np.isin(found, [number for number in meant if np.isfinite(number)])
         cells = [cell.strip() for cell in values.astype(str).tolist()]
-        known = {cell: np.nan if self.absent(cell) else self.number(cell) for cell in {*cells}}
+        known = {}
+        for cell in {*cells}:
+            known[cell] = self.number(cell)
+            if self.missing_words is not None or known[cell] == np.inf:  # no other word for a missing value is a number
+                known[cell] = np.nan if self.absent(cell) else known[cell]
         if known.keys() & TRUTH.keys() and all(cell in TRUTH or number != number for cell, number in known.items()):
             known |= TRUTH
         found = np.array([known[cell] for cell in cells], float)
@@ -117,7 +120,7 @@ PLAIN = Notation()
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(Checked):
     """One column of a table and the features that it becomes.
 
     A number v becomes (v - mean) / std. A category becomes a one-hot block, in the order of ``values``; with
@@ -133,6 +136,7 @@ class Column:
         ordered: Whether the categories are places.
         unseen: Categories of a one-hot block that no training row has. No step moved their weights, which depend on
             the seed alone, so their rows are encoded as zeros.
+        whole: Whether its numbers were whole in all training rows: then 1.100 in a text may be 1100.
     """
 
     name: str
@@ -142,6 +146,7 @@ class Column:
     missing: float | None = None
     ordered: bool = False
     unseen: tuple[str, ...] = field(default=(), compare=False)
+    whole: bool = field(default=False, compare=False)
 
     @property
     def number(self) -> bool:
@@ -176,7 +181,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class Encoding(Checked):
     """The columns of a table that are features, in their order.
 
     Attributes:
@@ -229,11 +234,11 @@ class Encoding:
                 raise lacks_column(what, column.name, known)
         read = {c.name: plain(table[c.name], f"{what}: column {c.name!r}") for c in self.columns}
         for name, values in read.items():
-            if values.ndim != 1:
-                hint = f"; for one row give {{{name!r}: [{values.item()!r}], ...}}" if values.ndim == 0 else ""
-                raise DataError(f"{what} must have columns of one value a row; {name!r} has shape {values.shape}{hint}")
-        if len(lengths := {len(values) for values in read.values()}) > 1:
-            raise DataError(f"{what} must have columns of one length; got {', '.join(map(str, sorted(lengths)))}")
+            hint = f"for one row give {{{name!r}: [{values.item()!r}], ...}}" if values.ndim == 0 else ""
+            told = f"{name!r} has shape {values.shape}"
+            claim(values.ndim == 1, what, f"have columns of one value a row; {told}", hint=hint)
+        lengths = {len(values) for values in read.values()}
+        claim(len(lengths) == 1, what, "have columns of one length", ", ".join(map(str, sorted(lengths))))
         numbers = range(lengths.pop()) if rows is None else rows
         x = np.concatenate([self._features(column, read[column.name], what, numbers) for column in self.columns], 1)
         said = [f"{what}: {note}" for c in self.columns for note in c.notes(read[c.name], new, self.notation)]
@@ -280,50 +285,19 @@ class Encoding:
         where, values = f"{what}: column {column.name!r}", plain(values)
         if column.ordered:
             return places(self.notation.meant(values, column.values), column.values, where, rows, column.missing)
-        return numbers_of(values, where, rows, column.missing, notation=self.notation)
+        hint = "training rows hold whole numbers alone; write 1.1 or 1100 for such a cell" if column.whole else ""
+        return numbers_of(values, where, rows, column.missing, self.notation, unclear=hint)
 
     def of_example(self) -> Encoding:
         """The encoding for rows elsewhere, of which these were an example: a blank that it lacked stays unseen."""
         seen = (replace(c, unseen=tuple(v for v in c.unseen if not v)) for c in self.columns)
         return replace(self, columns=tuple(seen))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; the inverse of `from_json`."""
-        told = dataclasses.asdict(self)
-        if self.notation == PLAIN:
-            del told["notation"]
-        for column in told["columns"]:
-            for name in ("ordered", "unseen"):
-                if not column[name]:  # as files of earlier versions have it
-                    del column[name]
-        return told
-
-    @staticmethod
-    def from_json(content: Mapping[str, Any]) -> Encoding:
-        """The encoding of plain values. Raises FieldError for one of another type; KeyError where one is missing."""
-        made = []
-        for column in content["columns"]:
-            lists = {"values": tuple(column["values"]), "unseen": tuple(column.get("unseen", ()))}
-            made.append(Column(**{name: value for name, value in column.items() if name != "once"} | lists))
-        told = content.get("notation", {})
-        words = told.get("missing_words")
-        notation = Notation(**{**told, "missing_words": None if words is None else tuple(words)})
-        found = Encoding(tuple(made), content["single"], content["label"], notation)
-        for value in (found, notation, *made):
-            check(value)
-        return found
-
 
 def numbers_of(
-    values: np.ndarray,
-    what: str,
-    rows: Sequence[Any],
-    missing: float | None = None,
-    hint: str = "",
-    fill: str = "",
-    notation: Notation = PLAIN,
-    options: str = "",
-) -> np.ndarray:
+    values: np.ndarray, what: str, rows: Sequence[Any], missing: float | None = None, notation: Notation = PLAIN,
+    options: str = "", name: str = "", unclear: str = "",
+) -> np.ndarray:  # fmt: skip
     """A column as finite numbers, float64 [n].
 
     Args:
@@ -331,45 +305,56 @@ def numbers_of(
         what: Name of the column in error messages.
         rows: Number of each row in error messages.
         missing: What takes the place of a missing value; None: it is an error.
-        hint: What to do with a column that does not hold numbers.
-        fill: What else to do about a missing value.
         notation: How the table writes numbers.
-        options: Name of the class whose options say the notation, with a point.
+        options: Name of the class whose options say what to do, with a point; "" for none.
+        name: Name of the column, for these.
+        unclear: What to do where each point in the words has three digits behind it, as in 1.100, and nothing says that
+            it parts no thousands; "": it is a decimal point.
 
     Raises:
-        DataError: A value is missing or no number that float32 holds; the message names the first row.
+        DataError: A value is missing, no number that float32 holds, or unclear; the message names the first row.
     """
     found, gone = notation.read(values)
     if missing is None and gone.any():
-        advice = f"fill them, or leave those rows or the column out{fill}"
+        advice = f", or set {options}missing to fill" if options else ""
+        advice = f"fill them, or leave those rows or the column out{advice}"
         raise lacks(what, np.flatnonzero(gone), len(values), "a number", advice, rows)
     bad = ~gone & ~(np.abs(found) <= LARGEST)
     if bad.any():
-        row, cells = int(bad.argmax()), values[bad].astype(str).tolist()
-        if np.isfinite(found[row]):
-            told = f"at most {LARGEST:g}; row {rows[row]} has {cells[0]}"
-            raise DataError(f"{what} must hold numbers that float32 holds, {told}")
+        row, cells = int(bad.argmax()), [cell.strip() for cell in values[bad].astype(str).tolist()]
+        told = f"at most {LARGEST:g}; row {rows[row]} has {cells[0]}"
+        claim(not np.isfinite(found[row]), what, f"hold numbers that float32 holds, {told}")
         often = [repr(word) for word, _ in Counter(cells).most_common(3)]
-        most = f", most often {', '.join(often)}" if len(often) > 1 else ""
-        told = f"row {rows[row]} has {cells[0]!r}, {len(cells)} of {len(bad)} rows hold no number{most}"
-        hint = _remedy(cells, options) or hint
-        raise DataError(f"{what} must hold numbers; {told}" + (f"; {hint}" if hint else ""))
+        told = f"row {rows[row]} has {cells[0]!r}, {len(cells)} of {len(bad)} rows hold no number"
+        told += f", most often {', '.join(often)}" if len(often) > 1 else ""
+        marks = {mark for cell in cells if WRITTEN.fullmatch(cell) for mark in cell if mark not in "+-0123456789"}
+        hint = f"correct them, leave the column out by {options}exclude, or take words by {options}types"
+        hint += f" {name}=category; words for a missing value stand in {options}missing_words"
+        if marks:
+            named = " and ".join("space" if mark.isspace() else repr(mark) for mark in sorted(marks))
+            hint = f"if these are numbers, set {options}decimal or {options}thousands to {named}"
+        claim(False, what, f"hold numbers; {told}", hint=hint if options else "")
+    words = values.tolist() if values.dtype.kind == "U" and not notation.decimal + notation.thousands else []
+    marked = (cell.strip() for cell in words if "." in cell or "e" in cell or "E" in cell)
+    if unclear and UNCLEAR.fullmatch(first := next(marked, "")) and all(map(UNCLEAR.fullmatch, marked)):
+        told = f"{first} may be {first.replace('.', '')}: each cell with a point has three digits behind it"
+        claim(False, what, f"hold numbers of one reading; {told}", hint=unclear)
     return np.array(np.where(gone, 0.0 if missing is None else missing, found))
 
 
 def categories(
-    values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], fill: str = "", unseen: Sequence[str] = ()
+    values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], unseen: Sequence[str] = ()
 ) -> np.ndarray:
     """A column as a one-hot block in the order of the known categories, float32 [n, len(known)].
 
     With "" among the known categories, every other value counts as it. Rows of ``unseen`` ones are zeros.
 
     Raises:
-        DataError: A value is not among them; the message names the first row, and ``fill`` says what to do.
+        DataError: A value is not among them; the message names the first row.
     """
     afford(4 * len(values) * len(known), f"{what}: a one-hot block", "leave the column out, or number it")
     other = list(known).index("") if "" in known else None
-    place = _placed(values, known, what, rows, fill, other)
+    place = _placed(values, known, what, rows, other)
     block = np.zeros((len(place), len(known)), np.float32)
     block[np.arange(len(place)), place] = 1
     block[:, np.isin(known, unseen)] = 0
@@ -377,22 +362,20 @@ def categories(
 
 
 def places(
-    values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], missing: float | None = None,
-    fill: str = "",
-) -> np.ndarray:  # fmt: skip
+    values: np.ndarray, known: Sequence[str], what: str = "", rows: Sequence[Any] = (), missing: float | None = None
+) -> np.ndarray:
     """The place of each value among ordered categories, from 0, float64 [n]; ``missing`` for any other value.
 
     Raises:
         DataError: A value is not among them, and nothing takes its place; the message names the first row.
     """
-    place = _placed(values, known, what, rows, fill, None if missing is None else -1)
+    place = _placed(values, known, what, rows, None if missing is None else -1)
     return np.where(place < 0, missing or 0.0, place)
 
 
 def _placed(
-    values: np.ndarray, known: Sequence[str], what: str = "", rows: Sequence[Any] = (), fill: str = "",
-    other: int | None = None,
-) -> np.ndarray:  # fmt: skip
+    values: np.ndarray, known: Sequence[str], what: str = "", rows: Sequence[Any] = (), other: int | None = None
+) -> np.ndarray:
     """Place of each value among the known ones, int64 [n], the last of one that is known twice.
 
     Any other value has the place ``other``; None: it raises DataError.
@@ -405,25 +388,8 @@ def _placed(
         first, count = int(there.argmin()), int((~there).sum())
         told = f"{str(words[first])!r} in row {rows[first]}" if words[first] else f"no value in row {rows[first]}"
         held = f"{count} of {len(there)} rows hold none of them"
-        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}, {held}{fill}")
+        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}, {held}")
     return np.where(there, order[at], -1 if other is None else other)
-
-
-def _remedy(cells: Sequence[str], options: str) -> str:
-    """What to do about cells that are numbers in another notation, or times; "" for words."""
-    first = cells[0].strip()
-    if any(PARTED.fullmatch(cell.strip()) for cell in cells):
-        whole = f"set {options}thousands to ',' if {first} is {first.replace(',', '')}"
-        part = f", {options}decimal to ',' if it is {first.replace(',', '.')}"
-        return whole + part * (first.count(",") == 1)
-    if COMMA.fullmatch(first):
-        return f"write a decimal point, or set {options}decimal to ','"
-    if grouped := re.fullmatch(r"[-+]?\d{1,3}(?:([.' \u00a0\u202f\u2009])\d{3})+(,\d+)?", first):
-        mark = repr(grouped[1]) if grouped[1] in ".'" else "space"
-        return f"set {options}thousands to {mark}" + (f" and {options}decimal to ','" if grouped[2] else "")
-    if TIME.fullmatch(first):
-        return "it is a time: make it a number of seconds, hours or days"
-    return ""
 
 
 def is_absent(cell: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,6 @@ from fedskew.data.arrays import Dataset, draw, draw_whole, share
 from fedskew.data.partitioners import PARTITIONERS, Natural, Partitioner
 from fedskew.data.partitioners.base import Partition, checked, gather
 from fedskew.data.partitioners.file import File
-from fedskew.data.partitioners.layered import PROFILES, factor_rule, long_tail
 from fedskew.data.sources.table import load
 from fedskew.errors import ConfigError, one_line, require, unknown
 from fedskew.fields import fits
@@ -31,6 +30,7 @@ __all__ = ["ON", "Federation", "On", "federate", "long_tail"]
 
 On = Literal["test", "validation", "train", "local"]  # rows that a model may be asked about
 ON: tuple[On, ...] = get_args(On)
+PROFILES = ("exp", "step")  # of a long tail
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,9 +212,8 @@ class Federation:
         if name not in columns:
             return None
         numbers = {client: k for k, client in enumerate(self.client_names)}
-        codes, places = np.unique(columns[name].numpy(), return_inverse=True)
-        values = _values(codes, self.dataset.column_names.get(name, ()))
-        return np.array([numbers.get(v, -1) if c >= 0 else -1 for c, v in zip(codes, values, strict=True)])[places]
+        of_codes = [numbers.get(value, -1) for value in self.dataset.column_names[name]]
+        return np.asarray(np.array([*of_codes, -1])[columns[name].numpy()])  # the last place is that of code -1
 
     def report(self) -> dict[str, Any]:
         """The outcome of the division in plain numbers: sizes, empty clients, classes of a client, unused rows.
@@ -384,14 +383,8 @@ def _natural_column(partitioner: Any, dataset: Dataset) -> str:
 def _client_names(partitioner: Any, dataset: Dataset, left: np.ndarray) -> tuple[str, ...]:
     """Values of the column behind natural clients, in their order; empty for other clients."""
     column = _natural_column(partitioner, dataset)
-    if not column:
-        return ()
-    return _values(np.unique(dataset.columns[column].numpy()[left]), dataset.column_names.get(column, ()))
-
-
-def _values(codes: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
-    """The values behind codes of a column; the codes themselves where they have no names."""
-    return tuple(names[code] if 0 <= code < len(names) else str(code) for code in codes.tolist())
+    codes = np.unique(dataset.columns[column].numpy()[left]).tolist() if column else []
+    return tuple(dataset.column_names[column][code] for code in codes)
 
 
 def _partitioner(partition: str | Path | Partitioner) -> Partitioner:
@@ -420,8 +413,52 @@ def _check(partitioner: Partitioner, clients: int | None, seed: int, longtail: f
     holds = fits(auxiliary, int) and auxiliary >= 0
     require(holds, "auxiliary", "be a whole number of rows a class", auxiliary, "use 0 for none")
     if longtail is not None:
-        holds, rule, hint = factor_rule(longtail)
-        require(holds, "longtail", rule, longtail, hint)
+        number = fits(longtail, float)
+        hint = f"use {1 / longtail:g}, the inverse" if number and 0 < longtail < 1 else "for example 10"
+        require(number and 1 <= longtail < math.inf, "longtail", "be n_max / n_min of at least 1", longtail, hint)
+
+
+def long_tail(counts: np.ndarray, factor: float, profile: str = "exp") -> np.ndarray:
+    """Rows that each class keeps in a long tail, with class 0 the head.
+
+        "exp":   floor(n_max IF^(-c / (C-1)))
+        "step":  n_max for the first C - floor(C/2) classes, floor(n_max / IF) for the others
+
+    n_max is the largest head for which no class has too few rows, so the profile is exact even where classes differ in
+    size.
+
+    Args:
+        counts: Rows of each class, [C], C at least 2.
+        factor: IF = n_max / n_min, at least 1. CReFF and Fed-GraB give its inverse as their option.
+        profile: "exp" or "step".
+
+    Returns:
+        Rows kept, int64 [C].
+
+    Raises:
+        ConfigError: The last class would keep no row, or there is one class only.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data.federation import long_tail
+        >>> long_tail(np.full(5, 100), factor=10).tolist()
+        [100, 56, 31, 17, 10]
+
+    References:
+        Cao et al. 2019, Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss (NeurIPS).
+        https://arxiv.org/abs/1906.07413
+    """
+    classes = len(counts)
+    require(classes > 1, "longtail", "be used with two classes at least", factor, "leave it out")
+    exponent = np.arange(classes) / (classes - 1)
+    if profile == "step":
+        exponent = (np.arange(classes) >= classes - classes // 2).astype(np.float64)
+    decay = factor ** (-exponent)
+    head = math.floor((counts / decay).min() + 1e-9)
+    kept: np.ndarray = np.floor(head * decay + 1e-9).astype(np.int64)
+    hint = f"use at most {head}, the rows of the head" if head else "a class has no rows"
+    require(kept.min() > 0, "longtail", "leave a row of each class", factor, hint)
+    return kept
 
 
 def _dataset(data: str | Dataset, path: str | None, options: Mapping[str, Any]) -> Dataset:

@@ -6,7 +6,7 @@ A run folder keeps it beside the model, so that rows that the run never saw are 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,13 @@ from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import PLAIN, Encoding
 from fedskew.data.values import array_of, flat, lacks, plain, samples_of
 from fedskew.errors import DataError, some
-from fedskew.fields import check, demand
+from fedskew.fields import Checked, demand
 
 LARGEST = 2**28  # numbers of a sample
 
 
 @dataclass(frozen=True)
-class Inputs:
+class Inputs(Checked):
     """The inputs and classes of a trained model.
 
     Attributes:
@@ -43,6 +43,14 @@ class Inputs:
     std: tuple[float, ...]
     encoding: Encoding | None
     label_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fits = bool(self.shape) and 0 < math.prod(self.shape) <= LARGEST
+        demand(self, "shape", fits, f"have 1 to {LARGEST} numbers")
+        scaled = len(self.std) == len(self.mean) and all(s > 0 for s in self.std)
+        demand(self, "std", scaled, "be positive, one for each mean")
+        demand(self, "label_names", len(self.label_names) > 1, "name two classes at least")
 
     @staticmethod
     def of(data: Dataset) -> Inputs:
@@ -125,25 +133,6 @@ class Inputs:
                 told = f"got {text!r} in row {i if rows is None else rows[i]}"
                 raise DataError(f"{what} must hold classes of the model, {some(self.label_names)}; {told}")
         return torch.tensor([names[text] for text in texts], dtype=torch.int64)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; the inverse of `from_json`."""
-        return {
-            "shape": list(self.shape), "images": self.images, "mean": list(self.mean), "std": list(self.std),
-            "encoding": self.encoding and self.encoding.to_json(), "label_names": list(self.label_names),
-        }  # fmt: skip
-
-    @staticmethod
-    def from_json(content: Mapping[str, Any]) -> Inputs:
-        """The inputs of plain values. Raises FieldError for one of another type; KeyError where one is missing."""
-        encoding = content["encoding"]
-        shape, mean, std, names = (tuple(content[name]) for name in ("shape", "mean", "std", "label_names"))
-        made = Inputs(shape, content["images"], mean, std, encoding and Encoding.from_json(encoding), names)
-        check(made)
-        demand(made, "shape", bool(shape) and 0 < math.prod(shape) <= LARGEST, f"have 1 to {LARGEST} numbers")
-        demand(made, "std", len(std) == len(mean) and all(s > 0 for s in std), "be positive, one for each mean")
-        demand(made, "label_names", len(names) > 1, "name two classes at least")
-        return made
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,14 +1,13 @@
 """What was read of data of a user's own: one account for the command, for Python and for the record of a run."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from fedskew.errors import plural, some
 
 
-class ColumnRead(NamedTuple):
+@dataclass(frozen=True)
+class ColumnRead:
     """What became of one column of a table.
 
     Attributes:
@@ -37,22 +36,21 @@ class ColumnRead(NamedTuple):
         return "; ".join(filter(None, (f"{self.name}: {kind}{shown}", ": ".join(filter(None, (gone, self.change))))))
 
 
-class Reading(NamedTuple):
-    """What was read.
+@dataclass(frozen=True)
+class Reading:
+    """What was read of files or arrays of a user's own; notes stand beside it in the dataset.
 
     Attributes:
         files: Rows or pictures by file or folder, at most a few; what they are of others together.
         columns: Of a table.
         pictures: What pictures were: their count by mode and by size, in words.
         left_out: Count by reason of what was not read.
-        notes: What else changed a value, or may be a mistake: rows that stand in training and test, and the like.
     """
 
     files: tuple[tuple[str, int], ...] = ()
     columns: tuple[ColumnRead, ...] = ()
     pictures: tuple[str, ...] = ()
     left_out: tuple[tuple[str, int], ...] = ()
-    notes: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """The account, a line each."""
@@ -61,16 +59,3 @@ class Reading(NamedTuple):
         yield from self.pictures
         yield from (column.line() for column in self.columns)
         yield from (f"left out: {plural(count, 'file')}, {reason}" for reason, count in self.left_out)
-        yield from self.notes
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; the inverse of `from_json`."""
-        return {**self._asdict(), "columns": [column._asdict() for column in self.columns]}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Reading:
-        """The account of plain values."""
-        columns = tuple(ColumnRead(**{**one, "first": tuple(one["first"])}) for one in content["columns"])
-        files, left_out = (tuple((str(a), int(b)) for a, b in content[name]) for name in ("files", "left_out"))
-        pictures, notes = (tuple(map(str, content[name])) for name in ("pictures", "notes"))
-        return cls(files, columns, pictures, left_out, notes)

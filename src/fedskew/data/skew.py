@@ -10,7 +10,7 @@ Example:
     >>> import numpy as np
     >>> from fedskew.data import skew
     >>> counts = np.array([[8, 2, 0], [0, 5, 5]])
-    >>> skew.js_to_global(counts).round(4).tolist()
+    >>> skew.to_global(counts).round(4).tolist()
     [0.131, 0.1665]
     >>> skew.diversity(counts).tolist()
     [2.0, 2.0]
@@ -290,101 +290,50 @@ def overlap(counts: Counts) -> Floats:
     return _pairwise(matrix(counts), np.minimum)
 
 
-def _to_global(counts: Counts, distance: str) -> Floats:
-    """Sum over the classes of a distance's terms between q_k and p, [N]."""
-    n = matrix(counts)
-    return summed(DISTANCES[distance](distributions(n), distributions(n.sum(axis=0, keepdims=True))))
+def _told(terms: Callable[[Callable[[Floats, Floats], Floats]], Floats], distance: str) -> Floats:
+    """The distances of summed terms. Raises ConfigError for an unknown one."""
+    if distance not in DISTANCES:
+        raise unknown("distance", distance, DISTANCES)
+    total = terms(DISTANCES[distance])
+    return np.asarray(np.sqrt(total) if distance == "hellinger" else total)
 
 
-def kl_to_global(counts: Counts) -> Floats:
-    """Kullback-Leibler divergence KL(q_k || p) of each client from the global label distribution.
+def to_global(counts: Counts, distance: str = "js") -> Floats:
+    """Distance of each client's label distribution q_k from the global one, p.
+
+        js         (KL(q_k || m) + KL(p || m)) / 2,  m = (q_k + p) / 2, in [0, log 2] nats
+        kl         KL(q_k || p), nats
+        tv         sum_c |q_kc - p_c| / 2, in [0, 1]
+        emd        sum_c |q_kc - p_c|, in [0, 2]
+        hellinger  ||sqrt(q_k) - sqrt(p)||_2 / sqrt(2), in [0, 1]
+
+    Zhao et al. call ``emd`` the earth mover's distance: labels have no order, so a move to any other label costs the
+    same.
 
     Args:
         counts: Label histograms, [N, C].
+        distance: One of these.
 
     Returns:
-        Nats, [N]; NaN without rows.
+        Distances, [N]; NaN without rows.
+
+    Raises:
+        ConfigError: ``distance`` is unknown.
 
     Example:
         >>> import numpy as np
         >>> from fedskew.data import skew
-        >>> skew.kl_to_global(np.array([[8, 2], [2, 8]])).round(4).tolist()
-        [0.1927, 0.1927]
-    """
-    return _to_global(counts, "kl")
-
-
-def js_to_global(counts: Counts) -> Floats:
-    """Jensen-Shannon divergence of each client from the global label distribution.
-
-        (KL(q_k || m) + KL(p || m)) / 2,   m = (q_k + p) / 2
-
-    Args:
-        counts: Label histograms, [N, C].
-
-    Returns:
-        Nats in [0, log 2], [N]; NaN without rows.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedskew.data import skew
-        >>> skew.js_to_global(np.array([[8, 2], [2, 8]])).round(4).tolist()
+        >>> skew.to_global(np.array([[8, 2], [2, 8]])).round(4).tolist()
         [0.0507, 0.0507]
-    """
-    return _to_global(counts, "js")
-
-
-def tv_to_global(counts: Counts) -> Floats:
-    """Total variation distance of each client from the global label distribution.
-
-        sum_c |q_kc - p_c| / 2
-
-    Args:
-        counts: Label histograms, [N, C].
-
-    Returns:
-        Numbers in [0, 1], [N]; NaN without rows.
-    """
-    return _to_global(counts, "tv")
-
-
-def hellinger_to_global(counts: Counts) -> Floats:
-    """Hellinger distance of each client from the global label distribution.
-
-        ||sqrt(q_k) - sqrt(p)||_2 / sqrt(2)
-
-    Args:
-        counts: Label histograms, [N, C].
-
-    Returns:
-        Numbers in [0, 1], [N]; NaN without rows.
-    """
-    return np.sqrt(_to_global(counts, "hellinger"))
-
-
-def emd_to_global(counts: Counts) -> Floats:
-    """Sum of absolute differences of each client's and the global label distribution, twice `tv_to_global`.
-
-        sum_c |q_kc - p_c|
-
-    Zhao et al. call this the earth mover's distance: labels have no order, so a move to any other label costs the same.
-
-    Args:
-        counts: Label histograms, [N, C].
-
-    Returns:
-        Numbers in [0, 2], [N]; NaN without rows.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedskew.data import skew
-        >>> skew.emd_to_global(np.array([[8, 2], [2, 8]])).round(4).tolist()
+        >>> skew.to_global(np.array([[8, 2], [2, 8]]), "emd").round(4).tolist()
         [0.6, 0.6]
 
     References:
         Zhao et al. 2018, Federated Learning with Non-IID Data. https://arxiv.org/abs/1806.00582
     """
-    return _to_global(counts, "emd")
+    n = matrix(counts)
+    q, p = distributions(n), distributions(n.sum(axis=0, keepdims=True))
+    return _told(lambda term: summed(term(q, p)), distance)
 
 
 def pairwise(counts: Counts, distance: str = "js") -> Floats:
@@ -410,10 +359,7 @@ def pairwise(counts: Counts, distance: str = "js") -> Floats:
         >>> skew.pairwise(np.array([[8, 2], [2, 8]]), "tv").round(4).tolist()
         [[0.0, 0.6], [0.6, 0.0]]
     """
-    if distance not in DISTANCES:
-        raise unknown("distance", distance, DISTANCES)
-    total = _pairwise(distributions(matrix(counts)), DISTANCES[distance])
-    return np.asarray(np.sqrt(total) if distance == "hellinger" else total)
+    return _told(lambda term: _pairwise(distributions(matrix(counts)), term), distance)
 
 
 def sample(counts: Counts, most: int = _PAIRS) -> Floats:
@@ -513,9 +459,7 @@ def summary(counts: Counts, most: int = _PAIRS) -> dict[str, float | list[float]
         "labels_mean": float(held.mean()),
         "labels_max": float(held.max()),
         "entropy_mean": float(entropy(full).mean()),
-        "js_mean": float(js_to_global(full).mean()),
-        "kl_mean": float(kl_to_global(full).mean()),
-        "tv_mean": float(tv_to_global(full).mean()),
+        **{f"{d}_mean": float(to_global(full, d).mean()) for d in ("js", "kl", "tv")},
         "shared_rate": float(shared(n).sum() / sizes.sum()),
         "hellinger_mean": _pair_mean(hellinger(some)),
         "emd_mean": _pair_mean(earth_mover(some)),
@@ -523,8 +467,7 @@ def summary(counts: Counts, most: int = _PAIRS) -> dict[str, float | list[float]
         "imbalance_local_max": float(local_imbalance(full).max()),
         "effective_classes_global": float(effective_classes(n.sum(axis=0, keepdims=True))[0]),
         "effective_classes_mean": float(effective_classes(full).mean()),
-        "hellinger_to_global_mean": float(hellinger_to_global(full).mean()),
-        "emd_to_global_mean": float(emd_to_global(full).mean()),
+        **{f"{d}_to_global_mean": float(to_global(full, d).mean()) for d in ("hellinger", "emd")},
         **{f"{d}_pairs_mean": _pair_mean(pairwise(some, d)) for d in ("js", "emd", "hellinger")},
         "pair_clients": len(some),
         **stray(n),

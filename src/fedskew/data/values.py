@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew.errors import DataError, one_line, some
+from fedskew.errors import DataError, claim, one_line, some
 
 Channels = Literal["auto", "first", "last"]
 CHANNELS = range(1, 5)  # of an image
@@ -65,15 +65,13 @@ def lacking(values: Any) -> np.ndarray:
         [1, 2]
     """
     array = array_of(values)
-    if array.dtype.kind == "f":
+    if array.dtype.kind in "fmM":
         blank = np.isnan(array)
     elif array.dtype.kind in "US":
         blank = np.char.str_len(np.char.strip(array)) == 0
-    elif array.dtype.kind == "O":
-        blank = np.array([_absent(value) for value in array.flat], bool).reshape(array.shape)
     else:
-        blank = np.zeros(array.shape, bool)
-    return np.flatnonzero(blank.any(axis=tuple(range(1, blank.ndim)))) if blank.ndim else np.empty(0, np.int64)
+        blank = np.array([_absent(v) for v in array.flat] if array.dtype.kind == "O" else np.zeros(array.size), bool)
+    return np.flatnonzero(blank.reshape(len(array), -1).any(1)) if array.size else np.empty(0, np.int64)
 
 
 def insist_on_values(values: Any, what: str, kind: str = "a value", hint: str = FILL) -> None:
@@ -120,15 +118,14 @@ def plain(values: Any, what: str = "a column") -> np.ndarray:
     array = array_of(values)
     if array.dtype.kind == "U" and isinstance(values, list | tuple) and not all(isinstance(v, str) for v in values):
         array = np.array(values, dtype=object)  # numpy would write NaN beside words as the word "nan"
-    if array.dtype.kind == "c":
-        raise DataError(f"{what} must hold numbers or words; got {array.dtype}")
+    claim(array.dtype.kind != "c", what, "hold numbers or words", array.dtype)
     if array.dtype.kind in "fiubU" or array.ndim != 1:
         return array
-    blank = np.isnat(array) if array.dtype.kind in "mM" else np.isin(np.arange(len(array)), lacking(array))
+    blank = np.isin(np.arange(len(array)), lacking(array))
     cells = [str(v) for v in array] if array.dtype.kind in "mM" else array.tolist()
     there = [value for value, gone in zip(cells, blank.tolist(), strict=True) if not gone]
-    if odd := [value for value in there if isinstance(value, list | tuple | dict | set | np.ndarray | Tensor)]:
-        raise DataError(f"{what} must hold one value a row; got {one_line(odd[0], 60)}")
+    odd = [value for value in there if isinstance(value, list | tuple | dict | set | np.ndarray | Tensor)]
+    claim(not odd, what, "hold one value a row", one_line(odd[:1], 60))
     numbers = bool(there) and all(isinstance(value, Real | Decimal) and not isinstance(value, bool) for value in there)
     if numbers and (not blank.any() or all(not abs(value) > FARTHEST for value in there)):
         exact = [value if isinstance(value, int | np.number) else float(value) for value in there]
@@ -142,24 +139,22 @@ def plain(values: Any, what: str = "a column") -> np.ndarray:
     return words_of(["" if gone else str(v) for v, gone in zip(words, blank, strict=True)], what)
 
 
-def words_of(cells: Sequence[Any] | np.ndarray, what: str) -> np.ndarray:
-    """Words as a numpy array of strings, [n] or [n, width].
+def words_of(cells: Sequence[str], what: str) -> np.ndarray:
+    """Words as a numpy array of strings, [n].
 
     Every element of such an array takes as much room as the longest one, so one huge cell would fill the memory.
 
     Args:
-        cells: The words; others are turned into words.
+        cells: The words.
         what: Name of the column or file in error messages.
 
     Raises:
         DataError: A word of more than 1000 characters would make the array larger than 256 MiB.
     """
-    flat = [str(c) for row in cells for c in (row if isinstance(row, list) else (row,))]
-    longest = max(map(len, flat), default=0)
-    if longest > LONGEST and 4 * longest * len(flat) > NAMES_ROOM:
-        raise DataError(f"{what} must hold words of at most {LONGEST} characters; got one of {longest:,}")
-    width = len(cells[0]) if len(cells) and isinstance(cells[0], list) else 0
-    return np.array(flat, dtype=str).reshape(-1, width) if width else np.array(flat, dtype=str)
+    longest = max(map(len, cells), default=0)
+    fits = longest <= LONGEST or 4 * longest * len(cells) <= NAMES_ROOM
+    claim(fits, what, f"hold words of at most {LONGEST} characters", f"one of {longest:,}")
+    return np.array(cells, dtype=str)
 
 
 def named(words: np.ndarray) -> np.ndarray:
@@ -179,14 +174,11 @@ def samples_of(values: Any, what: str, channels: Channels = "auto") -> Tensor:
             channels.
     """
     array = _numeric(_mapped(values) if isinstance(values, np.memmap) else values, what)
-    if array.ndim < 2:
-        rule = "have a row for each sample, [n, features] or [n, channels, H, W]"
-        raise DataError(f"{what} must {rule}; got {array.shape}")
+    claim(array.ndim > 1, what, "have a row for each sample, [n, features] or [n, channels, H, W]", array.shape)
     first = array.ndim != 4 or _first(array, what, channels)
     array = array if first else array.transpose(0, 3, 1, 2)
     if array.dtype == np.uint8 and array.ndim > 2:
-        if array.ndim > 4:
-            raise DataError(f"{what} must be images [n, channels, H, W] when uint8; got {array.shape}")
+        claim(array.ndim < 5, what, "be images [n, channels, H, W] when uint8", array.shape)
         return torch.from_numpy(np.require(array[:, None] if array.ndim == 3 else array, requirements=("C", "W")))
     with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite, and is refused below
         array = np.require(array, np.float32, ("C", "W"))
@@ -221,8 +213,7 @@ def labels_of(values: Any, what: str) -> Tensor:
         DataError: A label is missing or not a whole number.
     """
     array = _numeric(values, what)
-    if array.ndim != 1:
-        raise DataError(f"{what} must hold one label a row, [n]; got shape {array.shape}")
+    claim(array.ndim == 1, what, "hold one label a row, [n]", f"shape {array.shape}")
     parted = ~np.isfinite(array) | (array != np.floor(array)) if array.dtype.kind == "f" else np.zeros(1, bool)
     if len(far := np.flatnonzero(np.abs(array.astype(np.float64)) > FARTHEST)):
         raise DataError(f"{what} must hold labels 0..C-1; got {array[far[0]]} in row {far[0]}")
@@ -246,12 +237,10 @@ def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequen
     texts = [None if isinstance(y, Tensor | None) or y.dtype.kind != "U" else named(y) for y in labels]
     if all(t is None for t in texts):
         return labels, names
-    for y, text in zip(labels, texts, strict=True):
-        if y is not None and text is None:
-            raise DataError("y and y_test must both hold numbers, or both strings")
+    both = all((y is None) == (text is None) for y, text in zip(labels, texts, strict=True))
+    claim(both, "y and y_test", "both hold numbers, or both strings")
     found = np.unique(np.concatenate([t for t in texts if t is not None]))
-    if len(found) == 1:
-        raise DataError(f"a dataset must have two classes at least; got {str(found[0])!r} in every row")
+    claim(len(found) > 1, "a dataset", "have two classes at least", f"{str(found[0])!r} in every row")
     return [None if t is None else np.searchsorted(found, t) for t in texts], tuple(map(str, found))
 
 
@@ -266,8 +255,7 @@ def flat(y: Any) -> Any:
 def same_length(*pairs: tuple[str, Tensor, str, Tensor]) -> None:
     """Raise DataError unless the two tensors of each pair have the same number of rows."""
     for a, x, b, y in pairs:
-        if len(x) != len(y):
-            raise DataError(f"{a} and {b} must have the same number of rows; got {len(x)} and {len(y)}")
+        claim(len(x) == len(y), f"{a} and {b}", "have the same number of rows", f"{len(x)} and {len(y)}")
 
 
 def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
@@ -279,19 +267,16 @@ def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
     low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
     hint = "map them with numpy.unique(y, return_inverse=True)[1]"
     hint = "-1 often marks rows without a label: leave those rows out" if low == -1 else hint
-    if low < 0 or (classes is not None and high >= classes):
-        top = "C-1" if classes is None else classes - 1
-        raise DataError(f"labels must be 0..{top}; got {low}..{high}; {hint}")
+    total, top = (high + 1, "C-1") if classes is None else (classes, classes - 1)
+    claim(0 <= low <= high < total, "labels", f"be 0..{top}", f"{low}..{high}", hint)
     if classes is None and low < high:
         there = np.unique(torch.cat(list(labels)).numpy())  # never more than there are rows, whatever the labels say
         if len(there) <= high:
             absent = int((np.append(there, -1) != np.arange(len(there) + 1)).argmax())
             raise DataError(f"labels must be 0..C-1; got {low}..{high} without {absent}; give classes= or {hint}")
-    if classes is not None and classes > MOST_CLASSES:
-        raise DataError(f"classes must be at most {MOST_CLASSES}; got {classes}")
-    total = high + 1 if classes is None else classes
-    if total < 2 or (classes is None and low == high):
-        raise DataError(f"a dataset must have two classes at least; got {high} in every row")
+    claim(classes is None or classes <= MOST_CLASSES, "classes", f"be at most {MOST_CLASSES}", classes)
+    several = total > 1 and (classes is not None or low < high)
+    claim(several, "a dataset", "have two classes at least", f"{high} in every row")
     return total
 
 
@@ -301,14 +286,12 @@ def encode_columns(columns: Mapping[str, Any], rows: int) -> tuple[dict[str, Ten
     Raises:
         DataError: They have no names, or a column has another length, or no value in a row.
     """
-    if not isinstance(columns, Mapping):
-        raise DataError(f"columns must be values by name, such as {{'hospital': [...]}}; got {columns!r}")
+    claim(isinstance(columns, Mapping), "columns", "be values by name, such as {'hospital': [...]}", repr(columns))
     codes, names = {}, {}
     for name, values in columns.items():
         insist_on_values(values, f"column {name!r}", hint="name the owner of each row")
         code, names[name] = codes_of(values)
-        if len(code) != rows:
-            raise DataError(f"column {name!r} must have one value a training row, {rows}; got {len(code)}")
+        claim(len(code) == rows, f"column {name!r}", f"have one value a training row, {rows}", len(code))
         codes[name] = torch.from_numpy(code)
     return codes, names
 
@@ -347,10 +330,8 @@ def shares(values: Any, samples: Tensor) -> bool:
 def _numeric(values: Any, what: str) -> np.ndarray:
     """The values as a non-empty numpy array of numbers; DataError for anything else."""
     array = plain(values, what)
-    if array.dtype.kind not in "fiub":
-        raise DataError(f"{what} must hold numbers; got dtype {array.dtype}")
-    if array.size == 0:
-        raise DataError(f"{what} must not be empty; got shape {array.shape}")
+    claim(array.dtype.kind in "fiub", what, "hold numbers", f"dtype {array.dtype}")
+    claim(array.size, what, "not be empty", f"shape {array.shape}")
     return np.asarray(array)
 
 
@@ -360,9 +341,9 @@ def _first(array: np.ndarray, what: str, channels: Channels) -> bool:
     first, last = a in CHANNELS, c in CHANNELS
     if first == last and (first or array.dtype == np.uint8):
         first, last = b == c != a, a == b != c
-    if channels == "auto" and first == last and (a in CHANNELS or array.dtype == np.uint8):
-        told = f"{array.shape} may be [n, channels, H, W] or [n, H, W, channels]"
-        raise DataError(f"{what} must say which axis has the channels: {told}; give channels as first or last")
+    unclear = channels == "auto" and first == last and (a in CHANNELS or array.dtype == np.uint8)
+    told = f"{array.shape}, which may be [n, channels, H, W] or [n, H, W, channels]"
+    claim(not unclear, what, "say which axis has the channels", told, "give channels as first or last")
     return channels == "first" or (channels == "auto" and not last)
 
 

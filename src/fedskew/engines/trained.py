@@ -21,11 +21,13 @@ from fedskew import models
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation, On
 from fedskew.data.inputs import Inputs
+from fedskew.data.reading import Reading
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
 from fedskew.engines.network import check_kind, frozen, put, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, require, some, unknown
+from fedskew.fields import typed, untyped
 from fedskew.functional import cross_entropy
 from fedskew.method.component import spec
 from fedskew.models import MODELS, Architecture
@@ -430,13 +432,13 @@ def described(
     """
     listed = isinstance(model, Architecture) and MODELS.get(model.name) is type(model)
     own = {} if listed or not projection else {"projection": projection}
-    read = {"reading": data.reading.to_json()} if any(data.reading._replace(notes=())) else {}
+    read = {"reading": untyped(data.reading)} if data.reading != Reading() else {}
     return {
         "format": FORMAT, "model": spec(model) if listed else None, "network": type(model).__name__, **own,
         **({"fit": {name: fit.to_json() for name, fit in trained.fits.items()}} if trained.fits else {}),
         "head": trained.model.head, "dtype": dtype, "precision": trained.precision, "round": round,
         **frozen(trained.model),
-        "inputs": trained.inputs.to_json(),
+        "inputs": untyped(trained.inputs),
         "data": {
             "name": data.name, "fingerprint": data.fingerprint, "notes": list(data.notes), **read,
             **({"split": trained.split} if trained.split else {}),
@@ -476,7 +478,7 @@ def load_model(
     folder = Path(run)
     content = read_description(folder)
     try:
-        inputs, precision, dtype = Inputs.from_json(content["inputs"]), content["precision"], DTYPES[content["dtype"]]
+        inputs, precision, dtype = typed(content["inputs"], Inputs), content["precision"], DTYPES[content["dtype"]]
         network, head, narrow = _network(content, inputs, model, folder), content["head"], NARROW[precision]
         prepared = prepare(network, head, inputs.shape, len(inputs.label_names), narrow=narrow).to(dtype)
         fits = fits_of(content, len(inputs.label_names))

@@ -11,6 +11,7 @@ from fedskew.data.inputs import Inputs
 from fedskew.engines.guard import unguarded
 from fedskew.engines.network import frozen
 from fedskew.errors import one_line, require, unknown
+from fedskew.fields import untyped
 from fedskew.flower.wire import FORMAT
 from fedskew.method import Method, method_spec
 from fedskew.method.component import Sampler
@@ -56,7 +57,7 @@ def terms(inputs: Inputs) -> dict[str, Any]:
     """What server and node compare before the nodes have told of their columns."""
     from fedskew import __version__
 
-    columns = _digest(inputs.encoding and inputs.encoding.to_json())
+    columns = _digest(untyped(inputs.encoding))
     return {"fedskew": __version__, "format": FORMAT, "classes": list(inputs.label_names), "columns": columns}
 
 

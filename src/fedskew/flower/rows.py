@@ -32,6 +32,7 @@ from fedskew.data.sources.rows import rows_of
 from fedskew.data.sources.table import Npz, Parquet
 from fedskew.data.values import lacking, plain
 from fedskew.errors import ConfigError, DataError, FedskewError, FieldError, closest, json_file, one_line
+from fedskew.fields import typed, untyped
 from fedskew.flower.contract import disagreement, terms
 from fedskew.flower.node import Rows
 from fedskew.flower.options import NodeOptions
@@ -192,7 +193,7 @@ def inputs_of(folder: Path) -> tuple[Inputs, tuple[str, ...]]:
     path = folder / "inputs.json"
     try:
         content = json_file(path)
-        return Inputs.from_json(content["inputs"]), tuple(content.get("augment", ()))
+        return typed(content["inputs"], Inputs), tuple(content.get("augment", ()))
     except FileNotFoundError:
         raise ConfigError(f"{path} must say what a sample is; it is missing; `fedskew flower init` writes it") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -213,7 +214,7 @@ def server_data(inputs: Inputs, test: str) -> Dataset:
 
 def written(inputs: Inputs, augment: tuple[str, ...]) -> str:
     """The file that `inputs_of` reads."""
-    return json.dumps({"inputs": inputs.to_json(), "augment": list(augment)}, indent=1)
+    return json.dumps({"inputs": untyped(inputs), "augment": list(augment)}, indent=1)
 
 
 # Scale and categories of columns
@@ -363,7 +364,7 @@ def inputs_with(inputs: Inputs, content: Any) -> Inputs:
     """The inputs with an encoding that a message brought. Raises ConfigError unless it is one of the app's columns."""
     ours = encoding_of(inputs)
     try:
-        found = Encoding.from_json(content)
+        found = typed(content, Encoding)
         for column in found.columns:
             if column.values:
                 _check_values([value for value in column.values if value])

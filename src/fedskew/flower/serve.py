@@ -23,6 +23,7 @@ from fedskew.data.partitioners import Iid
 from fedskew.engines.measures import PERSONAL
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError, json_file, require
+from fedskew.fields import untyped
 from fedskew.flower import require_flower
 from fedskew.flower.contract import check_allowed, contract, needs, terms
 from fedskew.flower.link import Link
@@ -200,7 +201,7 @@ def _of_nodes(grid: Any, inputs: Inputs, options: ServerOptions, clients: int) -
     LOG.info("fedskew: the columns are scaled by the rows of %d nodes, which is waited for", clients)
     link.meet(clients)
     made = made_of(inputs, [hello for k, hello in sorted(link.clients.items()) if k not in link.left_out])
-    LOG.info("fedskew: the encoding of all nodes' rows: %s", json.dumps(made.encoding and made.encoding.to_json()))
+    LOG.info("fedskew: the encoding of all nodes' rows: %s", json.dumps(untyped(made.encoding)))
     return made
 
 
@@ -236,7 +237,7 @@ def serve(
     prepared = prepared_model(known, model, None, settings, method.projection)
     agreed = contract(method, prepared, inputs, settings)
     made = inputs.encoding if options.encoding == "nodes" else None
-    encoding = {"encoding": made.to_json()} if made else {}
+    encoding = {"encoding": untyped(made)} if made else {}
 
     def checked(hello: Hello) -> None:
         declared_counts(hello.facts, known.dataset.classes)

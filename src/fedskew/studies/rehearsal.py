@@ -18,7 +18,7 @@ import torch
 
 from fedskew._run import Result
 from fedskew.config.words import Pair
-from fedskew.data.consortium import LEAST, Consortium, scaled
+from fedskew.data.counts import LEAST, Consortium, scaled
 from fedskew.data.partitioners import Counts
 from fedskew.engines.planning import length_of, paces_of
 from fedskew.errors import ConfigError, DataError, require, unknown

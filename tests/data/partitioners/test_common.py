@@ -23,7 +23,6 @@ from fedskew.data.partitioners import (
     File,
     Iid,
     LabelsK,
-    LongTail,
     Natural,
     Partition,
     Partitioner,
@@ -110,7 +109,6 @@ def test_what_cannot_be_is_refused():
         (lambda: Shared(Shared()), "base must be a partitioner that draws; got 'shared'"),
         (lambda: Shared(File("a.npz")), "base must be a partitioner that draws; got 'file'"),
         (lambda: Shared(Counts(matrix=((1, 2),))), "base must be a partitioner that draws; got 'counts'"),
-        (lambda: LongTail(Shared()), "base must be a partitioner that draws; got 'shared'"),
     ]  # fmt: skip
     for make, message in refused:
         with pytest.raises(ConfigError, match=message) as caught:

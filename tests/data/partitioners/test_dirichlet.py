@@ -13,11 +13,10 @@ from fedskew.data.partitioners import (
     DirExtended,
     Dirichlet,
     DirPrior,
-    LongTail,
     QuantityDir,
     base,
+    dirichlet,
     log_dirichlet,
-    prior,
 )
 from fedskew.data.partitioners.base import normalised
 from fedskew.errors import ConfigError
@@ -167,12 +166,12 @@ def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(cl
     a = np.maximum(alpha * p, 1e-300)
     for k in order:
         logs = np.log(gens[0].standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a
-        one[k] = prior._serve(rest, normalised(logs[None])[0], size)
+        one[k] = dirichlet._serve(rest, normalised(logs[None])[0], size)
         rest -= one[k]
     blocks, monkeypatch = np.zeros((clients, 10), np.int64), pytest.MonkeyPatch()
     with monkeypatch.context() as patch:
-        patch.setattr(prior, "BLOCK", block)
-        prior._serve_all(blocks, order, np.full(clients, alpha), p, np.full(clients, size), left, gens[1])
+        patch.setattr(dirichlet, "BLOCK", block)
+        dirichlet._serve_all(blocks, order, np.full(clients, alpha), p, np.full(clients, size), left, gens[1])
     assert np.array_equal(one, blocks)
 
 
@@ -181,7 +180,7 @@ def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(cl
     [
         lambda a: Dirichlet(a, balance_guard=1.0), lambda a: Dirichlet(a, rounding="largest_remainder"),
         lambda a: DirExtended(3, a), QuantityDir,
-        lambda a: LongTail(Dirichlet(a), 3.0), lambda a: DirPrior(a, prior="data"),
+        lambda a: DirPrior(a, prior="data"),
     ],
 )  # fmt: skip
 @given(alpha=alphas, clients=st.integers(1, 60), seed=seeds)

@@ -26,7 +26,7 @@ from fedskew.data import (
     save_partition,
     verify_partition,
 )  # fmt: skip
-from fedskew.data.partitioners import Dirichlet, File, Iid, LongTail, Partitioner, Shards, Shared
+from fedskew.data.partitioners import Dirichlet, File, Iid, Partitioner, Shards, Shared
 from fedskew.data.partitioners.file import content_digest, json_array
 from fedskew.errors import ConfigError, DataError
 from support.command import fedskew, mistake
@@ -47,7 +47,7 @@ def data() -> Dataset:
 
 @pytest.fixture
 def file(tmp_path: Path, data: Dataset) -> Path:
-    fed = federate(data, LongTail(Dirichlet(0.3), 2.0), clients=6, seed=4, validation=0.1, auxiliary=2)
+    fed = federate(data, Dirichlet(0.3), clients=6, seed=4, validation=0.1, auxiliary=2, longtail=2.0)
     save_partition(tmp_path / "split.npz", fed)
     return tmp_path / "split.npz"
 
@@ -66,7 +66,7 @@ def altered(file: Path, change) -> Path:
 
 
 def test_a_federation_comes_back_to_the_bit(file: Path, data: Dataset) -> None:
-    made = federate(data, LongTail(Dirichlet(0.3), 2.0), clients=6, seed=4, validation=0.1, auxiliary=2)
+    made = federate(data, Dirichlet(0.3), clients=6, seed=4, validation=0.1, auxiliary=2, longtail=2.0)
     for source in (file, str(file), File(str(file))):
         back = federate(data, source, seed=9)
         assert np.array_equal(back.partition.rows, made.partition.rows) and back.partition.rows.dtype == np.int64
@@ -76,9 +76,8 @@ def test_a_federation_comes_back_to_the_bit(file: Path, data: Dataset) -> None:
         assert back.counts.tolist() == made.counts.tolist() and back.clients == 6 and back.seed == 9
     content = load_partition(file, data)
     assert content.counts.tolist() == made.counts.tolist()
-    assert content.header["convention"]["base"] == {
-        "name": "dirichlet", "alpha": 0.3, "balance_guard": None, "least": None,
-    }  # fmt: skip
+    told = {"name": "dirichlet", "alpha": 0.3, "balance_guard": None, "least": None}
+    assert content.header["convention"] == told and content.header["longtail"] == 2.0
     assert federate(data, file, validation=0.1, auxiliary=2, clients=6).clients == 6
 
 
@@ -342,7 +341,7 @@ def test_verify_says_what_was_checked(file: Path, data: Dataset, capsys: pytest.
     assert fedskew("partition", "verify", file) == 0
     line = capsys.readouterr().out
     assert line.startswith(f"{file}: intact, sha256 ")
-    assert "longtail" in line and "seed 4, 6 clients" in line and "of mine; no dataset was given" in line
+    assert "dirichlet" in line and "seed 4, 6 clients" in line and "of mine; no dataset was given" in line
 
 
 def test_make_show_and_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,6 @@ import pytest
 from fedskew.data import federate, from_arrays
 from fedskew.data.partitioners import (
     Counts,
-    LongTail,
     Natural,
 )
 from fedskew.errors import ConfigError, DataError
@@ -27,7 +26,7 @@ def test_the_only_column_is_guessed_and_natural_names_are_kept():
     data = from_arrays(x, [0, 1, 0, 1, 0, 1], x[:2], [0, 1], columns={"writer": names})
     fed = federate(data, "natural")
     assert fed.client_names == ("a", "b", "c") and fed.rows(1).tolist() == [0, 2]
-    assert federate(data, LongTail(Natural(), 1.0)).client_names == ("a", "b", "c")
+    assert federate(data, "natural", longtail=1.0).client_names == ("a", "b", "c")
     assert federate(data, "iid", clients=2).client_names == ()
     two = {"writer": np.arange(6), "site": np.arange(6)}
     with pytest.raises(ConfigError, match="must name a column of the data; got ''; use one of writer, site"):
@@ -47,7 +46,7 @@ def test_a_matrix_is_dealt_exactly():
         Counts(matrix=matrix).split(np.repeat([0, 1, 2], [5, 4, 6]), 3, 0)
     with pytest.raises(ConfigError, match="clients must equal the rows of the matrix of counts; got 2; use 3"):
         Counts(matrix=matrix).split(labels, 2, 0)
-    with pytest.raises(DataError, match=r"has 3 columns, labels 0\.\.2; the data have 0\.\.3"):
+    with pytest.raises(DataError, match=r"have a column for each label, it has 3; got labels 0\.\.3"):
         Counts(matrix=matrix).split([0, 3], 3, 0)
     absent = Counts(matrix=[[1, 0, 2]]).split([0, 2, 2, 0], 1, 0)  # a class without rows keeps its column
     assert len(absent.rows) == 3

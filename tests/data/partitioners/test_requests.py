@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fedskew.data.partitioners import (
-    Counts,
     DirClientEqual,
     DirExtended,
     Dirichlet,
@@ -14,7 +13,6 @@ from fedskew.data.partitioners import (
     ExclusiveIid,
     Iid,
     LabelsK,
-    LongTail,
     Natural,
     QuantityDir,
     Shards,
@@ -80,12 +78,7 @@ def test_suggested_settings_are_feasible(hinted):
         (lambda: QuantityDir(least=5).split(BALANCED, 1000, 0), "least must be at most 2 here.*got 5; use 2"),
         (lambda: QuantityDir().split(BALANCED, 2001, 0), "clients must be at most the 2000 rows; got 2001; use 2000"),
         (lambda: Iid(sizes="lognormal", size_skew=-1.0), "Iid.size_skew must be at least 0; got -1.0"),
-        (lambda: LongTail(factor=0.1), "factor must be n_max / n_min of at least 1; got 0.1; use 10, the inverse"),
-        (lambda: LongTail(Counts()), "base must be a partitioner that draws; got 'counts'"),
-        (lambda: LongTail(LongTail()), "base must be a partitioner that draws; got 'longtail'"),
-        (lambda: LongTail(profile="exo"), "LongTail.profile must be one of exp, step; got 'exo'; did you mean 'exp'"),
         (lambda: Dirichlet().split(BALANCED, 10**12, 0), "at most 214748364 for 10 classes: .*; use 214748364"),
-        (lambda: LongTail(factor=2.0).split(BALANCED, 10**12, 0), "use 214748364"),
         (lambda: Iid().count({}), "takes any number"),
     ],
 )

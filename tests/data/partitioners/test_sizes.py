@@ -19,7 +19,6 @@ from fedskew.data.partitioners import (
     PARTITIONERS,
     DirPrior,
     Iid,
-    LongTail,
     Shards,
     Sized,
 )
@@ -162,11 +161,6 @@ def test_records_and_files_of_splits_without_sizes_are_as_before(tmp_path):
     save_partition(tmp_path / "b.npz", given_)
     assert load_partition(tmp_path / "b.npz").header["convention"] == {"name": "iid", "sizes": "given"}
     assert "sizes given" in fs.data.describe.counted(given_).title
-
-
-def test_a_long_tail_thins_before_sizes_are_drawn():
-    counts = counted(LongTail(Iid(sizes="power"), 5.0), BALANCED, 6)
-    assert counts.sum(axis=0).tolist() == counted(LongTail(Iid(), 5.0), BALANCED, 6).sum(axis=0).tolist()
 
 
 def test_packing_fills_classes_evenly():

@@ -13,7 +13,7 @@ import torch
 from fedskew.data import Dataset, load
 from fedskew.data.arrays import build
 from fedskew.data.sources import cache, readers
-from fedskew.data.sources.images import IDX
+from fedskew.data.sources.published import IDX
 from support.data_files import write_idx
 
 

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedskew as fs
-from fedskew.data.consortium import read_consortium
+from fedskew.data.counts import count_table, read_consortium, read_counts
 from fedskew.data.partitioners import Counts
-from fedskew.data.sources.readers import count_table, read_counts
 from support.command import fedskew
 
 COUNTS = np.array([[12, 0, 9], [0, 30, 2], [5, 5, 5]])
@@ -65,7 +64,7 @@ REFUSED = {
     "a blank": ("a,b\n5,\n1,4\n", "line 2: the cases of 'b' must be a whole number >= 0; got ''"),
     "a comma at the end": ("a,b,\n5,0,\n1,4,\n", "must name each class, and have one column of client names"),
     "long form": ("client,label,count\n0,0,12\n0,1,3\n", "must name each client or site once; got 0, 0"),
-    "a class twice": ("a,a\n5,0\n1,4\n", "must have different column names; got 'a' twice"),
+    "a class twice": ("a,a\n5,0\n1,4\n", "must have columns of different names; got 'a' twice"),
     "facts of sites": ("a,b,up,down\n5,2,8,8\n1,4,4,4\n", "which are facts of a site for `fedskew rehearse`"),
     "ragged": ("a,b\n5,2\n1\n4,3\n", "must have 2 values a row; row 3 has 1"),
 }

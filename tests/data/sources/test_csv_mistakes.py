@@ -28,7 +28,7 @@ WRONG: dict[str, tuple[str, dict, str]] = {  # text, options, what is said
     "a missing number": ("age,dose,label\n1,2,a\n1,NA,b\n1,?,b", {}, "'dose' must have a number in every row; row 3"),
     "how many are missing": ("age,label\n1,a\nnan,b\n,b", {}, "2 of 3 rows lack one; fill them, or le"),
     "a word": ("age,label\n1,a\nold,b", {}, "column 'age' must hold numbers; row 3 has 'old', 1 of 2 rows hold no nu"),
-    "a decimal comma": ('age,label\n"1,5",a\n2,b', {}, "row 2 has '1,5', 1 of 2 rows hold no number; write a dec"),
+    "a decimal comma": ('age,label\n"1,5",a\n2,b', {}, "row 2 has '1,5', 1 of 2 rows hold no number; if these"),
     "an infinite number": ("age,label\n1,a\ninf,b", {}, "column 'age' must hold numbers; row 3 has 'inf'"),
     "labels 1 to 5": ("age,y\n1,1\n2,3\n3,5", {}, "Csv.named_labels must be true where labels are numbers ot"),
     "where labels begin": ("age,y\n1,1\n2,3\n3,5", {}, "t.csv: column 'y' has labels from 1 to 5"),
@@ -45,7 +45,7 @@ WRONG: dict[str, tuple[str, dict, str]] = {  # text, options, what is said
     "labels as a feature": ("age,label\n1,a", {"x_column": "age,label"}, "Csv.x_column must not hold the colu"),
     "an unknown column left out": ("age,label\n1,a", {"exclude": "aeg"}, "Csv.exclude must name columns of t.csv"),
     "a category that is no feature": ("age,label\n1,a", {"categories": "label"}, "Csv.categories must name columns"),
-    "a missing category": ("sex,label\nf,a\n,b", {"categories": "sex"}, "must hold one of its categories, f; got no"),
+    "a missing category": ("sex,label\nf,a\n,b", {"categories": "sex"}, "in every row; row 3 has none"),
     "a separator of two": ("age,label\n1,a", {"separator": "::"}, "Csv.separator must be one character, or tab"),
 }  # fmt: skip
 
@@ -94,7 +94,9 @@ def test_categories_become_one_hot_beside_standardised_numbers(tmp_path: Path) -
 def test_a_category_that_the_training_file_lacks_is_an_error(tmp_path: Path) -> None:
     written(tmp_path, "sex,label", "f,a", "m,b", "f,b", name="train.csv")
     written(tmp_path, "sex,label", "f,a", "x,b", name="test.csv")
-    with pytest.raises(fs.DataError, match=r"test.csv: column 'sex' must hold one of its categories, f, m; got 'x' in"):
+    with pytest.raises(
+        fs.DataError, match=r"column 'sex' must hold one of its categories, f, m; got 'x' in row 3 of test.csv"
+    ):
         load("csv", str(tmp_path), categories="sex")
 
 

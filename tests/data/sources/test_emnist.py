@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from fedskew.data import load
-from fedskew.data.sources import more_images
+from fedskew.data.sources import published
 from fedskew.data.sources.files import Known
-from fedskew.data.sources.more_images import EMNIST
+from fedskew.data.sources.published import EMNIST
 from support.data_files import GEN, fails, idx, write_split
 
 pytestmark = pytest.mark.usefixtures("_nowhere")
@@ -53,9 +53,9 @@ def test_emnist_files_that_are_not_the_published_ones(tmp_path: Path, monkeypatc
     images = tmp_path / f"{EMNIST[0]}.gz"
     fails("emnist", tmp_path, str(images), "expected 112800 training rows, got 94; for files of your own")
     known = Known(94, counts=(2,) * 47), Known(47, counts=(1,) * 47)
-    monkeypatch.setattr(more_images.Emnist, "known", known)
+    monkeypatch.setattr(published.Emnist, "known", known)
     assert load("emnist", str(tmp_path)).notes[0].startswith("of the training rows only the number of each class")
-    monkeypatch.setattr(more_images.Emnist, "known", (known[0], Known(47, counts=(2, 0, *[1] * 45))))
+    monkeypatch.setattr(published.Emnist, "known", (known[0], Known(47, counts=(2, 0, *[1] * 45))))
     os.utime(images, ns=(1, 1))
     fails("emnist", tmp_path, "test rows were altered: expected 2 rows of class 0, got 1")
 

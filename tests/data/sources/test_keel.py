@@ -118,19 +118,19 @@ def test_the_package_is_read_and_never_imported(package: Path) -> None:
 def test_without_the_package_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedskew.data.sources.keel.find_spec", lambda _: None)
     monkeypatch.delenv("FEDSKEW_DATA", raising=False)
-    fails("keel", None, "need the extra keel: pip install '.[keel]' in a checkout of fedskew; or name a file with")
-    fails("fars", None, "need the extra keel")
+    fails("keel", None, "come from a file or the extra keel; pip install '.[keel]' in a checkout of fedskew; or name a")
+    fails("fars", None, "come from a file or the extra keel")
 
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {
-    "a row too short": ({"Alabama,20,White,": "Alabama,20,"}, "must have 7 values a row; line 11 has 6"),
+    "a row too short": ({"Alabama,20,White,": "Alabama,20,"}, "must have 7 values a row; row 11 has 6"),
     "a value that is not declared": (
         {"Alaska,21,": "Alaskaa,21,"},
         "Alabama, Alaska, Puerto_Rico; got 'Alaskaa' in row 12",
     ),
     "a word for a number": ({"Alaska,21,": "Alaska,old,"}, "attribute 'AGE' must hold numbers; row 12 has 'old'"),
     "an attribute without a type": ({"AGE real [0.0,99.0]": "AGE"}, "must declare a name and a type in line 3"),
-    "no rows": ({"@data": "@nothing"}, "got 7 names of 7 attributes and 0 rows"),
+    "no rows": ({"@data": "@nothing"}, "got 7 attributes and 0 rows"),
 }
 
 

@@ -12,7 +12,7 @@ import torch
 from fedskew.data import load
 from fedskew.data.arrays import channel_statistics
 from fedskew.data.sources.files import rows_digest
-from fedskew.data.sources.images import IDX
+from fedskew.data.sources.published import IDX
 from fedskew.errors import ConfigError, DataError
 from support.data_files import GEN, one_line, write_idx
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fedskew.data import from_arrays, from_table, load
-from fedskew.data.sources.readers import count_table
+from fedskew.data.counts import count_table
 from fedskew.errors import DataError
 
 Y = ["ab"[i % 2] for i in range(60)]
@@ -175,7 +175,7 @@ def test_clients_without_a_common_class_are_noted_for_arrays():
         ("client,a,total\nx,1,1\ny,3,3\n", "'total' is a sum"),
         ("client,a,b\nx,1,2\nTotal,1,2\n", "'Total' is a sum"),
         ("client,a,b\nx,1,2\nX,3,4\n", "name each client or site once; got x, X"),
-        ("client,a,A\nx,1,2\ny,3,4\n", "different column names; got 'A' twice"),
+        ("client,a,A\nx,1,2\ny,3,4\n", "columns of different names; got 'a' twice"),
     ],
 )
 def test_a_table_of_counts_holds_no_names_of_clients_and_no_sums(tmp_path, text, told):
@@ -208,7 +208,7 @@ def test_files_beside_folders_of_splits_are_no_clients(tmp_path):
     for name in ("metadata.csv", "train/north.csv", "test/north.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(table(A))
-    with pytest.raises(DataError, match=r"not both; got metadata.csv beside train"):
+    with pytest.raises(DataError, match=r"not both; got metadata.csv beside test, train"):
         load("csv", str(tmp_path))
 
 

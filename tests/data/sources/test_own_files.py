@@ -98,7 +98,7 @@ def test_a_folder_with_a_test_file_of_its_own(tmp_path: Path) -> None:
             "column 'a' must have a number in every row; row 3 has none, 1 of 2 rows",
         ),
         ("a,y\n1,0\n1", {}, "must have 2 values a row; row 3 has 1"),
-        ("a,a,y\n1,1,0", {}, "different column names"),
+        ("a,a,y\n1,1,0", {}, "columns of different names"),
         ("a,y\n", {}, "must have rows"),
         ("", {}, "must have rows"),
         ("a,b\n1,0", {}, "Csv.y_column must name the column of labels, one of a, b"),
@@ -115,6 +115,14 @@ def test_a_csv_file_that_cannot_be_read_is_one_line(
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+def test_npz_files_named_as_splits_are_no_clients(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    np.savez(tmp_path / "Train.npz", x=x, y=y)
+    np.savez(tmp_path / "test.npz", x=x[:4], y=y[:4])
+    data = load("npz", str(tmp_path))
+    assert len(data.x) == 20 and len(data.x_test) == 4 and not data.columns
+
+
 def test_npz_files(tmp_path: Path) -> None:
     x, y = GEN.normal(size=(20, 4)).astype(np.float32), np.arange(20) % 2
     np.savez(tmp_path / "a.npz", x=x, y=y)
@@ -123,7 +131,7 @@ def test_npz_files(tmp_path: Path) -> None:
     assert len(one.y) == 16 and one.name == "a" and not one.test_is_official
     assert len(two.y) == 20 and len(two.y_test) == 4 and two.test_is_official
     np.savez(tmp_path / "c.npz", x=x)
-    with pytest.raises(DataError, match="'y' is not among x"):
+    with pytest.raises(DataError, match="got x, without y"):
         load("npz", str(tmp_path / "c.npz"))
     np.savez(tmp_path / "d.npz", x=np.array([Runs(os.system, ("true",))] * 4, dtype=object), y=np.arange(4) % 2)
     with pytest.raises(DataError, match="not a readable npz file of plain arrays"):

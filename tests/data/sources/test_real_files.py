@@ -13,8 +13,7 @@ import torch
 from fedskew.data import load
 from fedskew.data.arrays import channel_statistics
 from fedskew.data.sources import parquet
-from fedskew.data.sources.cifar import DECODED_JPEGS
-from fedskew.data.sources.images import IDX
+from fedskew.data.sources.published import DECODED_JPEGS, IDX
 from fedskew.errors import DataError
 from support.data_files import one_line
 

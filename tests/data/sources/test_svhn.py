@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedskew.data import load
-from fedskew.data.sources import more_images, readers
+from fedskew.data.sources import published, readers
 from fedskew.data.sources.files import Known
 from fedskew.errors import DataError
 from support.data_files import GEN, fails, write_split
@@ -88,13 +88,13 @@ def test_svhn_parquet_in_the_hub_s_layout(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(load("svhn", str(tmp_path), verify=False, normalize="channel").mean) == 3
     fails("svhn", tmp_path, "expected 73257 training rows, got 10", "of your own in this format set verify to false")
     ones = Known(10, counts=(1,) * 10)
-    monkeypatch.setattr(more_images.Svhn, "known", (ones, ones))
+    monkeypatch.setattr(published.Svhn, "known", (ones, ones))
     assert all("only the number of each class was compared" in note for note in load("svhn", str(tmp_path)).notes)
-    monkeypatch.setattr(more_images.Svhn, "known", (Known(10, counts=(2, 0, *[1] * 8)), ones))
+    monkeypatch.setattr(published.Svhn, "known", (Known(10, counts=(2, 0, *[1] * 8)), ones))
     monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "empty"))
     fails("svhn", tmp_path, "the training rows were altered: expected 2 rows of class 0, got 1")
     (folder / "test-00000-of-00001.parquet").unlink()
-    fails("svhn", tmp_path, "has parquet files of 'svhn' but lacks test-*.parquet")
+    fails("svhn", tmp_path, "must have test-*.parquet beside other files of 'svhn'")
 
 
 def test_damaged_matlab_files_are_one_line_and_end_no_process(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedskew.data import load
-from fedskew.data.sources import more_images, pictures
+from fedskew.data.sources import pictures, published
 from fedskew.data.sources.files import Known
 from support.data_files import GEN, WNIDS, decoded, encoded, fails, write_split
 
@@ -60,9 +60,9 @@ def test_tiny_imagenet_s_official_folder(tmp_path: Path, folder: str) -> None:
 def test_tiny_imagenet_that_is_not_the_published_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tiny(tmp_path)
     fails("tiny_imagenet", tmp_path, "wnids.txt", " and more: expected 100000 training rows, got 33; for files")
-    monkeypatch.setattr(more_images.TinyImageNet, "known", (Known(33, counts=(11, 11, 11)), Known(6, counts=(2, 2, 2))))
+    monkeypatch.setattr(published.TinyImageNet, "known", (Known(33, counts=(11, 11, 11)), Known(6, counts=(2, 2, 2))))
     assert len(load("tiny_imagenet", str(tmp_path)).notes) == 2
-    monkeypatch.setattr(more_images.TinyImageNet, "known", (Known(33, counts=(12, 10, 11)), Known(6)))
+    monkeypatch.setattr(published.TinyImageNet, "known", (Known(33, counts=(12, 10, 11)), Known(6)))
     os.utime(tmp_path / "wnids.txt", ns=(1, 1))
     fails("tiny_imagenet", tmp_path, "the training rows were altered: expected 12 rows of class 0, got 11")
 
@@ -126,7 +126,7 @@ def test_tiny_imagenet_parquet_in_the_hub_s_layout(tmp_path: Path) -> None:
     assert torch.equal(made.x_test[1], torch.from_numpy(images[1].copy()).permute(2, 0, 1))
     fails("tiny_imagenet", tmp_path, "expected 100000 training rows, got 3")
     (folder / "valid-00000-of-00001.parquet").unlink()
-    fails("tiny_imagenet", tmp_path, "has parquet files of 'tiny_imagenet' but lacks valid-*.parquet")
+    fails("tiny_imagenet", tmp_path, "must have valid-*.parquet beside other files of 'tiny_imagenet'")
     whole = (folder / "train-00000-of-00001.parquet").read_bytes()
     (folder / "valid-00000-of-00001.parquet").write_bytes(whole[:-30])
     fails("tiny_imagenet", tmp_path, "valid-00000-of-00001.parquet is not a whole parquet file", verify=False)

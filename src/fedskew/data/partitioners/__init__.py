@@ -23,12 +23,11 @@ from fedskew.data.partitioners.dirichlet import *
 from fedskew.data.partitioners.file import File as File
 from fedskew.data.partitioners.given import *
 from fedskew.data.partitioners.labels import *
-from fedskew.data.partitioners.layered import *
-from fedskew.data.partitioners.prior import *
+from fedskew.data.partitioners.shared import *
 from fedskew.data.partitioners.sizes import *
 
 _OWN: tuple[type[Partitioner], ...] = (
     Iid, Dirichlet, DirClientEqual, DirPrior, DirExtended, LabelsK, Pathological,
-    Double, Shards, ExclusiveIid, LongTail, Shared, QuantityDir, Natural, Counts, File,
+    Double, Shards, ExclusiveIid, Shared, QuantityDir, Natural, Counts, File,
 )  # fmt: skip
 PARTITIONERS = plugins.Table("partitioner", {kind.name: kind for kind in _OWN}, Partitioner)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew import rng
-from fedskew.errors import DataError, FieldError, require
+from fedskew.errors import DataError, FieldError, claim, require
 from fedskew.fields import Checked, demand, fits
 
 __all__ = ["Partition", "Partitioner", "Table", "deal", "largest_remainder", "log_dirichlet"]
@@ -214,8 +214,8 @@ def table_of(labels: npt.ArrayLike, columns: Columns | None = None, clients: int
         DataError: The labels are not a non-empty vector of integers.
     """
     values = np.asarray(labels)
-    if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
-        raise DataError(f"labels must be a non-empty vector of integers; got {values.dtype} of shape {values.shape}")
+    fine = values.ndim == 1 and len(values) and values.dtype.kind in "iu"
+    claim(fine, "labels", "be a non-empty vector of integers", f"{values.dtype} of shape {values.shape}")
     _, codes, totals = np.unique(values, return_inverse=True, return_counts=True)
     require(fits(clients, int) and clients >= 1, "clients", "be a whole number of at least 1", clients, "use 1")
     most = CELLS // len(totals)
@@ -256,15 +256,14 @@ def checked(found: Partition, n: int, what: str, overlaps: bool = False) -> Part
     rows, ends = np.asarray(found.rows), np.asarray(found.offsets).astype(np.int64)
     if not rows.size:
         rows = rows.astype(np.int64)
-    if rows.dtype.kind not in "iu" or not ordered(Partition(rows, ends)):
-        got = f"{rows.dtype} of shape {rows.shape}"
-        raise DataError(f"{what} must have a vector of row numbers, cut by its offsets; got {got} and broken offsets")
+    fine = rows.dtype.kind in "iu" and ordered(Partition(rows, ends))
+    got = f"{rows.dtype} of shape {rows.shape} and broken offsets"
+    claim(fine, what, "have a vector of row numbers, cut by its offsets", got)
     owners = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
     if len(far := np.flatnonzero((rows < 0) | (rows >= n))):
         got = f"client {owners[far[0]]} has row {rows[far[0]]}"
         raise DataError(f"{what} must give rows of the data; {got}, outside 0..{n - 1}")
-    if not rows.size:
-        raise DataError(f"{what} assigned no rows; got {n} rows to divide")
+    claim(rows.size, what, f"assign some of {n} rows", "none")
     made = Partition(rows.astype(np.int64), ends)
     if not ascending(made):
         made = made._replace(rows=made.rows[np.lexsort((made.rows, owners))])
@@ -329,15 +328,13 @@ def rounded(shares: Floats, totals: Ints, rounding: Rounding, takes: np.ndarray 
 class Partitioner(Checked):
     """Base of the partitioners. Derive a frozen dataclass with `draw`, and name it.
 
-    The first line of a partitioner's docstring is its definition. Its fields are its options.
+    The first line of a partitioner's docstring is its definition; lines of it give formula, users and limits. Its
+    fields are its options.
 
     Attributes:
         name: Name in the table `PARTITIONERS` and in records.
         overlaps: Whether a row may belong to several clients; else that is an error.
         stream: Name in the key of its draws, where that differs from ``name``; a key never changes.
-        formula: Its formula in one line.
-        users: Papers and libraries that use it.
-        limits: What extreme options give.
 
     Example:
         >>> from dataclasses import dataclass
@@ -358,9 +355,6 @@ class Partitioner(Checked):
     name: ClassVar[str]
     overlaps: ClassVar[bool] = False  # True: a row may belong to several clients
     stream: ClassVar[str] = ""  # name in the key of its draws where it differs: a key never changes
-    formula: ClassVar[str] = ""
-    users: ClassVar[str] = ""
-    limits: ClassVar[str] = ""
 
     @property
     def decides(self) -> bool:

@@ -125,10 +125,8 @@ def save_partition(
         y = np.asarray(labels) if dataset is None else dataset.y.numpy()
         base.table_of(y)
         require(seed is None or fits(seed, int), "seed", "be a whole number", seed)
-        overlaps = bool(getattr(partitioner, "overlaps", False))
-        source = base.checked(source, len(y), "the partition", overlaps)
+        source = base.checked(source, len(y), "the partition", bool(getattr(partitioner, "overlaps", False)))
         header = _header(partitioner, seed, source, y, dataset)
-        header |= _overlaps(source) if overlaps else {}
         content = PartitionFile(header, source, y[source.rows].astype(np.int64), NOBODY, NOBODY)
     else:
         hint = "from_indices makes a partition of row lists"
@@ -180,10 +178,12 @@ def load_partition(
         arrays = {name: file.read(name) for name in file.members if name != "header"}
     fault = f"{path} is not a partition file:"
     names = (*ARRAYS, *(TEST_ARRAYS if header["version"] == TESTED else ()))
+    most = header["training_rows"] * (header["clients"] if header.get("overlaps") is True else 1)
     for name in names:
         if name not in arrays or arrays[name].ndim != 1 or arrays[name].dtype.kind != "u":
             raise DataError(f"{fault} array {name!r} is missing or not a vector of integers")
-    _bound(header, arrays, str(path))
+        if name != "offsets" and len(arrays[name]) > most:  # before it is widened
+            raise DataError(f"{path}: array {name!r} must have at most {most} rows; got {len(arrays[name])}")
     if content_digest(header, arrays) != header["sha256"]:
         raise DataError(f"{path} was altered or damaged: its content does not have the hash {header['sha256'][:16]}…")
     clients = _json_of(arrays["names"]) if "names" in arrays else []
@@ -194,7 +194,7 @@ def load_partition(
     content = PartitionFile(header, Partition(rows, offsets), labels, validation, auxiliary, tuple(clients), local_test)
     check_content(content, str(path))
     if dataset is not None and not np.array_equal(dataset.y.numpy()[rows], labels):
-        raise _other_labels(header, dataset, str(path))
+        raise DataError(f"{_made_for(header, dataset, str(path))}, with other labels")
     return content
 
 
@@ -238,15 +238,16 @@ class File(Partitioner):
     Other data than those the file was made for raise an error. Rows set aside for validation, for the server and for
     the clients' own test come from the file, too.
 
+    Formula: the row lists of the file
+    Used by: FL-bench, PFLlib and LEAF by files of their own
+    Limits: as the partitioner that made it
+
     Raises:
         ConfigError: No path is given, or the number of clients differs from the file's.
         DataError: The file is absent, damaged or altered, or was made for other data.
     """
 
     name: ClassVar[str] = "file"
-    formula: ClassVar[str] = "the row lists of the file"
-    users: ClassVar[str] = "FL-bench, PFLlib and LEAF by files of their own"
-    limits: ClassVar[str] = "as the partitioner that made it"
     path: str = ""
     """the partition file, .npz"""
     match: Literal["dataset", "labels"] = "dataset"
@@ -317,42 +318,39 @@ def _of_federation(fed: Federation) -> PartitionFile:
     hint = "save the federation without held-out clients: they are drawn anew by seed"
     require(fed.unseen is None, "heldout_clients", "be 0 in a partition file", fed.heldout_clients, hint)
     y = fed.dataset.y.numpy()
-    header = _header(fed.partitioner, fed.seed, fed.partition, y, fed.dataset)
-    header |= {"longtail": fed.longtail, **_overlaps(fed.partition)}
-    header |= {} if fed.held is None else {"version": TESTED, "local_test": fed.local_test}
+    tested = {} if fed.held is None else {"version": TESTED, "local_test": fed.local_test}
+    header = _header(fed.partitioner, fed.seed, fed.partition, y, fed.dataset) | {"longtail": fed.longtail, **tested}
     aside = np.sort(fed.validation_rows), np.sort(fed.auxiliary_rows)
     return PartitionFile(header, fed.partition, y[fed.partition.rows], *aside, fed.client_names, fed.held)
 
 
-def _overlaps(partition: Partition) -> dict[str, bool]:
-    """What the header says of rows that several clients have; nothing where there are none."""
-    return {"overlaps": True} if len(np.unique(partition.rows)) < len(partition.rows) else {}
-
-
 def _header(
-    partitioner: Partitioner | None, seed: int | None, partition: Partition, y: Ints, data: Dataset | None
+    partitioner: Any, seed: int | None, partition: Partition, y: npt.NDArray[Any], data: Dataset | None
 ) -> dict[str, Any]:
-    """The header without its hash."""
+    """The header, without the hash."""
     name, mark = ("labels", "") if data is None else (data.name, data.fingerprint or fingerprint_of(data))
+    several = len(np.unique(partition.rows)) < len(partition.rows)
     return {
         "format": FORMAT, "version": VERSION, "convention": convention_of(partitioner), "seed": seed,
         "clients": partition.clients, "classes": int(y.max()) + 1 if data is None else data.classes,
-        "training_rows": len(y), "longtail": None,
+        "training_rows": len(y), "longtail": None, **({"overlaps": True} if several else {}),
         "dataset": {"name": name, "fingerprint": mark, "labels": labels_digest(y)},
     }  # fmt: skip
 
 
 def convention_of(partitioner: Any) -> dict[str, Any]:
     """Name and fields of a partitioner and of its base. Matrix and list of sizes are not told: the rows hold them."""
+
+    def told(value: Any) -> Any:
+        if isinstance(value, Partitioner):
+            return convention_of(value)
+        return value if isinstance(value, str | int | float | bool | None) else str(value)
+
     if partitioner is None:
         return {"name": "unknown"}
     values = recorded(partitioner) if dataclasses.is_dataclass(partitioner) else {}
-    values.pop("matrix", None)
-    if isinstance(values.get("sizes"), tuple):
-        values["sizes"] = "given"
-    told = {n: convention_of(v) if isinstance(v, Partitioner) else v for n, v in values.items()}
-    plain = {n: v if isinstance(v, str | int | float | bool | dict | None) else str(v) for n, v in told.items()}
-    return {"name": partitioner.name, **plain}
+    given = {"sizes": "given"} if isinstance(values.get("sizes"), tuple) else {}
+    return {"name": partitioner.name, **{n: told(v) for n, v in (values | given).items() if n != "matrix"}}
 
 
 # The format
@@ -364,21 +362,16 @@ def labels_digest(labels: npt.ArrayLike) -> str:
 
 
 def arrays_of(content: PartitionFile) -> dict[str, npt.NDArray[Any]]:
-    """The arrays to write, by name."""
+    """The arrays to write, by name, each in the smallest little-endian unsigned type that holds it."""
     found = {
         "rows": content.partition.rows, "offsets": content.partition.offsets, "labels": content.labels,
         "validation": content.validation_rows, "auxiliary": content.auxiliary_rows,
     }  # fmt: skip
     if (test := content.local_test) is not None:
         found |= {"test_rows": test.rows, "test_offsets": test.offsets}
-    arrays = {name: _narrow(values) for name, values in found.items()}
+    tight = {name: np.min_scalar_type(int(rows.max(initial=0))).newbyteorder("<") for name, rows in found.items()}
+    arrays = {name: rows.astype(tight[name]) for name, rows in found.items()}
     return {**arrays, "names": json_array(list(content.client_names))} if content.client_names else arrays
-
-
-def _narrow(values: Ints) -> npt.NDArray[Any]:
-    """The values in the smallest little-endian unsigned type that holds them."""
-    top = int(values.max()) if values.size else 0
-    return values.astype(next(t for t, bits in (("<u1", 8), ("<u2", 16), ("<u4", 32), ("<u8", 64)) if top < 1 << bits))
 
 
 def json_array(content: Any) -> npt.NDArray[np.uint8]:
@@ -436,34 +429,22 @@ def _read_header(file: Npz, path: str) -> dict[str, Any]:
     return header
 
 
-def _bound(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], path: str) -> None:
-    """Raise DataError for arrays longer than the header allows, before they are widened to int64."""
-    n, owners = header["training_rows"], header["clients"] if header.get("overlaps") is True else 1
-    for name in ("rows", "validation", "auxiliary", "test_rows"):
-        rows = arrays.get(name, NOBODY)
-        most = min(n, 1 << 8 * rows.itemsize) * (owners if name == "rows" else 1)  # different rows of this type
-        if len(rows) > most:
-            raise DataError(f"{path}: array {name!r} must have at most {most} rows; got {len(rows)}")
-
-
 def check_content(content: PartitionFile, path: str) -> None:
     """Raise DataError unless offsets, rows and labels agree, and a row has one owner, or the header tells of more."""
-    rows = content.partition.rows
-    n, header = int(content.header["training_rows"]), content.header
+    rows, labels, header = content.partition.rows, content.labels, content.header
     parts = [content.partition, *([] if content.local_test is None else [content.local_test])]
-    whole = all(base.ordered(part) and header["clients"] == part.clients for part in parts)
-    if not whole or len(content.labels) != len(rows):
-        raise DataError(f"{path}: offsets, rows and labels do not match")
+    whole = all(base.ordered(p) and base.ascending(p) and header["clients"] == p.clients for p in parts)
+    if not whole or len(labels) != len(rows):
+        raise DataError(f"{path}: offsets, rows in ascending order, and labels do not match")
     owned = np.unique(rows) if header.get("overlaps") is True else rows  # a client has a row once: see `ascending`
-    every = np.concatenate([owned, *(part.rows for part in parts[1:]), content.validation_rows, content.auxiliary_rows])
-    if every.size and not 0 <= every.min() <= every.max() < n:
-        raise DataError(f"{path}: rows must be 0..{n - 1}; got {every.min()}..{every.max()}")
-    if len(twice := np.flatnonzero(np.diff(np.sort(every)) == 0)):
-        raise DataError(f"{path}: row {int(np.sort(every)[twice[0]])} has two owners")
-    if not all(map(base.ascending, parts)):
-        raise DataError(f"{path}: the rows of a client must be in ascending order")
-    if len(rows) and not 0 <= content.labels.min() <= content.labels.max() < header["classes"]:
-        raise DataError(f"{path}: labels must be 0..{header['classes'] - 1}; got up to {content.labels.max()}")
+    aside = (*(part.rows for part in parts[1:]), content.validation_rows, content.auxiliary_rows)
+    every, n = np.sort(np.concatenate([owned, *aside])), int(header["training_rows"])
+    if every.size and not 0 <= every[0] <= every[-1] < n:
+        raise DataError(f"{path}: rows must be 0..{n - 1}; got {every[0]}..{every[-1]}")
+    if len(twice := np.flatnonzero(np.diff(every) == 0)):
+        raise DataError(f"{path}: row {every[twice[0]]} has two owners")
+    if len(rows) and not 0 <= labels.min() <= labels.max() < header["classes"]:
+        raise DataError(f"{path}: labels must be 0..{header['classes'] - 1}; got up to {labels.max()}")
     if len(content.client_names) not in (0, header["clients"]):
         raise DataError(f"{path}: {len(content.client_names)} names for {header['clients']} clients")
 
@@ -475,7 +456,7 @@ def same_data(header: dict[str, Any], dataset: Dataset, match: str, path: str) -
     """
     about, found = header["dataset"], dataset.fingerprint or fingerprint_of(dataset)
     if labels_digest(dataset.y.numpy()) != about.get("labels") or header["training_rows"] != len(dataset.y):
-        raise _other_labels(header, dataset, path)
+        raise DataError(f"{_made_for(header, dataset, path)}, with other labels")
     if match == "dataset" and about.get("fingerprint") not in (found, ""):
         hint = "the labels agree: use match='labels' if the features may differ"
         raise DataError(f"{_made_for(header, dataset, path)}; {hint}")
@@ -486,7 +467,3 @@ def _made_for(header: dict[str, Any], dataset: Dataset, path: str) -> str:
     about, found = header["dataset"], dataset.fingerprint or fingerprint_of(dataset)
     told = f"{path} was made for {about.get('name')!r}, fingerprint {about.get('fingerprint') or 'unknown'}"
     return f"{told}; the data are {dataset.name!r}, {found}"
-
-
-def _other_labels(header: dict[str, Any], dataset: Dataset, path: str) -> DataError:
-    return DataError(f"{_made_for(header, dataset, path)}, with other labels")

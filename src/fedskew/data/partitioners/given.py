@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew import rng
+from fedskew.data.counts import counts_matrix, read_counts
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table
-from fedskew.data.sources.readers import counts_matrix, read_counts
-from fedskew.errors import DataError, FieldError, closest, require
+from fedskew.errors import FieldError, claim, closest, require
 from fedskew.fields import demand
 
 __all__ = ["Counts", "Natural"]
@@ -22,6 +22,10 @@ class Natural(Partitioner):
 
     Every row is used and nothing is drawn. The values become `Federation.client_names`. Examples are
     Shakespeare's speakers and hospital sites.
+
+    Formula: client k has the rows whose column is the k-th of the sorted values
+    Used by: LEAF (writers, speakers), FLamby (hospitals), flwr-datasets (natural id)
+    Limits: every row is used; nothing is drawn
 
     Raises:
         ConfigError: There is no such column, or the number of clients differs from the number of values.
@@ -37,9 +41,6 @@ class Natural(Partitioner):
     """
 
     name: ClassVar[str] = "natural"
-    formula: ClassVar[str] = "client k has the rows whose column is the k-th of the sorted values"
-    users: ClassVar[str] = "LEAF (writers, speakers), FLamby (hospitals), flwr-datasets (natural id)"
-    limits: ClassVar[str] = "every row is used; nothing is drawn"
     column: str = ""
     """column whose values are the clients; unset: "client", or the only column"""
 
@@ -74,6 +75,10 @@ class Counts(Partitioner):
 
     Give numbers or a file (csv, npy). Column sums must not exceed the rows of the classes.
 
+    Formula: n_kc as given
+    Used by: whoever knows the histograms of a real federation; flwr-datasets (distribution)
+    Limits: the histograms are exactly those given
+
     Raises:
         ConfigError: There is no matrix, both a path and a matrix, or a column asks for more rows than its class has.
         DataError: The matrix does not hold counts, or the data have labels beyond its columns.
@@ -86,9 +91,6 @@ class Counts(Partitioner):
     """
 
     name: ClassVar[str] = "counts"
-    formula: ClassVar[str] = "n_kc as given"
-    users: ClassVar[str] = "whoever knows the histograms of a real federation; flwr-datasets (distribution)"
-    limits: ClassVar[str] = "the histograms are exactly those given"
     path: str = ""
     """file of the matrix: csv with or without a header, or npy"""
     matrix: tuple[tuple[int, ...], ...] | None = None
@@ -121,9 +123,8 @@ class Counts(Partitioner):
         rule = "equal the rows of the matrix of counts"
         require(clients == len(matrix), "clients", rule, clients, f"use {len(matrix)}")
         classes = matrix.shape[1]
-        if not 0 <= codes.min() <= codes.max() < classes:
-            got = f"{codes.min()}..{codes.max()}"
-            raise DataError(f"the matrix of counts has {classes} columns, labels 0..{classes - 1}; the data have {got}")
+        rule, got = f"have a column for each label, it has {classes}", f"labels {codes.min()}..{codes.max()}"
+        claim(0 <= codes.min() <= codes.max() < classes, "the matrix of counts", rule, got)
         asked, have = matrix.sum(axis=0), np.bincount(codes, minlength=classes)
         over = int((asked - have).argmax())
         if asked[over] > have[over]:

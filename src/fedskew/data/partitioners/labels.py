@@ -26,6 +26,10 @@ class LabelsK(Partitioner):
     the same number of owners, within one, so with balanced labels sizes are equal. The pathological splits of
     NIID-Bench, flwr-datasets and PFLlib have other owners and unequal sizes: `pathological`.
 
+    Formula: client k owns L labels;  n_kc = N_c / #owners of c
+    Used by: FedRepo (FedRS)
+    Limits: L = C: equal IID histograms
+
     Raises:
         ConfigError: A field breaks a rule, or ``labels`` exceeds the number of classes.
 
@@ -41,9 +45,6 @@ class LabelsK(Partitioner):
     """
 
     name: ClassVar[str] = "labels_k"
-    formula: ClassVar[str] = "client k owns L labels;  n_kc = N_c / #owners of c"
-    users: ClassVar[str] = "FedRepo (FedRS)"
-    limits: ClassVar[str] = "L = C: equal IID histograms"
     labels: Annotated[int, AtLeast(1)] = 2
     """L, labels per client"""
     repeats: bool = False
@@ -61,6 +62,10 @@ class Double(Partitioner):
     Owners are ranked at random for each label. With L = C only quantities are skewed. FedGR uses it, with 2 or 3 of 10
     and 20 or 30 of 100 labels, and does not state the exponent.
 
+    Formula: client k owns L labels;  n_kc = N_c·rank_c(k)^(−a) / Σ_j rank_c(j)^(−a)
+    Used by: FedGR
+    Limits: a = 0: labels_k; L = C: quantities alone are skewed, label by label
+
     Raises:
         ConfigError: A field breaks a rule, or ``labels`` exceeds the number of classes.
 
@@ -70,9 +75,6 @@ class Double(Partitioner):
     """
 
     name: ClassVar[str] = "double"
-    formula: ClassVar[str] = "client k owns L labels;  n_kc = N_c·rank_c(k)^(−a) / Σ_j rank_c(j)^(−a)"
-    users: ClassVar[str] = "FedGR"
-    limits: ClassVar[str] = "a = 0: labels_k; L = C: quantities alone are skewed, label by label"
     labels: Annotated[int, AtLeast(1)] = 2
     """L, labels per client"""
     exponent: Annotated[float, AtLeast(0)] = 1.0
@@ -129,6 +131,10 @@ class Shards(Partitioner):
 
     Every row is used. This is the pathological split of the FedAvg paper; FedNTD uses it, too.
 
+    Formula: sort by label, cut into N·s pieces of n / (N·s) rows, s random pieces a client
+    Used by: FedAvg's paper, FedNTD
+    Limits: equal sizes differ by at most s rows; every row is used
+
     Raises:
         ConfigError: A field breaks a rule, or there are more shards than rows.
 
@@ -146,9 +152,6 @@ class Shards(Partitioner):
     """
 
     name: ClassVar[str] = "shards"
-    formula: ClassVar[str] = "sort by label, cut into N·s pieces of n / (N·s) rows, s random pieces a client"
-    users: ClassVar[str] = "FedAvg's paper, FedNTD"
-    limits: ClassVar[str] = "equal sizes differ by at most s rows; every row is used"
     shards: Annotated[int, AtLeast(1)] = 2
     """s, shards per client"""
 
@@ -171,6 +174,10 @@ class ExclusiveIid(Partitioner):
     The first e = round(N noniid_s) clients draw unique_c labels each and take equal counts of them. The other N - e
     share the remaining labels in proportion to their rows, equally. FedLA uses it; this follows the paper's text.
 
+    Formula: e = round(N·s) clients own u labels each, alone;  the other N−e are IID on the C−e·u left
+    Used by: FedLA
+    Limits: s = 0: equal IID histograms; s = 1: no label has two owners. Sizes are as asked for.
+
     Raises:
         ConfigError: A field breaks a rule, or there are too few labels or rows.
 
@@ -180,9 +187,6 @@ class ExclusiveIid(Partitioner):
     """
 
     name: ClassVar[str] = "exclusive_iid"
-    formula: ClassVar[str] = "e = round(N·s) clients own u labels each, alone;  the other N−e are IID on the C−e·u left"
-    users: ClassVar[str] = "FedLA"
-    limits: ClassVar[str] = "s = 0: equal IID histograms; s = 1: no label has two owners. Sizes are as asked for."
     noniid_s: Annotated[float, Within(0, 1)] | None = None
     """s, fraction of clients with exclusive labels; unset: 0.5, or if labels are few, as many as use half of the
     labels"""
@@ -248,6 +252,10 @@ class Pathological(Partitioner):
     PFLlib's unbalanced form: each owner gets a random number from N_c / 10m to N_c / m rows, the last one the rest.
     Under first and random labels differ in their number of owners, and so do sizes; in `labels_k` they do not.
 
+    Formula: client k owns the L labels of a rule;  n_kc = N_c / #owners of c, or a random part
+    Used by: NIID-Bench (#C = L), FedLab, flwr-datasets, PFLlib (pat)
+    Limits: L = C: equal IID histograms (shares = equal)
+
     Raises:
         ConfigError: A field breaks a rule, or ``labels`` exceeds the number of classes.
 
@@ -264,9 +272,6 @@ class Pathological(Partitioner):
     """
 
     name: ClassVar[str] = "pathological"
-    formula: ClassVar[str] = "client k owns the L labels of a rule;  n_kc = N_c / #owners of c, or a random part"
-    users: ClassVar[str] = "NIID-Bench (#C = L), FedLab, flwr-datasets, PFLlib (pat)"
-    limits: ClassVar[str] = "L = C: equal IID histograms (shares = equal)"
     labels: Annotated[int, AtLeast(1)] = 2
     """L, labels per client"""
     owners: Literal["first", "random", "cyclic", "blocks"] = "first"
@@ -331,6 +336,10 @@ class DirExtended(Partitioner):
     client with n/N rows or more gets no more of later labels (`balance_guard` 1); all is drawn again until every client
     has 10 rows (`least` 10). Their shares are cut (`rounding` "cut"), and their alpha is 1 to 100.
 
+    Formula: client k owns L labels;  p_c ~ Dir(α·1) over the owners of c;  n_kc = N_c·p_ck
+    Used by: with its options: Li and Lyu 2023, PFLlib (exdir)
+    Limits: α→∞: labels_k; α→0: one client a class; L = C: dirichlet
+
     Raises:
         ConfigError: A field breaks a rule, ``labels`` exceeds the number of classes, or ``least`` is not met in 100
             draws.
@@ -341,9 +350,6 @@ class DirExtended(Partitioner):
     """
 
     name: ClassVar[str] = "dir_extended"
-    formula: ClassVar[str] = "client k owns L labels;  p_c ~ Dir(α·1) over the owners of c;  n_kc = N_c·p_ck"
-    users: ClassVar[str] = "with its options: Li and Lyu 2023, PFLlib (exdir)"
-    limits: ClassVar[str] = "α→∞: labels_k; α→0: one client a class; L = C: dirichlet"
     labels: Annotated[int, AtLeast(1)] = 2
     """L, labels per client"""
     alpha: Annotated[float, Above(0, hint="use 0.001 for extreme skew")] = 0.5

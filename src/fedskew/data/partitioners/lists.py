@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -54,34 +53,26 @@ def from_indices(indices: Iterable[Any], rows: int | None = None) -> Partition:
 def _in_order(indices: Mapping[Any, Any]) -> list[Any]:
     """The entries of the clients 0..N-1."""
     numbers = {int(key) if isinstance(key, str) and key.isdecimal() else key: key for key in indices}
-    for k in range(len(indices)):
-        if k not in numbers:
-            hint = "a client without rows has an empty list, and list(indices.values()) numbers clients in their order"
-            raise DataError(f"indices must have the keys 0..{len(indices) - 1}; {k} is missing; {hint}")
+    if lacking := [k for k in range(len(indices)) if k not in numbers]:
+        hint = "a client without rows has an empty list, and list(indices.values()) numbers clients in their order"
+        raise DataError(f"indices must have the keys 0..{len(indices) - 1}; {lacking[0]} is missing; {hint}")
     return [indices[numbers[k]] for k in range(len(indices))]
 
 
 def _row_numbers(entry: Any, k: int) -> Ints:
     """The row numbers of one client, int64 [n_k]."""
-    if isinstance(entry, Mapping):
-        told = one_line(", ".join(map(str, entry)), SHORT)
-        raise DataError(f"{RULE}; client {k} has a dict of {told}; give one of its lists")
     try:
         values = np.asarray(list(entry) if isinstance(entry, set | frozenset) else entry)
     except (TypeError, ValueError, RuntimeError):  # lists of several lengths; a tensor that is not on the CPU
         values = np.empty((), object)
-    if values.ndim != 1 or values.dtype.kind == "b":
-        told = f"{values.dtype} of shape {values.shape}" if values.size > 1 else one_line(repr(entry), SHORT)
-        raise DataError(f"{RULE}; client {k} has {told}")
-    whole = values == np.floor(values) if values.dtype.kind == "f" else values.dtype.kind in "iu"
-    for value in () if np.all(whole) else values if values.dtype.kind != "f" else values[~whole]:
-        try:
-            operator.index(value)
-        except TypeError:
-            got = one_line(repr(value.item() if isinstance(value, np.generic) else value), SHORT)
-            raise DataError(f"indices must hold whole row numbers; client {k} has {got}") from None
-    place = values.astype(np.float64)
-    if len(far := np.flatnonzero((place < 0) | (place > FARTHEST))):
+    if values.ndim != 1:
+        hint = "; give one of its lists" if isinstance(entry, Mapping) else ""
+        raise DataError(f"{RULE}; client {k} has {one_line(repr(entry), SHORT)}{hint}")
+    cells = () if values.dtype.kind in "iu" else values.tolist()
+    for cell in cells:
+        if isinstance(cell, bool) or not isinstance(cell, int | float) or cell != cell // 1:
+            raise DataError(f"indices must hold whole row numbers; client {k} has {one_line(repr(cell), SHORT)}")
+    if len(far := np.flatnonzero((values < 0) | (values > FARTHEST))):
         raise DataError(f"indices must give rows of the data, counted from 0; client {k} has row {values[far[0]]}")
     return values.astype(np.int64)
 

@@ -164,6 +164,10 @@ class Iid(Sized):
 
     With `sizes` client k gets that many rows of the shuffle.
 
+    Formula: n_k = n / N rows of a shuffle
+    Used by: the IID reference of FedLA and others
+    Limits: equal sizes differ by at most one row; every row is used
+
     Raises:
         ConfigError: There are more clients than rows.
 
@@ -175,9 +179,6 @@ class Iid(Sized):
     """
 
     name: ClassVar[str] = "iid"
-    formula: ClassVar[str] = "n_k = n / N rows of a shuffle"
-    users: ClassVar[str] = "the IID reference of FedLA and others"
-    limits: ClassVar[str] = "equal sizes differ by at most one row; every row is used"
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Give the row at place i of a shuffle to client floor(i N / n), or n_k places in turn to client k."""
@@ -205,6 +206,10 @@ class QuantityDir(Partitioner):
     "iid-diff-quantity"; FedLab has it, too. Both give nothing first: they draw q again until every client has 10 rows,
     which is `least` 10 with `redraw`.
 
+    Formula: q ~ Dir(α·1_N);  n_k = m + (n − N·m)·q_k
+    Used by: NIID-Bench (iid-diff-quantity), FedLab
+    Limits: α→∞: equal sizes; α→0: one client has all but m rows each. Every row is used.
+
     Raises:
         ConfigError: A field breaks a rule, there are too few rows, or ``least`` is not met in 100 draws.
 
@@ -214,9 +219,6 @@ class QuantityDir(Partitioner):
     """
 
     name: ClassVar[str] = "quantity_dir"
-    formula: ClassVar[str] = "q ~ Dir(α·1_N);  n_k = m + (n − N·m)·q_k"
-    users: ClassVar[str] = "NIID-Bench (iid-diff-quantity), FedLab"
-    limits: ClassVar[str] = "α→∞: equal sizes; α→0: one client has all but m rows each. Every row is used."
     alpha: Annotated[float, Above(0, hint="use 0.001 for extreme skew")] = 0.5
     """concentration of the sizes"""
     least: Annotated[int, AtLeast(0)] = 1

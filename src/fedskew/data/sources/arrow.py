@@ -11,6 +11,7 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.encoding import PLAIN, lacks_column
+from fedskew.data.inputs import Inputs
 from fedskew.data.reading import Reading
 from fedskew.data.sources import cache, parquet
 from fedskew.data.sources.columns import (
@@ -20,14 +21,16 @@ from fedskew.data.sources.columns import (
     beside,
     column_of,
     known_columns,
+    label_of,
     owner_columns,
     units_of,
 )
-from fedskew.data.sources.files import by_split, client_files, files_of, given_file, listed
+from fedskew.data.sources.files import given_file, listed, splits_of
 from fedskew.data.sources.images import ImageOptions
+from fedskew.data.sources.rows import Rows
 from fedskew.data.values import plain
-from fedskew.errors import DataError, FieldError, from_json
-from fedskew.fields import Listed, later
+from fedskew.errors import DataError, claim, from_json
+from fedskew.fields import Listed, demand, later
 
 X_COLUMNS = ("img", "image", "x", "features", "input")
 INDEX = re.compile(r"__index_level_\d+__")  # of a frame without a name, which pandas writes as a column
@@ -40,9 +43,9 @@ class _Split(NamedTuple):
 
     file: Path  # what messages call them
     table: Any  # of pyarrow
-    rows: Sequence[Any] | None = None  # [n] how a message names each row; None counts from 0
-    files: tuple[tuple[str, int], ...] = ()  # rows of each file
-    left_out: tuple[str, ...] = ()  # columns that are the index of a frame
+    rows: Sequence[Any]  # [n] how a message names each row
+    files: tuple[tuple[str, int], ...]  # rows of each file
+    left_out: tuple[str, ...]  # columns that are the index of a frame
 
 
 def _of_pandas(table: Any, name: str) -> list[Any]:
@@ -121,19 +124,29 @@ class Parquet(ArrowOptions):
         def read() -> tuple[list[_Split], _LabelNames]:
             return [_split(place, group, clients, _asked(self)) for group in groups], {}
 
-        return beside(_dataset(self, place.stem, f"file {place}", key, read), place, ".parquet")
+        return beside(_dataset(self, place, place.stem, f"file {place}", key, read), place, ".parquet")
 
-    def files(self, path: str | None) -> tuple[Path, list[tuple[Path, ...]], bool]:
+    def files(self, path: str | None) -> tuple[Path, list[list[Path]], bool]:
         """(the path; its training files and, if it has some, its test files; whether each file is a client)."""
         place = given_file(self.name, path)
-        if place.is_file():
-            return place, [(place,)], False
-        if train := parquet.parquet_files(place, "train"):
-            test = parquet.parquet_files(place, "test")
-            return place, [train, test] if test else [train], False
-        if "training" in (splits := by_split(files_of(place, ".parquet"))):
-            return place, [(splits[name],) for name in ("training", "test") if name in splits], False
-        return place, [tuple(group) for group in client_files(place, ".parquet", "train-*.parquet")], True
+        if place.is_dir() and (train := parquet.parquet_files(place, "train")):
+            return place, [list(group) for group in (train, parquet.parquet_files(place, "test")) if group], False
+        return place, *splits_of(place, ".parquet")
+
+    def rows(self, path: str | None, inputs: Inputs) -> Rows:
+        """Every row of a file, or of the test files of a folder."""
+        place, groups, _ = self.files(path)
+        table, encoding = parquet.read_table(groups[-1]), inputs.encoding
+        names = list(table.column_names)
+        label = label_of(self, names, encoding)
+        y = parquet.read_column(table, label) if label else None
+        if encoding is None:
+            column = column_of(self, "x_column", names, X_COLUMNS, "one of the columns")
+            x = self.padded(parquet.read_column(table, column))
+        else:
+            wanted = (*(column.name for column in encoding.columns), *listed(self.split_by))
+            x = {name: cells(table, name) for name in wanted if name in names}
+        return Rows(str(place), x, y, label, range(len(table)))
 
 
 @dataclass(frozen=True)
@@ -167,9 +180,7 @@ class Hub(ArrowOptions):
             DataError: The hub cannot be reached, or the data are unusable.
         """
         repo = self.repo if path is None else str(given_file(self.name, path))
-        hint = "for example ylecun/mnist"
-        if not repo:
-            raise FieldError(type(self).__name__, "repo", "name a dataset of the hub", repo, hint)
+        demand(self, "repo", bool(repo), "name a dataset of the hub", "for example ylecun/mnist")
         names = ("repo", "config", "x_column", "y_column", "train_split", "test_split", "pad")
         files = () if path is None else tuple(sorted(f for f in Path(repo).rglob("*") if f.is_file()))
         asked = {n: getattr(self, n) for n in names} | ({} if self.columns is None else {"columns": self.columns})
@@ -178,18 +189,20 @@ class Hub(ArrowOptions):
         def read() -> tuple[list[_Split], _LabelNames]:
             tables = parquet.hub_tables(repo, self.config, self.train_split, self.test_split)
             parts = [_without_index(t, _asked(self)) for t in (tables.train, tables.test) if t is not None]
-            return [_Split(Path(repo), table, left_out=names) for table, names in parts], tables.names
+            return [_Split(Path(repo), t, range(len(t)), ((repo, len(t)),), left) for t, left in parts], tables.names
 
-        return _dataset(self, repo, f"hub {repo}", key, read)
+        return _dataset(self, Path(repo), repo, f"hub {repo}", key, read)
 
 
 def _dataset(
-    options: Parquet | Hub, name: str, source: str, key: str, read: Callable[[], tuple[list[_Split], _LabelNames]]
-) -> Dataset:
+    options: Parquet | Hub, place: Path, name: str, source: str, key: str,
+    read: Callable[[], tuple[list[_Split], _LabelNames]],
+) -> Dataset:  # fmt: skip
     """The dataset of a training split and, if there is one, a test split.
 
     Args:
         options: What its columns become.
+        place: What messages call its files.
         name: Its name.
         source: Where it comes from.
         key: Key in the cache; "" where the dataset is not kept there.
@@ -212,7 +225,7 @@ def _dataset(
     options.padded(np.empty((1, 1)))
     standardise = options.x_column is None if options.standardise is None else options.standardise
     chosen = replace(options, y_column=label, standardise=standardise)
-    data = Roles(chosen, names).dataset([_cells(chosen, split) for split in splits], name, source)
+    data = Roles(chosen, names).dataset(place, [_cells(chosen, split) for split in splits], name, source)
     return replace(options, classes=(), relabel=True).finish(data)
 
 
@@ -256,9 +269,8 @@ def _cells(options: Parquet | Hub, split: _Split) -> Table:
     roles = {*asked, str(options.y_column), *owners, *listed(options.split_by)}
     names = [name for name in split.table.column_names if not asked or name in roles]
     columns = {name: np.empty(0) if name in left_out else cells(split.table, name) for name in names}
-    rows = range(len(split.table)) if split.rows is None else split.rows
     levels = {name: found for name in names if (found := _levels(split.table, name)) is not None}
-    return Table(split.file, columns, rows, split.files, levels, split.left_out)
+    return Table(split.file, columns, split.rows, split.files, levels, split.left_out)
 
 
 def _levels(table: Any, name: str) -> tuple[tuple[str, ...], bool] | None:
@@ -287,16 +299,11 @@ def cells(table: Any, name: str) -> np.ndarray:
     """
     pa, _ = parquet.arrow()
     field, values = table.schema.field(name), table.column(name)
-    if not _plain(field) or _extended(field):
-        hint = "name it as the only x_column, or exclude it"
-        hint = "store it as words or numbers, or exclude it" if _extended(field) else hint
-        raise DataError(f"column {name!r} must hold numbers or words; got {field.type}; {hint}")
-    if pa.types.is_boolean(field.type):
-        values = values.cast(pa.int8())
-    if pa.types.is_integer(field.type) and values.null_count:  # numpy would make floats of them
-        return plain(values.to_pylist(), f"column {name!r}")
-    found = np.concatenate([c.to_numpy(zero_copy_only=False) for c in values.chunks] or [np.empty(0)])
-    return plain(found, f"column {name!r}")
+    hint = f"{'store it as words or numbers' if _extended(field) else 'name it as the only x_column'}, or exclude it"
+    claim(_plain(field) and not _extended(field), f"column {name!r}", "hold numbers or words", field.type, hint)
+    values = values.cast(pa.int8()) if pa.types.is_boolean(field.type) else values
+    parted = pa.types.is_integer(values.type) and values.null_count  # numpy would make floats of them
+    return plain(values.to_pylist() if parted else values.to_numpy(), f"column {name!r}")
 
 
 def _plain(field: Any) -> bool:
@@ -323,9 +330,8 @@ def _split(place: Path, files: Sequence[Path], clients: bool, asked: Sequence[st
             table = table.append_column(owned, pa.array([file.stem] * len(table), pa.string()))
         tables.append(table)
         sizes.append((str(file), len(table)))
-        if {*table.column_names} != {*tables[0].column_names}:
-            got, first = (", ".join(t.column_names) for t in (table, tables[0]))
-            raise DataError(f"{file} must have the columns of {files[0].name}, {first}; got {got}")
+        got, first = (", ".join(sorted(t.column_names)) for t in (table, tables[0]))
+        claim(got == first, file, f"have the columns of {files[0].name}, {first}", got)
     whole = parquet.together(files, tables)
     rows = [f"{i} of {file.name}" for file, table in zip(files, tables, strict=True) for i in range(len(table))]
-    return _Split(what, whole, rows if clients else None, tuple(sizes), tuple(left_out))
+    return _Split(what, whole, rows if clients else range(len(whole)), tuple(sizes), tuple(left_out))

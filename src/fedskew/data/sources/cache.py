@@ -17,14 +17,16 @@ import torch
 from torch import Tensor
 
 from fedskew.data.arrays import Dataset, fingerprint
-from fedskew.data.encoding import Encoding
-from fedskew.data.reading import Reading
 from fedskew.data.sources.files import replacing
 from fedskew.errors import FedskewError, from_json
+from fedskew.fields import hints_of, typed, untyped
 
-VERSION = 7  # raise it when decoding or the file changes
+VERSION = 8  # raise it when decoding or the file changes
 TENSORS = ("x", "y", "x_test", "y_test")
-FACTS = ("name", "classes", "label_names", "column_names", "test_is_official", "source", "fingerprint", "notes")
+FACTS = (
+    "name", "classes", "label_names", "column_names", "test_is_official", "source", "fingerprint", "notes", "encoding",
+    "reading",
+)  # fmt: skip
 
 
 def folder() -> Path | None:
@@ -92,9 +94,7 @@ def store(key: str, data: Dataset) -> None:
         return
     tensors = {name: getattr(data, name).contiguous() for name in TENSORS}
     tensors |= {f"columns.{name}": codes.contiguous() for name, codes in data.columns.items()}
-    facts = {name: getattr(data, name) for name in FACTS}
-    facts["encoding"] = data.encoding and data.encoding.to_json()
-    facts["reading"] = data.reading.to_json()
+    facts = {name: untyped(getattr(data, name)) for name in FACTS}
     facts["columns_test"] = {name: codes.tolist() for name, codes in data.columns_test.items()}  # under the digest
     told = json.dumps(facts)
     with contextlib.suppress(OSError, SafetensorError), replacing(root / f"{key}.safetensors") as waiting:
@@ -108,10 +108,7 @@ def _sum(key: str, facts: str) -> str:
 
 def _rebuild(facts: dict[str, Any], tensors: dict[str, Tensor]) -> Dataset:
     """The dataset of its facts and tensors."""
-    facts |= {name: tuple(facts[name]) for name in ("label_names", "notes")} | {name: tensors[name] for name in TENSORS}
-    facts["column_names"] = {column: tuple(labels) for column, labels in facts["column_names"].items()}
-    facts["columns"] = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
-    facts["columns_test"] = {name: torch.tensor(codes) for name, codes in facts["columns_test"].items()}
-    facts["encoding"] = facts["encoding"] and Encoding.from_json(facts["encoding"])
-    facts["reading"] = Reading.from_json(facts["reading"])
-    return Dataset(**facts)
+    found = {name: typed(facts[name], hints_of(Dataset)[name]) for name in FACTS} | {n: tensors[n] for n in TENSORS}
+    columns = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
+    columns_test = {name: torch.tensor(codes) for name, codes in facts["columns_test"].items()}
+    return Dataset(**found, columns=columns, columns_test=columns_test)

@@ -1,7 +1,6 @@
 """Your own csv files: columns with roles, and one line that says what is wrong in which row and column."""
 
 import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,11 +10,13 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import number_of
-from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, merged
-from fedskew.data.sources.files import by_split, client_files, files_of, given_file
-from fedskew.data.sources.readers import read_table
+from fedskew.data.inputs import Inputs
+from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, label_of, of_clients, owner_columns
+from fedskew.data.sources.files import given_file, insist_on_different, splits_of
+from fedskew.data.sources.readers import insist_on_width, read_table
+from fedskew.data.sources.rows import Rows
 from fedskew.data.values import array_of, named, words_of
-from fedskew.errors import ConfigError, DataError, FieldError, closest
+from fedskew.errors import ConfigError, FieldError, claim, closest, some
 from fedskew.fields import Listed, demand, later
 
 TAB = "\t"
@@ -88,18 +89,23 @@ class Csv(TableOptions):
             ((2,), ('a', 'b'), {'client': ('site0', 'site1')})
         """
         place, tables = self.tables(path)
-        data = Roles(self).dataset(tables, place.stem, f"file {place}")
+        data = Roles(self).dataset(place, tables, place.stem, f"file {place}")
         return beside(data, place, ".csv")
 
     def tables(self, path: str | None) -> tuple[Path, list[Table]]:
         """(the path, its training table and, if it has one, its test table). Raises ConfigError and DataError."""
         place = given_file(self.name, path)
-        if place.is_file():
-            return place, [self.read_rows(place)]
-        if "training" in (splits := by_split(files_of(place, ".csv"))):
-            return place, [self.read_rows(splits[name]) for name in ("training", "test") if name in splits]
-        groups = client_files(place, ".csv", "train.csv")
-        return place, [merged(place, [self.read_rows(file) for file in group]) for group in groups]
+        groups, clients = splits_of(place, ".csv")
+        read = [[self.read_rows(file) for file in group] for group in groups]
+        return place, [of_clients(place, tables) if clients else tables[0] for tables in read]
+
+    def rows(self, path: str | None, inputs: Inputs) -> Rows:
+        """Every row of a file, or of the test rows of a folder that has some, else of all its files."""
+        table = self.tables(path)[1][-1]
+        names = [*table.columns]
+        label = label_of(self, names, inputs.encoding)
+        beside = {name: table.columns[name] for name in owner_columns(self, names)}
+        return Rows(str(table.file), table.columns, table.columns.get(label), label, list(table.rows), beside)
 
     def read_rows(self, file: Path) -> Table:
         """The file as text. Raises DataError; FieldError where another separator is likely."""
@@ -140,26 +146,23 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
     for option in options:
         if option not in known:
             raise ConfigError(f"from_table has no option {option!r}{closest(option, known)}")
-    if not hasattr(table, "keys"):
-        raise DataError(f"table must be columns by name, such as a pandas frame; got {type(table).__name__}")
+    claim(hasattr(table, "keys"), "table", "be columns by name, such as a pandas frame", type(table).__name__)
     keys = list(table.keys())
     names = named(np.array([str(key) for key in keys])).tolist()
-    if twice := [column for column, times in Counter(names).items() if times > 1]:
-        raise DataError(f"table must have columns of different names; got {twice[0]!r} twice; rename one")
+    insist_on_different("table", names)
     held = {column: table[key] for column, key in zip(names, keys, strict=True)}
     levels = {column: found for column, values in held.items() if (found := _levels(values)) is not None}
     cells = {column: array_of(values) if column in levels else values for column, values in held.items()}
-    for column, values in cells.items():
-        if len(shape := np.shape(array_of(values))) != 1:
-            hint = "; one-hot labels are classes by argmax(1)" if len(shape) == 2 else ""
-            raise DataError(f"table must have one value a row; column {column!r} has shape {shape}{hint}")
-    lengths = {column: len(values) for column, values in cells.items()}
-    if len(set(lengths.values())) != 1 or not all(lengths.values()):
-        told = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:8])
-        raise DataError(f"table must have columns of one length, with rows; got {told or 'no columns'}")
-    rows = range(next(iter(lengths.values())))
+    shapes = {column: np.shape(array_of(values)) for column, values in cells.items()}
+    wide = next((column for column, shape in shapes.items() if len(shape) != 1), "")
+    hint = "one-hot labels are classes by argmax(1)" if len(shapes.get(wide, ())) == 2 else ""
+    claim(not wide, "table", f"have one value a row; column {wide!r} has shape {shapes.get(wide)}", hint=hint)
+    told = some([f"{column} {shape[0]}" for column, shape in shapes.items()]) or "no columns"
+    holds = len({*shapes.values()}) == 1 and all(map(sum, shapes.values()))
+    claim(holds, "table", "have columns of one length, with rows", told)
+    rows = range(shapes[names[0]][0])
     whole = Table(Path(name), cells, rows, ((name, len(rows)),), levels)
-    return Roles(Csv(**options)).dataset([whole], name, "table")
+    return Roles(Csv(**options)).dataset(whole.file, [whole], name, "table")
 
 
 def _levels(values: Any) -> tuple[tuple[str, ...], bool] | None:
@@ -181,20 +184,17 @@ def columns_of(file: Path, content: list[tuple[int, list[str]]]) -> Table:
     (_, names), *rows = content or [(1, [])]
     names = named(np.array(names, str)).tolist()
     names = ["", *names] if _row_names(names, [row for _, row in rows]) else names
-    for number, row in rows:
-        if len(row) != len(names):
-            hint = "a value that holds the separator needs quotes, and the first line names the columns"
-            raise DataError(f"{file} must have {len(names)} values a row; row {number} has {len(row)}; {hint}")
-    if not rows or len(set(names)) != len(names):
-        twice = next((name for name, times in Counter(names).items() if times > 1), None)
-        told = f"got {len(rows)} rows" if twice is None else f"got {twice!r} twice"
-        raise DataError(f"{file} must have rows below a line of different column names; {told}")
+    hint = "a value that holds the separator needs quotes, and the first line names the columns"
+    insist_on_width(file, rows, len(names), hint)
+    insist_on_different(file, names)
+    claim(rows, file, "have rows below a line of column names", "none")
     columns = zip(names, zip(*(r for _, r in rows), strict=True), strict=True)
     cells = {name: words_of(column, f"{file}: column {name!r}") for name, column in columns}
-    left_out = ("",) if "" in cells else ()
-    if left_out and names[0] and cells.pop("").any():
-        raise DataError(f"{file} must name each column; column {names.index('') + 1} has values and no name")
-    cells = {name: cell for name, cell in cells.items() if name not in left_out}
+    nameless = "" in cells
+    unnamed = nameless and names[0] and cells[""].any()
+    claim(not unnamed, file, f"name each column; column {[*names, ''].index('') + 1} has values and no name")
+    cells.pop("", None)
+    left_out = ("",) if nameless else ()
     return Table(file, cells, [number for number, _ in rows], ((str(file), len(rows)),), left_out=left_out)
 
 

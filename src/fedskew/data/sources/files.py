@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedskew.errors import DataError, FedskewError, FieldError, closest, one_line, require
+from fedskew.errors import DataError, FedskewError, FieldError, claim, closest, one_line, require, some
 
 SPLITS = {
     "train": "training", "training": "training", "test": "test", "testing": "test",
@@ -40,6 +41,12 @@ def insist_on_names(options: Any, field: str, rule: str, given: Iterable[str], k
     for name in given:
         if name not in known:
             raise FieldError(type(options).__name__, field, rule, name, closest(name, known).removeprefix("; "))
+
+
+def insist_on_different(what: object, names: Sequence[str]) -> None:
+    """Raise DataError for two columns of one name."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    claim(not twice, what, "have columns of different names", f"{some([*map(repr, twice)])} twice", "rename one")
 
 
 @contextmanager
@@ -154,38 +161,36 @@ def files_of(folder: Path, ending: str) -> list[Path]:
     return sorted(f for f in folder.glob("[!.]*") if f.suffix.lower() == ending and f.is_file())
 
 
-def client_files(folder: Path, ending: str, split: str) -> list[list[Path]]:
-    """Files of a folder with one file a client: [training files] or [training files, test files], sorted by name.
+def splits_of(place: Path, ending: str) -> tuple[list[list[Path]], bool]:
+    """The files of a user's own at a place.
 
-    They lie in the folder itself, or in its subfolders train and, optionally, test.
+    A folder has a training file and, optionally, a test file, named as splits. Else each file is a client: in the
+    folder itself, or in its subfolders train and, optionally, test.
 
     Args:
-        folder: The folder.
+        place: A file, or a folder.
         ending: Ending of the files, such as ".csv".
-        split: What another folder would hold, for the error.
 
     Returns:
-        The groups.
+        ([training files] or [training files, test files], sorted by name; whether each file is a client).
 
     Raises:
         DataError: There is no file, only the subfolder test has some, names are those of splits, or files lie in both.
     """
-    own, inner = files_of(folder, ending), by_split(sorted(f for f in folder.glob("*") if f.is_dir()))
+    if place.is_file():
+        return [[place]], False
+    own, inner = files_of(place, ending), by_split(sorted(f for f in place.glob("*") if f.is_dir()))
+    if "training" in (parted := by_split(own)):
+        return [[parted[name]] for name in ("training", "test") if name in parted], False
     train, test = (files_of(inner[name], ending) if name in inner else [] for name in ("training", "test"))
-    if holds_training(file.stem for file in own):
-        told = f"{', '.join(file.name for file in own[:6])}; name the splits train and test, or the clients otherwise"
-        raise DataError(f"{folder} must have one file a client, named as the client; got {told}")
-    if own and (train or test):
-        told = f"{own[0].name} beside {(train or test)[0].parent.name}"
-        raise DataError(f"{folder} must have files of clients, or folders train and test, not both; got {told}")
-    if own:
-        return [own]
-    if test and not train:
-        raise DataError(f"{folder} must have files train/*{ending} beside test/*{ending}")
-    if not train:
-        told = f"a {ending[1:]} file, or a folder with {split} or one {ending[1:]} file a client"
-        raise DataError(f"path must name {told}; got '{folder}'")
-    return [train, test] if test else [train]
+    got, hint = some([file.name for file in own]), "name the splits train and test, or the clients otherwise"
+    claim(not holds_training(f.stem for f in own), place, "have one file a client, named as the client", got, hint)
+    got += f" beside {', '.join(sorted({file.parent.name for file in train + test}))}"
+    claim(not own or not train + test, place, "have files of clients, or folders train and test, not both", got)
+    claim(train or not test, place, f"have files train/*{ending} beside test/*{ending}")
+    rule = f"name a {ending[1:]} file, or a folder with train{ending} or one {ending[1:]} file a client"
+    claim(own or train, "path", rule, f"'{place}'")
+    return [group for group in (own or train, test) if group], True
 
 
 def md5_of(content: bytes | memoryview | np.ndarray) -> str:

@@ -12,17 +12,21 @@ import torch
 
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.encoding import folded, value_of
+from fedskew.data.inputs import Inputs
 from fedskew.data.reading import Reading
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import SPLITS, by_split, given_file, holds_training
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.sources.pictures import Background, ImageMode, decode_images, endings
+from fedskew.data.sources.rows import Rows
 from fedskew.data.values import named
-from fedskew.errors import DataError, plural, some
-from fedskew.fields import AtLeast, AtMost
+from fedskew.errors import DataError, claim, plural, some
+from fedskew.fields import AtLeast, AtMost, untyped
 
 SYSTEM = {"__macosx", "__pycache__", "@eadir", "$recycle.bin", "lost+found", "thumbs.db", "ehthumbs.db", "desktop.ini"}
-DEEPEST = 16  # folders in folders
+FORMS = "class/image or client/class/image"
+UNMIXED = "have folders of splits (train, test, val) or others, not both"
+LAYOUT = "say what the folders are by Images.layout: classes, splits or clients"
 MODES: dict[str, ImageMode | None] = {"first": None, "grey": "L", "rgb": "RGB"}
 Layout = Literal["auto", "classes", "splits", "clients"]
 
@@ -79,8 +83,8 @@ class Images(ImageOptions):
         """
         place = given_file(self.name, path)
         folders, notes = _folders(place, self.layout)
-        if "training" not in folders:
-            raise DataError(f"{place} must have a folder train beside {', '.join(f.name for f in folders.values())}")
+        named = ", ".join(folder.name for folder in folders.values())
+        claim("training" in folders, place, f"have a folder train beside {named}")
         splits = [image_files(folders[name], layout=self.layout) for name in ("training", "test") if name in folders]
         files = [file for split in splits for file in split.files]
         left_out = sum((split.left_out for split in splits), Counter[str]())
@@ -90,20 +94,19 @@ class Images(ImageOptions):
         if empty := [name for split in splits for name in split.empty]:
             notes.append(f"folders without a file are no classes: {some(empty)}")
         rows = tuple((split.root.name, len(split.files)) for split in splits)
-        reading = Reading(rows, left_out=tuple(sorted(left_out.items())), notes=tuple(notes))
+        reading = Reading(rows, left_out=tuple(sorted(left_out.items())))
         options = {name: getattr(self, name) for name in ("size", "colours", "pad", "background")}
-        key = cache.key_of(self.name, {**options, "read": reading.to_json()}, files)
-        data = cache.cached(key, lambda: self._decoded(place, splits, reading))
+        key = cache.key_of(self.name, {**options, "read": [untyped(reading), notes]}, files)
+        data = cache.cached(key, lambda: self._decoded(place, splits, reading, notes))
         deep = data.x.dtype != torch.uint8 and self.normalize == "protocol"  # 12 bits in 16 are near 0
         return (replace(self, normalize="channel") if deep else self).finish(data)
 
-    def _decoded(self, place: Path, splits: Sequence[_Files], reading: Reading) -> Dataset:
+    def _decoded(self, place: Path, splits: Sequence[_Files], reading: Reading, notes: Sequence[str]) -> Dataset:
         found = {name for split in splits for name in split.classes}
         names = sorted(sorted(found), key=float) if all(map(str.isdecimal, found)) else sorted(found)
         _differ(place, names)
         codes = {name: code for code, name in enumerate(names)}
-        if len(names) < 2:
-            raise DataError(f"{place} must have folders of two classes at least; got {names[0]!r}")
+        claim(len(names) > 1, place, "have folders of two classes at least", some([*map(repr, names)]))
         told: list[str] = []
         files = [file for split in splits for file in split.files]
         x = decode_images(files, str(place), MODES[self.colours], self.size, self.background, told)
@@ -114,21 +117,24 @@ class Images(ImageOptions):
         columns = {"client": np.array(splits[0].clients)} if splits[0].clients else {}
         return build(
             place.name, *parts, label_names=names, columns=columns, source=f"folder {place}",
-            notes=[*reading.notes, *_lost(reading.left_out), *told[1:]], channels="first",
-            reading=reading._replace(pictures=tuple(told[:1])),
+            notes=[*notes, *_lost(reading.left_out), *told[1:]], channels="first",
+            reading=replace(reading, pictures=tuple(told[:1])),
         )  # fmt: skip
 
-    def pictures(self, path: str | None, shape: Sequence[int]) -> tuple[_Files, np.ndarray, list[str]]:
-        """(images, in folders of classes or in none; the same as [n, channels, H, W] of a model's shape; notes)."""
-        place = given_file(self.name, path)
+    def rows(self, path: str | None, inputs: Inputs) -> Rows:
+        """All images of a folder, of folders of classes or of none, of the model's shape."""
+        place, shape = given_file(self.name, path), inputs.shape
         folders, _ = _folders(place, self.layout)
         place = next(folders[split] for split in ("test", "training", "validation") if split in folders)
         found = image_files(place, least=0, layout=self.layout)
         square = len(shape) == 3 and shape[1] == shape[2]
         size, mode = self.size or (shape[2] - 2 * self.pad if square else 0), MODES["grey" if shape[0] == 1 else "rgb"]
         told: list[str] = []
-        x = decode_images(found.files, str(place), mode, size, self.background, told)
-        return found, self.padded(x), [*_lost(found.left_out.items()), *told[1:]]
+        x = self.padded(decode_images(found.files, str(place), mode, size, self.background, told))
+        names = [str(file.relative_to(found.root)) for file in found.files]
+        beside = {"client": np.array(found.clients)} if found.clients else {}
+        notes = [*_lost(found.left_out.items()), *told[1:]]
+        return Rows(str(found.root), x, found.classes or None, "class", names, beside, notes)
 
 
 def _lost(left_out: Iterable[tuple[str, int]]) -> list[str]:
@@ -138,23 +144,17 @@ def _lost(left_out: Iterable[tuple[str, int]]) -> list[str]:
 
 def _folders(place: Path, layout: Layout) -> tuple[dict[str, Path], list[str]]:
     """(folders by split; notes). Without splits the folder itself is that of training images. Raises DataError."""
-    if not place.is_dir():
-        raise DataError(f"path must name a folder of images, class/image or client/class/image; got '{place}'")
+    claim(place.is_dir(), "path", f"name a folder of images, {FORMS}", f"'{place}'")
     inner = sorted(folder for folder in place.iterdir() if folder.is_dir() and not _hidden(folder.name))
     parted = [folder for folder in inner if folder.name.casefold() in SPLITS]
     others = [folder.name for folder in inner if folder not in parted]
     if layout in ("classes", "clients") or (layout == "auto" and not parted):
         return {"training": place}, []
-    if layout == "auto" and others:
-        _unclear(place, f"{some([folder.name for folder in parted])} beside {some(others)}")
-    if not (found := by_split(parted)):
-        raise DataError(f"{place} must have a folder train, for Images.layout splits; got {some(others) or 'none'}")
+    clear = layout != "auto" or not others
+    claim(clear, place, UNMIXED, f"{some([folder.name for folder in parted])} beside {some(others)}", LAYOUT)
+    found = by_split(parted)
+    claim(found, place, "have a folder train, for Images.layout splits", some(others) or "none")
     return found, [f"folders beside the splits are left out: {some(others)}"] if others else []
-
-
-def _unclear(place: Path, told: str) -> NoReturn:
-    hint = "say what the folders are by Images.layout: classes, splits or clients"
-    raise DataError(f"{place} must have folders of splits (train, test, val) or others, not both; got {told}; {hint}")
 
 
 def _hidden(name: str) -> bool:
@@ -166,8 +166,8 @@ def _differ(place: Path, names: Sequence[str]) -> None:
     """Raise DataError for two names of classes or clients that are probably one."""
     seen: dict[str, str] = {}
     for name in names:
-        if (other := seen.setdefault(folded(value_of(name)), name)) != name:
-            raise DataError(f"{place} must name each class by one spelling; got {other!r} and {name!r}; rename one")
+        other = seen.setdefault(folded(value_of(name)), name)
+        claim(other == name, place, "name each class by one spelling", f"{other!r} and {name!r}", "rename one")
 
 
 def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
@@ -186,8 +186,6 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
     for here, inner, names in os.walk(root, onerror=fail):
         folder = Path(here)
         inner[:] = sorted(name for name in inner if not _hidden(name))
-        if len(folder.relative_to(root).parts) > DEEPEST:
-            raise DataError(f"{root} must hold images as class/image or client/class/image; '{here}' lies deeper")
         lost |= {folder / name: "is a link" for name in inner if (folder / name).is_symlink()}
         kept = sorted(name for name in names if not _hidden(name))
         empty += [] if inner or kept else [str(folder.relative_to(root))]
@@ -198,14 +196,12 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
             ending = f"ends in {file.suffix.lower()}" if file.suffix else "without an ending"
             left_out[ending if file.is_file() else "no file that can be read"] += 1
             lost[folder] = f"has only files such as {file.name}"
-    if not found:
-        told = ", ".join(f"{plural(count, 'file')}: {reason}" for reason, count in left_out.items()) or "none"
-        raise DataError(f"{root} must hold images as class/image or client/class/image; got {told}")
+    others = ", ".join(f"{plural(count, 'file')}: {reason}" for reason, count in left_out.items()) or "none"
+    claim(found, root, f"hold images as {FORMS}", others)
     full = {above for file in found for above in file.parents}
-    for folder, why in lost.items():
-        if folder not in full:
-            told = f"'{folder.relative_to(root)}' {why}; take it out, or put its images there"
-            raise DataError(f"{root} must have an image in each folder of a class or client; {told}")
+    bare = [f"'{folder.relative_to(root)}' {why}" for folder, why in lost.items() if folder not in full]
+    rule, hint = "have an image in each folder of a class or client", "take it out, or put its images there"
+    claim(not bare, root, f"{rule}; {some(bare[:1])}", hint=hint)
     found.sort()
     places = [file.relative_to(root).parts for file in found]
     depth = len(places[0]) - 1
@@ -214,13 +210,13 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
     if odd is not None:
         here, first = ("/".join(places[i]) for i in (odd, 0))
         told = f"'{here}' lies {plural(len(places[odd]) - 1, 'folder')} deep" + (f", '{first}' {depth}" if odd else "")
-        raise DataError(f"{root} must hold images as class/image or client/class/image; {told}")
+        raise DataError(f"{root} must hold images as {FORMS}; {told}")
     classes, clients = (
         named(np.array([parts[-k] for parts in places])).tolist() if depth >= k - 1 else [] for k in (2, 3)
     )
     parted = next((name for name in (*classes, *clients) if name.casefold() in SPLITS), None)
-    if layout == "auto" and (parted or holds_training(clients)):
-        other = f"{some(sorted(set(clients)))}, where splits are named train and test"
-        _unclear(root, f"{parted} in another folder" if parted else other)
+    other = f"{some(sorted(set(clients)))}, where splits are named train and test"
+    unclear = layout == "auto" and (parted or holds_training(clients))
+    claim(not unclear, root, UNMIXED, f"{parted} in another folder" if parted else other, LAYOUT)
     _differ(root, sorted(set(clients)))
     return _Files(root, found, classes, clients, left_out, empty)

@@ -1,4 +1,4 @@
-"""Published image sets: digits, MNIST and Fashion-MNIST, and what they share."""
+"""What image sets share: options, and how published ones are found, read and checked; digits."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from fedskew.data.arrays import ClassOptions, Dataset, build, channel_statistics
-from fedskew.data.sources import cache, parquet, pictures, readers
-from fedskew.data.sources.files import Known, absent, md5_of, places, reading, together, verify
-from fedskew.errors import DataError, require
+from fedskew.data.sources import cache, parquet, pictures
+from fedskew.data.sources.files import Known, absent, md5_of, places, reading, verify
+from fedskew.errors import DataError, claim, require
 from fedskew.fields import AtLeast, AtMost, demand
 
 Normalize = Literal["protocol", "channel", "half", "none"]
@@ -177,24 +177,19 @@ class Published(ImageOptions):
     def _hub(self, path: str | None) -> Dataset:
         if path is not None:
             raise absent(self.name, path)
-        key = self._key(())
-        if (stored := cache.fetch(key)) is not None:
-            return stored
+        return cache.cached(self._key(()), self._downloaded)
+
+    def _downloaded(self) -> Dataset:
         if not self.repo:
-            raise absent(self.name, path)
+            raise absent(self.name, None)
         try:
             columns = (self.x_column, *self.y_columns)
-            test = None if self.test_split == "test" else self.test_split
-            tables = parquet.hub_tables(self.repo, self.config, test=test, columns=columns)
+            tables = parquet.hub_tables(self.repo, self.config, test=self.test_split, columns=columns)
         except DataError as error:
-            raise absent(self.name, path, f"; {error}") from None
-        if tables.test is None:
-            raise DataError(f"the hub dataset {self.repo!r} must have a split 'test'; got none")
+            raise absent(self.name, None, f"; {error}") from None
         names = tables.names.get(self.y_columns[self.target()[0]], ())
         decoded = self._from_tables(tables.train, tables.test)._replace(names=names)
-        data = self._build(decoded, f"hub {self.repo}", [])
-        cache.store(key, data)
-        return data
+        return self._build(decoded, f"hub {self.repo}", [])
 
     def _key(self, files: Sequence[Path]) -> str:
         options = {"pad": self.pad, "verify": self.verify, "target": self.target()[0]}
@@ -221,9 +216,8 @@ class Published(ImageOptions):
         if not place.is_dir():
             return ()
         train, test = (parquet.parquet_files(place, split) for split in ("train", self.test_split))
-        if bool(train) != bool(test):
-            lacking = self.test_split if train else "train"
-            raise DataError(f"{place} has parquet files of {self.name!r} but lacks {lacking}-*.parquet")
+        lacking = self.test_split if train else "train"
+        claim(bool(train) == bool(test), place, f"have {lacking}-*.parquet beside other files of {self.name!r}")
         return train + test
 
     def _read_parquet(self, files: tuple[Path, ...]) -> Decoded:
@@ -233,79 +227,11 @@ class Published(ImageOptions):
     def _from_tables(self, train: Any, test: Any) -> Decoded:
         for table in (train, test):
             for column in (self.x_column, *self.y_columns):
-                if column not in table.column_names:
-                    raise DataError(f"dataset {self.name!r} must have the column {column!r}; got {table.column_names}")
+                known = column in table.column_names
+                claim(known, f"dataset {self.name!r}", f"have the column {column!r}", table.column_names)
         x, x_test = (parquet.read_column(t, self.x_column, mode=self.mode) for t in (train, test))
         y, y_test = ([parquet.read_column(t, c) for c in self.y_columns] for t in (train, test))
         return Decoded(x, y, x_test, y_test, parquet.schema_names(train, self.y_columns[self.target()[0]]))
-
-
-IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-IDX_FILES = [(f"{n}.gz", n, f"{n.replace('-idx', '.idx')}.gz", n.replace("-idx", ".idx")) for n in IDX]
-
-
-@dataclass(frozen=True)
-class Mnist(Published):
-    """MNIST: 60 000 training and 10 000 test images of handwritten digits, 28x28, 10 classes.
-
-    References:
-        LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition (Proceedings of the IEEE).
-        https://doi.org/10.1109/5.726791
-    """
-
-    name: ClassVar[str] = "mnist"
-    reference: ClassVar[str] = "lecun1998"
-    protocol: ClassVar[Constants] = ((0.1307,), (0.3081,))
-    augmentations: ClassVar[tuple[str, ...]] = ("crop",)
-    idx: ClassVar[Sequence[Sequence[str]]] = IDX_FILES  # names of each official file
-    repo: ClassVar[str] = "ylecun/mnist"
-    folders: ClassVar[tuple[str, ...]] = ("mnist", "MNIST/raw", "MNIST")
-    x_column: ClassVar[str] = "image"
-    y_columns: ClassVar[tuple[str, ...]] = ("label",)
-    names: ClassVar[tuple[str, ...]] = tuple(map(str, range(10)))
-    known: ClassVar[tuple[Known, Known]] = (
-        Known(60000, "f6df1131ebd1f670df947aa6d12ecd18", "e86ee40d66677c011a9abda399ec8c4d"),
-        Known(10000, "c96757a4180a626e1737cfdf4690742f", "073c3904dfbd3e141ff8aa01cfde6b15"),
-    )
-
-    def formats(self, place: Path) -> Formats:
-        """idx files, gzipped or not, before parquet files."""
-        return [(together(place, self.idx), self._read_idx), *super().formats(place)]
-
-    def _read_idx(self, files: tuple[Path, ...]) -> Decoded:
-        arrays = [readers.read_idx(file) for file in files]
-        for i in (0, 2):
-            if arrays[i].ndim != 3 or arrays[i + 1].ndim != 1 or len(arrays[i]) != len(arrays[i + 1]):
-                shapes = f"{arrays[i].shape} and {arrays[i + 1].shape}"
-                raise DataError(f"{files[i]} and {files[i + 1].name} must hold images and their labels; got {shapes}")
-        x, y, x_test, y_test = arrays
-        return Decoded(x[:, None], [y], x_test[:, None], [y_test])
-
-
-FASHION_MNIST = (
-    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class FashionMnist(Mnist):
-    """Fashion-MNIST (MIT licence): 60 000 training and 10 000 test images of clothes, 28x28, 10 classes.
-
-    References:
-        Xiao, Rasul and Vollgraf 2017, Fashion-MNIST: a Novel Image Dataset. https://arxiv.org/abs/1708.07747
-    """
-
-    name: ClassVar[str] = "fashion_mnist"
-    reference: ClassVar[str] = "xiao2017"
-    protocol: ClassVar[Constants] = ((0.5,), (0.5,))
-    augmentations: ClassVar[tuple[str, ...]] = ("crop", "flip")
-    repo: ClassVar[str] = "zalando-datasets/fashion_mnist"
-    folders: ClassVar[tuple[str, ...]] = ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw", "FashionMNIST")
-    names: ClassVar[tuple[str, ...]] = FASHION_MNIST
-    known: ClassVar[tuple[Known, Known]] = (
-        Known(60000, "4115895a719d060966a54c7f2e69e159", "3236f6424fc25388b2834cb19942cf7e"),
-        Known(10000, "4e6f7641d5ba513061f4658044048c5c", "8dea97a4e78c1bd1b5a6e8efbb870b6e"),
-    )
 
 
 DIGITS_FILE = ("datasets", "data", "digits.csv.gz")  # in the folder of the package

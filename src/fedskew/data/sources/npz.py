@@ -1,6 +1,6 @@
 """Your own npz files: arrays of one file, of one file a client, or of MedMNIST."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,13 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedskew.data.arrays import Dataset, build
+from fedskew.data.inputs import Inputs
 from fedskew.data.reading import Reading
 from fedskew.data.sources import readers
 from fedskew.data.sources.columns import owner_columns
-from fedskew.data.sources.files import client_files, given_file, reading
+from fedskew.data.sources.files import given_file, reading, splits_of
 from fedskew.data.sources.images import ImageOptions
+from fedskew.data.sources.rows import Rows
 from fedskew.data.values import Channels, samples_of
-from fedskew.errors import DataError, regular
+from fedskew.errors import DataError, claim, regular
 from fedskew.fields import Listed
 
 WHOLE, PARTED = ("x", "y"), ("x_train", "y_train", "x_test", "y_test")
@@ -65,22 +67,24 @@ class Npz(ImageOptions):
         """
         file, arrays = self.arrays(path)
         names = PARTED if "x_train" in arrays else WHOLE
-        for name in names:
-            if name not in arrays:
-                known = "x_train, y_train, x_test, y_test, or x and y"
-                raise DataError(f"{file} must hold {known}; {name!r} is not among {', '.join(arrays) or 'no arrays'}")
+        _insist_on_arrays(file, arrays, names, "x_train, y_train, x_test and y_test, or x and y")
         columns = {name: arrays[name] for name in owner_columns(self, list(arrays), file.name)}
-        notes = []
-        if "x_val" in arrays and "y_val" in arrays:
-            notes = [f"the {len(arrays['y_val'])} validation rows are left out"]
-        parts = [arrays[name] for name in names]
-        padded = [self.padded(part) if i % 2 == 0 else part for i, part in enumerate(parts)]
-        read = Reading(tuple((name, len(arrays[name])) for name in names[::2]))
+        both = "x_val" in arrays and "y_val" in arrays
+        notes = [f"the {len(arrays['y_val'])} validation rows are left out"] if both else []
+        parts = [self.padded(arrays[name]) if name.startswith("x") else arrays[name] for name in names]
         made = build(
-            file.stem, *padded, columns=columns, source=f"file {file}", notes=notes, reading=read,
+            file.stem, *parts, columns=columns, source=f"file {file}", notes=notes,
+            reading=Reading(tuple((name, len(arrays[name])) for name in names[::2])),
             channels="first" if self.pad else self.channels,
         )  # fmt: skip
         return self.finish(made)
+
+    def rows(self, path: str | None, inputs: Inputs) -> Rows:
+        """x_test and y_test of the arrays, else x and, where it is there, y."""
+        file, arrays = self.arrays(path)
+        x, y = ("x_test", "y_test") if "x_test" in arrays else ("x", "y")
+        _insist_on_arrays(file, arrays, [x], "x, or x_test")
+        return Rows(str(file), self.padded(arrays[x]), arrays.get(y), y, range(len(arrays[x])))
 
     def padded(self, x: Any) -> Any:
         """As for every image set, with channels first."""
@@ -89,23 +93,23 @@ class Npz(ImageOptions):
     def arrays(self, path: str | None) -> tuple[Path, dict[str, np.ndarray]]:
         """(the path, its arrays by name). Raises ConfigError and DataError."""
         place = given_file(self.name, path)
-        if not place.is_dir():
-            return place, _renamed(readers.read_npz(place))
         if (place / "x_train.npy").is_file():
             return place, {file.stem: _array(file) for file in sorted(place.glob("*.npy"))}
-        groups = client_files(place, ".npz", "x_train.npy")
-        found = [_merged(files) for files in groups]
+        groups, clients = splits_of(place, ".npz")
+        found = [_merged(files, clients) for files in groups]
         if len(found) == 1:
             return place, found[0]
-        train, test = found
         for part, files in zip(found, groups, strict=True):
-            if lacking := [name for name in WHOLE if name not in part]:
-                got = ", ".join(name for name in part if name != "client") or "no arrays"
-                raise DataError(f"{files[0]} must hold {lacking[0]!r}: its folder says which set it is; got {got}")
-        return place, {
-            **{n: v for n, v in train.items() if n not in WHOLE}, "x_train": train["x"], "y_train": train["y"],
-            "x_test": test["x"], "y_test": test["y"],
-        }  # fmt: skip
+            _insist_on_arrays(files[0], part, WHOLE, "x and y, as its name or folder says which set it is")
+        train, test = found
+        whole = {n: v for n, v in train.items() if n not in WHOLE}
+        return place, whole | dict(zip(PARTED, (train["x"], train["y"], test["x"], test["y"]), strict=True))
+
+
+def _insist_on_arrays(file: Path, arrays: Mapping[str, Any], names: Iterable[str], rule: str) -> None:
+    """Raise DataError, with the ``rule``, for an array that is not there."""
+    lacking = [name for name in names if name not in arrays]
+    claim(not lacking, file, f"hold {rule}", f"{', '.join(arrays) or 'no arrays'}, without {', '.join(lacking)}")
 
 
 def _array(file: Path) -> np.ndarray:
@@ -121,15 +125,16 @@ def _renamed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {MEDMNIST.get(name, name) if medical else name: value for name, value in arrays.items()}
 
 
-def _merged(files: Sequence[Path]) -> dict[str, np.ndarray]:
-    """The arrays of the clients' files, one below the other, with the name of each training row's file."""
+def _merged(files: Sequence[Path], clients: bool) -> dict[str, np.ndarray]:
+    """The arrays of files, one below the other; of clients with the name of each training row's file."""
     parts = [_renamed(readers.read_npz(file)) for file in files]
+    if not clients:
+        return parts[0]
     names = list(parts[0])
     rows = "y_train" if "x_train" in names else "y"
     for file, arrays in zip(files, parts, strict=True):
-        if lacking := [name for name in {*names, "x_train" if "x_train" in names else "x", rows} if name not in arrays]:
-            got = ", ".join(arrays) or "no arrays"
-            raise DataError(f"{file} must hold {sorted(lacking)[0]!r}, as the other clients' files do; got {got}")
+        needed = dict.fromkeys((*names, "x_train" if "x_train" in names else "x", rows))
+        _insist_on_arrays(file, arrays, needed, "the arrays of the other clients' files")
     made = {name: _joined(name, [arrays[name] for arrays in parts], files) for name in names}
     owners = np.repeat(np.array([file.stem for file in files]), [len(arrays[rows]) for arrays in parts])
     return {"client": owners, **made}

@@ -1,16 +1,16 @@
 """Parquet files and datasets of the hub, as arrays. The packages of the extra ``hub`` are imported when needed."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedskew.data.sources.files import reading
+from fedskew.data.sources.files import insist_on_different, reading
 from fedskew.data.sources.pictures import ImageMode, decode_images
 from fedskew.data.values import allowed, lacks
-from fedskew.errors import DataError, FieldError, closest, from_json, install, quietly, regular
+from fedskew.errors import DataError, FieldError, claim, closest, from_json, install, quietly, regular
 
 PART = 1 << 27  # bytes of words that are decoded at a time
 CELL = 8  # bytes that a value takes at least, of whatever type
@@ -53,8 +53,8 @@ def parquet_files(folder: Path, split: str) -> tuple[Path, ...]:
         if not files:
             continue
         total = files[0].stem.rpartition("-of-")[2]
-        if total.isdigit() and int(total) != len(files):
-            raise DataError(f"{place} must hold {int(total)} files {split}-*.parquet; got {len(files)}")
+        whole = not total.isdigit() or int(total) == len(files)
+        claim(whole, place, f"hold {total.lstrip('0')} files {split}-*.parquet", len(files))
         return tuple(files)
     return ()
 
@@ -95,9 +95,9 @@ def together(files: Sequence[Path], tables: Sequence[Any]) -> Any:
         for field in (field for field in table.schema if field.name in first.names):
             ours = first.field(field.name).type
             one, other = (any(kind(held) for kind in numeric) for held in (ours, field.type))
-            if one != other and not pa.types.is_null(ours) and not pa.types.is_null(field.type):
-                told = f"{files[0].name} has {ours}, {file.name} {field.type}"
-                raise DataError(f"{file}: column {field.name!r} must hold values of one kind in all files; {told}")
+            alike = one == other or pa.types.is_null(ours) or pa.types.is_null(field.type)
+            told = f"{ours} in {files[0].name}, {field.type} in {file.name}"
+            claim(alike, f"{file}: column {field.name!r}", "hold values of one kind in all files", told)
     with reading(files[0].parent, "must hold files of one schema"):
         return pa.concat_tables(tables, promote_options="permissive")
 
@@ -125,11 +125,9 @@ def read_column(
     with reading(what, "cannot be read"):
         chunks = table.column(name).slice(0, rows).chunks
         if pa.types.is_struct(declared):
-            if "bytes" not in {field.name for field in declared}:
-                raise DataError(f"{what} must hold images, lists or values; got {declared}")
+            claim("bytes" in {field.name for field in declared}, what, "hold images, lists or values", declared)
             chunks = [pa.compute.struct_field(chunk, "bytes") for chunk in chunks]
-        if not chunks:
-            raise DataError(f"{what} must have rows; got none")
+        claim(chunks, what, "have rows", "none")
         if any(chunk.null_count for chunk in chunks):
             valid = np.concatenate([chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks])
             raise lacks(what, np.flatnonzero(~valid), len(table))
@@ -146,12 +144,12 @@ def _lists(rows: Any, name: str) -> np.ndarray:
     types, values, shape = arrow()[0].types, rows, [len(rows)]
     while types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type):
         lengths = np.unique(values.value_lengths().to_numpy(zero_copy_only=False))
-        if values.null_count or len(lengths) > 1:
-            raise DataError(f"column {name!r} must have lists of one length; got ragged rows")
+        even = not values.null_count and len(lengths) < 2
+        claim(even, f"column {name!r}", "have lists of one length", "ragged rows")
         shape.append(int(lengths[0]) if len(lengths) else 0)
         values = values.flatten()
-    if not (types.is_integer(values.type) or types.is_floating(values.type) or types.is_boolean(values.type)):
-        raise DataError(f"column {name!r} must hold lists of numbers; got {rows.type}")
+    numbers = types.is_integer(values.type) or types.is_floating(values.type) or types.is_boolean(values.type)
+    claim(numbers, f"column {name!r}", "hold lists of numbers", rows.type)
     found: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(shape)
     return found.astype(np.int64 if types.is_integer(values.type) and not values.null_count else np.float64)
 
@@ -221,13 +219,10 @@ def affordable(path: Path) -> None:
     only counted: no word is longer than what decoding the first row of its row group took, its dictionary included.
     """
     with arrow()[1].ParquetFile(regular(path), memory_map=True) as file:
-        if twice := [name for name, times in Counter(file.schema_arrow.names).items() if times > 1]:
-            raise DataError(f"{path} must have columns of different names; got {twice[0]!r} twice")
-        most, total = allowed(path.stat().st_size), 0
-        for size in _sizes(file, most):
-            total += size
-            if total > most:
-                raise DataError(f"{path} must become at most {most:,} bytes when it is decoded; it becomes more")
+        insist_on_different(path, file.schema_arrow.names)
+        most = allowed(path.stat().st_size)
+        for total in accumulate(_sizes(file, most)):
+            claim(total <= most, path, f"become at most {most:,} bytes when it is decoded; it becomes more")
 
 
 def _sizes(file: Any, most: int) -> Iterator[int]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedskew.data.sources.files import reading
 from fedskew.data.values import allowed
-from fedskew.errors import DataError, afford, install, opened, plural, some
+from fedskew.errors import DataError, afford, claim, install, opened, plural, some
 
 ImageMode = Literal["L", "RGB"]
 Background = Literal["white", "black", "grey"]
@@ -68,8 +68,7 @@ def decode_images(
         DataError: A picture is damaged, has another size or depth than the first, or is one of 16 bits a colour.
     """
     library, formats = pillow()
-    if not encoded:
-        raise DataError(f"{what} must have rows; got none")
+    claim(len(encoded), what, "have rows", "none")
 
     def place(row: int) -> str:
         content = encoded[row]
@@ -95,12 +94,11 @@ def decode_images(
         image, found, changed = decode(row)
         if mode is None and common == "L" and _kind(found) == "RGB":
             raise _Coloured
-        if _depth(found) != _depth(first_mode):
-            got = f"{place(row)} is {_depth(found)}, {place(0)} is {_depth(first_mode)}"
-            raise DataError(f"{what} must have images of one depth; {got}; store all with the same bits")
-        if image.shape != first.shape:
-            sizes = f"{image.shape[1]}x{image.shape[0]}, {place(0)} is {first.shape[1]}x{first.shape[0]}"
-            raise DataError(f"{what} must have images of one size; {place(row)} is {sizes}")
+        depths = f"{place(row)} is {_depth(found)}, {place(0)} is {_depth(first_mode)}"
+        alike = _depth(found) == _depth(first_mode)
+        claim(alike, what, f"have images of one depth; {depths}", hint="store all with the same bits")
+        sizes = f"{place(row)} is {image.shape[1]}x{image.shape[0]}, {place(0)} is {first.shape[1]}x{first.shape[0]}"
+        claim(image.shape == first.shape, what, f"have images of one size; {sizes}")
         out[row] = image
         return found, changed
 
@@ -171,7 +169,6 @@ def _wide(tile: Sequence[Any]) -> bool:
 def _bounded(total: int, encoded: Iterable[bytes | Path], what: str, size: int) -> None:
     """Raise DataError for images that all together are more than their files may become, or than the memory holds."""
     sizes = [len(one) if isinstance(one, bytes) else one.stat().st_size if one.is_file() else 0 for one in encoded]
-    if not size and total > allowed(sum(sizes)):
-        told = f"{len(sizes)} images of the first one's size are {total:,} bytes"
-        raise DataError(f"{what} must be images of at most {allowed(sum(sizes)):,} bytes when they are decoded; {told}")
+    most, told = allowed(sum(sizes)), f"{len(sizes)} images of the first one's size are {total:,} bytes"
+    claim(size or total <= most, what, f"be images of at most {most:,} bytes when they are decoded; {told}")
     afford(total, what, "a smaller size needs less" if size else "")

@@ -10,21 +10,17 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedskew.data.encoding import folded, number_of
 from fedskew.data.sources.files import reading
-from fedskew.data.values import FARTHEST, RATIO, allowed
-from fedskew.errors import DataError, content_of, one_line, opened, some
+from fedskew.data.values import RATIO, allowed
+from fedskew.errors import DataError, claim, content_of, one_line, opened
 
 MARKS = {  # byte order marks; that of UTF-32 begins as that of UTF-16 does
     codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
@@ -38,15 +34,6 @@ PACKED = {  # first bytes of files that are no text, and what to do
     b"PAR1": "it is parquet: use the dataset parquet",
 }  # fmt: skip
 AXES = 4  # most of an array of images
-Ints = npt.NDArray[np.int64]
-CLIENTS = ("client", "site")  # columns of names in a table of counts
-FACTS = ("failure", "up", "down", "step_s", "speed")  # columns there that are no classes
-SUMS = ("total", "totals", "sum", "grand total")
-OWNER = re.compile(  # a name of a column that tells whose the counts are
-    r"(?i)(client|site|hospital|cent(re|er)|clinic|institution|silo|node|user|party)s?([ _-]?(id|no|nr|number|name))?"
-    r"|(.*[ _-])?id"
-)
-THOUSAND = re.compile(r"\d{1,3}\.000")  # 1.000 may be one thousand
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -114,6 +101,12 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
         if any("\0" in cell for _, row in rows[:2] for cell in row):
             raise DataError(f"{file} must be a text in {encoding}; it holds NUL; set encoding, such as utf-16-le")
         return rows
+
+
+def insist_on_width(file: Path, rows: Sequence[tuple[int, list[str]]], width: int, hint: str = "") -> None:
+    """Raise DataError for the first row that has not ``width`` cells."""
+    number, row = next(((n, row) for n, row in rows if len(row) != width), (0, None))
+    claim(row is None, file, f"have {width} values a row; row {number} has {len(row or ())}", hint=hint)
 
 
 class Npz(NamedTuple):
@@ -238,182 +231,3 @@ def _elements(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
             raise ValueError(f"it declares {size:,} bytes, and {len(raw) - at - 8:,} are left")
         yield kind, raw[at + 8 : at + 8 + size]
         at += 8 + size + (-size % 8 if kind != 15 else 0)
-
-
-def counts_matrix(values: npt.NDArray[Any], what: str) -> Ints:
-    """Check a matrix of counts.
-
-    Args:
-        values: Array to check.
-        what: Its name in the error message.
-
-    Returns:
-        The counts, int64 [N, C].
-
-    Raises:
-        DataError: It is not a non-empty matrix of whole numbers of at least 0, or it is all 0.
-    """
-    fine = values.ndim == 2 and values.size and values.dtype.kind in "iuf"
-    bounded = fine and bool((np.abs(values.astype(np.float64)) < FARTHEST).all())  # false for NaN and infinity
-    whole = values.astype(np.int64) if bounded else None
-    if whole is None or not (whole == values).all() or whole.min() < 0 or not whole.any():
-        got = f"{values.dtype} of shape {values.shape}"
-        raise DataError(f"{what} must be a matrix [clients, classes] of whole numbers >= 0, not all 0; got {got}")
-    return whole
-
-
-class CountTable(NamedTuple):
-    """A table of class counts, a row a client."""
-
-    counts: Ints  # [N, C]
-    classes: tuple[str, ...] = ()  # empty where the file does not name them
-    clients: tuple[str, ...] = ()  # as well
-    facts: Mapping[str, list[str]] = MappingProxyType({})  # columns of `FACTS`, as the file has them
-    rows: tuple[int, ...] = ()  # number of each client's row in the file
-
-
-def read_counts(path: str | Path) -> tuple[Ints, tuple[str, ...]]:
-    r"""Read a matrix of counts from a file, see `count_table`.
-
-    Args:
-        path: A csv or npy file.
-
-    Returns:
-        The counts [N, C] and the class names, if any.
-
-    Raises:
-        DataError: The file is absent or damaged, or does not hold a matrix of counts.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from fedskew.data.sources.readers import read_counts
-        >>> _ = Path("counts.csv").write_text("cat,dog\n5,0\n1,4\n")
-        >>> read_counts("counts.csv")[0].tolist()
-        [[5, 0], [1, 4]]
-    """
-    found = count_table(path)
-    if found.facts:
-        told = f"{', '.join(found.facts)}, which are facts of a site for `fedskew rehearse`"
-        raise DataError(f"{path} must have columns of classes; got {told}; take them out, or rename the classes")
-    return found.counts, found.classes
-
-
-def count_table(path: str | Path) -> CountTable:
-    r"""Read a table of class counts, a row a client.
-
-    A csv file has a head of class names or none; 0, 1, 2 and 1, 2, 3 are such names. Clients are named by a column
-    ``client`` or ``site``, by a first column without a name, as pandas and R write it, or by one that the head leaves
-    out, as R's ``write.table`` does. What can be read in two ways is refused: a column that numbers the rows, and one
-    that is the sum of the others.
-
-    Args:
-        path: A csv file, parted by commas, semicolons or tabs, or an npy file.
-
-    Returns:
-        The table.
-
-    Raises:
-        DataError: The file is absent or damaged, or does not hold counts, or can be read in two ways.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from fedskew.data.sources.readers import count_table
-        >>> _ = Path("sites.csv").write_text('"","cat","dog"\n"va",5,0\n"paris",1,4\n')
-        >>> count_table("sites.csv").clients
-        ('va', 'paris')
-    """
-    file = Path(path)
-    kind = file.suffix.lower()
-    if kind == ".csv":
-        return _of_csv(file)
-    if kind != ".npy":
-        raise DataError(f"a file of counts must end in .csv or .npy; got '{path}'")
-    with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
-        return CountTable(counts_matrix(read_array(content, file.stat().st_size, "it"), str(path)))
-
-
-def _of_csv(file: Path) -> CountTable:
-    """The table of a csv file."""
-    rows = [(number, cells) for number, cells in _parted(file) if any(cells)]
-    width = Counter(len(row) for _, row in rows[1:] or rows).most_common(1)[0][0] if rows else 0
-    head = rows[0][1] if rows and (len(rows[0][1]) == width - 1 or _names(file, rows[0][1])) else []
-    numbers, cells = [n for n, _ in rows[bool(head) :]], [row for _, row in rows[bool(head) :]]
-    head = [name.lstrip("# ") for name in head]  # of numpy.savetxt
-    head = ["", *head] if head and len(head) == width - 1 else head  # of R's write.table
-    if not cells:
-        raise DataError(f"{file} must have a line of counts for each client, after a head of class names or none")
-    for number, row in [(1, head or cells[0]), *rows[bool(head) :]]:
-        if len(row) != width:
-            raise DataError(f"{file} must have {width} values a row; row {number} has {len(row)}")
-    usual = [name.lower() if name.lower() in (*CLIENTS, *FACTS) else name for name in head]
-    keys = [folded(name) for name in usual]
-    if twice := next((name for at, name in enumerate(usual) if keys[at] in keys[:at]), None):
-        raise DataError(f"{file} must have different column names; got {twice!r} twice")
-    if "" in usual[1:] or {*CLIENTS} <= {*usual}:
-        raise DataError(f"{file} must name each class, and have one column of client names; got {','.join(head)}")
-    words = head and all(not np.isfinite(number_of(row[0])) for row in cells)  # no counts
-    index = [0] if head and (not head[0] or words) else []
-    named = [at for at, name in enumerate(usual) if name in CLIENTS] or index
-    aside = {*named, *index, *(at for at, name in enumerate(usual) if name in FACTS)}
-    places = [at for at in range(width) if at not in aside]
-    clients = tuple(row[named[0]] or str(i) for i, row in enumerate(cells, 1)) if named else ()
-    if len({*map(folded, clients)}) < len(clients):
-        raise DataError(f"{file} must name each client or site once; got {some(clients)}")
-    classes = tuple(head[at] for at in places) if head else ()
-    for number, row in zip(numbers, cells, strict=True):
-        for at in places:
-            if not 0 <= (value := number_of(row[at])) < FARTHEST or value != int(value) or THOUSAND.fullmatch(row[at]):
-                what = f"the cases of {head[at]!r}" if head else "a count"
-                raise DataError(f"{file} line {number}: {what} must be a whole number >= 0; got {row[at]!r}")
-    values = np.array([[float(row[at]) for at in places] for row in cells]).reshape(len(cells), -1)
-    table = CountTable(values.astype(np.int64), classes, clients)
-    _insist_on_counts(file, table)
-    facts = {name: [row[at] for row in cells] for at, name in enumerate(usual) if name in FACTS}
-    return table._replace(facts=facts, rows=tuple(numbers))
-
-
-def _parted(file: Path) -> list[tuple[int, list[str]]]:
-    """The rows of a csv file. A first line without a comma is parted by what it has: counts have no decimal comma."""
-    with reading(file, "is not a csv file"), opened(file) as content:
-        line = content.readline(1 << 16)
-    mark = next((mark for mark in ";\t" if mark.encode() in line and b"," not in line), ",")
-    return read_table(file, mark)
-
-
-def _names(file: Path, line: list[str]) -> bool:
-    """Whether the first line has names. Raises DataError where it may as well have counts."""
-    if line[0].lower() in ("", *CLIENTS):
-        return True
-    word = not np.isfinite(number_of(line[0]))
-    numbers = np.array([number_of(cell) for cell in line[word:]])
-    if not np.isfinite(numbers).all():
-        return True
-    counted = len(numbers) > 1 and bool((np.diff(numbers) == 1).all())
-    if counted and len(numbers) > 2 and numbers[0] in (0, 1):
-        return True  # 0, 1, 2 or 1, 2, 3
-    if word or (counted and (len(numbers) > 2 or numbers[0] in (0, 1))):
-        hint = "name the classes by words and a column of names client, or write the matrix as npy"
-        raise DataError(f"{file} must begin with class names or counts; {','.join(line)} may be either; {hint}")
-    return False
-
-
-def _insist_on_counts(file: Path, table: CountTable) -> None:
-    """Raise DataError for a column or a row that is probably none of counts: row numbers, and sums."""
-    counts, names = table.counts, table.classes
-    named = next((name for name in (*names, *table.clients) if folded(name) in SUMS), "")
-    told = f"{named!r} is a sum: leave it out" if named else ""
-    columns = [f"column {name!r}" for name in names] or [f"column {c + 1}" for c in range(counts.shape[1])]
-    first = counts[:, 0] if counts.size else np.zeros(0, np.int64)
-    if not table.clients and names and OWNER.fullmatch(names[0]):
-        told = f"{columns[0]} tells of clients: name it client, or leave it out"
-    if not table.clients and len(first) > bool(names) and first[0] in (0, 1) and (np.diff(first) == 1).all():
-        told = f"{columns[0]} numbers the rows: name it client, or leave it out"
-    wide = counts.shape[1] > 2 and len(counts) > 1
-    if wide and len(sums := np.flatnonzero((2 * counts == counts.sum(1, keepdims=True)).all(0))):
-        told = f"{columns[sums[0]]} is the sum of the others: leave it out"
-    tall = counts.shape[1] > 1 and len(counts) > 2
-    if tall and len(sums := np.flatnonzero((2 * counts == counts.sum(0)).all(1))):
-        told = f"row {table.clients[sums[0]] if table.clients else sums[0] + 1} is the sum of the others: leave it out"
-    if told:
-        raise DataError(f"{file} must hold counts of clients and classes alone; {told}, or write the matrix as npy")
-    counts_matrix(counts, str(file))

@@ -10,7 +10,7 @@ import torch
 
 from fedskew.data.arrays import ClassOptions, Dataset, build, fingerprint
 from fedskew.data.sources.files import absent, places, reading
-from fedskew.errors import DataError, text_of
+from fedskew.errors import DataError, claim, text_of
 from fedskew.fields import AtLeast
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's vocabulary
@@ -71,14 +71,17 @@ class Shakespeare(ClassOptions):
             train, test = (_cut(piece, self.stride) for piece in (codes[:cut], codes[cut:]))
             if len(train) >= self.least:
                 kept.append((np.repeat(np.array(name), len(train)), train, test))
-        if not kept:
-            raise DataError(f"{file} must have a speaker of {self.least} training rows at least; got none; lower least")
+        claim(kept, file, f"have a speaker of {self.least} training rows at least", "none", "lower least")
         owners, *splits = (np.concatenate(part) for part in zip(*kept, strict=True))
-        if not len(splits[1]):
-            raise DataError(f"{file} is too short: no speaker has {WINDOW + 1} characters of test text")
+        claim(len(splits[1]), file, f"have a speaker of {WINDOW + 1} characters of test text", "none: it is too short")
         empty = [part for p in splits for part in (np.zeros((len(p), 1), np.float32), p[:, WINDOW].astype(np.int64))]
         made = build(
-            self.name, *empty, label_names=NAMES, columns={"client": owners}, source=f"file {file}", official=False
+            self.name,
+            *empty,
+            label_names=NAMES,
+            columns={"client": owners},
+            source=f"file {file}",
+            test_is_official=False,
         )
         x, x_test = (torch.from_numpy(np.ascontiguousarray(p[:, :WINDOW], dtype=np.int16)) for p in splits)
         made = replace(made, x=x, x_test=x_test)

@@ -6,13 +6,12 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from fedskew import plugins
 from fedskew.data.arrays import Dataset, from_arrays
 from fedskew.data.sources.arrow import Hub, Parquet
-from fedskew.data.sources.cifar import Cifar10, Cifar100
 from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import Images
-from fedskew.data.sources.images import Digits, FashionMnist, Mnist
+from fedskew.data.sources.images import Digits
 from fedskew.data.sources.keel import Fars, Keel
-from fedskew.data.sources.more_images import Emnist, Labels47, Svhn, TinyImageNet
 from fedskew.data.sources.npz import Npz
+from fedskew.data.sources.published import Cifar10, Cifar100, Emnist, FashionMnist, Labels47, Mnist, Svhn, TinyImageNet
 from fedskew.data.sources.shakespeare import Shakespeare
 from fedskew.data.sources.tabular import Adult, HeartDisease
 from fedskew.errors import ConfigError, closest, unknown

@@ -1,6 +1,6 @@
 """Tables of UCI: Adult, and the four hospitals of Heart Disease."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -12,9 +12,9 @@ from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, ClassOptions, Dataset, b
 from fedskew.data.encoding import Column, Encoding, numbers_of
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, together
-from fedskew.data.sources.readers import read_table
+from fedskew.data.sources.readers import insist_on_width, read_table
 from fedskew.data.values import words_of
-from fedskew.errors import DataError
+from fedskew.errors import claim, some
 from fedskew.fields import Listed, demand
 
 ADULT_COLUMNS = (
@@ -26,6 +26,7 @@ ADULT_ROWS = {"adult.data": 32561, "adult.test": 16281}
 HEART_COLUMNS = (
     "age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca", "thal",
 )  # fmt: skip
+INCOMES = ("<=50K", ">50K")
 HOSPITALS = {"cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200}  # rows
 
 
@@ -69,18 +70,23 @@ class Adult(ClassOptions):
         return self.of_classes(cache.cached(key, lambda: self._decoded(files, dropped)))
 
     def _decoded(self, files: Sequence[Path], dropped: set[str]) -> Dataset:
-        train, test = (_adult_rows(f, ADULT_ROWS[f.name] if self.verify else None) for f in files)
-        encoding = _adult_encoding(train, dropped)
-        demand(self, "exclude", bool(encoding.columns), "leave a feature")
-        cells = [dict(zip(ADULT_COLUMNS, rows.T, strict=False)) for rows in (train, test)]
-        features = [encoding.encode(table, self.name) for table in cells]
-        labels = [np.char.startswith(rows[:, -1], ">50K").astype(np.int64) for rows in (train, test)]
-        named = [(i, c) for i, c in enumerate(ADULT_COLUMNS) if c not in ADULT_NUMBERS]
-        columns, columns_test = ({c: rows[:, i] for i, c in named} for rows in (train, test))
+        names = (*ADULT_COLUMNS, "income")
+        train, test = (_table(f, names, ADULT_ROWS[f.name] if self.verify else None) for f in files)
+        numbers = [c for c in ADULT_COLUMNS if c in ADULT_NUMBERS and c not in dropped]
+        groups = [c for c in ADULT_COLUMNS if c not in (*ADULT_NUMBERS, *dropped)]
+        columns = _scaled(numbers, _numbers(train, numbers, "adult")) if numbers else []
+        columns += [Column(c, tuple(np.unique(train[c]).tolist())) for c in groups]
+        demand(self, "exclude", bool(columns), "leave a feature")
+        encoding = Encoding(tuple(columns), single=False)
+        parts: list[np.ndarray] = []
+        for file, table in zip(files, (train, test), strict=True):
+            ends = np.char.rstrip(table["income"], ".")
+            claim(np.isin(ends, INCOMES).all(), file, "end each row with <=50K or >50K", some(np.unique(ends).tolist()))
+            parts += [encoding.encode(table, self.name), (ends == INCOMES[1]).astype(np.int64)]
+        owners, owners_test = ({c: t[c] for c in ADULT_COLUMNS if c not in ADULT_NUMBERS} for t in (train, test))
         return build(
-            self.name, features[0], labels[0], features[1], labels[1],
-            label_names=("<=50K", ">50K"), columns=columns, source="UCI files",
-            encoding=encoding, columns_test=columns_test,
+            self.name, *parts, label_names=INCOMES, columns=owners, columns_test=owners_test, source="UCI files",
+            encoding=encoding,
         )  # fmt: skip
 
 
@@ -113,26 +119,31 @@ class HeartDisease(ClassOptions):
         Raises:
             DataError: The files are absent or damaged.
         """
-        names = [f"processed.{h}.data" for h in HOSPITALS]
-        files = _find(self.name, path, ("heart-disease", "heart_disease", "heart+disease"), names)
-        tables = [_heart_rows(f, n if self.verify else None) for f, n in zip(files, HOSPITALS.values(), strict=True)]
-        hospital = np.repeat(np.arange(len(tables)), [len(t) for t in tables])
-        rows = np.concatenate(tables)
-        y = (rows[:, -1] > 0).astype(np.int64)
-        stratum = 2 * hospital + y
+        files = _find(
+            self.name,
+            path,
+            ("heart-disease", "heart_disease", "heart+disease"),
+            [f"processed.{h}.data" for h in HOSPITALS],
+        )
+        names, parts = (*HEART_COLUMNS, "num"), list[np.ndarray]()
+        for file, count in zip(files, HOSPITALS.values(), strict=True):
+            parts.append(_numbers(_table(file, names, count if self.verify else None), names, str(file)))
+            classes = np.unique(parts[-1][:, -1])
+            claim(np.isin(classes, range(5)).all(), file, "end each row with a class 0..4", classes.tolist())
+        hospital, rows = np.repeat(np.arange(len(parts)), [*map(len, parts)]), np.concatenate(parts)
+        y, sites = (rows[:, -1] > 0).astype(np.int64), np.array([*HOSPITALS])[hospital]
+        stratum, test = 2 * hospital + y, np.zeros(len(y), bool)
         key = rng.key(SPLIT_SEED, "data", self.name, "test")
-        test = np.zeros(len(y), bool)
-        test[draw(stratum, share(stratum, 2 * len(tables), TEST_SHARE), key)] = True
+        test[draw(stratum, share(stratum, 2 * len(parts), TEST_SHARE), key)] = True
         trained = rows[~test, :-1].T  # [F, n]
         medians = np.array([np.median(seen) if (seen := c[~np.isnan(c)]).size else 0.0 for c in trained])
-        mean, std = _statistics(np.where(np.isnan(rows[:, :-1]), medians, rows[:, :-1])[~test])
-        facts = zip(HEART_COLUMNS, mean.tolist(), std.tolist(), medians.tolist(), strict=True)
-        encoding = Encoding(tuple(Column(n, mean=m, std=s, missing=v) for n, m, s, v in facts), single=False)
+        filled = np.where(np.isnan(rows[:, :-1]), medians, rows[:, :-1])[~test]
+        encoding = Encoding(tuple(_scaled(HEART_COLUMNS, filled, medians.tolist())), single=False)
         x = encoding.encode(dict(zip(HEART_COLUMNS, rows.T, strict=False)), self.name)
         made = build(
             self.name, x[~test], y[~test], x[test], y[test], label_names=("no disease", "disease"),
-            columns={"hospital": np.array(list(HOSPITALS))[hospital[~test]]}, source="UCI files", official=False,
-            encoding=encoding, columns_test={"hospital": np.array(list(HOSPITALS))[hospital[test]]},
+            columns={"hospital": sites[~test]}, columns_test={"hospital": sites[test]},
+            source="UCI files", test_is_official=False, encoding=encoding,
         )  # fmt: skip
         return self.of_classes(made)
 
@@ -145,55 +156,23 @@ def _find(name: str, path: str | None, folders: Sequence[str], names: Sequence[s
     raise absent(name, path)
 
 
-def _cells(file: Path, width: int, rows: int | None) -> np.ndarray:
-    """Comma-separated text as strings [n, width], without blank lines and comments."""
+def _table(file: Path, names: Sequence[str], rows: int | None) -> dict[str, np.ndarray]:
+    """The columns of a comma-separated text as words, without blank lines and comments."""
     numbered = [(n, row) for n, row in read_table(file) if any(row) and not row[0].startswith("|")]
-    for number, row in numbered:
-        if len(row) != width:
-            raise DataError(f"{file} must have {width} values a row; row {number} has {len(row)}")
+    insist_on_width(file, numbered, len(names))
     if not numbered or (rows is not None and len(numbered) != rows):
         raise altered([file], f"truncated or altered: expected {rows or 'some'} rows, got {len(numbered)}")
-    return words_of([row for _, row in numbered], str(file))
+    cells = zip(*(row for _, row in numbered), strict=True)
+    return {name: words_of(column, f"{file}: column {name!r}") for name, column in zip(names, cells, strict=True)}
 
 
-def _adult_rows(file: Path, rows: int | None) -> np.ndarray:
-    """Checked rows of an Adult file, as strings."""
-    cells = _cells(file, len(ADULT_COLUMNS) + 1, rows)
-    bad = np.flatnonzero(~np.isin(np.char.rstrip(cells[:, -1], "."), ["<=50K", ">50K"]))
-    if bad.size:
-        raise DataError(f"{file} must end each row with <=50K or >50K; row {bad[0]} ends with {cells[bad[0], -1]!r}")
-    return cells
+def _numbers(table: Mapping[str, np.ndarray], names: Sequence[str], what: str) -> np.ndarray:
+    """Columns as numbers [n, F]; "?" is NaN."""
+    return np.stack([numbers_of(table[c], what, range(len(table[c])), np.nan) for c in names], axis=1)
 
 
-def _adult_encoding(train: np.ndarray, dropped: set[str]) -> Encoding:
-    """Numbers first, then one-hot blocks with the training set's values in sorted order."""
-    numbers, groups = (
-        [i for i, c in enumerate(ADULT_COLUMNS) if (c in ADULT_NUMBERS) is number and c not in dropped]
-        for number in (True, False)
-    )
-    mean, std = _statistics(_numbers(train[:, numbers], "adult")) if numbers else (np.empty(0), np.empty(0))
-    facts = zip(numbers, mean.tolist(), std.tolist(), strict=True)
-    columns = [Column(ADULT_COLUMNS[i], mean=m, std=s) for i, m, s in facts]
-    columns += [Column(ADULT_COLUMNS[i], tuple(map(str, np.unique(train[:, i])))) for i in groups]
-    return Encoding(tuple(columns), single=False)
-
-
-def _heart_rows(file: Path, rows: int | None) -> np.ndarray:
-    """Checked rows of a hospital's file, as numbers; "?" is NaN."""
-    cells = _cells(file, 14, rows)
-    values = _numbers(cells, str(file))
-    odd = ~np.isin(values[:, -1], range(5))
-    if odd.any():
-        raise DataError(f"{file} must end each row with a class 0..4; got {cells[odd, -1][0]!r}")
-    return values
-
-
-def _numbers(cells: np.ndarray, what: str) -> np.ndarray:
-    """Numbers of the cells [n, width]; "?" is NaN."""
-    return np.stack([numbers_of(column, what, range(len(cells)), missing=np.nan) for column in cells.T], axis=1)
-
-
-def _statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, standard deviation) of each feature; 1 for the deviation of a constant one."""
-    std = x.std(axis=0)
-    return x.mean(axis=0), np.where(std > 0, std, 1.0)
+def _scaled(names: Sequence[str], x: np.ndarray, missing: Sequence[float | None] = ()) -> list[Column]:
+    """Columns standardised by their numbers [n, F], and what fills a missing one."""
+    std, fill = x.std(axis=0), missing or [None] * len(names)
+    facts = zip(names, x.mean(axis=0).tolist(), np.where(std > 0, std, 1.0).tolist(), fill, strict=True)
+    return [Column(name, mean=m, std=s, missing=v) for name, m, s, v in facts]
