@@ -10,13 +10,13 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from fedskew.papers import names as protocols
-from fedskew.papers import protocol
 from fedskew.studies.lines import archives, files_of
 from fedskew.studies.packing import compress, lend
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import Spec, read_spec
 from fedskew.studies.study import Study
+from fedskew_papers import names as protocols
+from fedskew_papers.tables import protocol
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("results/studies", "results/papers")

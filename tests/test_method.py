@@ -50,7 +50,7 @@ m, w = fs.methods, fs.weightings
 def test_it_sets_fields_of_a_part_and_of_a_slot() -> None:
     before = m.fedbal()
     after = before.with_("local_balancer", eps=1.0, early=1).with_("aggregation_balancer", beta=2.0)
-    assert after.parts == (fs.parts.LocalBalancer(eps=1.0, early=1),)
+    assert after.parts == (fs.parts.LocalBalancer(1.0, eps=1.0, early=1),)
     assert after.weighting == w.AggregationBalancer(beta=2.0)
     assert before == m.fedbal()
     assert after.name == "fedbal" and after.reference == before.reference

@@ -24,7 +24,7 @@ def test_a_collapse_is_one_line_with_what_to_try(tmp_path: Path, capsys: pytest.
     assert command("run", *wild, "--out", tmp_path / "a") == 0
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 2 and said[1].startswith(
-        "fedbal (eps 1e-12, lr 1) COLLAPSED: training loss above 23, ten times that of"
+        "fedbal (strength 60, eps 1e-12, lr 1) COLLAPSED: training loss above 23, ten times that of"
     )
     assert said[1].endswith("try --clip 5 or a smaller --lr (now 1)")
     assert command("run", *wild, "--clip", "5", "--out", tmp_path / "b") == 0

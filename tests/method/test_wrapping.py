@@ -34,7 +34,9 @@ def test_the_list_of_hooks_is_that_of_the_source() -> None:
     public = {n for kind in (Component, Weighting) for n in vars(kind) if n[0] != "_" and callable(vars(kind)[n])}
     assert set(HOOKS) == public
     assert {"broadcast", "correct", "record", "learn", "weigh", "check"} <= set(HOOKS)
-    assert set(FACTS) == {"proximal", "stateful", "reads_deltas", "projects", "reads_rounds", "is_cross_entropy"}
+    assert set(FACTS) == {
+        "proximal", "stateful", "reads_deltas", "projects", "reads_rounds", "is_cross_entropy", "needs_two_classes",
+    }  # fmt: skip
     assert len(HOOKS) == len(set(HOOKS)) >= 18
 
 

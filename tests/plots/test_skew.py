@@ -13,7 +13,6 @@ from fedskew.errors import ConfigError, DataError
 from fedskew.plots import skew as skewplots
 from fedskew.plots.skew import heatmap, histograms, pairs
 from support.pictures import size_of
-from support.scripts import script
 
 MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
 
@@ -82,9 +81,3 @@ def test_counts_and_names_are_checked(tmp_path: Path) -> None:
             heatmap(wrong, tmp_path / "h.png")
     with pytest.raises(ConfigError, match="class_names must name each of the 3 classes; got 2"):
         heatmap(np.ones((2, 3)), tmp_path / "h.png", class_names=("a", "b"))
-
-
-def test_the_scaling_of_a_benchmark(tmp_path: Path) -> None:
-    draw = script("benchmarks/scaling/partitions.py").scaling
-    rows = [{"clients": 10**e, "split_cpu_s": 0.1 * e, "save_cpu_s": 0.2 * e, "peak_mb": 100 * e} for e in (3, 4, 5)]
-    assert size_of(draw({"clients": rows, "peak_mb": rows}, tmp_path / "s.png")) == (1600, 1050)

@@ -229,6 +229,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "plain": {"lr": 1.0},
 }  # fmt: skip
 OF_METHODS: dict[tuple[str, str], dict[str, Any]] = {  # where a method sets another default
+    ("fedbal", "local_balancer"): {"strength": 1.0},
+    ("fedgr", "unbalanced_softmax"): {"gamma": "weight"},
     ("balancefl", "fixed"): {"lr": 0.005},
     ("balancefl", "sgd"): {"momentum": 0.9, "weight_decay": 1e-4},
     ("fedbn", "private"): {"names": ("norm",)},
