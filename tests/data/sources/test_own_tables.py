@@ -401,7 +401,7 @@ def test_no_patient_lies_on_both_sides_of_a_split(tmp_path: Path) -> None:
     apart, alone = (load("csv", str(tmp_path), exclude="patient", split_by=by) for by in ("patient", None))
     assert torch.equal(apart.x, alone.x) and apart.fingerprint != alone.fingerprint, "their validation rows differ"
     file_of(tmp_path, "csv", lines[98:], "test", "age,patient,y")
-    with pytest.raises(fs.DataError, match=r"must part test rows from training rows; 1 value of it are among .*: p24"):
+    with pytest.raises(fs.DataError, match=r"must part test rows from training rows; got 1 value that .*: p24"):
         load("csv", str(tmp_path), split_by="patient")
 
 

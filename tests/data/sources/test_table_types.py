@@ -349,7 +349,7 @@ def test_one_class_a_client_is_legitimate_and_noted(tmp_path: Path) -> None:
 def test_a_patient_is_one_in_both_files_however_it_is_written(tmp_path: Path) -> None:
     for name, spelling in (("train", "{}"), ("test", "{}.0")):
         written(tmp_path / f"{name}.csv", table(patient=[spelling.format(i // 4) for i in range(ROWS)]))
-    with pytest.raises(fs.DataError, match=r"must part test rows from training rows; 10 values"):
+    with pytest.raises(fs.DataError, match=r"must part test rows from training rows; got 10 values"):
         load("csv", str(tmp_path), split_by="patient")
 
 

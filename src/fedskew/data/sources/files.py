@@ -36,6 +36,11 @@ def listed(names: str | None) -> list[str]:
     return [name.strip() for name in (names or "").split(",") if name.strip()]
 
 
+def paired(text: str) -> dict[str, str]:
+    """The values by name in a comma-separated option, as in age=number,ward=category; "" for a name alone."""
+    return {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in listed(text))}
+
+
 def insist_on_names(options: Any, field: str, rule: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise FieldError, with a suggestion, unless all names that a field of options gives are known."""
     for name in given:
