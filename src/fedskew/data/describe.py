@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedskew.data import skew
+from fedskew.data.arrays import Reading
 from fedskew.data.counts import read_counts
 from fedskew.data.partitioners.file import convention_of, load_partition
-from fedskew.data.reading import Reading
 from fedskew.errors import claim, plural
 from fedskew.fields import untyped
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import fedskew as fs
 from fedskew.data import Dataset, load
+from fedskew.data.arrays import Reading
 from fedskew.data.encoding import ABSENT, Encoding, Notation, is_absent, number_of, value_of
 from fedskew.data.inputs import Inputs
-from fedskew.data.reading import Reading
 from fedskew.fields import typed, untyped
 
 ROWS = 40

@@ -9,10 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedskew.data.arrays import Dataset, build
+from fedskew.data.arrays import Dataset, Reading, build
 from fedskew.data.encoding import PLAIN, lacks_column
-from fedskew.data.inputs import Inputs
-from fedskew.data.reading import Reading
+from fedskew.data.inputs import Inputs, Rows
 from fedskew.data.sources import cache, parquet
 from fedskew.data.sources.columns import (
     Roles,
@@ -27,7 +26,6 @@ from fedskew.data.sources.columns import (
 )
 from fedskew.data.sources.files import given_file, listed, splits_of
 from fedskew.data.sources.images import ImageOptions
-from fedskew.data.sources.rows import Rows
 from fedskew.data.values import plain
 from fedskew.errors import DataError, claim, from_json
 from fedskew.fields import Listed, demand, later

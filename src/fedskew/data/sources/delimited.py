@@ -10,11 +10,10 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import number_of
-from fedskew.data.inputs import Inputs
+from fedskew.data.inputs import Inputs, Rows
 from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, label_of, of_clients, owner_columns
 from fedskew.data.sources.files import given_file, insist_on_different, splits_of
 from fedskew.data.sources.readers import insist_on_width, read_table
-from fedskew.data.sources.rows import Rows
 from fedskew.data.values import array_of, named, words_of
 from fedskew.errors import ConfigError, FieldError, claim, closest, some
 from fedskew.fields import Listed, demand, later

@@ -8,11 +8,10 @@ from fedskew.data.sources.arrow import Hub, Parquet
 from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import Images
 from fedskew.data.sources.images import Digits
-from fedskew.data.sources.keel import Fars, Keel
 from fedskew.data.sources.npz import Npz
 from fedskew.data.sources.published import Cifar10, Cifar100, Emnist, FashionMnist, Labels47, Mnist, Svhn, TinyImageNet
 from fedskew.data.sources.shakespeare import Shakespeare
-from fedskew.data.sources.tabular import Adult, HeartDisease
+from fedskew.data.sources.tabular import Adult, Fars, HeartDisease, Keel
 from fedskew.errors import ConfigError, closest, unknown
 
 __all__ = ["DATASETS", "Csv", "Dataset", "Hub", "Npz", "Parquet", "Source", "from_arrays", "load"]
