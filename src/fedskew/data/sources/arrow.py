@@ -185,9 +185,9 @@ class Hub(ArrowOptions):
         key = cache.key_of(self.name, asked, files)
 
         def read() -> tuple[list[_Split], _LabelNames]:
-            tables = parquet.hub_tables(repo, self.config, self.train_split, self.test_split)
-            parts = [_without_index(t, _asked(self)) for t in (tables.train, tables.test) if t is not None]
-            return [_Split(Path(repo), t, range(len(t)), ((repo, len(t)),), left) for t, left in parts], tables.names
+            *tables, names = parquet.hub_tables(repo, self.config, self.train_split, self.test_split)
+            parts = [_without_index(table, _asked(self)) for table in tables if table is not None]
+            return [_Split(Path(repo), t, range(len(t)), ((repo, len(t)),), left) for t, left in parts], names
 
         return _dataset(self, Path(repo), repo, f"hub {repo}", key, read)
 

@@ -184,11 +184,10 @@ class Published(ImageOptions):
             raise absent(self.name, None)
         try:
             columns = (self.x_column, *self.y_columns)
-            tables = parquet.hub_tables(self.repo, self.config, test=self.test_split, columns=columns)
+            train, test, names = parquet.hub_tables(self.repo, self.config, test=self.test_split, columns=columns)
         except DataError as error:
             raise absent(self.name, None, f"; {error}") from None
-        names = tables.names.get(self.y_columns[self.target()[0]], ())
-        decoded = self._from_tables(tables.train, tables.test)._replace(names=names)
+        decoded = self._from_tables(train, test)._replace(names=names.get(self.y_columns[self.target()[0]], ()))
         return self._build(decoded, f"hub {self.repo}", [])
 
     def _key(self, files: Sequence[Path]) -> str:
