@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedskew.data.arrays import Dataset, Reading, build
-from fedskew.data.encoding import PLAIN, lacks_column
+from fedskew.data.encoding import PLAIN
 from fedskew.data.inputs import Inputs, Rows
 from fedskew.data.sources import cache, parquet
 from fedskew.data.sources.columns import (
@@ -232,13 +232,10 @@ def _of_samples(
 ) -> Dataset:
     """The dataset of a column of images or lists."""
     there = splits[0].table.column_names
-    columns = [column_of(options, "x_column", there, X_COLUMNS, "one of the columns")]
+    column = column_of(options, "x_column", there, X_COLUMNS, "one of the columns")
     parts, told = [], list[str]()
     for split in splits:
-        held = split.table.column_names
-        if absent := next((column for column in (*columns, label) if column not in held), None):
-            raise lacks_column(f"{split.file}: the test split", absent, held)
-        parts.append(options.padded(parquet.read_column(split.table, columns[0], told=told)))
+        parts.append(options.padded(parquet.read_column(split.table, column, told=told)))
         parts.append(parquet.read_column(split.table, label))
     owners = {n: parquet.read_column(splits[0].table, n) for n in owner_columns(options, there)}
     units, apart = None, known_columns(options, "split_by", there)

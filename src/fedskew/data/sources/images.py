@@ -132,10 +132,10 @@ class Published(ImageOptions):
     test_split: ClassVar[str] = "test"  # in the repo and in parquet files
     mode: ClassVar[pictures.ImageMode | None] = None  # of encoded images; None: that of the first
     folders: ClassVar[tuple[str, ...]]  # below the root
-    x_column: ClassVar[str]  # in parquet
-    y_columns: ClassVar[tuple[str, ...]]
+    x_column: ClassVar[str] = "image"  # in parquet
+    y_columns: ClassVar[tuple[str, ...]] = ("label",)
     known: ClassVar[tuple[Known, Known]]  # training, test
-    names: ClassVar[tuple[str, ...]]
+    names: ClassVar[tuple[str, ...]] = tuple(map(str, range(10)))  # empty: those of the files
 
     verify: bool = True
     """check that local files hold the published rows; false for your own files in the same format"""
@@ -224,10 +224,6 @@ class Published(ImageOptions):
         return self._from_tables(*map(parquet.read_table, splits))
 
     def _from_tables(self, train: Any, test: Any) -> Decoded:
-        for table in (train, test):
-            for column in (self.x_column, *self.y_columns):
-                known = column in table.column_names
-                claim(known, f"dataset {self.name!r}", f"have the column {column!r}", table.column_names)
         x, x_test = (parquet.read_column(t, self.x_column, mode=self.mode) for t in (train, test))
         y, y_test = ([parquet.read_column(t, c) for c in self.y_columns] for t in (train, test))
         return Decoded(x, y, x_test, y_test, parquet.schema_names(train, self.y_columns[self.target()[0]]))

@@ -111,7 +111,9 @@ def read_column(
     Raises:
         DataError: There are nulls, ragged rows or unreadable images.
     """
-    pa, what, declared = arrow()[0], f"column {name!r}", table.schema.field(name).type
+    pa, what = arrow()[0], f"column {name!r}"
+    claim(name in table.column_names, what, "be in each table", ", ".join(table.column_names))
+    declared = table.schema.field(name).type
     with reading(what, "cannot be read"):
         chunks = table.column(name).slice(0, rows).chunks
         if pa.types.is_struct(declared):
