@@ -427,7 +427,7 @@ def test_missing_values_of_pandas_are_missing() -> None:
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        (np.eye(2)[np.arange(ROWS) % 2], "shape (40, 2); one-hot labels are classes by argmax(1)"),
+        (np.eye(2)[np.arange(ROWS) % 2], "v (40, 2); one-hot labels are classes by argmax(1)"),
         (np.arange(ROWS) * 1j, "got complex128"),
         ([[1, 2]] * (ROWS - 1) + [[1]], "one value a row"),
         ([timedelta(days=i) for i in range(ROWS)], "are times"),
