@@ -324,8 +324,7 @@ def held_out(labels: Any, label_names: Sequence[str] = (), units: Any = None) ->
     (y,), label_names = raw.numbered([labels], label_names)
     codes = raw.labels_of(y, "y")
     units = None if units is None else torch.from_numpy(raw.codes_of(units)[0])
-    stays: np.ndarray = _stays(codes.numpy(), raw.count_classes([codes], len(label_names) or None), units).numpy()
-    return stays
+    return np.asarray(_stays(codes.numpy(), raw.count_classes([codes], len(label_names) or None), units))
 
 
 def share(labels: np.ndarray, classes: int, fraction: float) -> np.ndarray:
@@ -340,8 +339,7 @@ def share(labels: np.ndarray, classes: int, fraction: float) -> np.ndarray:
         Rows to take, int64 [C]: rounded half up, but at least one row of a class stays.
     """
     counts = np.bincount(labels, minlength=classes)
-    taken: np.ndarray = np.minimum(np.floor(fraction * counts + 0.5), np.maximum(counts - 1, 0)).astype(np.int64)
-    return taken
+    return np.asarray(np.minimum(np.floor(fraction * counts + 0.5), np.maximum(counts - 1, 0)), np.int64)
 
 
 def evenly(labels: np.ndarray, classes: int, rows: int) -> np.ndarray:

@@ -134,8 +134,7 @@ def largest_remainder(shares: Floats, totals: Ints) -> Ints:
     order = np.argsort(whole - exact, axis=1, kind="stable")
     rank = np.empty_like(order)
     np.put_along_axis(rank, order, np.broadcast_to(np.arange(shares.shape[1]), order.shape), axis=1)
-    rounded: Ints = (whole + (rank < missing[:, None])).astype(np.int64)
-    return rounded
+    return np.asarray(whole + (rank < missing[:, None]), np.int64)
 
 
 def log_dirichlet(concentration: Floats, gen: np.random.Generator) -> Floats:
@@ -159,8 +158,7 @@ def log_dirichlet(concentration: Floats, gen: np.random.Generator) -> Floats:
 def normalised(logs: Floats) -> Floats:
     """``logs`` - logsumexp(logs) along the last axis. Changes ``logs``."""
     logs -= logs.max(axis=-1, keepdims=True)
-    out: Floats = logs - np.log(np.exp(logs).sum(axis=-1, keepdims=True))
-    return out
+    return np.asarray(logs - np.log(np.exp(logs).sum(axis=-1, keepdims=True)))
 
 
 def gather(owner: Ints, clients: int) -> Partition:

@@ -223,8 +223,7 @@ def _dataset(
     options.padded(np.empty((1, 1)))
     standardise = options.x_column is None if options.standardise is None else options.standardise
     chosen = replace(options, y_column=label, standardise=standardise)
-    data = Roles(chosen, names).dataset(place, [_cells(chosen, split) for split in splits], name, source)
-    return replace(options, classes=(), relabel=True).finish(data)
+    return options.finish(Roles(chosen, names).dataset(place, [_cells(chosen, s) for s in splits], name, source))
 
 
 def _of_samples(

@@ -330,8 +330,7 @@ class Roles:
         roles = {n: ("unit" if n == by else "client", cells[~test]) for n, cells in owners.items()}
         roles[label] = ("label", words)
         account = (self._read(table, n, encoding, settled, roles, dropped) for n in (*first.left_out, *first.columns))
-        made: Dataset = self.options.of_classes(replace(data, reading=Reading(sizes, tuple(account))))
-        return made
+        return replace(data, reading=Reading(sizes, tuple(account)))
 
     def _named(self, table: Table, name: str) -> np.ndarray:
         """A column of names: one spelling for each, "" where a value is missing.

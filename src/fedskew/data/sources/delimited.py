@@ -88,7 +88,7 @@ class Csv(TableOptions):
             ((2,), ('a', 'b'), {'client': ('site0', 'site1')})
         """
         place, tables = self.tables(path)
-        data = Roles(self).dataset(place, tables, place.stem, f"file {place}")
+        data = self.of_classes(Roles(self).dataset(place, tables, place.stem, f"file {place}"))
         return beside(data, place, ".csv")
 
     def tables(self, path: str | None) -> tuple[Path, list[Table]]:
@@ -141,7 +141,7 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
         >>> data.shape, data.label_names
         ((3,), ('a', 'b'))
     """
-    source = with_options(Csv, "from_table", options)
+    source: Csv = with_options(Csv, "from_table", options)
     claim(hasattr(table, "keys"), "table", "be columns by name, such as a pandas frame", type(table).__name__)
     keys = list(table.keys())
     names = named(np.array([str(key) for key in keys])).tolist()
@@ -156,7 +156,7 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
     claim(holds, "table", "have columns of one length, with rows, of one value a row", told, hint)
     rows = range(shapes[names[0]][0])
     whole = Table(Path(name), cells, rows, ((name, len(rows)),), levels)
-    return Roles(source).dataset(whole.file, [whole], name, "table")
+    return source.of_classes(Roles(source).dataset(whole.file, [whole], name, "table"))
 
 
 def _levels(values: Any) -> tuple[tuple[str, ...], bool] | None:
