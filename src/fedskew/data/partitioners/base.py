@@ -252,9 +252,7 @@ def checked(found: Partition, n: int, what: str, overlaps: bool = False) -> Part
             with ``overlaps`` to one client. The message names the client and the row.
     """
     rows, ends = np.asarray(found.rows), np.asarray(found.offsets).astype(np.int64)
-    if not rows.size:
-        rows = rows.astype(np.int64)
-    fine = rows.dtype.kind in "iu" and ordered(Partition(rows, ends))
+    fine = (rows.dtype.kind in "iu" or not rows.size) and ordered(Partition(rows, ends))
     got = f"{rows.dtype} of shape {rows.shape} and broken offsets"
     claim(fine, what, "have a vector of row numbers, cut by its offsets", got)
     owners = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
@@ -282,7 +280,7 @@ def guarded(logs: Floats, totals: Ints, guard: float, rounding: Rounding) -> Int
     Args:
         logs: Log shares of each class, [C, N]; -inf for clients that do not own it.
         totals: Rows of each class, [C].
-        guard: Multiple of n/N, at least 1.
+        guard: Multiple of n/N, at least 1; infinity for none.
         rounding: As for `rounded`.
 
     Returns:
