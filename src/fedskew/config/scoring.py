@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation, On
-from fedskew.data.sources.rows import Rows
+from fedskew.data.inputs import Rows
 from fedskew.errors import require
 from fedskew.records.decisions import Decision, client_names
 from fedskew.records.files import write_atomic

@@ -1,7 +1,7 @@
-"""Datasets, how to make one from your own arrays, and how to keep some of its classes."""
+"""Datasets, the account of what was read of a user's own, datasets of arrays, and some of the classes of one."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,12 +12,66 @@ from torch import Tensor
 from fedskew import rng
 from fedskew.data import values as raw
 from fedskew.data.encoding import Encoding, folded, is_absent
-from fedskew.data.reading import Reading
 from fedskew.errors import DataError, claim, closest, plural, some
 from fedskew.fields import Checked, demand
 
 TEST_SHARE = 0.2
 SPLIT_SEED = 0  # one test set for all seeds, so that their results can be compared
+
+
+@dataclass(frozen=True)
+class ColumnRead:
+    """What became of one column of a table.
+
+    Attributes:
+        name: Its name.
+        role: "feature", "label", "client", "unit" (never parted by a split), or "left out".
+        type: "number", "category", "ordinal", or "" of a column that was left out.
+        holds: Its range or its levels, in words.
+        first: Its first values as the file has them, three at most.
+        missing: Cells without a value.
+        change: What was done to values: filled, dropped, folded; "" for nothing.
+    """
+
+    name: str
+    role: str
+    type: str = ""
+    holds: str = ""
+    first: tuple[str, ...] = ()
+    missing: int = 0
+    change: str = ""
+
+    def line(self) -> str:
+        """As in "age: number, feature, 17 to 90, first 39, 50, 38; 3 missing: filled by the median"."""
+        kind = ", ".join(filter(None, (self.type, self.role, self.holds)))
+        shown = f", first {', '.join(self.first)}" if self.first else ""
+        gone = f"{self.missing} missing" if self.missing else ""
+        return "; ".join(filter(None, (f"{self.name}: {kind}{shown}", ": ".join(filter(None, (gone, self.change))))))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read of files or arrays of a user's own; notes stand beside it in the dataset.
+
+    Attributes:
+        files: Rows or pictures by file or folder, at most a few; what they are of others together.
+        columns: Of a table.
+        pictures: What pictures were: their count by mode and by size, in words.
+        left_out: Count by reason of what was not read.
+    """
+
+    files: tuple[tuple[str, int], ...] = ()
+    columns: tuple[ColumnRead, ...] = ()
+    pictures: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, int], ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The account, a line each."""
+        if self.files:
+            yield f"read: {some([f'{name} ({rows:,})' for name, rows in self.files])}"
+        yield from self.pictures
+        yield from (column.line() for column in self.columns)
+        yield from (f"left out: {plural(count, 'file')}, {reason}" for reason, count in self.left_out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,8 +324,7 @@ def held_out(labels: Any, label_names: Sequence[str] = (), units: Any = None) ->
     (y,), label_names = raw.numbered([labels], label_names)
     codes = raw.labels_of(y, "y")
     units = None if units is None else torch.from_numpy(raw.codes_of(units)[0])
-    stays: np.ndarray = _stays(codes.numpy(), raw.count_classes([codes], len(label_names) or None), units).numpy()
-    return stays
+    return np.asarray(_stays(codes.numpy(), raw.count_classes([codes], len(label_names) or None), units))
 
 
 def share(labels: np.ndarray, classes: int, fraction: float) -> np.ndarray:
@@ -286,8 +339,7 @@ def share(labels: np.ndarray, classes: int, fraction: float) -> np.ndarray:
         Rows to take, int64 [C]: rounded half up, but at least one row of a class stays.
     """
     counts = np.bincount(labels, minlength=classes)
-    taken: np.ndarray = np.minimum(np.floor(fraction * counts + 0.5), np.maximum(counts - 1, 0)).astype(np.int64)
-    return taken
+    return np.asarray(np.minimum(np.floor(fraction * counts + 0.5), np.maximum(counts - 1, 0)), np.int64)
 
 
 def evenly(labels: np.ndarray, classes: int, rows: int) -> np.ndarray:

@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedskew.data import skew
+from fedskew.data.arrays import Reading
 from fedskew.data.counts import read_counts
-from fedskew.data.partitioners.file import convention_of, is_partition, load_partition
-from fedskew.data.reading import Reading
-from fedskew.errors import DataError, plural
+from fedskew.data.partitioners.file import convention_of, load_partition
+from fedskew.errors import claim, plural
 from fedskew.fields import untyped
 
 SHOWN = 20  # most classes to list; of more, the ten largest and the ten smallest
@@ -50,7 +50,12 @@ def counted(source: Source) -> Counted:
         DataError: The file or matrix holds no counts.
     """
     if isinstance(source, str | Path):
-        return _of_path(Path(source))
+        path = Path(source)
+        claim(path.is_file(), "the described file", "exist", f"'{path}'")
+        if path.suffix == ".npz":
+            return _of_partition(path)
+        counts, names = read_counts(path)
+        return Counted(counts, {"source": str(path), "label_names": list(names)}, path.name, names)
     if isinstance(source, torch.Tensor | np.ndarray | list):
         matrix = source.detach().cpu().numpy() if isinstance(source, torch.Tensor) else np.asarray(source)
         return Counted(matrix, {"source": "counts"}, "counts")
@@ -59,16 +64,6 @@ def counted(source: Source) -> Counted:
     read = source.dataset.reading
     facts |= {"reading": untyped(read)} if read != Reading() else {}
     return Counted(source.counts.numpy(), facts, _headline(facts, source.clients), tuple(source.dataset.label_names))
-
-
-def _of_path(path: Path) -> Counted:
-    """The counts of a partition file or a file of counts."""
-    if path.suffix == ".npz" and path.is_file() and is_partition(path):
-        return _of_partition(path)
-    if not path.is_file():
-        raise DataError(f"the described file must exist; got '{path}'")
-    counts, names = read_counts(path)
-    return Counted(counts, {"source": str(path), "label_names": list(names)}, path.name, names)
 
 
 def _of_partition(path: Path) -> Counted:

@@ -30,7 +30,6 @@ __all__ = ["ON", "Federation", "On", "federate", "long_tail"]
 
 On = Literal["test", "validation", "train", "local"]  # rows that a model may be asked about
 ON: tuple[On, ...] = get_args(On)
-PROFILES = ("exp", "step")  # of a long tail
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +257,6 @@ def federate(
     clients: int | None = None,
     seed: int = 0,
     longtail: float | None = None,
-    longtail_profile: str = "exp",
     validation: float = 0.0,
     auxiliary: int = 0,
     local_test: float = 0.0,
@@ -280,7 +278,6 @@ def federate(
         seed: Seed of every draw; draws are keyed by (seed, purpose).
         longtail: Imbalance factor n_max / n_min, at least 1, to which the training classes are thinned; None keeps all
             rows.
-        longtail_profile: "exp" for an exponential decay over the classes, or "step"; see `long_tail`.
         validation: Stratified fraction of the training rows to keep for validation, in [0, 1).
         auxiliary: Rows of each class that the server keeps, at least 0.
         local_test: Fraction of each client's rows that it keeps for its own test and does not train on, in [0, 1). A
@@ -316,7 +313,6 @@ def federate(
     for name, fraction in fractions.items():
         holds = fits(fraction, float) and 0 <= fraction < 1
         require(holds, name, "be a fraction in [0, 1)", fraction, "for example 0.2")
-    require(longtail_profile in PROFILES, "longtail_profile", f"be one of {', '.join(PROFILES)}", longtail_profile)
     dataset = _dataset(data, path, data_options)
     if isinstance(partitioner, File):
         asked = {"clients": clients, "longtail": longtail, "auxiliary": auxiliary, **fractions}
@@ -331,7 +327,7 @@ def federate(
     require(auxiliary < max(scarce, 1), "auxiliary", rule, auxiliary, hint)
     left, aside = _take(left, labels, np.full(dataset.classes, auxiliary), seed, "auxiliary")
     if longtail is not None:
-        kept = long_tail(np.bincount(labels[left], minlength=dataset.classes), longtail, longtail_profile)
+        kept = long_tail(np.bincount(labels[left], minlength=dataset.classes), longtail)
         left = _take(left, labels, kept, seed, "longtail")[1]
     found = _partition(partitioner, dataset, left, clients, seed)
     counts = torch.from_numpy(found.counts(labels, dataset.classes))
@@ -418,11 +414,10 @@ def _check(partitioner: Partitioner, clients: int | None, seed: int, longtail: f
         require(number and 1 <= longtail < math.inf, "longtail", "be n_max / n_min of at least 1", longtail, hint)
 
 
-def long_tail(counts: np.ndarray, factor: float, profile: str = "exp") -> np.ndarray:
+def long_tail(counts: np.ndarray, factor: float) -> np.ndarray:
     """Rows that each class keeps in a long tail, with class 0 the head.
 
-        "exp":   floor(n_max IF^(-c / (C-1)))
-        "step":  n_max for the first C - floor(C/2) classes, floor(n_max / IF) for the others
+        floor(n_max IF^(-c / (C-1)))
 
     n_max is the largest head for which no class has too few rows, so the profile is exact even where classes differ in
     size.
@@ -430,7 +425,6 @@ def long_tail(counts: np.ndarray, factor: float, profile: str = "exp") -> np.nda
     Args:
         counts: Rows of each class, [C], C at least 2.
         factor: IF = n_max / n_min, at least 1. CReFF and Fed-GraB give its inverse as their option.
-        profile: "exp" or "step".
 
     Returns:
         Rows kept, int64 [C].
@@ -450,10 +444,7 @@ def long_tail(counts: np.ndarray, factor: float, profile: str = "exp") -> np.nda
     """
     classes = len(counts)
     require(classes > 1, "longtail", "be used with two classes at least", factor, "leave it out")
-    exponent = np.arange(classes) / (classes - 1)
-    if profile == "step":
-        exponent = (np.arange(classes) >= classes - classes // 2).astype(np.float64)
-    decay = factor ** (-exponent)
+    decay = factor ** (-np.arange(classes) / (classes - 1))
     head = math.floor((counts / decay).min() + 1e-9)
     kept: np.ndarray = np.floor(head * decay + 1e-9).astype(np.int64)
     hint = f"use at most {head}, the rows of the head" if head else "a class has no rows"

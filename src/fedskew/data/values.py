@@ -103,8 +103,7 @@ def array_of(values: Any) -> np.ndarray:
         return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
     if isinstance(values, np.ma.MaskedArray):
         values = np.where(np.ma.getmaskarray(values), np.array(None, object), values.data)
-    found: np.ndarray = np.asarray(values)
-    return found
+    return np.asarray(values)
 
 
 def plain(values: Any, what: str = "a column") -> np.ndarray:

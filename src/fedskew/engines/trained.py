@@ -18,10 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from fedskew import models
-from fedskew.data.arrays import Dataset
+from fedskew.data.arrays import Dataset, Reading
 from fedskew.data.federation import Federation, On
 from fedskew.data.inputs import Inputs
-from fedskew.data.reading import Reading
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
 from fedskew.engines.network import check_kind, frozen, put, tensors_of

@@ -23,12 +23,11 @@ from fedskew import rng
 from fedskew.data.arrays import Dataset, draw_whole
 from fedskew.data.encoding import PLAIN, Column, Encoding, is_absent, spellings, spelt
 from fedskew.data.federation import Federation
-from fedskew.data.inputs import Inputs
+from fedskew.data.inputs import Inputs, rows_of
+from fedskew.data.inputs import Rows as FileRows
 from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import image_files
 from fedskew.data.sources.pictures import decode_images
-from fedskew.data.sources.rows import Rows as FileRows
-from fedskew.data.sources.rows import rows_of
 from fedskew.data.sources.table import Npz, Parquet
 from fedskew.data.values import lacking, plain
 from fedskew.errors import ConfigError, DataError, FedskewError, FieldError, closest, json_file, one_line

@@ -225,7 +225,7 @@ def test_a_file_of_others_does_not_say_so_and_may_not_have_them(tmp_path: Path):
     found = load_partition(tmp_path / "bare.npz")._replace(local_test=held)
     from fedskew.data.partitioners.file import check_content
 
-    with pytest.raises(DataError, match="has two owners"):  # a row of the test that somebody trains on
+    with pytest.raises(DataError, match="give each row one owner"):  # a row of the test that somebody trains on
         check_content(found, "file")
 
 

@@ -1,4 +1,4 @@
-"""The long tail of a federation, and its profiles."""
+"""The long tail of a federation, and its profile."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from support.labels import MIXED, SITES, content
 
 
 @pytest.mark.parametrize("base", [Dirichlet(0.3), Shards(), Iid(sizes="power"), Natural()], ids=repr)
-@pytest.mark.parametrize("profile", ["exp", "step"])
-def test_the_partitioner_divides_what_the_long_tail_leaves(base: Partitioner, profile: str) -> None:
+def test_the_partitioner_divides_what_the_long_tail_leaves(base: Partitioner) -> None:
     data = from_arrays(np.zeros((len(MIXED), 1)), MIXED, np.zeros((2, 1)), [0, 9], columns=SITES)
-    fed = federate(data, base, clients=7, seed=4, longtail=6.0, longtail_profile=profile)
-    kept = long_tail(np.bincount(MIXED), 6.0, profile).tolist()
+    fed = federate(data, base, clients=7, seed=4, longtail=6.0)
+    kept = long_tail(np.bincount(MIXED), 6.0).tolist()
     assert fed.counts.sum(0).tolist() == kept and fed.report()["unused_rows"] == len(MIXED) - sum(kept)
     rows = np.sort(fed.partition.rows)
     sites = {name: values[rows] for name, values in SITES.items()}
@@ -26,8 +25,7 @@ def test_the_partitioner_divides_what_the_long_tail_leaves(base: Partitioner, pr
     )
 
 
-def test_the_profiles() -> None:
-    assert long_tail(np.full(5, 100), 10, "step").tolist() == [100, 100, 100, 10, 10]
+def test_the_profile() -> None:
     assert long_tail(np.full(3, 100), 100).tolist() == [100, 10, 1]
     with pytest.raises(ConfigError, match=r"longtail must leave a row of each class; got 300.0; use at most 200"):
         long_tail(np.full(10, 200), 300.0)

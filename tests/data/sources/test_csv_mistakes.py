@@ -35,7 +35,7 @@ WRONG: dict[str, tuple[str, dict, str]] = {  # text, options, what is said
     "a gap": ("age,y\n1,0\n2,1\n3,3", {}, "has labels from 0 to 3"),
     "labels below 0": ("age,y\n1,-1\n2,1", {}, "1 of 2 rows have -1, which often marks rows without a label"),
     "a measured value": ("age,y\n1,0\n2,0.5", {}, "has labels from 0 to 0.5; measured values must be cut into classes"),
-    "one class": ("age,label\n1,ill\n2,ill", {}, "column 'label' has one class, 'ill', in all 2 rows; a cl"),
+    "one class": ("age,label\n1,ill\n2,ill", {}, "must have two classes; got one class, 'ill', in all 2 rows"),
     "semicolons": ("age;dose;label\n1;2;a", {}, "Csv.separator must separate the columns; got ','; the first line"),
     "what to separate by": ("age;dose;label\n1;2;a", {}, "t.csv has semicolons: use ';'"),
     "tabs": ("age\tlabel\n1\ta", {}, "has tabs: use 'tab'"),

@@ -12,7 +12,7 @@ import torch
 
 import fedskew as fs
 from fedskew.data import load
-from fedskew.data.sources.keel import FARS_COUNTS
+from fedskew.data.sources.tabular import FARS_COUNTS
 from support.data_files import fails
 
 HEAD = """@relation fars
@@ -116,7 +116,7 @@ def test_the_package_is_read_and_never_imported(package: Path) -> None:
 
 
 def test_without_the_package_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedskew.data.sources.keel.find_spec", lambda _: None)
+    monkeypatch.setattr("fedskew.data.sources.tabular.find_spec", lambda _: None)
     monkeypatch.delenv("FEDSKEW_DATA", raising=False)
     fails("keel", None, "come from a file or the extra keel; pip install '.[keel]' in a checkout of fedskew; or name a")
     fails("fars", None, "come from a file or the extra keel")

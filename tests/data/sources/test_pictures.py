@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 import fedskew as fs
 from fedskew.data import load
-from fedskew.data.inputs import Inputs
+from fedskew.data.inputs import Inputs, Rows, rows_of
 from fedskew.data.sources.pictures import decode_images
-from fedskew.data.sources.rows import Rows, rows_of
 from fedskew.data.sources.table import DATASETS
 from support.data_files import GEN
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import fedskew as fs
 from fedskew.data import Dataset, load
+from fedskew.data.arrays import Reading
 from fedskew.data.encoding import ABSENT, Encoding, Notation, is_absent, number_of, value_of
 from fedskew.data.inputs import Inputs
-from fedskew.data.reading import Reading
 from fedskew.fields import typed, untyped
 
 ROWS = 40
@@ -349,7 +349,7 @@ def test_one_class_a_client_is_legitimate_and_noted(tmp_path: Path) -> None:
 def test_a_patient_is_one_in_both_files_however_it_is_written(tmp_path: Path) -> None:
     for name, spelling in (("train", "{}"), ("test", "{}.0")):
         written(tmp_path / f"{name}.csv", table(patient=[spelling.format(i // 4) for i in range(ROWS)]))
-    with pytest.raises(fs.DataError, match=r"must part test rows from training rows; 10 values"):
+    with pytest.raises(fs.DataError, match=r"must part test rows from training rows; got 10 values"):
         load("csv", str(tmp_path), split_by="patient")
 
 
@@ -427,7 +427,7 @@ def test_missing_values_of_pandas_are_missing() -> None:
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        (np.eye(2)[np.arange(ROWS) % 2], "shape (40, 2); one-hot labels are classes by argmax(1)"),
+        (np.eye(2)[np.arange(ROWS) % 2], "v (40, 2); one-hot labels are classes by argmax(1)"),
         (np.arange(ROWS) * 1j, "got complex128"),
         ([[1, 2]] * (ROWS - 1) + [[1]], "one value a row"),
         ([timedelta(days=i) for i in range(ROWS)], "are times"),

@@ -134,8 +134,7 @@ def largest_remainder(shares: Floats, totals: Ints) -> Ints:
     order = np.argsort(whole - exact, axis=1, kind="stable")
     rank = np.empty_like(order)
     np.put_along_axis(rank, order, np.broadcast_to(np.arange(shares.shape[1]), order.shape), axis=1)
-    rounded: Ints = (whole + (rank < missing[:, None])).astype(np.int64)
-    return rounded
+    return np.asarray(whole + (rank < missing[:, None]), np.int64)
 
 
 def log_dirichlet(concentration: Floats, gen: np.random.Generator) -> Floats:
@@ -159,8 +158,7 @@ def log_dirichlet(concentration: Floats, gen: np.random.Generator) -> Floats:
 def normalised(logs: Floats) -> Floats:
     """``logs`` - logsumexp(logs) along the last axis. Changes ``logs``."""
     logs -= logs.max(axis=-1, keepdims=True)
-    out: Floats = logs - np.log(np.exp(logs).sum(axis=-1, keepdims=True))
-    return out
+    return np.asarray(logs - np.log(np.exp(logs).sum(axis=-1, keepdims=True)))
 
 
 def gather(owner: Ints, clients: int) -> Partition:
@@ -254,9 +252,7 @@ def checked(found: Partition, n: int, what: str, overlaps: bool = False) -> Part
             with ``overlaps`` to one client. The message names the client and the row.
     """
     rows, ends = np.asarray(found.rows), np.asarray(found.offsets).astype(np.int64)
-    if not rows.size:
-        rows = rows.astype(np.int64)
-    fine = rows.dtype.kind in "iu" and ordered(Partition(rows, ends))
+    fine = (rows.dtype.kind in "iu" or not rows.size) and ordered(Partition(rows, ends))
     got = f"{rows.dtype} of shape {rows.shape} and broken offsets"
     claim(fine, what, "have a vector of row numbers, cut by its offsets", got)
     owners = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
@@ -284,7 +280,7 @@ def guarded(logs: Floats, totals: Ints, guard: float, rounding: Rounding) -> Int
     Args:
         logs: Log shares of each class, [C, N]; -inf for clients that do not own it.
         totals: Rows of each class, [C].
-        guard: Multiple of n/N, at least 1.
+        guard: Multiple of n/N, at least 1; infinity for none.
         rounding: As for `rounded`.
 
     Returns:

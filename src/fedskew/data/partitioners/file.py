@@ -38,7 +38,7 @@ from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner
 from fedskew.data.sources.files import replacing
 from fedskew.data.sources.readers import Npz, open_npz
-from fedskew.errors import ConfigError, DataError, afford, from_json, one_line, require
+from fedskew.errors import ConfigError, DataError, afford, claim, from_json, one_line, require
 from fedskew.fields import demand, fits, recorded
 from fedskew.types import Federation
 
@@ -165,8 +165,7 @@ def load_partition(
         >>> content.partition.clients, (content.counts == fed.counts.numpy()).all().item()
         (4, True)
     """
-    if not Path(path).is_file():
-        raise DataError(f"a partition file must exist; got '{path}'")
+    claim(Path(path).is_file(), "a partition file", "exist", f"'{path}'")
     with open_npz(Path(path)) as file:
         header = _read_header(file, str(path))
         if dataset is not None:
@@ -279,8 +278,8 @@ class File(Partitioner):
         demand(self, "path", bool(self.path), "name a partition file", "make one by save_partition")
         content = load_partition(self.path, dataset, self.match)
         found = content.header["sha256"]
-        if not found.startswith(self.sha256):
-            raise DataError(f"{self.path} must be the file of the run, sha256 {self.sha256}…; got {found[:16]}…")
+        same = found.startswith(self.sha256)
+        claim(same, self.path, f"be the file of the run, sha256 {self.sha256}…", f"{found[:16]}…")
         return content
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
@@ -408,12 +407,6 @@ def _json_of(array: npt.NDArray[Any] | None) -> Any:
         return None if array is None else from_json(array.astype(np.uint8).tobytes())
 
 
-def is_partition(path: Path) -> bool:
-    """Whether an npz file may be a partition file: it has a header."""
-    with open_npz(path) as file:
-        return "header" in file.members
-
-
 def _read_header(file: Npz, path: str) -> dict[str, Any]:
     """The checked header, before any other array is read."""
     member = file.members.get("header")
@@ -434,19 +427,18 @@ def check_content(content: PartitionFile, path: str) -> None:
     rows, labels, header = content.partition.rows, content.labels, content.header
     parts = [content.partition, *([] if content.local_test is None else [content.local_test])]
     whole = all(base.ordered(p) and base.ascending(p) and header["clients"] == p.clients for p in parts)
-    if not whole or len(labels) != len(rows):
-        raise DataError(f"{path}: offsets, rows in ascending order, and labels do not match")
+    claim(whole and len(labels) == len(rows), path, "have offsets, rows in ascending order and labels that agree")
     owned = np.unique(rows) if header.get("overlaps") is True else rows  # a client has a row once: see `ascending`
     aside = (*(part.rows for part in parts[1:]), content.validation_rows, content.auxiliary_rows)
     every, n = np.sort(np.concatenate([owned, *aside])), int(header["training_rows"])
-    if every.size and not 0 <= every[0] <= every[-1] < n:
-        raise DataError(f"{path}: rows must be 0..{n - 1}; got {every[0]}..{every[-1]}")
-    if len(twice := np.flatnonzero(np.diff(every) == 0)):
-        raise DataError(f"{path}: row {every[twice[0]]} has two owners")
-    if len(rows) and not 0 <= labels.min() <= labels.max() < header["classes"]:
-        raise DataError(f"{path}: labels must be 0..{header['classes'] - 1}; got up to {labels.max()}")
-    if len(content.client_names) not in (0, header["clients"]):
-        raise DataError(f"{path}: {len(content.client_names)} names for {header['clients']} clients")
+    low, high = every.min(initial=0), every.max(initial=0)
+    claim(0 <= low <= high < max(n, 1), f"{path}: rows", f"be 0..{n - 1}", f"{low}..{high}")
+    twice = every[1:][np.diff(every) == 0]
+    claim(not len(twice), path, "give each row one owner", f"two of row {twice[:1].tolist()}")
+    known = 0 <= labels.min(initial=0) <= labels.max(initial=0) < header["classes"]
+    claim(known, f"{path}: labels", f"be 0..{header['classes'] - 1}", f"up to {labels.max(initial=0)}")
+    names, clients = len(content.client_names), header["clients"]
+    claim(names in (0, clients), path, f"name its {clients} clients", names)
 
 
 def same_data(header: dict[str, Any], dataset: Dataset, match: str, path: str) -> None:

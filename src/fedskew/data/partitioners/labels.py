@@ -388,12 +388,7 @@ class DirExtended(Partitioner):
     def _counts(self, owns: Owns, totals: Ints, gen: np.random.Generator) -> Ints:
         """Rows of each class, [N, C]; labels without owner stay unused."""
         logs = np.where(owns, base.log_dirichlet(np.full(owns.shape, self.alpha), gen), -np.inf)
-        held = owns.any(axis=1)
+        held, guard = owns.any(axis=1), np.inf if self.balance_guard is None else self.balance_guard
         counts = np.zeros(owns.shape[::-1], dtype=np.int64)
-        if self.balance_guard is not None:
-            counts[:, held] = base.guarded(logs[held], totals[held], self.balance_guard, self.rounding)
-            return counts
-        for c in np.flatnonzero(held):
-            shares = np.exp(base.normalised(logs[c : c + 1]))
-            counts[:, c] = base.rounded(shares, totals[c : c + 1], self.rounding, owns[c])[0]
+        counts[:, held] = base.guarded(logs[held], totals[held], guard, self.rounding)
         return counts

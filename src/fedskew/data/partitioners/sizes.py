@@ -18,8 +18,7 @@ Law = Literal["equal", "lognormal", "power"]
 
 def whole(shares: Floats, total: int, least: int) -> Ints:
     """``least`` rows for each client, the rest of ``total`` in proportion to the shares, [N]."""
-    sizes: Ints = least + base.largest_remainder(shares[None], np.array([total - least * len(shares)]))[0]
-    return sizes
+    return np.asarray(least + base.largest_remainder(shares[None], np.array([total - least * len(shares)]))[0])
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedskew.data.arrays import Dataset, build
-from fedskew.data.encoding import PLAIN, lacks_column
-from fedskew.data.inputs import Inputs
-from fedskew.data.reading import Reading
+from fedskew.data.arrays import Dataset, Reading, build
+from fedskew.data.encoding import PLAIN
+from fedskew.data.inputs import Inputs, Rows
 from fedskew.data.sources import cache, parquet
 from fedskew.data.sources.columns import (
     Roles,
@@ -27,7 +26,6 @@ from fedskew.data.sources.columns import (
 )
 from fedskew.data.sources.files import given_file, listed, splits_of
 from fedskew.data.sources.images import ImageOptions
-from fedskew.data.sources.rows import Rows
 from fedskew.data.values import plain
 from fedskew.errors import DataError, claim, from_json
 from fedskew.fields import Listed, demand, later
@@ -187,9 +185,9 @@ class Hub(ArrowOptions):
         key = cache.key_of(self.name, asked, files)
 
         def read() -> tuple[list[_Split], _LabelNames]:
-            tables = parquet.hub_tables(repo, self.config, self.train_split, self.test_split)
-            parts = [_without_index(t, _asked(self)) for t in (tables.train, tables.test) if t is not None]
-            return [_Split(Path(repo), t, range(len(t)), ((repo, len(t)),), left) for t, left in parts], tables.names
+            *tables, names = parquet.hub_tables(repo, self.config, self.train_split, self.test_split)
+            parts = [_without_index(table, _asked(self)) for table in tables if table is not None]
+            return [_Split(Path(repo), t, range(len(t)), ((repo, len(t)),), left) for t, left in parts], names
 
         return _dataset(self, Path(repo), repo, f"hub {repo}", key, read)
 
@@ -225,8 +223,7 @@ def _dataset(
     options.padded(np.empty((1, 1)))
     standardise = options.x_column is None if options.standardise is None else options.standardise
     chosen = replace(options, y_column=label, standardise=standardise)
-    data = Roles(chosen, names).dataset(place, [_cells(chosen, split) for split in splits], name, source)
-    return replace(options, classes=(), relabel=True).finish(data)
+    return options.finish(Roles(chosen, names).dataset(place, [_cells(chosen, s) for s in splits], name, source))
 
 
 def _of_samples(
@@ -234,13 +231,10 @@ def _of_samples(
 ) -> Dataset:
     """The dataset of a column of images or lists."""
     there = splits[0].table.column_names
-    columns = [column_of(options, "x_column", there, X_COLUMNS, "one of the columns")]
+    column = column_of(options, "x_column", there, X_COLUMNS, "one of the columns")
     parts, told = [], list[str]()
     for split in splits:
-        held = split.table.column_names
-        if absent := next((column for column in (*columns, label) if column not in held), None):
-            raise lacks_column(f"{split.file}: the test split", absent, held)
-        parts.append(options.padded(parquet.read_column(split.table, columns[0], told=told)))
+        parts.append(options.padded(parquet.read_column(split.table, column, told=told)))
         parts.append(parquet.read_column(split.table, label))
     owners = {n: parquet.read_column(splits[0].table, n) for n in owner_columns(options, there)}
     units, apart = None, known_columns(options, "split_by", there)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fedskew.data.arrays import ClassOptions, Dataset, build, code_of, held_out
+from fedskew.data.arrays import ClassOptions, ColumnRead, Dataset, Reading, build, code_of, held_out
 from fedskew.data.encoding import (
     TIME,
     Column,
@@ -27,13 +27,16 @@ from fedskew.data.encoding import (
     spelt,
     value_of,
 )
-from fedskew.data.reading import ColumnRead, Reading
-from fedskew.data.sources.files import files_of, insist_on_names, listed
-from fedskew.data.sources.multilabel import indicators, several
+from fedskew.data.sources.files import files_of, insist_on_names, listed, paired
 from fedskew.data.values import FARTHEST, FILL, lacks, numbered, plain
-from fedskew.errors import DataError, FieldError, closest, one_line, plural, some
+from fedskew.errors import DataError, FieldError, claim, closest, one_line, plural, some
 from fedskew.fields import Listed, demand, later
 
+BRACKETED = re.compile(r"\[(.*)\]|\{(.*)\}|\((.*)\)", re.DOTALL)
+QUOTED = re.compile(r"""\s*(['"]).*\1\s*,\s*(['"]).*\2\s*""", re.DOTALL)
+SETS = (";", "|")  # they join labels more often than they stand in a name
+JOINTS = (*SETS, ",")
+ONE_OF_SEVERAL = re.compile(r"(?i)(label|labels|y|target|class)([_.\- ]\w+|\d+)")
 LABELS = ("label", "labels", "y", "target", "class")
 IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unnamed: ?\d+)?$)|[a-z](?:Id|ID)$")
 LIKELY = 20  # rows from which different whole numbers in every row look like an identifier
@@ -86,6 +89,48 @@ def label_of(options: Any, names: Sequence[str], encoding: Encoding | None) -> s
     return column_of(options, "y_column", names, usual, "columns of the file:") if asked or usual else ""
 
 
+def several(names: Sequence[str]) -> list[str]:
+    """The labels that are lists of labels.
+
+    A label in brackets is one where its parts are quoted, or where others have more or fewer; "[0, 10]" and "[10, 20]"
+    are ranges. A label that a separator parts is one where a part is also a label by itself, or stands at different
+    places of different lists; "Doe, John" and "Doe, Jane" are names. Where ";" or "|" parts them, it is enough that
+    parts of two places occur in several lists; of "animal|cat" and "animal|dog" it is one place.
+
+    Args:
+        names: Different labels.
+
+    Returns:
+        Those that are lists, in order; empty where the labels are classes.
+
+    Example:
+        >>> from fedskew.data.sources.columns import several
+        >>> several(["cat", "cat;dog", "dog"]), several(["['a', 'b']", "['a']"]), several(["Doe, John", "Doe, Jane"])
+        (['cat;dog'], ["['a', 'b']"], [])
+    """
+    inside = {name: "".join(filter(None, found.groups())) for name in names if (found := BRACKETED.fullmatch(name))}
+    listed = [name for name in inside if "," in inside[name]]
+    if len({text.count(",") for text in inside.values()}) > 1 or any(QUOTED.fullmatch(inside[name]) for name in listed):
+        return listed
+    for separator in JOINTS:
+        lists = {name: [part.strip() for part in name.split(separator)] for name in names if separator in name}
+        whole = {name.strip() for name in names if name not in lists}
+        lists = {name: parts for name, parts in lists.items() if all(parts) and len(set(parts)) == len(parts)}
+        seen = Counter((part, place) for parts in lists.values() for place, part in enumerate(parts))
+        placed = Counter(part for part, _ in seen)
+        places = {place for (_, place), times in seen.items() if times > 1}
+        if whole & {*placed} or max(placed.values(), default=0) > 1 or (separator in SETS and len(places) > 1):
+            return [*lists]
+    return []
+
+
+def indicators(columns: Mapping[str, Any]) -> list[str]:
+    """Columns that look like one label each: label_a, label_b and so on, all of 0 and 1."""
+    binary = {"0", "1", "0.0", "1.0", "False", "True", "false", "true"}
+    named = [name for name in columns if ONE_OF_SEVERAL.fullmatch(name)]
+    return [name for name in named if {*spelt(plain(columns[name])).tolist()} <= binary]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(ClassOptions):
     """Options of every table of a user's own."""
@@ -129,8 +174,7 @@ class TableOptions(ClassOptions):
     @property
     def typed(self) -> dict[str, str]:
         """The type of each column that ``types`` names. Raises FieldError."""
-        given = (entry.partition("=") for entry in listed(self.types))
-        typed = {name.strip(): kind.strip() for name, _, kind in given}
+        typed = paired(self.types)
         for name, kind in typed.items():
             hint = closest(kind, TYPES, listed=False)[2:]
             demand(self, "types", bool(name) and kind in TYPES, f"give NAME={'|'.join(TYPES)}", hint)
@@ -140,9 +184,9 @@ class TableOptions(ClassOptions):
 def units_of(what: str, splits: Sequence[np.ndarray]) -> np.ndarray:
     """What no split may part, [n], of the training rows. Raises DataError where test rows have one of its values."""
     for test in splits[1:]:
-        if shared := sorted({*map(str, test)} & {*map(str, splits[0])}):
-            told = f"{plural(len(shared), 'value')} of it are among the training rows, too: {some(shared)}"
-            raise DataError(f"{what} must part test rows from training rows; {told}")
+        shared = sorted({*map(str, test)} & {*map(str, splits[0])})
+        told = f"{plural(len(shared), 'value')} that training rows have, too: {some(shared)}"
+        claim(not shared, what, "part test rows from training rows", told)
     return splits[0]
 
 
@@ -202,8 +246,8 @@ def of_clients(place: Path, tables: Sequence[Table]) -> Table:
     """
     first = tables[0]
     for table in tables[1:]:
-        if odd := {*first.columns} ^ {*table.columns}:
-            raise DataError(f"{table.file} must have the columns of {first.file.name}; one of both lacks {min(odd)!r}")
+        odd = some([*map(repr, sorted({*first.columns} ^ {*table.columns}))])
+        claim(not odd, table.file, f"have the columns of {first.file.name}; one of both lacks {odd}")
     whole = stacked(place, tables, first.columns)
     whole.columns.setdefault("client", np.repeat([t.file.stem for t in tables], [len(t.rows) for t in tables]))
     return whole._replace(file=place)
@@ -255,8 +299,7 @@ class Roles:
         for table in tables:
             if absent := [column for column in shared if column not in table.columns]:
                 raise lacks_column(str(table.file), absent[0], [*table.columns], ", as the training file has")
-            if not len(table.rows):
-                raise DataError(f"{table.file} must have rows; it has none")
+            claim(len(table.rows), table.file, "have rows", "none")
         first, table = tables[0], stacked(place, tables, dict.fromkeys((*groups, *shared)))
         sizes, test = table.files, np.arange(len(table.rows)) >= len(first.rows)
         words = self._named(table, label)
@@ -276,8 +319,7 @@ class Roles:
         known = {n: column._replace(cells=column.cells[~test]) for n, column in settled.items()}
         encoding, notes = self._encoding(known, label, train, kept if kept.any() else train)
         x = encoding.encode({n: c.cells for n, c in settled.items()}, str(table.file), table.rows, notes)
-        if dropped:
-            notes.append(f"rows without a label are left out: {dropped}")
+        notes += [f"rows without a label are left out: {dropped}"] * bool(dropped)
         apart = test.any()
         data = build(
             name, x[~test], labels[~test], *((x[test], labels[test]) if apart else ()), label_names=names,
@@ -285,13 +327,10 @@ class Roles:
             columns={group: owners[group][~test] for group in groups},
             columns_test={group: owners[group][test] for group in groups if apart and group in tables[-1].columns},
         )  # fmt: skip
-        roles = {label: ("label", words)}
-        for column, cells in owners.items():
-            known_of_all = column in tables[-1].columns
-            roles[column] = "unit" if column == by else "client", cells if known_of_all else cells[~test]
+        roles = {n: ("unit" if n == by else "client", cells[~test]) for n, cells in owners.items()}
+        roles[label] = ("label", words)
         account = (self._read(table, n, encoding, settled, roles, dropped) for n in (*first.left_out, *first.columns))
-        made: Dataset = self.options.of_classes(replace(data, reading=Reading(sizes, tuple(account))))
-        return made
+        return replace(data, reading=Reading(sizes, tuple(account)))
 
     def _named(self, table: Table, name: str) -> np.ndarray:
         """A column of names: one spelling for each, "" where a value is missing.
@@ -304,10 +343,9 @@ class Roles:
         count = dict(zip(every.tolist(), times.tolist(), strict=True))
         numeric = all(np.isfinite(number_of(word)) for word in count if not is_absent(word))
         doubtful = [] if numeric or notation.missing_words is not None else [w for w in count if w and is_absent(w)]
-        if doubtful:
-            told = f"{sum(map(count.__getitem__, doubtful))} of {len(at)} rows have {some([*map(repr, doubtful)])}"
-            hint = f"set {self.owner}.missing_words to {doubtful[0]} if the value is missing, to '' if it is a value"
-            raise DataError(f"{where} must hold words that say what they mean; {told}; {hint}")
+        told = f"{sum(map(count.__getitem__, doubtful))} of {len(at)} rows have {some([*map(repr, doubtful)])}"
+        hint = f"set {self.owner}.missing_words to {some(doubtful)} if the value is missing, to '' if it is a value"
+        claim(not doubtful, where, f"hold words that say what they mean; {told}", hint=hint)
         gone = {word for word in count if (notation.absent if numeric else notation.blank)(word)}
         names = spellings(count.keys() - gone, where, notation, f"{self.owner}.") | dict.fromkeys(gone, "")
         return np.array([names[word] for word in count], dtype=str)[at]
@@ -325,10 +363,10 @@ class Roles:
             numbers = np.isfinite(found[at][~gone[at]])
             if len(numbers) and (not numbers.any() or 2 * numbers.sum() > len(numbers)):
                 first = spelt(table.columns[name][at][~gone[at]][:1])[0]
-                kinds["numbers" if numbers.any() else "words"] = f"{file} has {{}}, such as {str(first)!r}"
-        if len(kinds) == 2:
-            told = ", and ".join(kinds[kind].format(kind) for kind in sorted(kinds))
-            raise DataError(f"{table.where(name)} must hold values of one type in all files; {told}; {hint}")
+                what = "numbers" if numbers.any() else "words"
+                kinds[what] = f"{file} has {what}, such as {str(first)!r}"
+        told = ", and ".join(kinds[kind] for kind in sorted(kinds))
+        claim(len(kinds) < 2, table.where(name), f"hold values of one type in all files; {told}", hint=hint)
 
     def _kept(self, labels: np.ndarray, names: Sequence[str], what: str) -> np.ndarray:
         """The rows of the classes that the options keep, bool [n]."""
@@ -379,7 +417,12 @@ class Roles:
         demand(options, "x_column", bool(features), "name a column of features")
         demand(options, "x_column", label not in features, f"not hold the column of labels, {label!r}")
         categories = [] if options.categories == AUTO else known_columns(options, "categories", names, place)
-        orders = {name: () for name, kind in typed.items() if kind == "ordinal"} | self._orders(names, place)
+        orders: dict[str, tuple[str, ...]] = {name: () for name, kind in typed.items() if kind == "ordinal"}
+        for name, text in paired(options.ordinal).items():
+            insist_on_names(options, "ordinal", f"name columns of {place}", [name], names)
+            orders[name] = order = tuple(map(str.strip, text.split("<"))) if text else ()
+            holds = len(set(order)) == len(order) != 1 and "" not in order
+            demand(options, "ordinal", holds, "give an order of different values", "as in grade=low<mid<high")
         used = [name for name in typed if name not in dropped]
         for field, part in (("categories", categories), ("ordinal", orders), ("types", used)):
             for name in part:
@@ -399,18 +442,6 @@ class Roles:
         rule = "name one column of labels: several labels a row (multi-label) are not supported"
         hint = f"make one column of classes of them, or leave others out by {self.owner}.exclude"
         demand(self.options, "y_column", len(several) < 2, rule, f"{some(several)} look like labels; {hint}")
-
-    def _orders(self, names: Sequence[str], place: str) -> dict[str, tuple[str, ...]]:
-        """Columns whose categories have an order, with the order; () for that of the sorted values."""
-        found: dict[str, tuple[str, ...]] = {}
-        for entry in self.options.ordinal.split(","):
-            name, _, order = (part.strip() for part in entry.partition("="))
-            if name:
-                insist_on_names(self.options, "ordinal", f"name columns of {place}", [name], names)
-                found[name] = tuple(value.strip() for value in order.split("<")) if order else ()
-                holds = len(set(found[name])) == len(found[name]) != 1 and "" not in found[name]
-                demand(self.options, "ordinal", holds, "give an order of different values", "as in grade=low<mid<high")
-        return found
 
     def _settled(self, table: Table, name: str, told: str, order: tuple[str, ...]) -> Settled:
         """A column of features of a type, which all files share. Raises DataError for a value of another type."""
@@ -530,20 +561,16 @@ class Roles:
         alike = shape.count("#") == 1 and not CODE.search(shape) and 2 * count > total and len(times) > LIKELY
         if alike or 2 * rows(lambda text: np.isfinite(notation.number(text)) or MARKED.fullmatch(text)) > total:
             return "number"
-        if (many := len({*cells.tolist()})) > MANY:
-            rule = f"have at most {MANY} categories to be one by itself; got {many}"
-            hint = f"leave it out by {self.owner}.exclude, or list every category column in {self.owner}.categories"
-            raise DataError(f"{where} must {rule}; {hint}")
+        hint = f"leave it out by {self.owner}.exclude, or list every category column in {self.owner}.categories"
+        claim(len(times) <= MANY, where, f"have at most {MANY} categories to be one by itself", len(times), hint)
         return "category"
 
     def _labels(self, where: str, cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
         """(labels as numbers 0..C-1 or strings, [n]; names of the classes where they are settled here)."""
         different, at, times = np.unique(cells, return_inverse=True, return_counts=True)
         words, found, named = different.tolist(), _numbers_in(different), self.options.named_labels
-        if len(words) < 2:
-            told = f"has one class, {words[0]!r}, in all {len(cells)} rows"
-            hint = f"a classifier needs two; is another column meant by {self.owner}.y_column?"
-            raise DataError(f"{where} {told}; {hint}")
+        hint = f"is another column meant by {self.owner}.y_column?"
+        claim(len(words) > 1, where, "have two classes", f"one class, {words[0]!r}, in all {len(cells)} rows", hint)
         if not np.isfinite(found).all():
             if not named and (lists := several(words)):
                 told = f"{times[np.isin(different, lists)].sum()} of {len(cells)} rows have several"

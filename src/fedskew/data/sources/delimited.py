@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,13 +10,12 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import number_of
-from fedskew.data.inputs import Inputs
+from fedskew.data.inputs import Inputs, Rows
 from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, label_of, of_clients, owner_columns
-from fedskew.data.sources.files import given_file, insist_on_different, splits_of
+from fedskew.data.sources.files import given_file, insist_on_different, splits_of, with_options
 from fedskew.data.sources.readers import insist_on_width, read_table
-from fedskew.data.sources.rows import Rows
 from fedskew.data.values import array_of, named, words_of
-from fedskew.errors import ConfigError, FieldError, claim, closest, some
+from fedskew.errors import FieldError, claim, some
 from fedskew.fields import Listed, demand, later
 
 TAB = "\t"
@@ -89,7 +88,7 @@ class Csv(TableOptions):
             ((2,), ('a', 'b'), {'client': ('site0', 'site1')})
         """
         place, tables = self.tables(path)
-        data = Roles(self).dataset(place, tables, place.stem, f"file {place}")
+        data = self.of_classes(Roles(self).dataset(place, tables, place.stem, f"file {place}"))
         return beside(data, place, ".csv")
 
     def tables(self, path: str | None) -> tuple[Path, list[Table]]:
@@ -142,10 +141,7 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
         >>> data.shape, data.label_names
         ((3,), ('a', 'b'))
     """
-    known = [field.name for field in fields(Csv)]
-    for option in options:
-        if option not in known:
-            raise ConfigError(f"from_table has no option {option!r}{closest(option, known)}")
+    source: Csv = with_options(Csv, "from_table", options)
     claim(hasattr(table, "keys"), "table", "be columns by name, such as a pandas frame", type(table).__name__)
     keys = list(table.keys())
     names = named(np.array([str(key) for key in keys])).tolist()
@@ -154,15 +150,13 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
     levels = {column: found for column, values in held.items() if (found := _levels(values)) is not None}
     cells = {column: array_of(values) if column in levels else values for column, values in held.items()}
     shapes = {column: np.shape(array_of(values)) for column, values in cells.items()}
-    wide = next((column for column, shape in shapes.items() if len(shape) != 1), "")
-    hint = "one-hot labels are classes by argmax(1)" if len(shapes.get(wide, ())) == 2 else ""
-    claim(not wide, "table", f"have one value a row; column {wide!r} has shape {shapes.get(wide)}", hint=hint)
-    told = some([f"{column} {shape[0]}" for column, shape in shapes.items()]) or "no columns"
-    holds = len({*shapes.values()}) == 1 and all(map(sum, shapes.values()))
-    claim(holds, "table", "have columns of one length, with rows", told)
+    told = some([f"{column} {shape}" for column, shape in shapes.items()]) or "no columns"
+    holds = len({*shapes.values()}) == 1 and all(len(shape) == 1 and shape[0] for shape in shapes.values())
+    hint = "one-hot labels are classes by argmax(1)" if any(len(shape) == 2 for shape in shapes.values()) else ""
+    claim(holds, "table", "have columns of one length, with rows, of one value a row", told, hint)
     rows = range(shapes[names[0]][0])
     whole = Table(Path(name), cells, rows, ((name, len(rows)),), levels)
-    return Roles(Csv(**options)).dataset(whole.file, [whole], name, "table")
+    return source.of_classes(Roles(source).dataset(whole.file, [whole], name, "table"))
 
 
 def _levels(values: Any) -> tuple[tuple[str, ...], bool] | None:

@@ -5,14 +5,15 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedskew.errors import DataError, FedskewError, FieldError, claim, closest, one_line, require, some
+from fedskew.errors import ConfigError, DataError, FedskewError, FieldError, claim, closest, one_line, require, some
 
 SPLITS = {
     "train": "training", "training": "training", "test": "test", "testing": "test",
@@ -34,6 +35,20 @@ class Known(NamedTuple):
 def listed(names: str | None) -> list[str]:
     """The names in a comma-separated option."""
     return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+def with_options(kind: Any, what: str, options: Mapping[str, Any]) -> Any:
+    """A source with these options. Raises ConfigError for one that it does not have, or that breaks a rule."""
+    known = [field.name for field in fields(kind)]
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"{what} has no option {option!r}{closest(option, known)}")
+    return kind(**options)
+
+
+def paired(text: str) -> dict[str, str]:
+    """The values by name in a comma-separated option, as in age=number,ward=category; "" for a name alone."""
+    return {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in listed(text))}
 
 
 def insist_on_names(options: Any, field: str, rule: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -10,15 +10,13 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn
 import numpy as np
 import torch
 
-from fedskew.data.arrays import Dataset, build
+from fedskew.data.arrays import Dataset, Reading, build
 from fedskew.data.encoding import folded, value_of
-from fedskew.data.inputs import Inputs
-from fedskew.data.reading import Reading
+from fedskew.data.inputs import Inputs, Rows
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import SPLITS, by_split, given_file, holds_training
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.sources.pictures import Background, ImageMode, decode_images, endings
-from fedskew.data.sources.rows import Rows
 from fedskew.data.values import named
 from fedskew.errors import DataError, claim, plural, some
 from fedskew.fields import AtLeast, AtMost, untyped

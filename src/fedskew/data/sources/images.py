@@ -132,10 +132,10 @@ class Published(ImageOptions):
     test_split: ClassVar[str] = "test"  # in the repo and in parquet files
     mode: ClassVar[pictures.ImageMode | None] = None  # of encoded images; None: that of the first
     folders: ClassVar[tuple[str, ...]]  # below the root
-    x_column: ClassVar[str]  # in parquet
-    y_columns: ClassVar[tuple[str, ...]]
+    x_column: ClassVar[str] = "image"  # in parquet
+    y_columns: ClassVar[tuple[str, ...]] = ("label",)
     known: ClassVar[tuple[Known, Known]]  # training, test
-    names: ClassVar[tuple[str, ...]]
+    names: ClassVar[tuple[str, ...]] = tuple(map(str, range(10)))  # empty: those of the files
 
     verify: bool = True
     """check that local files hold the published rows; false for your own files in the same format"""
@@ -184,11 +184,10 @@ class Published(ImageOptions):
             raise absent(self.name, None)
         try:
             columns = (self.x_column, *self.y_columns)
-            tables = parquet.hub_tables(self.repo, self.config, test=self.test_split, columns=columns)
+            train, test, names = parquet.hub_tables(self.repo, self.config, test=self.test_split, columns=columns)
         except DataError as error:
             raise absent(self.name, None, f"; {error}") from None
-        names = tables.names.get(self.y_columns[self.target()[0]], ())
-        decoded = self._from_tables(tables.train, tables.test)._replace(names=names)
+        decoded = self._from_tables(train, test)._replace(names=names.get(self.y_columns[self.target()[0]], ()))
         return self._build(decoded, f"hub {self.repo}", [])
 
     def _key(self, files: Sequence[Path]) -> str:
@@ -225,10 +224,6 @@ class Published(ImageOptions):
         return self._from_tables(*map(parquet.read_table, splits))
 
     def _from_tables(self, train: Any, test: Any) -> Decoded:
-        for table in (train, test):
-            for column in (self.x_column, *self.y_columns):
-                known = column in table.column_names
-                claim(known, f"dataset {self.name!r}", f"have the column {column!r}", table.column_names)
         x, x_test = (parquet.read_column(t, self.x_column, mode=self.mode) for t in (train, test))
         y, y_test = ([parquet.read_column(t, c) for c in self.y_columns] for t in (train, test))
         return Decoded(x, y, x_test, y_test, parquet.schema_names(train, self.y_columns[self.target()[0]]))

@@ -7,14 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedskew.data.arrays import Dataset, build
-from fedskew.data.inputs import Inputs
-from fedskew.data.reading import Reading
+from fedskew.data.arrays import Dataset, Reading, build
+from fedskew.data.inputs import Inputs, Rows
 from fedskew.data.sources import readers
 from fedskew.data.sources.columns import owner_columns
 from fedskew.data.sources.files import given_file, reading, splits_of
 from fedskew.data.sources.images import ImageOptions
-from fedskew.data.sources.rows import Rows
 from fedskew.data.values import Channels, samples_of
 from fedskew.errors import DataError, claim, regular
 from fedskew.fields import Listed

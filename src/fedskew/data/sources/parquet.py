@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +15,6 @@ from fedskew.errors import DataError, FieldError, claim, closest, from_json, ins
 PART = 1 << 27  # bytes of words that are decoded at a time
 CELL = 8  # bytes that a value takes at least, of whatever type
 WORDS = "BYTE_ARRAY"  # the physical type whose values say their own length
-
-
-class HubTables(NamedTuple):
-    """A downloaded dataset: pyarrow tables, and label names by column."""
-
-    train: Any
-    test: Any | None
-    names: dict[str, tuple[str, ...]]
 
 
 def arrow() -> tuple[Any, Any]:
@@ -59,12 +51,11 @@ def parquet_files(folder: Path, split: str) -> tuple[Path, ...]:
     return ()
 
 
-def read_table(files: Sequence[Path], columns: Sequence[str] | None = None) -> Any:
+def read_table(files: Sequence[Path]) -> Any:
     """Read parquet files as one pyarrow table.
 
     Args:
         files: The files.
-        columns: Columns to read; None reads all.
 
     Returns:
         The table.
@@ -73,11 +64,10 @@ def read_table(files: Sequence[Path], columns: Sequence[str] | None = None) -> A
         DataError: A file is damaged, or the extra ``hub`` is missing.
     """
     pq, tables = arrow()[1], []
-    how = {"columns": list(columns) if columns else None, "partitioning": None, "page_checksum_verification": True}
     for file in files:
         with reading(file, "is not a whole parquet file"):
             affordable(file)
-            tables.append(pq.read_table(file, **how))
+            tables.append(pq.read_table(file, partitioning=None, page_checksum_verification=True))
             tables[-1].validate(full=True)
     return together(files, tables)
 
@@ -121,7 +111,9 @@ def read_column(
     Raises:
         DataError: There are nulls, ragged rows or unreadable images.
     """
-    pa, what, declared = arrow()[0], f"column {name!r}", table.schema.field(name).type
+    pa, what = arrow()[0], f"column {name!r}"
+    claim(name in table.column_names, what, "be in each table", ", ".join(table.column_names))
+    declared = table.schema.field(name).type
     with reading(what, "cannot be read"):
         chunks = table.column(name).slice(0, rows).chunks
         if pa.types.is_struct(declared):
@@ -156,7 +148,7 @@ def _lists(rows: Any, name: str) -> np.ndarray:
 
 def hub_tables(
     repo: str, config: str | None = None, train: str = "train", test: str | None = None, *, columns: Sequence[str] = ()
-) -> HubTables:
+) -> tuple[Any, Any | None, dict[str, tuple[str, ...]]]:
     """Load a dataset of the hub with `datasets.load_dataset`.
 
     Args:
@@ -167,7 +159,7 @@ def hub_tables(
         columns: Columns to read; empty reads all.
 
     Returns:
-        Tables and label names.
+        (training rows, test rows or None, both pyarrow tables; names of the classes by column).
 
     Raises:
         ConfigError: A split is unknown.
@@ -185,8 +177,7 @@ def hub_tables(
     chosen = test or ("test" if "test" in splits and train != "test" else None)
     features = splits[train].features
     names = {c: tuple(f.names) for c, f in features.items() if isinstance(f, datasets.ClassLabel)}
-    tables = [None if s is None else _rows(splits[s], columns) for s in (train, chosen)]
-    return HubTables(tables[0], tables[1], names)
+    return _rows(splits[train], columns), _rows(splits[chosen], columns) if chosen else None, names
 
 
 def _rows(split: Any, columns: Sequence[str]) -> Any:

@@ -39,9 +39,6 @@ class Mnist(Published):
     idx: ClassVar[Sequence[Sequence[str]]] = IDX_FILES  # names of each official file
     repo: ClassVar[str] = "ylecun/mnist"
     folders: ClassVar[tuple[str, ...]] = ("mnist", "MNIST/raw", "MNIST")
-    x_column: ClassVar[str] = "image"
-    y_columns: ClassVar[tuple[str, ...]] = ("label",)
-    names: ClassVar[tuple[str, ...]] = tuple(map(str, range(10)))
     known: ClassVar[tuple[Known, Known]] = (
         Known(60000, "f6df1131ebd1f670df947aa6d12ecd18", "e86ee40d66677c011a9abda399ec8c4d"),
         Known(10000, "c96757a4180a626e1737cfdf4690742f", "073c3904dfbd3e141ff8aa01cfde6b15"),
@@ -131,7 +128,6 @@ class Cifar10(Published):
     repo: ClassVar[str] = "uoft-cs/cifar10"
     folders: ClassVar[tuple[str, ...]] = ("cifar10", "cifar-10")
     x_column: ClassVar[str] = "img"
-    y_columns: ClassVar[tuple[str, ...]] = ("label",)
     names: ClassVar[tuple[str, ...]] = CIFAR10
     known: ClassVar[tuple[Known, Known]] = (
         Known(50000, "608b58aed9d6cb6699103559008cda70", "69c5f3349be54915edfca558b72ad888"),
@@ -234,9 +230,6 @@ class Svhn(Published):
     repo: ClassVar[str] = "ufldl-stanford/svhn"
     config: ClassVar[str | None] = "cropped_digits"
     folders: ClassVar[tuple[str, ...]] = ("svhn", "svhn/cropped_digits", "SVHN", "cropped_digits")
-    x_column: ClassVar[str] = "image"
-    y_columns: ClassVar[tuple[str, ...]] = ("label",)
-    names: ClassVar[tuple[str, ...]] = tuple(map(str, range(10)))
     known: ClassVar[tuple[Known, Known]] = (
         Known(73257, counts=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)),
         Known(26032, counts=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595)),
@@ -306,9 +299,7 @@ class TinyImageNet(Published):
     test_split: ClassVar[str] = "valid"
     mode: ClassVar[pictures.ImageMode | None] = "RGB"
     folders: ClassVar[tuple[str, ...]] = ("tiny-imagenet-200", "tiny-imagenet", "tiny_imagenet")
-    x_column: ClassVar[str] = "image"
-    y_columns: ClassVar[tuple[str, ...]] = ("label",)
-    names: ClassVar[tuple[str, ...]] = ()  # those of the files
+    names: ClassVar[tuple[str, ...]] = ()
     known: ClassVar[tuple[Known, Known]] = (Known(100000, counts=(500,) * 200), Known(10000, counts=(50,) * 200))
 
     def formats(self, place: Path) -> Formats:

@@ -125,5 +125,4 @@ def _cut(codes: np.ndarray, stride: int) -> np.ndarray:
     """Windows of 81 characters of a text, [n, 81]."""
     if len(codes) <= WINDOW:
         return np.empty((0, WINDOW + 1), codes.dtype)
-    found: np.ndarray = np.lib.stride_tricks.sliding_window_view(codes, WINDOW + 1)[::stride]
-    return found
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(codes, WINDOW + 1)[::stride])

@@ -1,20 +1,19 @@
 """The table of datasets: published ones, and sources for your own data."""
 
-from dataclasses import fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from fedskew import plugins
 from fedskew.data.arrays import Dataset, from_arrays
 from fedskew.data.sources.arrow import Hub, Parquet
 from fedskew.data.sources.delimited import Csv
+from fedskew.data.sources.files import with_options
 from fedskew.data.sources.folders import Images
 from fedskew.data.sources.images import Digits
-from fedskew.data.sources.keel import Fars, Keel
 from fedskew.data.sources.npz import Npz
 from fedskew.data.sources.published import Cifar10, Cifar100, Emnist, FashionMnist, Labels47, Mnist, Svhn, TinyImageNet
 from fedskew.data.sources.shakespeare import Shakespeare
-from fedskew.data.sources.tabular import Adult, HeartDisease
-from fedskew.errors import ConfigError, closest, unknown
+from fedskew.data.sources.tabular import Adult, Fars, HeartDisease, Keel
+from fedskew.errors import unknown
 
 __all__ = ["DATASETS", "Csv", "Dataset", "Hub", "Npz", "Parquet", "Source", "from_arrays", "load"]
 
@@ -70,10 +69,5 @@ def load(name: str, path: str | None = None, **options: Any) -> Dataset:
     """
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
-    source: Any = DATASETS[name]
-    known = [field.name for field in fields(source)]
-    for option in options:
-        if option not in known:
-            raise ConfigError(f"dataset {name!r} has no option {option!r}{closest(option, known)}")
-    made: Source = source(**options)
+    made: Source = with_options(DATASETS[name], f"dataset {name!r}", options)
     return made.load(None if path is None else str(path))
