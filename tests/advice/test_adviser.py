@@ -127,8 +127,10 @@ def test_what_fedavg_can_have_comes_first(capsys: pytest.CaptureFixture[str]) ->
     there = federation(SKEWED, fedbal=HELPS)._replace(fedavg=fedavg, exchanges=7.0, works={LONGER: [2.0, 1.9, 2.0]})
     found = advise(SKEWED, (there,))
     assert [one.name for one in found.fedavg] == ["averaged", "fitted", "work"] and found.unmeasured == ("both",)
+    close = advise(SKEWED, (there._replace(fedavg={**fedavg, "averaged_accuracy": Gain(0.115, 0.1, 0.13, 5)}),))
+    assert "first FedAvg averaged, +11.5 points on average" in shown(close, capsys), "the cheapest within a point"
     said = shown(found, capsys)
-    assert "first FedAvg fitted, +12.0 points on average; then fedbal, +5.0 over FedAvg so treated" in said
+    assert "first FedAvg fitted, +12.0 points on average; then fedbal, +5.0 over FedAvg as trained" in said
     assert "7 exchanges of sums with every client" in said and "2 times the local steps" in said
     assert "not measured there: FedAvg averaged and fitted; fedskew compare fedavg METHOD --controls rounds" in said
     assert said.index("FedAvg fitted") < said.index("fedbal") < said.index("measured nearest")

@@ -161,7 +161,12 @@ def advise(
 
 def controlled(by: dict[str, Gain], measure: str) -> Gain:
     """The gain over FedAvg under the strongest control that is on record; else of the models as they are."""
-    return next(by[name] for model in STRONGEST if (name := f"{MODELS[model]}{measure}") in by)
+    return by[f"{MODELS[strongest(by, measure)]}{measure}"]
+
+
+def strongest(by: dict[str, Gain], measure: str) -> str:
+    """Which control that is."""
+    return next(model for model in STRONGEST if f"{MODELS[model]}{measure}" in by)
 
 
 def _harms(gain: Gain) -> bool:

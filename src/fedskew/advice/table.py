@@ -4,13 +4,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedskew.advice.adviser import NEAR, Advice, Rule, Suggestion, is_strong
+from fedskew.advice.adviser import NEAR, Advice, Rule, Suggestion, is_strong, strongest
 from fedskew.advice.evidence import MODELS, WORST, Gain
 from fedskew.errors import plural
 from fedskew.studies.scores import FEWEST
+from fedskew.studies.verdicts import POINT, RAW
 from fedskew.studies.work import Work
 
 CALLED = {
+    RAW: "FedAvg as trained",
     "averaged": "FedAvg averaged",
     "fitted": "FedAvg fitted",
     "both": "FedAvg averaged and fitted",
@@ -47,13 +49,17 @@ def _first(advice: Advice) -> str:
     """What to do, in a sentence."""
     if not any(near.distance <= NEAR for near in advice.neighbours):
         return "nothing measured helps here: no measured federation is near; fedskew compare measures yours"
-    best = max(advice.fedavg, key=lambda one: one.gain, default=None)
+    cheap = [one for one in advice.fedavg if one.name != "work"]  # what needs no more training
+    best = max((one.gain for one in cheap), default=0.0)
     told = "first FedAvg"
-    if best is not None and best.gain > 0:
-        told = f"first {CALLED[best.name]}, {_points(best.gain)} points on average"
+    if best > 0:
+        one = next(one for one in cheap if one.gain >= best - POINT)
+        told = f"first {CALLED[one.name]}, {_points(one.gain)} points on average"
     if advice.worth_trying:
-        one = advice.worth_trying[0]
-        return f"{told}; then {one.method}, {_points(one.gain)} over FedAvg so treated"
+        method = advice.worth_trying[0]
+        over = {strongest(by, advice.measure) for by in method.on.values()}
+        whose = CALLED[over.pop()] if len(over) == 1 else "FedAvg under the strongest control on record"
+        return f"{told}; then {method.method}, {_points(method.gain)} over {whose}"
     if advice.unjudged and not advice.others:
         return f"{told}; no method has a verdict there, which takes {FEWEST} seeds: their means stand below"
     return f"{told}; no gain of a method over it is shown there ({FEWEST} seeds)"

@@ -79,8 +79,8 @@ class CompareCommand(Optioned):
 @click.option("--baseline", metavar="METHOD", help="method that others are compared with  [default: the first]")
 @click.option(
     "--fitted", is_flag=True,
-    help="also show the metric of the mean of the last ten models and with fitted biases and a temperature, and say "
-    "which gains these controls undo; unless --metric is given the metric is of the last evaluation",
+    help="show the gains also of the mean of the last ten models, with fitted biases and a temperature, and of both; "
+    "unless --metric is given the metric is of the last evaluation",
 )  # fmt: skip
 @click.option(
     "--by", type=Value(Literal["client"]),
