@@ -18,7 +18,7 @@ from torch import Tensor
 from fedskew import rng
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import PLAIN, Encoding
-from fedskew.data.values import array_of, flat, lacks, plain, samples_of
+from fedskew.data.values import flat, lacks, plain, samples_of
 from fedskew.errors import DataError, claim, some
 from fedskew.fields import Checked, demand
 
@@ -123,7 +123,7 @@ class Inputs(Checked):
         Raises:
             DataError: A label is missing, or is no class of the model.
         """
-        array = plain(flat(array_of(y)), what)
+        array = plain(flat(y), what)
         codes = {name: code for code, name in enumerate(self.label_names)}
         notation = PLAIN if self.encoding is None else self.encoding.notation
         numbers = range(len(array)) if rows is None else rows

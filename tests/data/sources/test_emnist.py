@@ -71,7 +71,7 @@ def test_damaged_and_missing_emnist_files_are_named(tmp_path: Path) -> None:
         "emnist", tmp_path, f"{images} is truncated or altered: expected 73696 bytes of data, got 73691", verify=False
     )
     images.unlink()
-    fails("emnist", tmp_path, f"has some files of the dataset but lacks {EMNIST[0]}.gz", verify=False)
+    fails("emnist", tmp_path, f"have all files of the dataset; it lacks {EMNIST[0]}.gz", verify=False)
     fails("emnist", None, "'emnist' was not found in any folder (FEDSKEW_DATA is not set); set FEDSKEW_DATA or")
 
 
