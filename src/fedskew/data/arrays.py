@@ -260,11 +260,9 @@ def build(
     Of data of a user's own, which have a ``reading``, rows that repeat and classes without a test row are noted. The
     ``facts`` are further fields of the dataset.
     """
-    (y, y_test), label_names = raw.numbered([y, y_test], label_names)
-    images, labels = [raw.samples_of(x, "x", channels)], [raw.labels_of(y, "y")]
-    if x_test is not None:
-        images.append(raw.samples_of(x_test, "x_test", channels))
-        labels.append(raw.labels_of(y_test, "y_test"))
+    parts, label_names = raw.numbered([y] if x_test is None else [y, y_test], label_names)
+    images = [raw.samples_of(v, what, channels) for v, what in ((x, "x"), (x_test, "x_test")) if v is not None]
+    labels = [raw.labels_of(part, what) for part, what in zip(parts, ("y", "y_test"), strict=False)]
     raw.same_length(("x", images[0], "y", labels[0]))
     notes = [*notes, *(() if reading is None else raw.rounded(x, images[0]))]
     total = raw.count_classes(labels, classes or len(label_names) or None)

@@ -331,7 +331,9 @@ def federate(
         left = _take(left, labels, kept, seed, "longtail")[1]
     found = _partition(partitioner, dataset, left, clients, seed)
     counts = torch.from_numpy(found.counts(labels, dataset.classes))
-    names = _client_names(partitioner, dataset, left)
+    column = _natural_column(partitioner, dataset)
+    codes = np.unique(dataset.columns[column].numpy()[left]).tolist() if column else []
+    names = tuple(dataset.column_names[column][code] for code in codes)
     made = Federation(dataset, found, partitioner, found.clients, seed, counts, longtail, held, aside, names)
     made = _tested(made, local_test) if local_test else made
     return parted(made, heldout_clients) if heldout_clients else made
@@ -374,13 +376,6 @@ def _natural_column(partitioner: Any, dataset: Dataset) -> str:
     inner = getattr(partitioner, "base", partitioner)
     columns = {name: codes.numpy() for name, codes in dataset.columns.items()}
     return inner.resolved(columns) if isinstance(inner, Natural) and columns else ""
-
-
-def _client_names(partitioner: Any, dataset: Dataset, left: np.ndarray) -> tuple[str, ...]:
-    """Values of the column behind natural clients, in their order; empty for other clients."""
-    column = _natural_column(partitioner, dataset)
-    codes = np.unique(dataset.columns[column].numpy()[left]).tolist() if column else []
-    return tuple(dataset.column_names[column][code] for code in codes)
 
 
 def _partitioner(partition: str | Path | Partitioner) -> Partitioner:
@@ -595,17 +590,8 @@ def share_out(labels: np.ndarray, counts: Tensor, seed: int) -> Partition:
     for c, owned in enumerate(counts.numpy().T):
         rows = rng.generator(order, c, "rows").permutation(np.flatnonzero(labels == c))
         tie = rng.generator(order, c, "ties").permutation(clients)
-        shares = _proportional(len(rows), owned, tie)
+        shares, rest = np.divmod(len(rows) * owned, max(int(owned.sum()), 1))  # by largest remainders, in whole numbers
+        missing = len(rows) - int(shares.sum()) if owned.any() else 0
+        shares[tie[np.argsort(-rest[tie], kind="stable")][:missing]] += 1
         owner[rows[: shares.sum()]] = np.repeat(np.arange(clients), shares)
     return gather(owner, clients)
-
-
-def _proportional(total: int, weights: np.ndarray, tie: np.ndarray) -> np.ndarray:
-    """Whole shares of ``total`` in proportion to ``weights`` [N], by largest remainders, in exact integers."""
-    mass = int(weights.sum())
-    if mass == 0:
-        return np.zeros_like(weights)
-    shares, rest = np.divmod(total * weights, mass)
-    order = tie[np.argsort(-rest[tie], kind="stable")]
-    shares[order[: total - int(shares.sum())]] += 1
-    return np.asarray(shares)

@@ -18,8 +18,8 @@ from torch import Tensor
 from fedskew import rng
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import PLAIN, Encoding
-from fedskew.data.values import array_of, flat, lacks, plain, samples_of
-from fedskew.errors import DataError, some
+from fedskew.data.values import flat, lacks, plain, samples_of
+from fedskew.errors import DataError, claim, some
 from fedskew.fields import Checked, demand
 
 LARGEST = 2**28  # numbers of a sample
@@ -123,17 +123,16 @@ class Inputs(Checked):
         Raises:
             DataError: A label is missing, or is no class of the model.
         """
-        array = plain(flat(array_of(y)), what)
-        names = {name: code for code, name in enumerate(self.label_names)}
+        array = plain(flat(y), what)
+        codes = {name: code for code, name in enumerate(self.label_names)}
         notation = PLAIN if self.encoding is None else self.encoding.notation
+        numbers = range(len(array)) if rows is None else rows
         texts = notation.meant(array, self.label_names).tolist()
         if blank := [i for i, text in enumerate(texts) if not text]:
             raise lacks(what, np.array(blank), len(array), "a label", rows=rows)
-        for i, text in enumerate(texts):
-            if text not in names:
-                told = f"got {text!r} in row {i if rows is None else rows[i]}"
-                raise DataError(f"{what} must hold classes of the model, {some(self.label_names)}; {told}")
-        return torch.tensor([names[text] for text in texts], dtype=torch.int64)
+        odd = [f"{text!r} in row {number}" for text, number in zip(texts, numbers, strict=True) if text not in codes]
+        claim(not odd, what, f"hold classes of the model, {some(self.label_names)}", some(odd[:1]))
+        return torch.tensor([codes[text] for text in texts], dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False)

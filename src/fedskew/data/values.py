@@ -222,33 +222,29 @@ def labels_of(values: Any, what: str) -> Tensor:
     return torch.from_numpy(array.astype(np.int64))
 
 
-def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequence[str]]:
+def numbered(labels: Sequence[Any], names: Sequence[str]) -> tuple[list[np.ndarray], Sequence[str]]:
     """Labels of each split as [n]; strings as places among the sorted names of all splits, and those names.
 
     Raises:
         DataError: A label is missing, or one split holds strings and the other numbers.
     """
-    labels = [None if y is None else flat(y) for y in labels]
-    labels = [y if isinstance(y, Tensor | None) else plain(y, "y") for y in labels]
-    for y, what in zip(labels, ("y", "y_test"), strict=False):
-        if y is not None:
-            insist_on_values(y, what, "a label")
-    texts = [None if isinstance(y, Tensor | None) or y.dtype.kind != "U" else named(y) for y in labels]
-    if all(t is None for t in texts):
-        return labels, names
-    both = all((y is None) == (text is None) for y, text in zip(labels, texts, strict=True))
-    claim(both, "y and y_test", "both hold numbers, or both strings")
-    found = np.unique(np.concatenate([t for t in texts if t is not None]))
+    parts = [plain(flat(y), "y") for y in labels]
+    for part, what in zip(parts, ("y", "y_test"), strict=False):
+        insist_on_values(part, what, "a label")
+    words = {part.dtype.kind == "U" for part in parts}
+    if words == {False}:
+        return parts, names
+    claim(words == {True}, "y and y_test", "both hold numbers, or both strings")
+    texts = [*map(named, parts)]
+    found = np.unique(np.concatenate(texts))
     claim(len(found) > 1, "a dataset", "have two classes at least", f"{str(found[0])!r} in every row")
-    return [None if t is None else np.searchsorted(found, t) for t in texts], tuple(map(str, found))
+    return [np.searchsorted(found, text) for text in texts], tuple(map(str, found))
 
 
 def flat(y: Any) -> Any:
-    """Labels [n, 1] as [n]; any others as they are."""
-    if isinstance(y, Tensor):
-        return y.reshape(-1) if y.dim() == 2 and y.shape[1] == 1 else y
-    array = y if isinstance(y, np.ndarray) else np.asarray(y)
-    return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else y
+    """Labels [n, 1] as [n]; any others as they are, or as numpy has them."""
+    array = array_of(y)
+    return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array if isinstance(y, Tensor) else y
 
 
 def same_length(*pairs: tuple[str, Tensor, str, Tensor]) -> None:

@@ -72,7 +72,7 @@ def test_altered_truncated_and_missing_idx_files_are_named(tmp_path: Path) -> No
     with pytest.raises(DataError, match="truncated or altered: expected 15680 bytes of data, got 15675"):
         load("mnist", str(tmp_path), verify=False)
     images.write_bytes(b"no idx file")
-    with pytest.raises(DataError, match="is not an idx file"):
+    with pytest.raises(DataError, match="must be an idx file"):
         load("mnist", str(tmp_path), verify=False)
     images.unlink()
     with pytest.raises(DataError, match=f"lacks {IDX[0]}.gz"):

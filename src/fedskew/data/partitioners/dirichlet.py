@@ -230,7 +230,8 @@ def _serve_all(
         logs = base.normalised(np.log(gen.standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a)
         done = 0
         while done < len(ids):
-            want = _wish(logs[done:], left, sizes[ids[done:]])
+            open_ = np.where(left > 0, logs[done:], -np.inf)
+            want = base.largest_remainder(np.exp(open_ - open_.max(axis=1, keepdims=True)), sizes[ids[done:]])
             used = np.cumsum(want, axis=0)
             empties = ((used >= left) & (left > 0)).any(axis=1)  # monotone; an empty class changes the next shares
             first = int(np.searchsorted(empties, True))
@@ -242,12 +243,6 @@ def _serve_all(
                 counts[ids[done]] = _serve(left, logs[done], int(sizes[ids[done]]))
                 left -= counts[ids[done]]
                 done += 1
-
-
-def _wish(logs: Floats, left: Ints, sizes: Ints) -> Ints:
-    """Each client's size by its shares over the classes that have rows left, [B, C]."""
-    logs = np.where(left > 0, logs, -np.inf)
-    return base.largest_remainder(np.exp(logs - logs.max(axis=1, keepdims=True)), sizes)
 
 
 def _serve(left: Ints, log_share: Floats, size: int) -> Ints:

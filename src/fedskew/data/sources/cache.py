@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedskew.data.arrays import Dataset, fingerprint
 from fedskew.data.sources.files import replacing
@@ -78,7 +77,11 @@ def fetch(key: str) -> Dataset | None:
             if header["sum"] != _sum(key, header["dataset"]):
                 return None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            found = _rebuild(from_json(header["dataset"]), tensors)
+            told, hints = from_json(header["dataset"]), hints_of(Dataset)
+            facts = {name: typed(told[name], hints[name]) for name in FACTS} | {name: tensors[name] for name in TENSORS}
+            columns = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
+            columns_test = {name: torch.tensor(codes) for name, codes in told["columns_test"].items()}
+            found = Dataset(**facts, columns=columns, columns_test=columns_test)
             return found if fingerprint(found) == found.fingerprint else None
     except (OSError, SafetensorError, FedskewError, KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -104,11 +107,3 @@ def store(key: str, data: Dataset) -> None:
 def _sum(key: str, facts: str) -> str:
     """Digest of what the header says; the fingerprint among the facts stands for the tensors."""
     return hashlib.sha256(f"{key} {facts}".encode()).hexdigest()
-
-
-def _rebuild(facts: dict[str, Any], tensors: dict[str, Tensor]) -> Dataset:
-    """The dataset of its facts and tensors."""
-    found = {name: typed(facts[name], hints_of(Dataset)[name]) for name in FACTS} | {n: tensors[n] for n in TENSORS}
-    columns = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
-    columns_test = {name: torch.tensor(codes) for name, codes in facts["columns_test"].items()}
-    return Dataset(**found, columns=columns, columns_test=columns_test)

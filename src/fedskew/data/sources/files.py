@@ -128,10 +128,7 @@ def absent(name: str, path: str | None, download: str = "") -> DataError:
 def given_file(name: str, path: str | None) -> Path:
     """The path as given; sources of a user's own files search nowhere else."""
     require(bool(path), "path", f"name the file of dataset {name!r}", path or "")
-    found = places(path, ())
-    if not found:
-        raise absent(name, path)
-    return found[0]
+    return places(path, ())[0]
 
 
 def together(folder: Path, names: Sequence[Sequence[str]]) -> tuple[Path, ...]:
@@ -148,11 +145,8 @@ def together(folder: Path, names: Sequence[Sequence[str]]) -> tuple[Path, ...]:
         DataError: Some files are there and some are missing.
     """
     found = [next((folder / n for n in group if (folder / n).is_file()), None) for group in names]
-    if all(file is None for file in found):
-        return ()
-    for group, file in zip(names, found, strict=True):
-        if file is None:
-            raise DataError(f"{folder} has some files of the dataset but lacks {group[0]}")
+    lacking = [group[0] for group, file in zip(names, found, strict=True) if file is None]
+    claim(len(lacking) in (0, len(names)), folder, f"have all files of the dataset; it lacks {some(lacking)}")
     return tuple(file for file in found if file is not None)
 
 

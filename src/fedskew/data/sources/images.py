@@ -153,7 +153,13 @@ class Published(ImageOptions):
             ConfigError: An option breaks a rule.
             DataError: The data are nowhere, or a file is truncated or altered.
         """
-        return self.finish(self._local(path) or self._hub(path))
+        for place in places(path, self.folders):
+            for files, read in self.formats(place):
+                if files:
+                    return self.finish(cache.cached(self._key(files), partial(self._decoded, files, read)))
+        if path is not None:
+            raise absent(self.name, path)
+        return self.finish(cache.cached(self._key(()), self._downloaded))
 
     def target(self) -> tuple[int, tuple[str, ...]]:
         """Number of the label column to predict, and the names of its classes."""
@@ -166,18 +172,6 @@ class Published(ImageOptions):
     def formats(self, place: Path) -> Formats:
         """Files of each known format at a place, with the function that reads them."""
         return [(self._parquet_files(place), self._read_parquet)]
-
-    def _local(self, path: str | None) -> Dataset | None:
-        for place in places(path, self.folders):
-            for files, read in self.formats(place):
-                if files:
-                    return cache.cached(self._key(files), partial(self._decoded, files, read))
-        return None
-
-    def _hub(self, path: str | None) -> Dataset:
-        if path is not None:
-            raise absent(self.name, path)
-        return cache.cached(self._key(()), self._downloaded)
 
     def _downloaded(self) -> Dataset:
         if not self.repo:

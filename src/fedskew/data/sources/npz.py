@@ -117,15 +117,12 @@ def _array(file: Path) -> np.ndarray:
         return array if file.stem.startswith("x_") else np.array(array)
 
 
-def _renamed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays under fedskew's names, where they have MedMNIST's."""
-    medical = "train_images" in arrays and "x_train" not in arrays
-    return {MEDMNIST.get(name, name) if medical else name: value for name, value in arrays.items()}
-
-
 def _merged(files: Sequence[Path], clients: bool) -> dict[str, np.ndarray]:
     """The arrays of files, one below the other; of clients with the name of each training row's file."""
-    parts = [_renamed(readers.read_npz(file)) for file in files]
+    parts = [readers.read_npz(file) for file in files]
+    for i, arrays in enumerate(parts):
+        if "train_images" in arrays and "x_train" not in arrays:
+            parts[i] = {MEDMNIST.get(name, name): value for name, value in arrays.items()}
     if not clients:
         return parts[0]
     names = list(parts[0])

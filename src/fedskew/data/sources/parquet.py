@@ -234,7 +234,11 @@ def _sizes(file: Any, most: int) -> Iterator[int]:
 
 def _counted(file: Any, group: int, path: str, values: int, most: int) -> int:
     """Bytes of the words of a column; the count ends where they are more than ``most``."""
-    longest, total = _longest(file, group, path), 0
+    pool = arrow()[0].default_memory_pool()
+    before, total = pool.bytes_allocated(), 0
+    batches = file.iter_batches(1, row_groups=[group], columns=[path], use_threads=False)
+    next(batches, None)
+    longest = max(1, int(pool.bytes_allocated() - before))  # no word is longer than what the first row took to decode
     if values * longest <= most // 16:
         return int(values * longest)
     for batch in file.iter_batches(max(1, PART // longest), row_groups=[group], columns=[path], use_threads=False):
@@ -242,15 +246,6 @@ def _counted(file: Any, group: int, path: str, values: int, most: int) -> int:
         if total > most:
             break
     return int(total)
-
-
-def _longest(file: Any, group: int, path: str) -> int:
-    """Bytes that no word of a column exceeds: what its first row takes to decode, page and dictionary with it."""
-    pool = arrow()[0].default_memory_pool()
-    before = pool.bytes_allocated()
-    batches = file.iter_batches(1, row_groups=[group], columns=[path], use_threads=False)
-    next(batches, None)
-    return max(1, int(pool.bytes_allocated() - before))
 
 
 def _decoded(array: Any) -> int:

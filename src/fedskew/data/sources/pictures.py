@@ -136,7 +136,9 @@ def _pixels(image: Any, mode: ImageMode, size: int, background: Background) -> t
     from PIL import Image, ImageOps
 
     stored, changed = image.mode, []
-    if _depth(stored) == "8 bits" and any(_wide(tile) for tile in image.tile):
+    # Pillow drops the lower byte of each channel where the raw mode is of 16 bits, or a PPM counts beyond 255
+    wide = [re.search(";16[BLN]", str(tile[3])) or (tile[0] == "ppm" and tile[3][-1] > 255) for tile in image.tile]
+    if _depth(stored) == "8 bits" and any(wide):
         raise ValueError("it has 16 bits a colour, of which Pillow keeps 8; store it with 8 bits, or as arrays in npz")
     if getattr(image, "is_animated", False):
         changed.append("of several frames, of which the first is read")
@@ -159,11 +161,6 @@ def _pixels(image: Any, mode: ImageMode, size: int, background: Background) -> t
     image = image.convert(mode)
     image = image.resize((size, size), Image.Resampling.BILINEAR) if size else image
     return np.asarray(image), stored, changed
-
-
-def _wide(tile: Sequence[Any]) -> bool:
-    """Whether Pillow drops the lower byte of each channel: the raw mode is of 16 bits, or a PPM counts beyond 255."""
-    return bool(re.search(";16[BLN]", str(tile[3]))) or (tile[0] == "ppm" and tile[3][-1] > 255)
 
 
 def _bounded(total: int, encoded: Iterable[bytes | Path], what: str, size: int) -> None:

@@ -55,8 +55,8 @@ def read_idx(path: Path) -> np.ndarray:
         file.seek(0)
         content: Any = gzip.GzipFile(fileobj=file) if packed else file
         start = content.read(4)
-        if start[:3] != b"\x00\x00\x08" or len(start) < 4 or start[3] > AXES:
-            raise DataError(f"{path} is not an idx file of bytes; its first bytes are {start.hex()}, expected 000008..")
+        fine = start[:3] == b"\x00\x00\x08" and len(start) == 4 and start[3] <= AXES
+        claim(fine, path, "be an idx file of bytes, beginning with 000008", start.hex())
         shape = struct.unpack(f">{start[3]}I", content.read(4 * start[3]))
         expected = math.prod(shape)
         if expected > allowed(path.stat().st_size):
