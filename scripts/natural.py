@@ -82,6 +82,12 @@ batch-size = 64
 lr = 0.05
 fit-logits = "tail"
 
+[method.fedgr]
+"parts.unbalanced_softmax.gamma" = "max1"
+
+[method.fedbal]
+"parts.local_balancer.strength" = 60
+
 [method.control]
 method = "fedavg"
 weighting = "uniform"
