@@ -12,6 +12,7 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from typing import Any
@@ -90,11 +91,12 @@ class Notation(Checked):
             meant = [self.number(word) for word in self.missing_words or ()]
             return found, np.isnan(found) | np.isin(found, [number for number in meant if np.isfinite(number)])
         cells = [cell.strip() for cell in values.astype(str).tolist()]
-        known = {}
-        for cell in {*cells}:
-            known[cell] = self.number(cell)
-            if self.missing_words is not None or known[cell] == np.inf:  # no other word for a missing value is a number
-                known[cell] = np.nan if self.absent(cell) else known[cell]
+        if self.missing_words is None and self.mark == "." and not self.thousands:
+            with suppress(ValueError):  # of most columns of numbers each cell is one, or blank
+                found = np.array([float(cell or "nan") for cell in cells])
+                if np.isnan(found).sum() == cells.count("") and not np.isinf(found).any() and "_" not in "".join(cells):
+                    return found, np.isnan(found)
+        known = {cell: np.nan if self.absent(cell) else self.number(cell) for cell in {*cells}}
         if known.keys() & TRUTH.keys() and all(cell in TRUTH or number != number for cell, number in known.items()):
             known |= TRUTH
         found = np.array([known[cell] for cell in cells], float)

@@ -556,7 +556,9 @@ class Roles:
                 raise DataError(f"{where} must hold numbers or categories; {told}; {hint}")
         if self.options.categories != AUTO:
             return "number"
-        shapes = Counter(NUMBER.sub("#", text) for text in times.elements())
+        shapes = Counter[str]()
+        for text, count in times.items():
+            shapes[NUMBER.sub("#", text)] += count
         shape, count = shapes.most_common(1)[0]  # "USD #", "(#)"
         alike = shape.count("#") == 1 and not CODE.search(shape) and 2 * count > total and len(times) > LIKELY
         if alike or 2 * rows(lambda text: np.isfinite(notation.number(text)) or MARKED.fullmatch(text)) > total:
