@@ -297,7 +297,8 @@ def cells(table: Any, name: str) -> np.ndarray:
     claim(_plain(field) and not _extended(field), f"column {name!r}", "hold numbers or words", field.type, hint)
     values = values.cast(pa.int8()) if pa.types.is_boolean(field.type) else values
     parted = pa.types.is_integer(values.type) and values.null_count  # numpy would make floats of them
-    return plain(values.to_pylist() if parted else values.to_numpy(), f"column {name!r}")
+    found = np.concatenate([c.to_numpy(zero_copy_only=False) for c in values.chunks] or [np.empty(0)])
+    return plain(values.to_pylist() if parted else found, f"column {name!r}")
 
 
 def _plain(field: Any) -> bool:
