@@ -119,6 +119,16 @@ def test_a_column_without_a_name_is_an_index_or_empty(tmp_path):
     assert load("csv", str(tmp_path / "t.csv")).shape == (1,)
 
 
+def test_a_category_that_parquet_lacks_is_missing(tmp_path):
+    pytest.importorskip("pyarrow")
+    ward = pd.Categorical([None if i % 7 == 0 else "abc"[i % 3] for i in range(60)])
+    pd.DataFrame({"ward": ward, "age": A, "label": Y}).to_parquet(tmp_path / "t.parquet")
+    data = load("parquet", str(tmp_path / "t.parquet"), missing="fill")
+    column = data.reading.columns[0]
+    assert (column.name, column.type, column.missing) == ("ward", "category", 9)
+    assert data.encoding.columns[0].values == ("a", "b", "c", "")
+
+
 def test_categories_that_are_numbers_stay_categories_in_parquet(tmp_path):
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"ward": pd.Categorical([[1, 2, 30][i % 3] for i in range(60)]), "label": Y})

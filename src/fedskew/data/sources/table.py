@@ -15,7 +15,7 @@ from fedskew.data.sources.shakespeare import Shakespeare
 from fedskew.data.sources.tabular import Adult, Fars, HeartDisease, Keel
 from fedskew.errors import unknown
 
-__all__ = ["DATASETS", "Csv", "Dataset", "Hub", "Npz", "Parquet", "Source", "from_arrays", "load"]
+__all__ = ["DATASETS", "Csv", "Dataset", "Hub", "Npz", "Parquet", "from_arrays", "load"]
 
 
 @runtime_checkable
@@ -69,5 +69,5 @@ def load(name: str, path: str | None = None, **options: Any) -> Dataset:
     """
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
-    made: Source = with_options(DATASETS[name], f"dataset {name!r}", options)
-    return made.load(None if path is None else str(path))
+    made: Dataset = with_options(DATASETS[name], f"dataset {name!r}", options).load(None if path is None else str(path))
+    return made
