@@ -235,7 +235,7 @@ def test_architectures_and_diagnostics_are_checked_too() -> None:
         ("parts", {"name": "proximal", "mu": -1}, "parts.proximal.mu must be at least 0; got -1"),
         ("weighting", {"name": "fednova", "base": {"name": "dual", "eps": "x"}}, "weighting.base.eps must be a number"),
         ("partition", {"name": "dirichlet", "alpha": 0}, "partition.alpha must be positive; got 0; use 0.001"),
-        ("partition", {"name": "longtail", "base": {"name": "shards", "shards": 0}}, "partition.base.shards must be"),
+        ("partition", {"name": "shared", "base": {"name": "shards", "shards": 0}}, "partition.base.shards must be"),
         ("model", {"name": "mlp", "hidden": 0}, "model.hidden must be at least 1; got 0"),
         ("data", {"name": "digits", "pad": -1}, "data.pad must be at least 0; got -1"),
     ],

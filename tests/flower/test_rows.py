@@ -70,8 +70,8 @@ def test_a_csv_file_of_numbers_is_taken_as_it_is(tmp_path: Path) -> None:
         ("sex,age\nm,60\n", "y-column must be a column of labels"),
         ("sex,class\nm,well\n", "age"),
         ("sex,age,class\nm,60\n", "must have 3 values a row; row 2 has 2"),
-        ("", "must have rows below a line of different column names"),
-        ("sex,age,class\n", "must have rows below a line of different column names"),
+        ("", "must have rows below a line of column names"),
+        ("sex,age,class\n", "must have rows below a line of column names"),
     ],
 )
 def test_a_csv_file_that_does_not_fit_is_told_by_row_and_column(text: str, told: str, tmp_path: Path) -> None:

@@ -37,6 +37,28 @@ def study() -> None:
 
 
 @study.command(
+    "archive", cls=Command, missing=STORED, lines=("fedskew study archive study --out results/studies/mine.jsonl",)
+)
+@click.argument("place", required=False, metavar="STUDY|STORE", type=FOLDER)
+@click.option("--out", type=FILE, help="the archive, which is replaced; one that ends in .xz is compressed")
+@click.option("--points", type=POSITIVE, default=25, help="a whole number: most rounds to keep of each run")
+def archive(place: str, out: str | None, points: int) -> None:
+    """Write the finished runs of a study as one file, one line a run, without weights.
+
+    `fedskew compare` reads every archive in results/studies of the current folder (or --archives) and does not compute
+    these runs again. If the archive is compressed by `fedskew study pack`, the new runs alone are written beside it.
+    """
+    from pathlib import Path
+
+    from fedskew.studies.packing import write
+
+    if out is None:
+        raise ConfigError("--out must name the file, such as results/studies/mine.jsonl")
+    count = write(place, out, points)
+    say(f"{plural(count, 'run')} in {out}, {_size(Path(out).stat().st_size)}" if count else f"{out}.xz has all runs")
+
+
+@study.command(
     "pack", cls=Command, missing="a study, a store or an archive",
     lines=("fedskew study pack study --out study.zip", "fedskew study pack results/studies/mine.jsonl"),
 )  # fmt: skip
@@ -66,28 +88,6 @@ def pack(place: str, out: str | None, whole: bool) -> None:
         written = Path(out or "study.zip")
         count = pack(place, written, whole)
     say(f"{plural(count, 'run')} in {written}, {_size(written.stat().st_size)}")
-
-
-@study.command(
-    "archive", cls=Command, missing=STORED, lines=("fedskew study archive study --out results/studies/mine.jsonl",)
-)
-@click.argument("place", required=False, metavar="STUDY|STORE", type=FOLDER)
-@click.option("--out", type=FILE, help="the archive, which is replaced; one that ends in .xz is compressed")
-@click.option("--points", type=POSITIVE, default=25, help="a whole number: most rounds to keep of each run")
-def archive(place: str, out: str | None, points: int) -> None:
-    """Write the finished runs of a study as one file, one line a run, without weights.
-
-    `fedskew compare` reads every archive in results/studies of the current folder (or --archives) and does not compute
-    these runs again. If the archive is compressed by `fedskew study pack`, the new runs alone are written beside it.
-    """
-    from pathlib import Path
-
-    from fedskew.studies.packing import write
-
-    if out is None:
-        raise ConfigError("--out must name the file, such as results/studies/mine.jsonl")
-    count = write(place, out, points)
-    say(f"{plural(count, 'run')} in {out}, {_size(Path(out).stat().st_size)}" if count else f"{out}.xz has all runs")
 
 
 @study.command("unpack", cls=Command, missing="a zip file", lines=("fedskew study unpack study.zip --into theirs",))
