@@ -415,7 +415,7 @@ def test_runs_are_repeated_by_worker_processes(place: Path, capsys: pytest.Captu
 
 
 MISTAKES = {
-    "no action": ([], "fedskew study needs one of pack, archive, unpack, merge, verify"),
+    "no action": ([], "fedskew study needs one of archive, pack, unpack, merge, verify"),
     "action": (["mrege"], "unknown action of fedskew study 'mrege'; did you mean 'merge'?"),
     "no store": (["merge"], "fedskew study merge needs at least one STORE"),
     "no target": (["merge", "one/store"], "--into must name the store that gets the runs"),
