@@ -364,6 +364,8 @@ def inputs_with(inputs: Inputs, content: Any) -> Inputs:
     ours = encoding_of(inputs)
     try:
         found = typed(content, Encoding)
+        if json.loads(json.dumps(untyped(found))) != content:
+            raise ValueError("it has entries that an encoding does not have")
         for column in found.columns:
             if column.values:
                 _check_values([value for value in column.values if value])
