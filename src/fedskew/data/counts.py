@@ -3,11 +3,10 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,14 +57,28 @@ def counts_matrix(values: npt.NDArray[Any], what: str) -> Ints:
     return whole
 
 
-class CountTable(NamedTuple):
-    """A table of class counts, a row a client."""
+@dataclass(frozen=True, eq=False)
+class Consortium:
+    """A table of class counts, a row a client or site, as a file describes them.
 
-    counts: Ints  # [N, C]
-    classes: tuple[str, ...] = ()  # empty where the file does not name them
-    clients: tuple[str, ...] = ()  # as well
-    facts: Mapping[str, list[str]] = MappingProxyType({})  # columns of `FACTS`, as the file has them
-    rows: tuple[int, ...] = ()  # number of each client's row in the file
+    Attributes:
+        sites: Names of the N sites; empty where the file does not name them.
+        classes: Names of the C classes; empty where the file does not name them.
+        counts: Cases of each class at each site, int64 [N, C].
+        facts: Values of the columns that are no class and are there, [N] each: ``failure``, the probability that a site
+            misses a round; ``up`` and ``down``, its link in Mbit/s; ``step_s``, seconds of a local step; ``speed``, its
+            speed as a multiple of this machine's.
+    """
+
+    sites: tuple[str, ...]
+    classes: tuple[str, ...]
+    counts: npt.NDArray[np.int64]
+    facts: dict[str, list[float]]
+
+    @property
+    def rare(self) -> int:
+        """The class with the fewest cases, the first of several."""
+        return int(self.counts.sum(0).argmin())
 
 
 def read_counts(path: str | Path) -> tuple[Ints, tuple[str, ...]]:
@@ -93,7 +106,7 @@ def read_counts(path: str | Path) -> tuple[Ints, tuple[str, ...]]:
     return found.counts, found.classes
 
 
-def count_table(path: str | Path) -> CountTable:
+def count_table(path: str | Path) -> Consortium:
     r"""Read a table of class counts, a row a client.
 
     A csv file has a head of class names or none; 0, 1, 2 and 1, 2, 3 are such names. Clients are named by a column
@@ -114,7 +127,7 @@ def count_table(path: str | Path) -> CountTable:
         >>> from pathlib import Path
         >>> from fedskew.data.counts import count_table
         >>> _ = Path("sites.csv").write_text('"","cat","dog"\n"va",5,0\n"paris",1,4\n')
-        >>> count_table("sites.csv").clients
+        >>> count_table("sites.csv").sites
         ('va', 'paris')
     """
     file = Path(path)
@@ -123,10 +136,10 @@ def count_table(path: str | Path) -> CountTable:
         return _of_csv(file)
     claim(kind == ".npy", "a file of counts", "end in .csv or .npy", f"'{path}'")
     with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
-        return CountTable(counts_matrix(read_array(content, file.stat().st_size, "it"), str(path)))
+        return Consortium((), (), counts_matrix(read_array(content, file.stat().st_size, "it"), str(path)), {})
 
 
-def _of_csv(file: Path) -> CountTable:
+def _of_csv(file: Path) -> Consortium:
     """The table of a csv file. A first line without a comma is parted by what it has: counts have no decimal comma."""
     with reading(file, "is not a csv file"), opened(file) as content:
         line = content.readline(1 << 16)
@@ -150,15 +163,18 @@ def _of_csv(file: Path) -> CountTable:
         named.append(columns.pop(first[0], ()))
     clients = tuple(name or str(i) for i, name in enumerate(named[0], 1)) if named else ()
     claim(len({*map(folded, clients)}) == len(clients), file, "name each client or site once", some(clients))
-    facts = {name: [*columns.pop(name)] for name in FACTS if name in columns}
+    facts = {name: [*map(number_of, columns[name])] for name in FACTS if name in columns}
+    for name, values in facts.items():
+        for (number, _), value, cell in zip(rows, values, columns.pop(name), strict=True):
+            rule, fits = FACTS[name]
+            claim(fits(value), f"{file} line {number}: the value of {name!r}", rule, repr(cell))
     for (number, _), *cells in zip(rows, *columns.values(), strict=True):
         for name, cell in zip(columns, cells, strict=True):
             if not 0 <= (value := number_of(cell)) < FARTHEST or value != int(value) or THOUSAND.fullmatch(cell):
                 what = f"the cases of {name!r}" if head else "a count"
                 raise DataError(f"{file} line {number}: {what} must be a whole number >= 0; got {cell!r}")
     counts = np.array([[*map(float, cells)] for cells in columns.values()]).reshape(-1, len(rows)).T.astype(np.int64)
-    numbers = tuple(number for number, _ in rows)
-    found = CountTable(counts, tuple(columns) if head else (), clients, facts, numbers)
+    found = Consortium(clients, tuple(columns) if head else (), counts, facts)
     told = next(_doubts(found), "")
     claim(not told, file, f"hold counts of clients and classes alone; {told}, or write the matrix as npy")
     counts_matrix(counts, str(file))
@@ -182,9 +198,9 @@ def _names(file: Path, line: list[str]) -> bool:
     return False
 
 
-def _doubts(table: CountTable) -> Iterator[str]:
+def _doubts(table: Consortium) -> Iterator[str]:
     """What is probably no count: row numbers, and sums."""
-    counts, names, clients = table.counts, table.classes, table.clients
+    counts, names, clients = table.counts, table.classes, table.sites
     columns = [f"column {name!r}" for name in names] or [f"column {c + 1}" for c in range(counts.shape[1])]
     rows, out = [f"row {k}" for k in clients or range(1, len(counts) + 1)], "leave it out"
     sums = (2 * counts == counts.sum(1, keepdims=True)).all(0) & (len(columns) > 2) & (len(rows) > 1)
@@ -198,30 +214,6 @@ def _doubts(table: CountTable) -> Iterator[str]:
         if names and OWNER.fullmatch(names[0]):
             yield f"{columns[0]} tells of clients: name it client, or {out}"
     yield from (f"{name!r} is a sum: {out}" for name in (*names, *clients) if folded(name) in SUMS)
-
-
-@dataclass(frozen=True, eq=False)
-class Consortium:
-    """The sites, as a file describes them.
-
-    Attributes:
-        sites: Names of the N sites.
-        classes: Names of the C classes.
-        counts: Cases of each class at each site, int64 [N, C].
-        facts: Values of the columns that are no class and are there, [N] each: ``failure``, the probability that a site
-            misses a round; ``up`` and ``down``, its link in Mbit/s; ``step_s``, seconds of a local step; ``speed``, its
-            speed as a multiple of this machine's.
-    """
-
-    sites: tuple[str, ...]
-    classes: tuple[str, ...]
-    counts: npt.NDArray[np.int64]
-    facts: dict[str, list[float]]
-
-    @property
-    def rare(self) -> int:
-        """The class with the fewest cases, the first of several."""
-        return int(self.counts.sum(0).argmin())
 
 
 def read_consortium(path: str | Path) -> Consortium:
@@ -248,26 +240,20 @@ def read_consortium(path: str | Path) -> Consortium:
         >>> found.sites, found.classes[found.rare], found.facts
         (('va', 'paris'), 'ill', {'failure': [0.1, 0.0]})
     """
-    table = count_table(path)
-    classes, counts, columns = table.classes, table.counts, list(table.facts)
-
+    found = count_table(path)
+    classes, counts, columns = found.classes, found.counts, list(found.facts)
     claim(classes, path, "begin with a line of names: the classes", ",".join(map(str, counts[0].tolist())))
     claim(len(classes) > 1, path, "have a column for each of two classes at least", ", ".join(classes) or "none")
     both, have = ("up" in columns) == ("down" in columns), ", ".join((*classes, *columns))
     claim(both, path, "have both columns up and down, or none", have)
     claim(not {"step_s", "speed"} <= {*columns}, path, "have one of the columns step_s and speed", "both")
     claim(len(counts) > 1, path, "have a line for each of two sites at least", len(counts))
-    sites = table.clients or tuple(map(str, range(1, len(counts) + 1)))
-    for name, cells in table.facts.items():
-        rule, holds = FACTS[name]
-        for row, cell in zip(table.rows, cells, strict=True):
-            claim(holds(number_of(cell)), f"{path} line {row}: the value of {name!r}", rule, repr(cell))
-    facts = {name: [float(cell) for cell in cells] for name, cells in table.facts.items()}
+    named = replace(found, sites=found.sites or tuple(map(str, range(1, len(counts) + 1))))
     for name, cases in zip(classes, counts.sum(0), strict=True):
         claim(cases > 0, f"{path}: class {name!r}", "have a case at some site", "none")
-    for name, cases in zip(sites, counts.sum(1), strict=True):
+    for name, cases in zip(named.sites, counts.sum(1), strict=True):
         claim(cases >= LEAST, f"{path}: site {name!r}", f"have {LEAST} cases at least, to train and to test", cases)
-    return Consortium(sites, classes, counts, facts)
+    return named
 
 
 def scaled(counts: npt.NDArray[np.int64], have: Sequence[int]) -> tuple[npt.NDArray[np.int64], float]:

@@ -77,7 +77,7 @@ def test_a_table_of_counts_is_read_as_it_was_meant(case: str, tmp_path: Path) ->
     file.write_bytes(text.encode())
     found = count_table(file)
     assert np.array_equal(found.counts, COUNTS)
-    assert (found.classes, found.clients) == (tuple(classes), tuple(clients))
+    assert (found.classes, found.sites) == (tuple(classes), tuple(clients))
     assert np.array_equal(read_counts(file)[0], COUNTS) and np.array_equal(Counts(path=str(file)).load(), COUNTS)
     if classes:
         assert np.array_equal(read_consortium(file).counts, COUNTS)
