@@ -130,12 +130,11 @@ class Dataset:
     reading: Reading = field(default=Reading(), repr=False)
 
     def __post_init__(self) -> None:
-        raw.same_length(
-            ("x", self.x, "y", self.y),
-            ("x_test", self.x_test, "y_test", self.y_test),
-            *((f"column {name!r}", codes, "y", self.y) for name, codes in self.columns.items()),
-            *((f"test column {name!r}", codes, "y_test", self.y_test) for name, codes in self.columns_test.items()),
-        )
+        train = [("x", self.x), *self.columns.items()]
+        test = [("x_test", self.x_test), *self.columns_test.items()]
+        for what, y, parts in (("y", self.y, train), ("y_test", self.y_test, test)):
+            for name, part in parts:
+                _insist_on_length(name, part, what, y)
         kinds = [(tuple(x.shape[1:]), x.dtype) for x in (self.x, self.x_test)]
         got = " and ".join(f"{tuple(x.shape)} {x.dtype}" for x in (self.x, self.x_test))
         claim(kinds[0] == kinds[1], "x and x_test", "have samples of one shape and dtype", got)
@@ -263,7 +262,7 @@ def build(
     parts, label_names = raw.numbered([y] if x_test is None else [y, y_test], label_names)
     images = [raw.samples_of(v, what, channels) for v, what in ((x, "x"), (x_test, "x_test")) if v is not None]
     labels = [raw.labels_of(part, what) for part, what in zip(parts, ("y", "y_test"), strict=False)]
-    raw.same_length(("x", images[0], "y", labels[0]))
+    _insist_on_length("x", images[0], "y", labels[0])
     notes = [*notes, *(() if reading is None else raw.rounded(x, images[0]))]
     total = raw.count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
@@ -282,6 +281,11 @@ def build(
     )  # fmt: skip
     notes = (*notes, *raw.unseen(data.y, data.y_test, label_names), *(() if reading is None else _repeats(data)))
     return replace(data, notes=notes, fingerprint=fingerprint(data))
+
+
+def _insist_on_length(name: str, values: Tensor, what: str, y: Tensor) -> None:
+    """Raise DataError unless there is a value for each label."""
+    claim(len(values) == len(y), f"{name} and {what}", "have the same number of rows", f"{len(values)} and {len(y)}")
 
 
 def _repeats(data: Dataset) -> list[str]:

