@@ -549,11 +549,10 @@ class Roles:
             return sum(count for text, count in times.items() if holds(text))
 
         for what, form in (("dates", DATE), ("times", TIME)):
-            if 2 * (count := rows(form.fullmatch)) > total:
-                first = next(filter(form.fullmatch, times))
-                told = f"{count} of {len(cells)} are {what}, such as {first!r}"
-                hint = f"leave it out by {self.owner}.exclude, make it a number, or {as_words}"
-                raise DataError(f"{where} must hold numbers or categories; {told}; {hint}")
+            count, first = rows(form.fullmatch), next(filter(form.fullmatch, times), "")
+            told = f"{count} of {len(cells)} are {what}, such as {first!r}"
+            hint = f"leave it out by {self.owner}.exclude, make it a number, or {as_words}"
+            claim(2 * count <= total, where, f"hold numbers or categories; {told}", hint=hint)
         if self.options.categories != AUTO:
             return "number"
         shapes = Counter[str]()
@@ -574,35 +573,32 @@ class Roles:
         hint = f"is another column meant by {self.owner}.y_column?"
         claim(len(words) > 1, where, "have two classes", f"one class, {words[0]!r}, in all {len(cells)} rows", hint)
         if not np.isfinite(found).all():
-            if not named and (lists := several(words)):
-                told = f"{times[np.isin(different, lists)].sum()} of {len(cells)} rows have several"
-                hint = f"give each row one class, or set {self.owner}.named_labels if that is the name of a class"
-                rule = (
-                    f"hold one label a row (multi-label is not supported); {told}, such as {one_line(lists[0], 60)!r}"
-                )
-                raise DataError(f"{where} must {rule}; {hint}")
+            lists = [] if named else several(words)
+            told = f"{times[np.isin(different, lists)].sum()} of {len(cells)} rows have several, such as {lists[:1]}"
+            hint = f"give each row one class, or set {self.owner}.named_labels if that is the name of a class"
+            claim(not lists, where, f"hold one label a row (multi-label is not supported); {one_line(told)}", hint=hint)
             odd = Counter({words[i]: int(times[i]) for i in np.flatnonzero(~np.isfinite(found))})
-            if 2 * odd.total() <= len(cells) and not named:
-                most = ", ".join(f"{word!r} ({count})" for word, count in odd.most_common(3))
-                hint = f"set {self.owner}.named_labels if they are classes, {self.owner}.missing_words if they are none"
-                raise DataError(f"{where} must hold numbers or words; most are numbers, others are {most}; {hint}")
+            most = ", ".join(f"{word!r} ({count})" for word, count in odd.most_common(3))
+            hint = f"set {self.owner}.named_labels if they are classes, {self.owner}.missing_words if they are none"
+            fine = named or 2 * odd.total() > len(cells)
+            claim(fine, where, f"hold numbers or words; most are numbers, others are {most}", hint=hint)
             return cells, ()
         signs = named and {*map(value_of, words)} == {"-1", "1"}
-        if -1 in found and found.max() >= 0 and self.options.missing_words is None and not signs:
-            told = f"{times[found == -1].sum()} of {len(cells)} rows have -1, which often marks rows without a label"
-            hint = f"set {self.owner}.missing_words to -1 and {self.owner}.missing_labels to drop"
-            other = f"if it is a class, {self.owner}.missing_words to '' and {self.owner}.named_labels"
-            raise DataError(f"{where} must hold labels; {told}; {hint}; {other}")
+        unclear = -1 in found and found.max() >= 0 and self.options.missing_words is None and not signs
+        told = f"{times[found == -1].sum()} of {len(cells)} rows have -1, which often marks rows without a label"
+        hint = f"set {self.owner}.missing_words to -1 and {self.owner}.missing_labels to drop"
+        hint += f"; if it is a class, {self.owner}.missing_words to '' and {self.owner}.named_labels"
+        claim(not unclear, where, f"hold labels; {told}", hint=hint)
         if named:
             order = sorted(range(len(words)), key=lambda code: (found[code], words[code]))
             return np.argsort(order)[at], tuple(words[code] for code in order)
         if self.names:
             return found[at], self.names
-        if not np.array_equal(known := np.unique(found), np.arange(len(known))):
-            told = f"{where} has labels from {known[0]:.17g} to {known[-1]:.17g}"
-            hint = "; measured values must be cut into classes" if (known != np.floor(known)).any() else ""
-            rule = f"be true where labels are numbers other than 0 to {len(known) - 1}"
-            raise FieldError(self.owner, "named_labels", rule, False, told + hint)
+        known = np.unique(found)
+        told = f"{where} has labels from {known[0]:.17g} to {known[-1]:.17g}"
+        told += "; measured values must be cut into classes" if (known != np.floor(known)).any() else ""
+        rule = f"be true where labels are numbers other than 0 to {len(known) - 1}"
+        demand(self.options, "named_labels", np.array_equal(known, np.arange(len(known))), rule, told)
         return found[at].astype(np.int64), ()
 
 

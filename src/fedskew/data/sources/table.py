@@ -1,6 +1,6 @@
 """The table of datasets: published ones, and sources for your own data."""
 
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from fedskew.data.arrays import Dataset, from_arrays
 from fedskew.data.sources.arrow import Hub, Parquet
@@ -14,30 +14,10 @@ from fedskew.data.sources.shakespeare import Shakespeare
 from fedskew.data.sources.tabular import Adult, Fars, HeartDisease, Keel
 from fedskew.errors import unknown
 
-__all__ = ["DATASETS", "Csv", "Dataset", "Hub", "Npz", "Parquet", "Source", "from_arrays", "load"]
+__all__ = ["DATASETS", "Csv", "Dataset", "Hub", "Npz", "Parquet", "from_arrays", "load"]
 
 
-class Source(Protocol):
-    """Where a dataset comes from: a frozen dataclass whose fields are its options."""
-
-    name: ClassVar[str]
-
-    def load(self, path: str | None = None) -> Dataset:
-        """Load the dataset.
-
-        Args:
-            path: File or folder; None searches $FEDSKEW_DATA and the cache.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            ConfigError: An option breaks a rule.
-            DataError: The data are absent or damaged.
-        """
-
-
-DATASETS: dict[str, type[Source]] = {
+DATASETS: dict[str, Any] = {  # classes whose fields are options, with a method load(path)
     source.name: source
     for source in (
         Digits, Mnist, FashionMnist, Cifar10, Cifar100, Svhn, Emnist, Labels47, TinyImageNet,
@@ -69,5 +49,5 @@ def load(name: str, path: str | None = None, **options: Any) -> Dataset:
     """
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
-    made: Source = with_options(DATASETS[name], f"dataset {name!r}", options)
-    return made.load(None if path is None else str(path))
+    made: Dataset = with_options(DATASETS[name], f"dataset {name!r}", options).load(None if path is None else str(path))
+    return made
