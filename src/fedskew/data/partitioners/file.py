@@ -37,7 +37,7 @@ from fedskew.data.arrays import fingerprint as fingerprint_of
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner
 from fedskew.data.sources.files import replacing
-from fedskew.data.sources.readers import Npz, open_npz
+from fedskew.data.sources.readers import read_npz
 from fedskew.errors import ConfigError, DataError, afford, claim, from_json, one_line, require
 from fedskew.fields import demand, fits, recorded
 from fedskew.types import Federation
@@ -47,7 +47,6 @@ NOBODY = np.empty(0, np.int64)
 MOST_HEADER = 1 << 20  # bytes
 ARRAYS = ("auxiliary", "labels", "offsets", "rows", "validation")
 TEST_ARRAYS = ("test_offsets", "test_rows")
-MEMBERS = (*ARRAYS, *TEST_ARRAYS, "header", "names")
 KEYS: dict[str, Any] = {
     "convention": dict, "seed": int | None, "clients": int, "classes": int, "training_rows": int,
     "longtail": float | None, "dataset": dict, "sha256": str,
@@ -166,16 +165,13 @@ def load_partition(
         (4, True)
     """
     claim(Path(path).is_file(), "a partition file", "exist", f"'{path}'")
-    with open_npz(Path(path)) as file:
-        header = _read_header(file, str(path))
-        if dataset is not None:
-            same_data(header, dataset, match, str(path))
-        for name, member in file.members.items():
-            if member.compress_type != zipfile.ZIP_STORED or name not in MEMBERS:
-                fault = "is compressed" if name in MEMBERS else "is none of the format"
-                raise DataError(f"{path} must hold the plain arrays of a partition file; {one_line(name)!r} {fault}")
-        arrays = {name: file.read(name) for name in file.members if name != "header"}
+    arrays = read_npz(Path(path), packed=False)
+    header = _header_of(arrays, str(path))
+    if dataset is not None:
+        same_data(header, dataset, match, str(path))
     fault = f"{path} is not a partition file:"
+    if other := sorted(set(arrays) - {*ARRAYS, *TEST_ARRAYS, "names"}):
+        raise DataError(f"{fault} array {one_line(other[0])!r} is none of the format")
     names = (*ARRAYS, *(TEST_ARRAYS if header["version"] == TESTED else ()))
     most = header["training_rows"] * (header["clients"] if header.get("overlaps") is True else 1)
     for name in names:
@@ -401,21 +397,21 @@ def _write(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
         raise DataError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _json_of(array: npt.NDArray[Any] | None) -> Any:
+def _json_of(array: npt.NDArray[Any]) -> Any:
     """The content of an array of bytes that are JSON; None where it is anything else."""
     with contextlib.suppress(ValueError):
-        return None if array is None else from_json(array.astype(np.uint8).tobytes())
+        return from_json(array.astype(np.uint8).tobytes())
 
 
-def _read_header(file: Npz, path: str) -> dict[str, Any]:
-    """The checked header, before any other array is read."""
-    member = file.members.get("header")
-    header = _json_of(file.read("header")) if member and member.file_size <= MOST_HEADER else None
+def _header_of(arrays: dict[str, npt.NDArray[Any]], path: str) -> dict[str, Any]:
+    """The checked header, taken out of the arrays."""
+    raw = arrays.pop("header", NOBODY)
+    header = _json_of(raw) if raw.size <= MOST_HEADER else None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise DataError(f"{path} is not a partition file of fedskew: it has no header of format {FORMAT!r}")
     if (version := header.get("version")) not in (VERSION, TESTED):
         raise DataError(f"{path} has version {version!r} of the format; this fedskew reads {VERSION} and {TESTED}")
-    tested = [isinstance(header.get("local_test"), float), *(name in file.members for name in TEST_ARRAYS)]
+    tested = [isinstance(header.get("local_test"), float), *(name in arrays for name in TEST_ARRAYS)]
     lacking = [key for key, kind in KEYS.items() if key not in header or not fits(header[key], kind)]
     if lacking or set(tested) != {version == TESTED}:
         raise DataError(f"{path} is not a partition file: its header lacks {(lacking or ['local_test'])[0]!r}")

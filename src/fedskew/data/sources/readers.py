@@ -11,10 +11,9 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 
@@ -109,50 +108,12 @@ def insist_on_width(file: Path, rows: Sequence[tuple[int, list[str]]], width: in
     claim(row is None, file, f"have {width} values a row; row {number} has {len(row or ())}", hint=hint)
 
 
-class Npz(NamedTuple):
-    """An open npz file."""
-
-    archive: zipfile.ZipFile
-    size: int  # bytes of the file
-    members: dict[str, zipfile.ZipInfo]  # by the name of the array
-
-    def read(self, name: str) -> np.ndarray:
-        """One of its arrays. Raises ValueError for more than the file can fill; nothing is allocated then."""
-        info = self.members[name]
-        if info.file_size > RATIO * min(info.compress_size, self.size) + 1024:
-            raise ValueError(f"{info.filename} declares {info.file_size:,} bytes, more than the archive can hold")
-        with self.archive.open(info) as content:
-            return read_array(content, info.file_size, info.filename)
-
-
-@contextmanager
-def open_npz(path: Path) -> Iterator[Npz]:
-    """Open an npz file, whose arrays are read one by one.
-
-    Args:
-        path: The file.
-
-    Yields:
-        The open file.
-
-    Raises:
-        DataError: As `read_npz`, also for what is read within the block.
-    """
-    if path.is_file() and not zipfile.is_zipfile(path):
-        raise DataError(f"{path} is not a readable npz file: it is no zip archive, as numpy.savez writes")
-    fault = "is not a readable npz file of plain arrays"
-    with reading(path, fault), opened(path) as file, zipfile.ZipFile(file) as archive:
-        whole, members = path.stat().st_size, archive.infolist()
-        if (total := sum(m.file_size for m in members)) > RATIO * whole + 1024 * len(members):
-            raise ValueError(f"its members declare {total:,} bytes, more than its {whole:,} bytes can hold")
-        yield Npz(archive, whole, {m.filename.removesuffix(".npy"): m for m in members})
-
-
-def read_npz(path: Path) -> dict[str, np.ndarray]:
+def read_npz(path: Path, packed: bool = True) -> dict[str, np.ndarray]:
     """Read every array of an npz file.
 
     Args:
         path: The file.
+        packed: Whether its arrays may be compressed. Else they take no more memory than the file.
 
     Returns:
         Arrays by name.
@@ -160,8 +121,22 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     Raises:
         DataError: The file is damaged, is not an npz file, or holds arrays of objects, which would need pickle.
     """
-    with open_npz(path) as file:
-        return {name: file.read(name) for name in file.members}
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise DataError(f"{path} is not a readable npz file: it is no zip archive, as numpy.savez writes")
+    arrays = {}
+    fault = "is not a readable npz file of plain arrays"
+    with reading(path, fault), opened(path) as file, zipfile.ZipFile(file) as archive:
+        ratio, whole, members = RATIO if packed else 1, path.stat().st_size, archive.infolist()
+        if not packed and any(m.compress_type != zipfile.ZIP_STORED for m in members):
+            raise ValueError("its arrays are compressed")
+        if (total := sum(m.file_size for m in members)) > ratio * whole + 1024 * len(members):
+            raise ValueError(f"its members declare {total:,} bytes, more than its {whole:,} bytes can hold")
+        for info in members:
+            if info.file_size > ratio * min(info.compress_size, whole) + 1024:
+                raise ValueError(f"{info.filename} declares {info.file_size:,} bytes, more than the archive can hold")
+            with archive.open(info) as content:
+                arrays[info.filename.removesuffix(".npy")] = read_array(content, info.file_size, info.filename)
+    return arrays
 
 
 def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
