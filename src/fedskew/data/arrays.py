@@ -386,10 +386,8 @@ def draw(labels: np.ndarray, take: np.ndarray, key: Tensor) -> np.ndarray:
     Returns:
         Row numbers in ascending order, int64.
     """
-    picks = []
-    for c, size in enumerate(take):
-        rows = np.flatnonzero(labels == c)
-        picks.append(rng.generator(key, c).permutation(rows)[: int(size)])
+    places = (np.flatnonzero(labels == c) for c in range(len(take)))
+    picks = [rng.generator(key, c).permutation(rows)[: int(take[c])] for c, rows in enumerate(places)]
     return np.sort(np.concatenate(picks)).astype(np.int64)
 
 

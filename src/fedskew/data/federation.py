@@ -221,9 +221,10 @@ class Federation:
         held = (self.counts > 0).sum(1).numpy()
         aside = {"validation": len(self.validation_rows), "auxiliary": len(self.auxiliary_rows)}
         aside |= {"local_test": len(self.held.rows)} if self.held is not None else {}
-        left = 0 if self.unseen is None else int((self.unseen.sizes > 0).sum())
-        if self.unseen is not None:
-            aside["heldout_clients"] = len(np.unique([*self.unseen.partition.rows, *self.unseen.local_test_rows()]))
+        left = {}
+        if (out := self.unseen) is not None:
+            aside["heldout_clients"] = len(np.unique([*out.partition.rows, *out.local_test_rows()]))
+            left = {"heldout_clients": self.heldout_clients, "heldout_count": int((out.sizes > 0).sum())}
         owners = np.unique(self.partition.rows, return_counts=True)[1]  # of each row that has any
         return {
             "dataset": self.dataset.name,
@@ -241,7 +242,7 @@ class Federation:
             **{f"{name}_rows": count for name, count in aside.items()},
             "longtail": self.longtail,
             **({"local_test": self.local_test} if self.held is not None else {}),
-            **({"heldout_clients": self.heldout_clients, "heldout_count": left} if left else {}),
+            **left,
             "test_rows": len(self.dataset.y_test),
             "test_is_official": self.dataset.test_is_official,
         }

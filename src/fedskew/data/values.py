@@ -44,10 +44,8 @@ def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
 
 def codes_among(values: Any, names: Sequence[str]) -> Tensor:
     """Codes of the values of a column that has been numbered before, int64 [n]; -1 for a value that is none of them."""
-    found, places = np.unique(plain(values).astype(str), return_inverse=True)
     number = {name: code for code, name in enumerate(names)}
-    codes = np.array([number.get(value, -1) for value in found.tolist()], np.int64)
-    return torch.from_numpy(codes[places.reshape(-1)])
+    return torch.tensor([number.get(value, -1) for value in plain(values).astype(str).tolist()], dtype=torch.int64)
 
 
 def lacking(values: Any) -> np.ndarray:

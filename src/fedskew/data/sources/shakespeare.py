@@ -54,7 +54,7 @@ class Shakespeare(ClassOptions):
         Raises:
             DataError: The text is absent, or has another form.
         """
-        texts = [file for place in places(path, (self.name,)) if (file := _text_of(place)) is not None]
+        texts = [file for place in places(path, (self.name,)) for file in _texts(place)]
         if not texts:
             raise absent(self.name, path)
         return self.of_classes(self._windows(texts[0]))
@@ -88,12 +88,10 @@ class Shakespeare(ClassOptions):
         return replace(made, fingerprint=fingerprint(made))
 
 
-def _text_of(place: Path) -> Path | None:
-    """The text of a place: the file itself, or the only text of a folder."""
-    if place.is_file():
-        return place if place.suffix == ".txt" else None
-    texts = sorted(place.glob("*.txt"))
-    return texts[0] if len(texts) == 1 else None
+def _texts(place: Path) -> list[Path]:
+    """The text of a place: the file itself, or the only text of a folder; none in other cases."""
+    found = [place] if place.is_file() else list(place.glob("*.txt"))
+    return found if len(found) == 1 and found[0].suffix == ".txt" else []
 
 
 def _speakers(file: Path) -> dict[str, str]:
