@@ -75,14 +75,8 @@ class Shakespeare(ClassOptions):
         owners, *splits = (np.concatenate(part) for part in zip(*kept, strict=True))
         claim(len(splits[1]), file, f"have a speaker of {WINDOW + 1} characters of test text", "none: it is too short")
         empty = [part for p in splits for part in (np.zeros((len(p), 1), np.float32), p[:, WINDOW].astype(np.int64))]
-        made = build(
-            self.name,
-            *empty,
-            label_names=NAMES,
-            columns={"client": owners},
-            source=f"file {file}",
-            test_is_official=False,
-        )
+        source, columns = f"file {file}", {"client": owners}
+        made = build(self.name, *empty, label_names=NAMES, columns=columns, source=source, test_is_official=False)
         x, x_test = (torch.from_numpy(np.ascontiguousarray(p[:, :WINDOW], dtype=np.int16)) for p in splits)
         made = replace(made, x=x, x_test=x_test)
         return replace(made, fingerprint=fingerprint(made))
