@@ -59,6 +59,7 @@ class Raw(NamedTuple):
         y: Class numbers, [n].
         numbers: Number of each row in messages.
         units: What the node's own test takes whole, such as patients, [n]; None: rows.
+        left_out: Count by reason of the files that were not read.
     """
 
     what: str
@@ -66,6 +67,7 @@ class Raw(NamedTuple):
     y: Tensor
     numbers: Sequence[Any] | None = None
     units: np.ndarray | None = None
+    left_out: Sequence[tuple[str, int]] = ()
 
     def samples(self, inputs: Inputs) -> Tensor:
         """The rows as a model takes them. Raises DataError."""
@@ -184,7 +186,7 @@ def _pictures(path: Path, inputs: Inputs) -> Raw:
     if found.clients:
         raise DataError(f"{path} must hold images as class/image; got folders in the folders of classes")
     x = decode_images(found.files, str(path), "L" if inputs.shape[0] == 1 else "RGB")
-    return _given(x, found.classes, inputs, str(path))
+    return _given(x, found.classes, inputs, str(path))._replace(left_out=sorted(found.left_out.items()))
 
 
 def inputs_of(folder: Path) -> tuple[Inputs, tuple[str, ...]]:
