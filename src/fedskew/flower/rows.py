@@ -369,8 +369,9 @@ def inputs_with(inputs: Inputs, content: Any) -> Inputs:
         for column in found.columns:
             if column.values:
                 _check_values([value for value in column.values if value])
+        whole = json.loads(json.dumps(untyped(found))) == content  # nothing is left out, and nothing beside it
         facts = [(one.single, one.label, len(one.columns)) for one in (found, ours)]
-        right = facts[0] == facts[1] and all(map(_alike, found.columns, ours.columns))
+        right = whole and facts[0] == facts[1] and all(map(_alike, found.columns, ours.columns))
     except (FedskewError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"the server's encoding must be one: {one_line(error)}") from None
     if not right:
@@ -383,7 +384,7 @@ def _alike(found: Column, ours: Column) -> bool:
     scaled = math.isfinite(found.mean) and 0 < found.std < math.inf
     values = ours.values if ours.number else found.values
     filled = ("" in values) == ("" in ours.values) and len(set(values)) == len(values) and bool(values or ours.number)
-    known = found.unseen == ours.unseen  # which equality leaves out
+    known = (found.unseen, found.whole) == (ours.unseen, ours.whole)  # which equality leaves out
     return scaled and filled and known and found == replace(ours, mean=found.mean, std=found.std, values=values)
 
 
