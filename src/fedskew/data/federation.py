@@ -309,8 +309,8 @@ def federate(
     _check(partitioner, clients, seed, longtail, auxiliary)
     fractions = {"validation": validation, "local_test": local_test, "heldout_clients": heldout_clients}
     for name, fraction in fractions.items():
-        holds = fits(fraction, float) and 0 <= fraction < 1
-        require(holds, name, "be a fraction in [0, 1)", fraction, "for example 0.2")
+        if not fits(fraction, float) or not 0 <= fraction < 1:
+            require(False, name, "be a fraction in [0, 1)", fraction, "for example 0.2")
     dataset = _dataset(data, path, data_options)
     if isinstance(partitioner, File):
         asked = {"clients": clients, "longtail": longtail, "auxiliary": auxiliary, **fractions}
@@ -319,7 +319,8 @@ def federate(
     labels = dataset.y.numpy()
     take = share(labels, dataset.classes, validation)
     left, held = _take(np.arange(len(labels)), labels, take, seed, "validation", dataset.units)
-    require(validation == 0 or len(held) > 0, "validation", "be large enough to hold out a row", validation, "use more")
+    if validation:
+        require(len(held) > 0, "validation", "be large enough to hold out a row", validation, "use more")
     scarce = int(np.bincount(labels[left], minlength=dataset.classes).min())
     rule, hint = f"leave rows of every class, one has {scarce}", f"use at most {max(scarce - 1, 0)}"
     require(auxiliary < max(scarce, 1), "auxiliary", rule, auxiliary, hint)
