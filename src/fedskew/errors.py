@@ -22,6 +22,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,14 @@ def closest(name: str, known: Iterable[str], listed: bool = True) -> str:
 def install(extra: str) -> str:
     """The command that installs an extra, as messages and pages name it."""
     return f"pip install '{PACKAGE}[{extra}]'" + " in a checkout of fedskew" * (PACKAGE == ".")
+
+
+def of_extra(extra: str, module: str, what: str) -> Any:
+    """A module that an extra installs. Raises DataError, which says ``what`` needs it, where it is absent."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise DataError(f"{what} needs the extra {extra}: {install(extra)}") from None
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:

@@ -130,7 +130,7 @@ class OnlyFirst:
 
 
 def test_what_a_convention_of_the_user_s_gives_is_checked(data: Dataset) -> None:
-    for rows, message in (((600,), "outside 0..509"), ((-1,), "outside"), ((), "must assign some of")):
+    for rows, message in (((600,), "outside 0..509"), ((-1,), "outside"), ((), "got none of")):
         with pytest.raises(DataError, match=message):
             federate(data, OnlyFirst(rows=rows), clients=2)
 

@@ -91,7 +91,7 @@ def test_row_lists_of_any_form_are_read(owners, forms):
         ({0: [1], 2: [0]}, r"the keys 0\.\.1; 1 is missing; a client without rows has an empty list"),
         ({"north": [1]}, r"0 is missing; .*list\(indices.values\(\)\) numbers clients in their order"),
         ({0: [1], "0": [2]}, "1 is missing"),
-        ([[], []], "must assign some of"),
+        ([[], []], "got none of"),
         ([], "got no client"),
         ("split.npz", "got str"),
         (7, "got int"),

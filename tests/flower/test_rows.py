@@ -16,6 +16,7 @@ from fedskew.data import from_arrays
 from fedskew.data.encoding import Column, Encoding
 from fedskew.data.inputs import Inputs
 from fedskew.errors import ConfigError, DataError, FedskewError
+from fedskew.flower import serve
 from fedskew.flower.node import check_data
 from fedskew.flower.options import NodeOptions, experiment_of, node_options, server_options
 from fedskew.flower.rows import inputs_of, of_node, raw_of, server_data, written
@@ -110,6 +111,31 @@ def test_a_folder_of_images_by_class(tmp_path: Path) -> None:
     image.new("L", (4, 4)).save(tmp_path / "horse" / "1.png")
     with pytest.raises(DataError, match="must hold classes of the model, cat, dog; got 'horse'"):
         rows(PICTURES, tmp_path)
+
+
+def test_a_node_says_at_its_start_which_files_of_its_data_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name in ("dog", "cat"):
+        (tmp_path / "own" / name).mkdir(parents=True)
+        for i in range(3):
+            image.new("L", (4, 4), 9 * i).save(tmp_path / "own" / name / f"{i}.png")
+    (tmp_path / "inputs.json").write_text(written(PICTURES, ()))
+    content = {"method": "fedavg", "clients": 2, "model": "logistic", "flower.own-data": True}
+    own = {"client": 0, "data": str(tmp_path / "own"), "state": str(tmp_path / "state")}
+
+    def said() -> list[str]:
+        caplog.clear()
+        serve._node.cache_clear()
+        with caplog.at_level("INFO", "flwr"):
+            serve._node(json.dumps([content, own, str(tmp_path), None]), serve.experiment_of)
+        return caplog.messages
+
+    assert said() == []
+    for name in ("notes.txt", "more.txt", "scan.dcm"):
+        (tmp_path / "own" / "dog" / name).write_text("no picture")
+    assert said() == ["fedskew: client 0: 1 file left out: ends in .dcm; 2 files left out: ends in .txt"]
 
 
 def test_a_function_returns_rows_or_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,8 +323,6 @@ def test_nodes_with_files_train_and_measure_on_rows_of_their_own(tmp_path: Path)
 @pytest.mark.flower
 def test_an_apps_option_split_by_reaches_its_nodes(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
-    from fedskew.flower import serve
-
     lines = [f"{'mf'[i % 2]},{i},{('ill', 'well')[i % 2]},{i // 2}" for i in range(40)]
     (tmp_path / "mine.csv").write_text("\n".join(["sex,age,class,patient", *lines]))
     (tmp_path / "inputs.json").write_text(written(TABLE, ()))

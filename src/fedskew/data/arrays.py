@@ -16,6 +16,7 @@ from fedskew.errors import DataError, claim, closest, plural, some
 from fedskew.fields import Checked, demand
 
 TEST_SHARE = 0.2
+ONE_LENGTH = "have the same number of rows"
 SPLIT_SEED = 0  # one test set for all seeds, so that their results can be compared
 
 
@@ -130,21 +131,22 @@ class Dataset:
     reading: Reading = field(default=Reading(), repr=False)
 
     def __post_init__(self) -> None:
-        train = [("x", self.x), *self.columns.items()]
-        test = [("x_test", self.x_test), *self.columns_test.items()]
-        for what, y, parts in (("y", self.y, train), ("y_test", self.y_test, test)):
-            for name, part in parts:
-                _insist_on_length(name, part, what, y)
-        kinds = [(tuple(x.shape[1:]), x.dtype) for x in (self.x, self.x_test)]
-        got = " and ".join(f"{tuple(x.shape)} {x.dtype}" for x in (self.x, self.x_test))
-        claim(kinds[0] == kinds[1], "x and x_test", "have samples of one shape and dtype", got)
+        train = [(n, len(part), "y", len(self.y)) for n, part in (("x", self.x), *self.columns.items())]
+        test = [("x_test", len(self.x_test), "y_test", len(self.y_test))]
+        test += [(n, len(codes), "y_test", len(self.y_test)) for n, codes in self.columns_test.items()]
+        kinds = [f"{x.dtype} {tuple(x.shape[1:])}" for x in (self.x, self.x_test)]
         names, means, stds = map(len, (self.label_names, self.mean, self.std))
-        claim(names in (0, self.classes), "label_names", f"name {self.classes} classes", names)
-        holds = means == stds and means in (0, *self.x.shape[1:2])
-        claim(holds, "mean and std", f"have {[*self.x.shape, 0][1]} values each", f"{means} and {stds}")
-        hint = f"{self.x.dtype} {self.shape}", "scale features beforehand"
-        claim(not self.mean or self.x.dim() == 4, "mean and std", "be left out of data that are no images", *hint)
-        claim(all(s > 0 for s in self.std), "std", "be positive", self.std)
+        channels, got = [*self.x.shape, 0][1], f"{means} and {stds}"
+        for holds, what, rule, told in (
+            *((n == rows, f"{name} and {y}", ONE_LENGTH, f"{n} and {rows}") for name, n, y, rows in (*train, *test)),
+            (kinds[0] == kinds[1], "x and x_test", "have samples of one shape and dtype", " and ".join(kinds)),
+            (names in (0, self.classes), "label_names", f"name {self.classes} classes", names),
+            (means == stds and means in (0, channels), "mean and std", f"have {channels} values each", got),
+            (not means or self.x.dim() == 4, "mean and std", "be left out of data that are no images", kinds[0]),
+            (all(s > 0 for s in self.std), "std", "be positive", self.std),
+        ):
+            if not holds:  # not as the rules are made: a dataset is made more than once
+                claim(holds, what, rule, told)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -214,6 +216,8 @@ def from_arrays(
     """
     given, missing = ("x_test", "y_test") if y_test is None else ("y_test", "x_test")
     claim((x_test is None) == (y_test is None), missing, f"be given with {given}", None)
+    named = columns is None or isinstance(columns, Mapping)
+    claim(named, "columns", "be values by name, such as {'hospital': [...]}", repr(columns))
     made = build(
         name, x, y, x_test, y_test, classes=classes, columns=columns, source="arrays", reading=Reading(),
         channels=channels,
@@ -262,7 +266,7 @@ def build(
     parts, label_names = raw.numbered([y] if x_test is None else [y, y_test], label_names)
     images = [raw.samples_of(v, what, channels) for v, what in ((x, "x"), (x_test, "x_test")) if v is not None]
     labels = [raw.labels_of(part, what) for part, what in zip(parts, ("y", "y_test"), strict=False)]
-    _insist_on_length("x", images[0], "y", labels[0])
+    claim(len(images[0]) == len(labels[0]), "x and y", ONE_LENGTH, f"{len(images[0])} and {len(labels[0])}")
     notes = [*notes, *(() if reading is None else raw.rounded(x, images[0]))]
     total = raw.count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
@@ -281,11 +285,6 @@ def build(
     )  # fmt: skip
     notes = (*notes, *raw.unseen(data.y, data.y_test, label_names), *(() if reading is None else _repeats(data)))
     return replace(data, notes=notes, fingerprint=fingerprint(data))
-
-
-def _insist_on_length(name: str, values: Tensor, what: str, y: Tensor) -> None:
-    """Raise DataError unless there is a value for each label."""
-    claim(len(values) == len(y), f"{name} and {what}", "have the same number of rows", f"{len(values)} and {len(y)}")
 
 
 def _repeats(data: Dataset) -> list[str]:
@@ -386,10 +385,8 @@ def draw(labels: np.ndarray, take: np.ndarray, key: Tensor) -> np.ndarray:
     Returns:
         Row numbers in ascending order, int64.
     """
-    picks = []
-    for c, size in enumerate(take):
-        rows = np.flatnonzero(labels == c)
-        picks.append(rng.generator(key, c).permutation(rows)[: int(size)])
+    places = (np.flatnonzero(labels == c) for c in range(len(take)))
+    picks = [rng.generator(key, c).permutation(rows)[: int(take[c])] for c, rows in enumerate(places)]
     return np.sort(np.concatenate(picks)).astype(np.int64)
 
 

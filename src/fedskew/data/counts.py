@@ -26,12 +26,10 @@ OWNER = re.compile(  # a name of a column that tells whose the counts are
 )
 THOUSAND = re.compile(r"\d{1,3}\.000")  # 1.000 may be one thousand
 LEAST = 3  # cases of a site: one at least is kept for its test, see `fedskew.data.federation.hold_out`
-POSITIVE: tuple[str, Callable[[float], bool]] = ("be a positive number", lambda v: 0 < v < math.inf)
-FACTS: dict[
-    str, tuple[str, Callable[[float], bool]]
-] = {  # what a table may say of a site beside its counts, in columns that are no classes
+Rule = tuple[str, Callable[[float], bool]]
+FACTS: dict[str, Rule] = {  # what a table may say of a site beside its counts, in columns that are no classes
     "failure": ("be a probability in [0, 1)", lambda v: 0 <= v < 1),
-    **dict.fromkeys(("up", "down", "step_s", "speed"), POSITIVE),
+    **dict.fromkeys(("up", "down", "step_s", "speed"), ("be a positive number", lambda v: 0 < v < math.inf)),
 }
 
 

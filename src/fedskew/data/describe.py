@@ -176,17 +176,16 @@ def _section(title: str, lines: Sequence[tuple[str, str, str]]) -> Table:
 def _data(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Lines of the section about the data."""
     aside = [f"{d[f'{w}_rows']:,} {w}" for w in ("unused", "validation", "auxiliary") if d[f"{w}_rows"]]
-    share = f"{d['local_test']:g} of each client's rows" if "local_test" in d else ""
-    local = [("rows of the clients' own tests", f"{d['local_test_rows']:,}", share)] if share else []
-    several = [("rows of several clients", f"{d['repeated_rows']:,}", "of these")] if d.get("repeated_rows") else []
     tail = f"long tail, n_max / n_min {_number(d['longtail'])}" if d["longtail"] else ""
-    return [
-        ("training rows", f"{d['training_rows']:,}", f"besides {', '.join(aside)}" if aside else ""),
-        *several,
-        ("test rows", f"{d['test_rows']:,}", "official test set" if d["test_is_official"] else "held out here"),
-        *local,
-        ("classes", str(d["classes"]), tail),
+    share = f"{d['local_test']:g} of each client's rows" if "local_test" in d else ""
+    lines = [
+        ("training rows", d["training_rows"], f"besides {', '.join(aside)}" if aside else ""),
+        ("rows of several clients", d.get("repeated_rows", 0), "of these"),
+        ("test rows", d["test_rows"], "official test set" if d["test_is_official"] else "held out here"),
+        ("rows of the clients' own tests", d.get("local_test_rows", 0), share),
+        ("classes", d["classes"], tail),
     ]
+    return [(what, f"{count:,}", remark) for what, count, remark in lines if count]
 
 
 def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:

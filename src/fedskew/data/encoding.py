@@ -263,12 +263,9 @@ class Encoding(Checked):
         """
         if not len(x):
             return self
-        columns = []
-        for column, at in self.blocks():
-            if not column.number:
-                column = replace(column, unseen=tuple(np.array(column.values)[~x[:, at].any(axis=0)].tolist()))
-            columns.append(column)
-        return replace(self, columns=tuple(columns))
+        there = [(column, x[:, at].any(axis=0)) for column, at in self.blocks()]
+        made = (c if c.number else replace(c, unseen=tuple(np.array(c.values)[~seen].tolist())) for c, seen in there)
+        return replace(self, columns=tuple(made))
 
     def _features(self, column: Column, values: np.ndarray, what: str, rows: Sequence[Any]) -> np.ndarray:
         """The features of one column, float32 [n, width]."""

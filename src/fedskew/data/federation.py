@@ -224,9 +224,10 @@ class Federation:
         held = (self.counts > 0).sum(1).numpy()
         aside = {"validation": len(self.validation_rows), "auxiliary": len(self.auxiliary_rows)}
         aside |= {"local_test": len(self.held.rows)} if self.held is not None else {}
-        left = 0 if self.unseen is None else int((self.unseen.sizes > 0).sum())
-        if self.unseen is not None:
-            aside["heldout_clients"] = len(np.unique([*self.unseen.partition.rows, *self.unseen.local_test_rows()]))
+        left = {}
+        if (out := self.unseen) is not None:
+            aside["heldout_clients"] = len(np.unique([*out.partition.rows, *out.local_test_rows()]))
+            left = {"heldout_clients": self.heldout_clients, "heldout_count": int((out.sizes > 0).sum())}
         owners = np.unique(self.partition.rows, return_counts=True)[1]  # of each row that has any
         return {
             "dataset": self.dataset.name,
@@ -244,7 +245,7 @@ class Federation:
             **{f"{name}_rows": count for name, count in aside.items()},
             "longtail": self.longtail,
             **({"local_test": self.local_test} if self.held is not None else {}),
-            **({"heldout_clients": self.heldout_clients, "heldout_count": left} if left else {}),
+            **left,
             "test_rows": len(self.dataset.y_test),
             "test_is_official": self.dataset.test_is_official,
         }
@@ -311,8 +312,8 @@ def federate(
     _check(partitioner, clients, seed, longtail, auxiliary)
     fractions = {"validation": validation, "local_test": local_test, "heldout_clients": heldout_clients}
     for name, fraction in fractions.items():
-        holds = fits(fraction, float) and 0 <= fraction < 1
-        require(holds, name, "be a fraction in [0, 1)", fraction, "for example 0.2")
+        if not fits(fraction, float) or not 0 <= fraction < 1:
+            require(False, name, "be a fraction in [0, 1)", fraction, "for example 0.2")
     dataset = _dataset(data, path, data_options)
     if isinstance(partitioner, File):
         asked = {"clients": clients, "longtail": longtail, "auxiliary": auxiliary, **fractions}
@@ -321,7 +322,8 @@ def federate(
     labels = dataset.y.numpy()
     take = share(labels, dataset.classes, validation)
     left, held = _take(np.arange(len(labels)), labels, take, seed, "validation", dataset.units)
-    require(validation == 0 or len(held) > 0, "validation", "be large enough to hold out a row", validation, "use more")
+    if validation:
+        require(len(held) > 0, "validation", "be large enough to hold out a row", validation, "use more")
     scarce = int(np.bincount(labels[left], minlength=dataset.classes).min())
     rule, hint = f"leave rows of every class, one has {scarce}", f"use at most {max(scarce - 1, 0)}"
     require(auxiliary < max(scarce, 1), "auxiliary", rule, auxiliary, hint)

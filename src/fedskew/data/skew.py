@@ -24,7 +24,7 @@ import numpy.typing as npt
 import torch
 
 from fedskew import rng
-from fedskew.errors import DataError, unknown
+from fedskew.errors import claim, unknown
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[Any] | torch.Tensor
@@ -37,8 +37,8 @@ def matrix(counts: Counts) -> Floats:
     """The counts as float64 [N, C]. Raises DataError unless they are a non-empty matrix of numbers of at least 0."""
     raw = counts.detach().cpu().numpy() if isinstance(counts, torch.Tensor) else counts
     matrix = np.asarray(raw, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.size == 0 or not (np.isfinite(matrix) & (matrix >= 0)).all():
-        raise DataError(f"counts must be a non-empty matrix [clients, classes] of numbers >= 0; got {matrix.shape}")
+    fine = matrix.ndim == 2 and matrix.size and (np.isfinite(matrix) & (matrix >= 0)).all()
+    claim(fine, "counts", "be a non-empty matrix [clients, classes] of numbers >= 0", matrix.shape)
     return matrix
 
 
@@ -437,8 +437,7 @@ def summary(counts: Counts, most: int = _PAIRS) -> dict[str, float | list[float]
     """
     n = matrix(counts)
     sizes = n.sum(axis=1)
-    if not sizes.any():
-        raise DataError("counts must hold at least one row; got none")
+    claim(sizes.any(), "counts", "hold at least one row", "none")
     full = n[sizes > 0]
     some = sample(full, most)
     held = diversity(full)

@@ -44,10 +44,8 @@ def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
 
 def codes_among(values: Any, names: Sequence[str]) -> Tensor:
     """Codes of the values of a column that has been numbered before, int64 [n]; -1 for a value that is none of them."""
-    found, places = np.unique(plain(values).astype(str), return_inverse=True)
     number = {name: code for code, name in enumerate(names)}
-    codes = np.array([number.get(value, -1) for value in found.tolist()], np.int64)
-    return torch.from_numpy(codes[places.reshape(-1)])
+    return torch.tensor([number.get(value, -1) for value in plain(values).astype(str).tolist()], dtype=torch.int64)
 
 
 def lacking(values: Any) -> np.ndarray:
@@ -72,12 +70,6 @@ def lacking(values: Any) -> np.ndarray:
     else:
         blank = np.array([_absent(v) for v in array.flat] if array.dtype.kind == "O" else np.zeros(array.size), bool)
     return np.flatnonzero(blank.reshape(len(array), -1).any(1)) if array.size else np.empty(0, np.int64)
-
-
-def insist_on_values(values: Any, what: str, kind: str = "a value", hint: str = FILL) -> None:
-    """Raise DataError, which names the first row, unless a column has a value in every row."""
-    if len(blank := lacking(values)):
-        raise lacks(what, blank, len(values), kind, hint)
 
 
 def lacks(
@@ -117,9 +109,9 @@ def plain(values: Any, what: str = "a column") -> np.ndarray:
     array = array_of(values)
     if array.dtype.kind == "U" and isinstance(values, list | tuple) and not all(isinstance(v, str) for v in values):
         array = np.array(values, dtype=object)  # numpy would write NaN beside words as the word "nan"
-    claim(array.dtype.kind != "c", what, "hold numbers or words", array.dtype)
     if array.dtype.kind in "fiubU" or array.ndim != 1:
         return array
+    claim(array.dtype.kind != "c", what, "hold numbers or words", array.dtype)
     blank = np.isin(np.arange(len(array)), lacking(array))
     cells = [str(v) for v in array] if array.dtype.kind in "mM" else array.tolist()
     there = [value for value, gone in zip(cells, blank.tolist(), strict=True) if not gone]
@@ -173,11 +165,11 @@ def samples_of(values: Any, what: str, channels: Channels = "auto") -> Tensor:
             channels.
     """
     array = _numeric(_mapped(values) if isinstance(values, np.memmap) else values, what)
-    claim(array.ndim > 1, what, "have a row for each sample, [n, features] or [n, channels, H, W]", array.shape)
+    fine = 1 < array.ndim < (5 if array.dtype == np.uint8 else 65)
+    claim(fine, what, "have a row for each sample, [n, features] or [n, channels, H, W]", array.shape)
     first = array.ndim != 4 or _first(array, what, channels)
     array = array if first else array.transpose(0, 3, 1, 2)
     if array.dtype == np.uint8 and array.ndim > 2:
-        claim(array.ndim < 5, what, "be images [n, channels, H, W] when uint8", array.shape)
         return torch.from_numpy(np.require(array[:, None] if array.ndim == 3 else array, requirements=("C", "W")))
     with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite, and is refused below
         array = np.require(array, np.float32, ("C", "W"))
@@ -230,7 +222,8 @@ def numbered(labels: Sequence[Any], names: Sequence[str]) -> tuple[list[np.ndarr
     """
     parts = [plain(flat(y), "y") for y in labels]
     for part, what in zip(parts, ("y", "y_test"), strict=False):
-        insist_on_values(part, what, "a label")
+        if len(blank := lacking(part)):
+            raise lacks(what, blank, len(part), "a label")
     words = {part.dtype.kind == "U" for part in parts}
     if words == {False}:
         return parts, names
@@ -263,9 +256,9 @@ def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
         if len(there) <= high:
             absent = int((np.append(there, -1) != np.arange(len(there) + 1)).argmax())
             raise DataError(f"labels must be 0..C-1; got {low}..{high} without {absent}; give classes= or {hint}")
-    claim(classes is None or classes <= MOST_CLASSES, "classes", f"be at most {MOST_CLASSES}", classes)
-    several = total > 1 and (classes is not None or low < high)
-    claim(several, "a dataset", "have two classes at least", f"{high} in every row")
+    fine = total > 1 and (low < high if classes is None else classes <= MOST_CLASSES)
+    got = f"{high} in every row" if low == high else classes
+    claim(fine, "a dataset", f"have two classes at least, and at most {MOST_CLASSES}", got)
     return total
 
 
@@ -273,12 +266,12 @@ def encode_columns(columns: Mapping[str, Any], rows: int) -> tuple[dict[str, Ten
     """Codes and values of every column that says whose a row is.
 
     Raises:
-        DataError: They have no names, or a column has another length, or no value in a row.
+        DataError: A column has another length, or no value in a row.
     """
-    claim(isinstance(columns, Mapping), "columns", "be values by name, such as {'hospital': [...]}", repr(columns))
     codes, names = {}, {}
     for name, values in columns.items():
-        insist_on_values(values, f"column {name!r}", hint="name the owner of each row")
+        if len(blank := lacking(values)):
+            raise lacks(f"column {name!r}", blank, len(values), hint="name the owner of each row")
         code, names[name] = codes_of(values)
         claim(len(code) == rows, f"column {name!r}", f"have one value a training row, {rows}", len(code))
         codes[name] = torch.from_numpy(code)
@@ -319,8 +312,8 @@ def shares(values: Any, samples: Tensor) -> bool:
 def _numeric(values: Any, what: str) -> np.ndarray:
     """The values as a non-empty numpy array of numbers; DataError for anything else."""
     array = plain(values, what)
-    claim(array.dtype.kind in "fiub", what, "hold numbers", f"dtype {array.dtype}")
-    claim(array.size, what, "not be empty", f"shape {array.shape}")
+    rule = "hold numbers" if array.size else "not be empty"
+    claim(array.dtype.kind in "fiub" and array.size, what, rule, f"dtype {array.dtype}, shape {array.shape}")
     return np.asarray(array)
 
 

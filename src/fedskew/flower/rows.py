@@ -59,6 +59,7 @@ class Raw(NamedTuple):
         y: Class numbers, [n].
         numbers: Number of each row in messages.
         units: What the node's own test takes whole, such as patients, [n]; None: rows.
+        left_out: Count by reason of the files that were not read.
     """
 
     what: str
@@ -66,6 +67,7 @@ class Raw(NamedTuple):
     y: Tensor
     numbers: Sequence[Any] | None = None
     units: np.ndarray | None = None
+    left_out: Sequence[tuple[str, int]] = ()
 
     def samples(self, inputs: Inputs) -> Tensor:
         """The rows as a model takes them. Raises DataError."""
@@ -184,7 +186,7 @@ def _pictures(path: Path, inputs: Inputs) -> Raw:
     if found.clients:
         raise DataError(f"{path} must hold images as class/image; got folders in the folders of classes")
     x = decode_images(found.files, str(path), "L" if inputs.shape[0] == 1 else "RGB")
-    return _given(x, found.classes, inputs, str(path))
+    return _given(x, found.classes, inputs, str(path))._replace(left_out=sorted(found.left_out.items()))
 
 
 def inputs_of(folder: Path) -> tuple[Inputs, tuple[str, ...]]:
@@ -369,8 +371,9 @@ def inputs_with(inputs: Inputs, content: Any) -> Inputs:
         for column in found.columns:
             if column.values:
                 _check_values([value for value in column.values if value])
+        whole = json.loads(json.dumps(untyped(found))) == content  # nothing is left out, and nothing beside it
         facts = [(one.single, one.label, len(one.columns)) for one in (found, ours)]
-        right = facts[0] == facts[1] and all(map(_alike, found.columns, ours.columns))
+        right = whole and facts[0] == facts[1] and all(map(_alike, found.columns, ours.columns))
     except (FedskewError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"the server's encoding must be one: {one_line(error)}") from None
     if not right:
@@ -383,7 +386,7 @@ def _alike(found: Column, ours: Column) -> bool:
     scaled = math.isfinite(found.mean) and 0 < found.std < math.inf
     values = ours.values if ours.number else found.values
     filled = ("" in values) == ("" in ours.values) and len(set(values)) == len(values) and bool(values or ours.number)
-    known = found.unseen == ours.unseen  # which equality leaves out
+    known = (found.unseen, found.whole) == (ours.unseen, ours.whole)  # which equality leaves out
     return scaled and filled and known and found == replace(ours, mean=found.mean, std=found.std, values=values)
 
 

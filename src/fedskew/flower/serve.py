@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from fedskew.config.recorded import finished
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
+from fedskew.data.sources.folders import lost
 from fedskew.engines.measures import PERSONAL
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError, json_file, require
@@ -334,9 +335,12 @@ def _node(key: str, build: Build) -> Node | Telling:
     require(0 <= options.client < clients, "client", rule, options.client)
     if fed is not None:
         rows = of_client(fed, options.client)
+        _say_left_out(options.client, fed.dataset.reading.left_out)
     else:
         inputs, augment = inputs_of(Path(where))
         raw = raw_of(inputs, options, getattr(experiment.data, "split_by", None) or "")
+        if encoding is None:  # else the node has said it with its columns
+            _say_left_out(options.client, raw.left_out)
         if server.encoding == "nodes":
             options.check_permit("columns")
             if encoding is None:
@@ -345,3 +349,9 @@ def _node(key: str, build: Build) -> Node | Telling:
         rows = of_node(inputs, raw, options, augment)
     model = architecture(experiment.model, experiment.method.projection)
     return Node(Work(experiment.method, model, experiment.settings, clients), rows, options.client, options)
+
+
+def _say_left_out(client: int, left_out: Sequence[tuple[str, int]]) -> None:
+    """Say in the node's own log which files of its data are not read."""
+    if left_out:
+        LOG.info("fedskew: client %d: %s", client, "; ".join(lost(left_out)))

@@ -283,7 +283,7 @@ def test_what_is_missing_is_told(tmp_path: Path, data: Dataset) -> None:
     with pytest.raises(ConfigError, match=r"File\.path must name a partition file"):
         federate(data, "file")
     (tmp_path / "p.npz").write_bytes(b"PK no zip")
-    with pytest.raises(DataError, match="not a readable npz file"):
+    with pytest.raises(DataError, match="must be an npz file"):
         federate(data, tmp_path / "p.npz")
     (tmp_path / "folder").write_text("a file in the way")
     with pytest.raises(DataError, match="cannot write"):

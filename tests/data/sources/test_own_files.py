@@ -137,7 +137,7 @@ def test_npz_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a readable npz file of plain arrays"):
         load("npz", str(tmp_path / "d.npz"))
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:100])
-    with pytest.raises(DataError, match="not a readable npz file"):
+    with pytest.raises(DataError, match="must be an npz file"):
         load("npz", str(tmp_path / "a.npz"))
     with pytest.raises(ConfigError, match=r"path must name the file of dataset 'npz'; got ''"):
         load("npz")

@@ -254,7 +254,7 @@ def test_folders_of_another_form_are_one_line(tmp_path: Path, monkeypatch: pytes
         assert said in str(error.value) and "\n" not in str(error.value)
     import sys
 
-    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(fs.DataError, match=r"decoding images needs the extra hub: pip install '\.\[hub\]'"):
         load("images", str(tmp_path / "b"))
 

@@ -74,7 +74,7 @@ def test_parquet_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_parquet_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = GEN.integers(0, 256, (6, 5, 5, 3)).astype(np.uint8)
     write_parquet(tmp_path / "train.parquet", images, label=np.arange(6) % 2)
-    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(DataError, match="decoding images needs the extra hub: pip install '\\.\\[hub\\]'"):
         load("parquet", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -208,6 +208,31 @@ def test_an_ambiguous_point_is_refused_until_an_option_says_what_it_is() -> None
     assert fs.from_table(table(income=[Decimal(c) for c in cells])).shape == (2,), "a typed number has one reading"
 
 
+def test_a_new_cell_that_may_be_a_thousand_is_refused_where_the_training_rows_were_whole() -> None:
+    whole = [str(900 + 20 * i) for i in range(ROWS)]
+    inputs = Inputs.of(fs.from_table(table(income=whole)))
+
+    def income(inputs: Inputs, *cells: Any) -> list[float]:
+        given = {"age": [40] * len(cells), "income": list(cells)}
+        assert inputs.encoding is not None
+        at = [column.name for column in inputs.encoding.columns].index("income")
+        column = inputs.encoding.columns[at]
+        return [round(v, 3) for v in (inputs.samples(given)[:, at] * column.std + column.mean).tolist()]
+
+    with pytest.raises(fs.DataError, match=r"'income' must hold numbers of one reading; 1\.100 may be 1100") as caught:
+        income(inputs, "1.100")
+    assert "training rows hold whole numbers alone; write 1.1 or 1100" in str(caught.value)
+    with pytest.raises(fs.DataError, match=r"1\.100 may be 1100"):
+        income(inputs, "900", "1.100", "12.250")
+    assert income(inputs, "1.1") == [1.1] and income(inputs, "1100") == [1100.0]
+    assert income(inputs, "1.100", "12.5") == [1.1, 12.5], "a cell beside it shows what the point is"
+    assert income(inputs, 1.1, 1.125) == [1.1, 1.125], "a typed number has one reading"
+    for options, read in (({"decimal": "."}, 1.1), ({"thousands": "."}, 1100.0)):
+        assert income(Inputs.of(fs.from_table(table(income=whole), **options)), "1.100") == [read]
+    parted = Inputs.of(fs.from_table(table(income=[str(i / 4) for i in range(ROWS)])))
+    assert income(parted, "1.100") == [1.1], "fractions of the training rows show it too"
+
+
 @settings(deadline=None, max_examples=25)
 @given(offset=st.sampled_from([0.0, 1e5, 1e8, 1.7e9, 20240301.0, -3e12]), seed=st.integers(0, 99))
 def test_standardising_keeps_the_values_of_a_far_column(offset: float, seed: int) -> None:

@@ -252,14 +252,13 @@ def checked(found: Partition, n: int, what: str, overlaps: bool = False) -> Part
             with ``overlaps`` to one client. The message names the client and the row.
     """
     rows, ends = np.asarray(found.rows), np.asarray(found.offsets).astype(np.int64)
-    fine = (rows.dtype.kind in "iu" or not rows.size) and ordered(Partition(rows, ends))
-    got = f"{rows.dtype} of shape {rows.shape} and broken offsets"
+    fine = rows.size and rows.dtype.kind in "iu" and ordered(Partition(rows, ends))
+    got = f"{rows.dtype} of shape {rows.shape} and broken offsets" if rows.size else f"none of {n} rows"
     claim(fine, what, "have a vector of row numbers, cut by its offsets", got)
     owners = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
     if len(far := np.flatnonzero((rows < 0) | (rows >= n))):
         got = f"client {owners[far[0]]} has row {rows[far[0]]}"
         raise DataError(f"{what} must give rows of the data; {got}, outside 0..{n - 1}")
-    claim(rows.size, what, f"assign some of {n} rows", "none")
     made = Partition(rows.astype(np.int64), ends)
     if not ascending(made):
         made = made._replace(rows=made.rows[np.lexsort((made.rows, owners))])

@@ -167,8 +167,6 @@ def load_partition(
     claim(Path(path).is_file(), "a partition file", "exist", f"'{path}'")
     arrays = read_npz(Path(path), packed=False)
     header = _header_of(arrays, str(path))
-    if dataset is not None:
-        same_data(header, dataset, match, str(path))
     fault = f"{path} is not a partition file:"
     if other := sorted(set(arrays) - {*ARRAYS, *TEST_ARRAYS, "names"}):
         raise DataError(f"{fault} array {one_line(other[0])!r} is none of the format")
@@ -188,8 +186,8 @@ def load_partition(
     local_test = Partition(*reversed(test)) if test else None
     content = PartitionFile(header, Partition(rows, offsets), labels, validation, auxiliary, tuple(clients), local_test)
     check_content(content, str(path))
-    if dataset is not None and not np.array_equal(dataset.y.numpy()[rows], labels):
-        raise DataError(f"{_made_for(header, dataset, str(path))}, with other labels")
+    if dataset is not None:
+        same_data(content, dataset, match, str(path))
     return content
 
 
@@ -364,8 +362,7 @@ def arrays_of(content: PartitionFile) -> dict[str, npt.NDArray[Any]]:
     }  # fmt: skip
     if (test := content.local_test) is not None:
         found |= {"test_rows": test.rows, "test_offsets": test.offsets}
-    tight = {name: np.min_scalar_type(int(rows.max(initial=0))).newbyteorder("<") for name, rows in found.items()}
-    arrays = {name: rows.astype(tight[name]) for name, rows in found.items()}
+    arrays = {n: v.astype(np.min_scalar_type(int(v.max(initial=0))).newbyteorder("<")) for n, v in found.items()}
     return {**arrays, "names": json_array(list(content.client_names))} if content.client_names else arrays
 
 
@@ -437,21 +434,16 @@ def check_content(content: PartitionFile, path: str) -> None:
     claim(names in (0, clients), path, f"name its {clients} clients", names)
 
 
-def same_data(header: dict[str, Any], dataset: Dataset, match: str, path: str) -> None:
-    """Raise DataError unless the header says that the file was made for these data.
+def same_data(content: PartitionFile, dataset: Dataset, match: str, path: str) -> None:
+    """Raise DataError unless the file was made for these data.
 
     A file of bare labels knows no features, and so has no fingerprint to compare.
     """
-    about, found = header["dataset"], dataset.fingerprint or fingerprint_of(dataset)
-    if labels_digest(dataset.y.numpy()) != about.get("labels") or header["training_rows"] != len(dataset.y):
-        raise DataError(f"{_made_for(header, dataset, path)}, with other labels")
-    if match == "dataset" and about.get("fingerprint") not in (found, ""):
-        hint = "the labels agree: use match='labels' if the features may differ"
-        raise DataError(f"{_made_for(header, dataset, path)}; {hint}")
-
-
-def _made_for(header: dict[str, Any], dataset: Dataset, path: str) -> str:
-    """Which data a file was made for, and which there are."""
-    about, found = header["dataset"], dataset.fingerprint or fingerprint_of(dataset)
+    about, found, y = content.header["dataset"], dataset.fingerprint or fingerprint_of(dataset), dataset.y.numpy()
     told = f"{path} was made for {about.get('name')!r}, fingerprint {about.get('fingerprint') or 'unknown'}"
-    return f"{told}; the data are {dataset.name!r}, {found}"
+    told += f"; the data are {dataset.name!r}, {found}"
+    same = labels_digest(y) == about.get("labels") and content.header["training_rows"] == len(y)
+    if not same or not np.array_equal(y[content.partition.rows], content.labels):
+        raise DataError(f"{told}, with other labels")
+    if match == "dataset" and about.get("fingerprint") not in (found, ""):
+        raise DataError(f"{told}; the labels agree: use match='labels' if the features may differ")

@@ -9,11 +9,11 @@ import numpy as np
 
 from fedskew.data.partitioners.base import Ints, Partition, checked
 from fedskew.data.values import FARTHEST
-from fedskew.errors import ConfigError, DataError, one_line
+from fedskew.errors import ConfigError, DataError, claim, one_line
 
 __all__ = ["from_flower", "from_indices", "to_flower"]
 
-RULE = "indices must hold a vector of row numbers for each client"
+RULE = "hold a vector of row numbers for each client"
 SHORT = 60  # characters of a value in a message
 
 
@@ -40,12 +40,11 @@ def from_indices(indices: Iterable[Any], rows: int | None = None) -> Partition:
         >>> [parts.of(k).tolist() for k in range(parts.clients)]
         [[1, 3, 4], [0, 5]]
     """
-    if isinstance(indices, str | bytes) or not isinstance(indices, Iterable):
-        raise DataError(f"{RULE}; got {type(indices).__name__}")
+    several = isinstance(indices, Iterable) and not isinstance(indices, str | bytes)
+    claim(several, "indices", RULE, type(indices).__name__)
     entries = _in_order(indices) if isinstance(indices, Mapping) else indices
     lists = [_row_numbers(entry, k) for k, entry in enumerate(entries)]
-    if not lists:
-        raise DataError(f"{RULE}; got no client")
+    claim(lists, "indices", RULE, "no client")
     found = Partition.of_lists(lists)
     return checked(found, int(found.rows.max(initial=0)) + 1 if rows is None else rows, "indices")
 
@@ -65,9 +64,8 @@ def _row_numbers(entry: Any, k: int) -> Ints:
         values = np.asarray(list(entry) if isinstance(entry, set | frozenset) else entry)
     except (TypeError, ValueError, RuntimeError):  # lists of several lengths; a tensor that is not on the CPU
         values = np.empty((), object)
-    if values.ndim != 1:
-        hint = "; give one of its lists" if isinstance(entry, Mapping) else ""
-        raise DataError(f"{RULE}; client {k} has {one_line(repr(entry), SHORT)}{hint}")
+    hint = "give one of its lists" if isinstance(entry, Mapping) else ""
+    claim(values.ndim == 1, "indices", f"{RULE}; client {k} has {one_line(repr(entry), SHORT)}", hint=hint)
     cells = () if values.dtype.kind in "iu" else values.tolist()
     for cell in cells:
         if isinstance(cell, bool) or not isinstance(cell, int | float) or cell != cell // 1:

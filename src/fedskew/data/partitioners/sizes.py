@@ -185,16 +185,12 @@ class Iid(Sized):
         self.enough_rows(clients, n)
         if self.uneven:
             return _dealt(self.fitted(self.shares(clients, gen), n), n, gen)
-        owner = np.empty(n, dtype=np.int64)
-        owner[gen.permutation(n)] = np.arange(n) * clients // n
-        return base.gather(owner, clients)
+        return _dealt(np.bincount(np.arange(n) * clients // n, minlength=clients), n, gen)
 
 
 def _dealt(sizes: Ints, rows: int, gen: np.random.Generator) -> Partition:
-    """Random rows for clients of these sizes [N]; rows beyond their sum belong to nobody."""
-    owner = np.full(rows, -1)
-    owner[gen.permutation(rows)[: sizes.sum()]] = np.repeat(np.arange(len(sizes)), sizes)
-    return base.gather(owner, len(sizes))
+    """Random rows for clients of these sizes [N], as of one class; rows beyond their sum belong to nobody."""
+    return base.deal(np.zeros(rows, np.int64), sizes[:, None], gen)
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,9 @@ FACTS = (
 
 def folder() -> Path | None:
     """Folder of the cache, which may not exist yet; None without a home directory."""
-    if given := os.environ.get("FEDSKEW_CACHE"):
-        return Path(given).expanduser()
-    try:
-        return Path.home() / ".cache" / "fedskew"
-    except RuntimeError:
-        return None
+    with contextlib.suppress(RuntimeError):
+        return Path(os.environ.get("FEDSKEW_CACHE") or "~/.cache/fedskew").expanduser()
+    return None
 
 
 def key_of(name: str, options: Mapping[str, Any], files: Sequence[Path]) -> str:
@@ -57,10 +54,8 @@ def key_of(name: str, options: Mapping[str, Any], files: Sequence[Path]) -> str:
 
 def cached(key: str, decode: Callable[[], Dataset]) -> Dataset:
     """The stored dataset; where there is none, the decoded one, which is then stored."""
-    data = fetch(key)
-    if data is None:
-        data = decode()
-        store(key, data)
+    if (data := fetch(key)) is None:
+        store(key, data := decode())
     return data
 
 

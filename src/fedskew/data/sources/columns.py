@@ -509,12 +509,8 @@ class Roles:
             elif len(np.unique(seen.astype(np.float32))) < len(np.unique(seen)):
                 told = f"float32 holds fewer different values; {self.owner}.standardise keeps them"
                 notes.append(f"column {name!r}: {told}")
-            whole = bool((seen == np.floor(seen)).all())
-            made.append(
-                Column(
-                    name, column.order, mean, std or 1.0, missing if filled else None, bool(column.order), whole=whole
-                )
-            )
+            fills, whole = missing if filled else None, bool((seen == np.floor(seen)).all())
+            made.append(Column(name, column.order, mean, std or 1.0, fills, bool(column.order), whole=whole))
         if told := ", ".join(f"{name} {n}" for name, c in settled.items() if (n := int(c.gone[train].sum()))):
             notes.append(f"cells without a value in {int(train.sum())} training rows are filled: {told}")
         return Encoding(tuple(made), False, label, self.options.notation), notes

@@ -184,11 +184,10 @@ def columns_of(file: Path, content: list[tuple[int, list[str]]]) -> Table:
     claim(rows, file, "have rows below a line of column names", "none")
     columns = zip(names, zip(*(r for _, r in rows), strict=True), strict=True)
     cells = {name: words_of(column, f"{file}: column {name!r}") for name, column in columns}
-    nameless = "" in cells
-    unnamed = nameless and names[0] and cells[""].any()
-    claim(not unnamed, file, f"name each column; column {[*names, ''].index('') + 1} has values and no name")
-    cells.pop("", None)
-    left_out = ("",) if nameless else ()
+    index = cells.pop("", None)
+    fine = index is None or not names[0] or not index.any()
+    claim(fine, file, f"name each column; column {[*names, ''].index('') + 1} has values and no name")
+    left_out = () if index is None else ("",)
     return Table(file, cells, [number for number, _ in rows], ((str(file), len(rows)),), left_out=left_out)
 
 

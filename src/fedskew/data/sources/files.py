@@ -112,8 +112,7 @@ def places(path: str | None, folders: Sequence[str]) -> list[Path]:
     if not given:
         return []
     root = Path(given).expanduser()
-    if not root.exists():
-        raise DataError(f"{'path' if path else 'FEDSKEW_DATA'} must name a folder or file that exists; got '{given}'")
+    claim(root.exists(), "path" if path else "FEDSKEW_DATA", "name a folder or file that exists", f"'{given}'")
     inner = [root / name for name in folders] if root.is_dir() else []
     return [p for p in (*inner, root) if p.exists()]
 

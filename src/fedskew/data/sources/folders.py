@@ -115,7 +115,7 @@ class Images(ImageOptions):
         columns = {"client": np.array(splits[0].clients)} if splits[0].clients else {}
         return build(
             place.name, *parts, label_names=names, columns=columns, source=f"folder {place}",
-            notes=[*notes, *_lost(reading.left_out), *told[1:]], channels="first",
+            notes=[*notes, *lost(reading.left_out), *told[1:]], channels="first",
             reading=replace(reading, pictures=tuple(told[:1])),
         )  # fmt: skip
 
@@ -131,11 +131,11 @@ class Images(ImageOptions):
         x = self.padded(decode_images(found.files, str(place), mode, size, self.background, told))
         names = [str(file.relative_to(found.root)) for file in found.files]
         beside = {"client": np.array(found.clients)} if found.clients else {}
-        notes = [*_lost(found.left_out.items()), *told[1:]]
+        notes = [*lost(found.left_out.items()), *told[1:]]
         return Rows(str(found.root), x, found.classes or None, "class", names, beside, notes)
 
 
-def _lost(left_out: Iterable[tuple[str, int]]) -> list[str]:
+def lost(left_out: Iterable[tuple[str, int]]) -> list[str]:
     """Notes of files that are not read."""
     return [f"{plural(count, 'file')} left out: {reason}" for reason, count in left_out]
 

@@ -59,9 +59,10 @@ class ImageOptions(ClassOptions):
         data = self.of_classes(data)
         images = data.x.dim() == 4
         rule, hint = "be unset for data that are no images", f"{data.name!r} has {data.x.dtype} {[*data.x.shape[1:]]}"
-        demand(self, "augment", images or not self.augment, rule, hint)
+        for field, asked in (("augment", bool(self.augment)), ("normalize", self.normalize in ("channel", "half"))):
+            if asked and not images:
+                demand(self, field, False, rule, hint)
         demand(self, "crop_padding", self.crop_padding == "zeros" or bool(self.augment), "be zeros without augment")
-        demand(self, "normalize", images or self.normalize not in ("channel", "half"), rule, hint)
         half = (0.5,) * data.x.shape[1]
         constants: dict[str, Constants] = {"protocol": self.protocol, "half": (half, half), "none": ((), ())}
         mean, std = constants.get(self.normalize) or channel_statistics(data.x)

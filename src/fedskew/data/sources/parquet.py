@@ -10,7 +10,7 @@ import numpy as np
 from fedskew.data.sources.files import insist_on_different, reading
 from fedskew.data.sources.pictures import ImageMode, decode_images
 from fedskew.data.values import allowed, lacks
-from fedskew.errors import DataError, FieldError, claim, closest, from_json, install, quietly, regular
+from fedskew.errors import FieldError, claim, closest, from_json, of_extra, quietly, regular
 
 PART = 1 << 27  # bytes of words that are decoded at a time
 CELL = 8  # bytes that a value takes at least, of whatever type
@@ -19,11 +19,7 @@ WORDS = "BYTE_ARRAY"  # the physical type whose values say their own length
 
 def arrow() -> tuple[Any, Any]:
     """(pyarrow, pyarrow.parquet). Raises DataError without the extra ``hub``."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise DataError(f"reading parquet files needs the extra hub: {install('hub')}") from None
+    pa, pq = (of_extra("hub", name, "reading parquet files") for name in ("pyarrow", "pyarrow.parquet"))
     return pa, pq
 
 
@@ -165,10 +161,7 @@ def hub_tables(
         ConfigError: A split is unknown.
         DataError: The hub cannot be reached, or the extra ``hub`` is missing.
     """
-    try:
-        import datasets
-    except ImportError:
-        raise DataError(f"downloading {repo!r} needs the extra hub: {install('hub')}") from None
+    datasets = of_extra("hub", "datasets", f"downloading {repo!r}")
     with reading(f"the hub dataset {repo!r}", "could not be loaded"), quietly():
         splits = datasets.load_dataset(repo, config)
     for field, split in (("train_split", train), ("test_split", test)):

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedskew.data.sources.files import reading
 from fedskew.data.values import allowed
-from fedskew.errors import DataError, afford, claim, install, opened, plural, some
+from fedskew.errors import afford, claim, of_extra, opened, plural, some
 
 ImageMode = Literal["L", "RGB"]
 Background = Literal["white", "black", "grey"]
@@ -30,12 +30,9 @@ class _Coloured(Exception):
 
 def pillow() -> tuple[Any, list[str]]:
     """(PIL.Image, the formats that are read). Raises DataError without the extra ``hub``."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError(f"decoding images needs the extra hub: {install('hub')}") from None
-    Image.init()
-    return Image, [kind for kind in Image.ID if kind not in BESIDE]
+    image = of_extra("hub", "PIL.Image", "decoding images")
+    image.init()
+    return image, [kind for kind in image.ID if kind not in BESIDE]
 
 
 def endings() -> set[str]:

@@ -122,8 +122,7 @@ def read_npz(path: Path, packed: bool = True) -> dict[str, np.ndarray]:
     Raises:
         DataError: The file is damaged, is not an npz file, or holds arrays of objects, which would need pickle.
     """
-    if path.is_file() and not zipfile.is_zipfile(path):
-        raise DataError(f"{path} is not a readable npz file: it is no zip archive, as numpy.savez writes")
+    claim(not path.is_file() or zipfile.is_zipfile(path), path, "be an npz file: a zip archive, as numpy.savez writes")
     arrays = {}
     fault = "is not a readable npz file of plain arrays"
     with reading(path, fault), opened(path) as file, zipfile.ZipFile(file) as archive:

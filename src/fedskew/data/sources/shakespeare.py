@@ -54,7 +54,7 @@ class Shakespeare(ClassOptions):
         Raises:
             DataError: The text is absent, or has another form.
         """
-        texts = [file for place in places(path, (self.name,)) if (file := _text_of(place)) is not None]
+        texts = [file for place in places(path, (self.name,)) for file in _texts(place)]
         if not texts:
             raise absent(self.name, path)
         return self.of_classes(self._windows(texts[0]))
@@ -75,25 +75,17 @@ class Shakespeare(ClassOptions):
         owners, *splits = (np.concatenate(part) for part in zip(*kept, strict=True))
         claim(len(splits[1]), file, f"have a speaker of {WINDOW + 1} characters of test text", "none: it is too short")
         empty = [part for p in splits for part in (np.zeros((len(p), 1), np.float32), p[:, WINDOW].astype(np.int64))]
-        made = build(
-            self.name,
-            *empty,
-            label_names=NAMES,
-            columns={"client": owners},
-            source=f"file {file}",
-            test_is_official=False,
-        )
+        source, columns = f"file {file}", {"client": owners}
+        made = build(self.name, *empty, label_names=NAMES, columns=columns, source=source, test_is_official=False)
         x, x_test = (torch.from_numpy(np.ascontiguousarray(p[:, :WINDOW], dtype=np.int16)) for p in splits)
         made = replace(made, x=x, x_test=x_test)
         return replace(made, fingerprint=fingerprint(made))
 
 
-def _text_of(place: Path) -> Path | None:
-    """The text of a place: the file itself, or the only text of a folder."""
-    if place.is_file():
-        return place if place.suffix == ".txt" else None
-    texts = sorted(place.glob("*.txt"))
-    return texts[0] if len(texts) == 1 else None
+def _texts(place: Path) -> list[Path]:
+    """The text of a place: the file itself, or the only text of a folder; none in other cases."""
+    found = [place] if place.is_file() else list(place.glob("*.txt"))
+    return found if len(found) == 1 and found[0].suffix == ".txt" else []
 
 
 def _speakers(file: Path) -> dict[str, str]:

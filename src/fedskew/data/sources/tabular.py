@@ -135,12 +135,8 @@ class HeartDisease(ClassOptions):
         Raises:
             DataError: The files are absent or damaged.
         """
-        files = _find(
-            self.name,
-            path,
-            ("heart-disease", "heart_disease", "heart+disease"),
-            [f"processed.{h}.data" for h in HOSPITALS],
-        )
+        folders = ("heart-disease", "heart_disease", "heart+disease")
+        files = _find(self.name, path, folders, [f"processed.{h}.data" for h in HOSPITALS])
         names, parts = (*HEART_COLUMNS, "num"), list[np.ndarray]()
         for file, count in zip(files, HOSPITALS.values(), strict=True):
             parts.append(_numbers(_table(file, names, count if self.verify else None), names, str(file)))
