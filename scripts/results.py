@@ -14,26 +14,31 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 from fedskew.errors import plural
 from fedskew.records.sheets import csv_text
+from fedskew.report import controls
+from fedskew.report.compared import Compared, compare
+from fedskew.report.entries import of_rows
 from fedskew.studies.differences import average_ranks, differences
 from fedskew.studies.packing import lend
 from fedskew.studies.scores import FEWEST, Scores
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
-from fedskew.studies.verdicts import RAW, intervals, verdict
+from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Interval, intervals, verdict
 from fedskew_papers.page import command_of, hours_of, how_of, swing_of
 from fedskew_papers.page import pages as both
 from fedskew_papers.rows import Row, ledger
 from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
-TABLE = re.compile(r"(<!-- (study|matrix|order|gains|less|fits) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
+TABLE = re.compile(
+    r"(<!-- (study|matrix|order|gains|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
+)
 PAGES = tuple(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five"))
 COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
     "accuracy, mean of 10": ("mean10_accuracy", 1.0, 3),
@@ -50,6 +55,16 @@ LEDGER = (  # columns of results/ledger.csv
 )  # fmt: skip
 WORDS = ("a bias", "open: not averaged", "no gain shown", "a loss")  # verdicts of runs without averaged models
 GLOBAL = ("mean10_accuracy", "mean10_macro_f1", "final_worst_class_recall")
+
+
+@cache
+def compared(name: str, archives: Path) -> Compared:
+    """The runs of a study with their rounds, from archives, as `fedskew compare` compares them."""
+    with tempfile.TemporaryDirectory() as folder:
+        study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
+        lend(study, archives, keep=False)
+        entries, _ = of_rows(study.table(), study.store)
+    return compare(entries, study.spec.metric, study.spec.reference)
 
 
 @cache
@@ -228,10 +243,60 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
     return "\n".join(lines) + "\n" + _few(max(gap.pairs for gap in gaps))
 
 
+def controls_of(found: Compared, setting: str) -> str:
+    """Each gain over the baseline raw and under the controls, what a run takes of clients, and one verdict.
+
+    Steps, contacts and bytes are multiples of the baseline's. *Worth* is after how many rounds the baseline, averaged
+    and fitted, has what the method has, averaged and fitted.
+    """
+    keys = controls.models_of(found)
+    models = [*keys, "work"]
+    lines = [f"| method | {' | '.join(models)} | steps, contacts, bytes | worth | verdict |"]
+    lines.append(f"|---|{'---:|' * (len(models) + 2)}---|")
+    levels = [_cell([100 * run.value(key) for run in found.runs(found.baseline, setting)], 1) for key in keys.values()]
+    lines.append(f"| {found.baseline} | {' | '.join(levels)} | | | | baseline |")
+    for one in controls.controlled(found, setting):
+        gains = [_gain(one.of[model]) if model in one.of else "" for model in models]
+        work = " ".join(controls.times(ratio) for ratio in one.work) if one.work else ""
+        worth = one.worth.words if one.worth else ""
+        lines.append(f"| {one.method} | {' | '.join(gains)} | {work} | {worth} | {one.verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def _gain(gap: Interval) -> str:
+    return f"{100 * gap.mean:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+
+
+def verdicts_of(found: Compared, _: str) -> str:
+    """In how many settings each method gains, in how many the gain is its own, and what undoes it elsewhere."""
+    heads = {OWN: OWN, **UNDONE, OPEN: OPEN, UNSEEN: UNSEEN, LOSS: LOSS}
+    by: dict[str, list[controls.Controlled]] = {}
+    for one in chain.from_iterable(controls.controlled(found, setting) for setting in found.settings):
+        by.setdefault(one.method, []).append(one)
+    told = {m: [OPEN if one.verdict.startswith(OPEN) else one.verdict for one in each] for m, each in by.items()}
+    shown = [words for words in heads.values() if any(words in each for each in told.values())]
+    lines = [f"| method | gain, raw | gain, averaged and fitted | settings with a gain | {' | '.join(shown)} |"]
+    lines.append(f"|---|{'---:|' * (len(shown) + 3)}")
+    levels = {m: [_mean([100 * one.of[kind].mean for one in by[m]]) for kind in (RAW, "both")] for m in by}
+    for method in sorted(by, key=lambda m: -float(levels[m][1])):
+        counts = [sum(one.of[RAW].gains for one in by[method]), *map(told[method].count, shown)]
+        lines.append(f"| {method} | {' | '.join(levels[method])} | {' | '.join(map(str, counts))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _mean(values: list[float]) -> str:
+    return f"{statistics.fmean(values):+.1f}"
+
+
 def tables(text: str) -> str:
     """A page with every table between its marks made again."""
 
     def made(found: re.Match[str]) -> str:
+        under: dict[str, Callable[[Compared, str], str]] = {"controls": controls_of, "verdicts": verdicts_of}
+        if found[2] in under:
+            return (
+                found[1] + under[found[2]](compared(found[3], ROOT / "results/studies"), found[4] or "all") + found[5]
+            )
         rows = rows_of(found[3], ROOT / "results/studies")
         kinds = {"matrix": matrix_of, "order": order_of}
         of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
