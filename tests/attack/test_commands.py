@@ -20,9 +20,6 @@ from support.old_format import as_format_1
 CHUNK = 250
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*hardly trains here")  # these federations are tiny
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files that lines may name."""

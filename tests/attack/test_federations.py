@@ -37,8 +37,6 @@ DTYPES = ("float32", "float64", "bfloat16")
 ENGINES = ("sequential", "threaded", "batched")
 ALL = list(product(FEDERATIONS, DTYPES, ENGINES, MODELS))
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*hardly trains here")  # many of these clients have one class
-
 
 def cases(name: str) -> list[tuple[str, str, str, str]]:
     """What a method meets: of the short form one case, another for each method; of the full one all."""
