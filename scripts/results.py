@@ -73,7 +73,8 @@ def table_of(rows: list[dict[str, Any]], _: str, metric: str = "mean10_accuracy"
         cells = [_cell([row[metric] for row in runs if row["setting"] == setting], 3) for setting in settings]
         seeds = str(len({row["seed"] for row in runs}))
         lines.append((-statistics.fmean(row[metric] for row in runs), f"| {' | '.join((label, seeds, *cells))} |"))
-    head = f"| method | seeds | {' | '.join(settings)} |\n|---|---:|{'---:|' * len(settings)}\n"
+    heads = settings if len(settings) > 1 else ["accuracy"]
+    head = f"| method | seeds | {' | '.join(heads)} |\n|---|---:|{'---:|' * len(settings)}\n"
     return head + "\n".join(line for _, line in sorted(lines)) + "\n"
 
 
