@@ -34,7 +34,8 @@ RECORDS = ("results/studies", "results/papers")
 ROUNDS, SEEDS = 20, (0, 1, 2)
 COMMAND = "fedskew run {} --partition.alpha 0.1 --clients 20 --cohort 5 --rounds 20 --served every"
 EXAMPLE = """Three seeds at the method's defaults on the digits of scikit-learn; FedAvg is grey, the band spans the
-seeds. An example, no evidence: `{command}`. What *fitted* means: [fitted logits](../docs/guide/fitted.md)."""
+seeds. This small run only illustrates the method. Repeat it with `{command}`. [Controls](../docs/guide/fitted.md)
+explains *fitted*."""
 MODELS = {  # what is evaluated -> (the summary's number, its name in a picture)
     "global": ("final_accuracy", "the global model"),
     "fitted": ("final_fitted_accuracy", "the global model, fitted"),
@@ -99,16 +100,15 @@ def measured(name: str, found: Sequence[Found]) -> Iterator[str]:
         return
     if not rows:
         yield (
-            "No run of it beside a FedAvg that was trained alike is among the shipped records, so we have no number "
+            "The shipped records have no run of it beside a FedAvg that was trained alike, so we have no number "
             "to report. [The cards](../notes/cards.md) say what is proved of its formula."
         )
         return
     words = Counter(row.verdict for row in rows)
     yield (
-        f"Its accuracy (mean of the last ten rounds) beside that of FedAvg, on {len(rows)} "
-        f"{'federation' if len(rows) == 1 else 'federations and settings'} of the shipped records, by [the rule of "
-        f"gains](../docs/guide/fitted.md): {', '.join(f'{word} on {n}' for word, n in words.most_common())}. "
-        f"A verdict takes {FEWEST} seeds."
+        f"Compared with FedAvg on {len(rows)} {'federation' if len(rows) == 1 else 'federations and settings'} of the "
+        f"shipped records, by accuracy (mean of the last ten rounds) and [the rule of gains](../docs/guide/fitted.md): "
+        f"{', '.join(f'{word} on {n}' for word, n in words.most_common())}. A verdict takes {FEWEST} seeds."
     )
     helped = [row for row in rows if row.raw.interval.shows == GAIN][:3]
     hurt = [row for row in reversed(rows) if row.raw.interval.shows == LOSS][:3]
@@ -294,7 +294,7 @@ INDEX = """# Methods
 
 The {count} methods of fedskew, each with a page that is made from the code and the shipped records: what it does, its
 formula and options, its effect on a small example, what it costs, what leaves the client, where it helped. "Measured
-on" counts federations and settings of the records where it stands beside FedAvg. "Serves" says whose model is the
+on" is the number of stored comparisons with FedAvg. "Serves" says whose model is the
 result: `global` one for all, `own` one for each client, `both`.
 
 {table}

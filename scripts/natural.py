@@ -20,7 +20,7 @@ from orders import Agreement, agreement, selected  # beside this file
 
 import fedskew as fs
 from fedskew.config.recorded import Run
-from fedskew.studies.differences import average_ranks, differences
+from fedskew.studies.differences import differences
 from fedskew.studies.lines import files_of
 from fedskew.studies.scores import Scores
 from fedskew.studies.store import read_archives
@@ -29,10 +29,10 @@ ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "src/fedskew/studies/shipped/natural.toml"
 ARCHIVE = ROOT / "results/studies/natural.jsonl"
 PAGE = ROOT / "notes/natural.md"
-MARKS = re.compile(r"(<!-- (skew|orders|gains|scores) -->\n).*?(<!-- end -->)", re.S)
+MARKS = re.compile(r"(<!-- (skew|orders|gains) -->\n).*?(<!-- end -->)", re.S)
 SEEDS = range(3)  # of the partitions that are matched, and of the study
 METRICS = ("mean10_accuracy", "mean10_macro_f1")
-MEASURES = ("js_mean", "tv_mean", "missing_rate", "quantity_gini")
+MEASURES = ("js_mean", "missing_rate", "quantity_gini")
 SIZED = "each client Dirichlet, as skewed and as large"
 USUAL = 0.1  # the concentration that papers take most
 KINDS = ("natural", "Dirichlet, as skewed", SIZED, f"Dirichlet {USUAL}")
@@ -222,43 +222,19 @@ def agreements(held: Scores) -> list[Agreement]:
 
 
 def orders(archive: Path) -> str:
-    """The table of Kendall's tau-b, and its means over the datasets."""
-    lines = [
-        "| clients | metric | methods | tau-b with natural | 95 % over seeds | natural with itself |",
-        "|---|---|---:|---:|---|---:|",
-    ]
-    kinds: dict[tuple[str, str], list[tuple[Agreement, Agreement]]] = {}
+    """The table of Kendall's tau-b with the natural clients, means over the datasets."""
+    head = f"| made clients | metric | tau-b | without {' and '.join(FAR)} | natural with itself | datasets |"
+    lines = [head, "|---|---|---:|---:|---:|---:|"]
     for metric in METRICS:
         held = scores(archive, metric)
         near = selected(held, methods=[name for name in held.methods if name not in FAR])
+        kinds: dict[str, list[tuple[Agreement, Agreement]]] = {}
         for found, other in zip(agreements(held), agreements(near), strict=True):
-            ends = "" if found.low is None or found.high is None else f"{found.low:.2f} to {found.high:.2f}"
-            itself = "" if found.itself is None else f"{found.itself:.2f}"
-            lines.append(f"| {found.other} | {metric} | {len(found.methods)} | {found.tau:.2f} | {ends} | {itself} |")
-            kinds.setdefault((found.other.partition(", ")[2], metric), []).append((found, other))
-    head = f"| mean over datasets | metric | tau-b | without {' and '.join(FAR)} | natural with itself | datasets |"
-    lines += ["", head, "|---|---|---:|---:|---:|---:|"]
-    for (kind, metric), pairs in kinds.items():
-        tau, near_tau = (statistics.fmean(a.tau for a in part) for part in zip(*pairs, strict=True))
-        itself = statistics.fmean(a.itself for a, _ in pairs if a.itself is not None)
-        lines.append(f"| {kind} | {metric} | {tau:.2f} | {near_tau:.2f} | {itself:.2f} | {len(pairs)} |")
-    return "\n".join(lines) + "\n"
-
-
-def matrix(archive: Path, metric: str = METRICS[0]) -> str:
-    """Settings by methods, in percent, the best average rank first."""
-    held = scores(archive, metric)
-    ranked = average_ranks(held)
-    lines = [f"| | {' | '.join(ranked.methods)} |", f"|---|{'---:|' * len(ranked.methods)}"]
-    for setting in (f"{one.label}, {kind}" for one in DATASETS for kind in KINDS):
-        if setting not in held.settings:
-            continue
-        s, cells = held.settings.index(setting), list[str]()
-        for name in ranked.methods:
-            values = [100 * v for v in held.values[held.index(name), s].tolist() if not math.isnan(v)]
-            spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-            cells.append(f"{statistics.fmean(values):.1f}{spread}" if values else "")
-        lines.append(f"| {setting} | {' | '.join(cells)} |")
+            kinds.setdefault(found.other.partition(", ")[2], []).append((found, other))
+        for kind, pairs in kinds.items():
+            tau, near_tau = (statistics.fmean(a.tau for a in part) for part in zip(*pairs, strict=True))
+            itself = statistics.fmean(a.itself for a, _ in pairs if a.itself is not None)
+            lines.append(f"| {kind} | {metric} | {tau:.2f} | {near_tau:.2f} | {itself:.2f} | {len(pairs)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -284,7 +260,7 @@ def page(text: str, archive: Path, data: bool) -> str:
             return found[1] + skews() + found[3] if data else found[0]
         if not files_of(archive)[0].is_file():
             return found[0]
-        return found[1] + {"orders": orders, "gains": gains, "scores": matrix}[found[2]](archive) + found[3]
+        return found[1] + {"orders": orders, "gains": gains}[found[2]](archive) + found[3]
 
     return MARKS.sub(made, text)
 

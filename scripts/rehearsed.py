@@ -117,7 +117,7 @@ def table(record: list[dict[str, Any]]) -> str:
     for one in record:
         for made in one["predicted"]:
             told = ", ".join(f"{s['name']} ×{s['factor']:.2g}" for s in made["standins"])
-            for number, words in NUMBERS.items():
+            for number, words in NUMBERS.items() if len(made["standins"]) > 1 else [("accuracy", "accuracy")]:
                 inside, widths, errors = 0, [], []
                 for row in made["sites"]:
                     known = row[number]

@@ -1,6 +1,6 @@
 """Write the pages and tables that are made from committed runs, or check that they still say what the runs say.
 
-python scripts/results.py           writes results/ledger.csv, papers.md with its appendix and the tables of pages
+python scripts/results.py           writes results/ledger.csv, notes/papers.md and the tables of pages
 python scripts/results.py --check   writes nothing; names each file that differs, and exits with 1 where one does
 """
 
@@ -23,38 +23,28 @@ from fedskew.records.sheets import csv_text
 from fedskew.report import controls
 from fedskew.report.compared import Compared, compare
 from fedskew.report.entries import of_rows
-from fedskew.studies.differences import average_ranks, differences
+from fedskew.studies.differences import differences
 from fedskew.studies.packing import lend
 from fedskew.studies.scores import FEWEST, Scores
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Interval, intervals, verdict
-from fedskew_papers.page import command_of, hours_of, how_of, swing_of
-from fedskew_papers.page import pages as both
+from fedskew_papers.page import command_of, hours_of, how_of, page_of, swing_of
 from fedskew_papers.rows import Row, ledger
 from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(
-    r"(<!-- (study|matrix|order|gains|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
+    r"(<!-- (study|order|gains|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
 PAGES = tuple(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five"))
-COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
-    "accuracy, mean of 10": ("mean10_accuracy", 1.0, 3),
-    "macro-F1, mean of 10": ("mean10_macro_f1", 1.0, 3),
-    "worst class": ("final_worst_class_recall", 1.0, 3),
-    "clients' own": ("final_personal_accuracy", 1.0, 3),
-    "MB up": ("total_upload_bytes", 1e-6, 0),
-    "s": ("total_wall_s", 1.0, 0),
-}
 LEDGER = (  # columns of results/ledger.csv
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
     "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
     "planned", "scale", "state", "study", "how", "core_hours", "command", "note",
 )  # fmt: skip
 WORDS = ("a bias", "open: not averaged", "no gain shown", "a loss")  # verdicts of runs without averaged models
-GLOBAL = ("mean10_accuracy", "mean10_macro_f1", "final_worst_class_recall")
 
 
 @cache
@@ -85,24 +75,21 @@ def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
         ]
 
 
-def table_of(rows: list[dict[str, Any]], setting: str) -> str:
-    """A table of one setting, the best method first: mean, and standard deviation where there are several seeds.
+def table_of(rows: list[dict[str, Any]], _: str, metric: str = "mean10_accuracy") -> str:
+    """Methods by settings, the best mean first: mean, and standard deviation where there are several seeds.
 
-    Methods whose clients use own models alone come last, without numbers of a global model that nobody uses.
+    Methods whose clients use own models alone are left out: nobody uses their global model.
     """
-    mine = [row for row in rows if row["setting"] == setting]
-    assert mine, f"no setting {setting!r}; there are {sorted({row['setting'] for row in rows})}"
+    ended = [row for row in rows if row["state"] == "finished" and row["serves"] != "own"]
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
     lines = []
-    for label in dict.fromkeys(row["label"] for row in mine):
-        runs = [row for row in mine if row["label"] == label and row["state"] == "finished"]
-        own = any(row["serves"] == "own" for row in runs)
-        cells = [
-            "" if own and entry in GLOBAL else _cell([row[entry] * factor for row in runs if entry in row], digits)
-            for entry, factor, digits in COLUMNS.values()
-        ]
-        score = statistics.fmean(row["mean10_accuracy"] for row in runs) if runs and not own else -1.0
-        lines.append((-score, f"| {label} | {len(runs)} | " + " | ".join(cells) + " |"))
-    head = f"| method | seeds | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 2)}\n"
+    for label in dict.fromkeys(row["label"] for row in ended):
+        runs = [row for row in ended if row["label"] == label]
+        cells = [_cell([row[metric] for row in runs if row["setting"] == setting], 3) for setting in settings]
+        seeds = str(len({row["seed"] for row in runs}))
+        lines.append((-statistics.fmean(row[metric] for row in runs), f"| {' | '.join((label, seeds, *cells))} |"))
+    heads = settings if len(settings) > 1 else ["accuracy"]
+    head = f"| method | seeds | {' | '.join(heads)} |\n|---|---:|{'---:|' * len(settings)}\n"
     return head + "\n".join(line for _, line in sorted(lines)) + "\n"
 
 
@@ -111,22 +98,6 @@ def _cell(values: list[float], digits: int) -> str:
         return ""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 and digits else ""
     return f"{statistics.fmean(values):.{digits}f}{spread}"
-
-
-def matrix_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str:
-    """Settings by methods, in percent; methods by average rank, the best first."""
-    ended = [row for row in rows if row["state"] == "finished"]
-    ranked = average_ranks(Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended))
-    settings, methods = list(dict.fromkeys(row["setting"] for row in rows)), ranked.methods
-    lines = [f"| | {' | '.join(methods)} |", f"|---|{'---:|' * len(methods)}"]
-    lines.append(f"| average rank | {' | '.join(f'{rank:.1f}' for rank in ranked.ranks)} |")
-    for name in settings:
-        held = [[r[metric] * 100 for r in ended if (r["label"], r["setting"]) == (label, name)] for label in methods]
-        lines.append(f"| {name} | {' | '.join(_cell(values, 1) for values in held)} |")
-    told = f"Ranks over {len(ranked.settings)} settings; p of Friedman's test {ranked.p:.2g}"
-    if (difference := ranked.critical_difference) is not None:
-        told += f"; two methods differ if their ranks are {difference:.1f} apart (Nemenyi, 95 %)"
-    return "\n".join(lines) + f"\n\n{told}.\n"
 
 
 def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str:
@@ -152,27 +123,17 @@ def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str
     return "\n".join(lines) + "\n" + _few(max(map(len, held.values())))
 
 
-def gains_of(rows: list[dict[str, Any]], bases: str, metric: str = "mean10_accuracy") -> str:
-    """Every method less each base, in points: the mean over settings with a 95 % t interval over settings."""
-    scores: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for row in rows:
-        if row["state"] == "finished":
-            scores[row["label"]][row["setting"]][row["seed"]] = 100 * row[metric]
-    others = bases.split(", ")
-    each = {}
-    for base in others:
-        for label in (label for label in scores if label != base):
-            pairs = [(mine, scores[base][s]) for s, mine in scores[label].items() if set(mine) & set(scores[base][s])]
-            each[base, label] = [statistics.fmean(a[k] - b[k] for k in a if k in b) for a, b in pairs]
-    told = {base: _spans({m: values for (of, m), values in each.items() if of == base}) for base in others}
-    lines = [f"| method | {' | '.join(f'difference from {base} | above 0 in' for base in others)} |"]
-    lines.append(f"|---|{'---:|---:|' * len(others)}")
-    for label in scores:
-        cells = [label]
-        for base in others:
-            above = f"{sum(v > 0 for v in each[base, label])} of {len(each[base, label])}" if label != base else ""
-            cells += [told[base].get(label, ""), above]
-        lines.append(f"| {' | '.join(cells)} |")
+def gains_of(rows: list[dict[str, Any]], base: str, metric: str = "mean10_accuracy") -> str:
+    """Every method less a base, in points: the mean over settings with a 95 % t interval over settings."""
+    ended = [row for row in rows if row["state"] == "finished"]
+    found = differences(Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended), base)
+    each: dict[str, list[float]] = defaultdict(list)
+    for gap in found:
+        if gap.setting is not None:
+            each[gap.method].append(100 * statistics.fmean(gap.values))
+    spans = _spans(each)
+    lines = [f"| method | difference from {base} | above 0 in |", "|---|---:|---:|"]
+    lines += [f"| {m} | {spans[m]} | {sum(v > 0 for v in of)} of {len(of)} |" for m, of in each.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -222,7 +183,13 @@ def _few(seeds: int) -> str:
 
 
 def less_of(rows: list[dict[str, Any]], words: str) -> str:
-    """Settings by methods: each method less a base, paired by seed, in points, as `_spans` has it."""
+    """Settings by methods: each method less a base, paired by seed, in points, as `_spans` has it.
+
+    Args:
+        rows: The runs.
+        words: The base, then a metric, after commas; then, after a semicolon, the methods that are shown.
+    """
+    words, _, shown = words.partition("; ")
     base, _, metric = words.rpartition(", ") if "_" in words else (words, "", "mean10_accuracy")
     ended = [row for row in rows if row["state"] == "finished"]
     gaps = differences(Scores.of((row["label"], row["setting"], row["seed"], row.get(metric)) for row in ended), base)
@@ -230,6 +197,7 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     at = {s: _spans({g.method: [100 * v for v in g.values] for g in gaps if g.setting == s}) for s in settings}
 
+    others = shown.split(", ") if shown else others
     lines = [f"| | {base} | {' | '.join(others)} |", f"|---|{'---:|' * (len(others) + 1)}"]
     for setting in settings:
         levels = [
@@ -298,15 +266,14 @@ def tables(text: str) -> str:
                 found[1] + under[found[2]](compared(found[3], ROOT / "results/studies"), found[4] or "all") + found[5]
             )
         rows = rows_of(found[3], ROOT / "results/studies")
-        kinds = {"matrix": matrix_of, "order": order_of}
         of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
             "study": table_of,
+            "order": lambda rows, _: order_of(rows),
             "gains": gains_of,
             "less": less_of,
             "fits": fits_of,
         }
-        made = kinds[found[2]](rows) if found[2] in kinds else of_one[found[2]](rows, found[4] or "all")
-        return found[1] + made + found[5]
+        return found[1] + of_one[found[2]](rows, found[4] or "") + found[5]
 
     return TABLE.sub(made, text)
 
@@ -334,10 +301,10 @@ def _shown(value: float | None) -> str:
 
 
 def papers() -> dict[Path, str]:
-    """The ledger and its pages."""
+    """The ledger and its page."""
     runs = Runs.of(ROOT / HERE)
     rows = ledger(runs)
-    return {ROOT / "results/ledger.csv": text_of(rows), **both(rows, runs, ROOT / "notes/papers.md")}
+    return {ROOT / "results/ledger.csv": text_of(rows), ROOT / "notes/papers.md": page_of(rows, runs)}
 
 
 def pages() -> dict[Path, str]:

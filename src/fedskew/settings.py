@@ -71,11 +71,11 @@ class Settings:
     personal_every: Annotated[int, AtLeast(0)] = option(0, decides="measures")
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
     served: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
-    """when what each client would use is measured on the clients' own test rows, its own model where the method has
-    one, else the global model: after the last round, in evaluations of the last ten too, in every one, or not at all"""
+    """when to test, on each client's own test rows, the model that it would use (its own if the method makes one, else
+    the global model): none, last, tail (the last ten rounds), every"""
     clients_every: Annotated[int, AtLeast(1)] | None = option(decides="measures", later=True)
-    """rounds between evaluations of each client in clients.jsonl, of what it would use on its own test rows; unset:
-    after the last round only, and of at most 1,000 clients"""
+    """rounds between evaluations of each client's model, written to clients.jsonl; unset: after the last round only, if
+    there are at most 1,000 clients"""
     keep_own: bool = option(False, decides="nothing", resume="new", later=True)
     """keep the clients' own models of the last round in the run folder, beside the global model"""
     scores: Literal["last", "every"] = option("last", decides="measures", later=True)
@@ -83,17 +83,16 @@ class Settings:
     recall_at: Annotated[float, Within(0, 1, "(]")] = option(0.9, decides="measures", later=True)
     """precision at which the recall of each class is measured"""
     fit_logits: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
-    """which evaluations also have metrics with fitted biases and a temperature: none, the last, those of the last ten
-    rounds, or every one; for the fit, clients send sums of loss, gradient and Hessian, and a class histogram"""
+    """which evaluations also have metrics with fitted biases and a temperature: none, last, tail (the last ten rounds),
+    every; for the fit, clients send sums of loss, gradient and Hessian, and a class histogram"""
     average: Annotated[int, AtLeast(0)] = option(0, decides="numbers", later=True)
-    """rounds whose models are averaged, with their BatchNorm statistics, into the model that is evaluated and kept;
-    clients are sent the last one as before; 0: the last model alone"""
+    """number of last rounds whose models are averaged into the model that is evaluated and kept; training goes on from
+    the last model; 0: no average"""
     average_decay: Annotated[float, Within(0, 1, "(]")] = option(1.0, decides="numbers", later=True)
-    """weight of a round's model beside that of the next in this mean: 1 counts all alike, less makes it exponential"""
+    """weight of a round's model relative to the next one in this average; 1: all count alike"""
     average_models: Literal["auto", "last", "every", "none"] = option("auto", decides="measures", later=True)
-    """when the mean of the models of the last ten rounds is measured beside the model of the round (averaged_*): after
-    the last round, in every evaluation, or not at all; it keeps ten models in memory and in checkpoints, so auto is
-    last, but none for models above 100 MB"""
+    """when to test the mean of the models of the last ten rounds as well (averaged_*): last, every or none; it keeps
+    ten models in memory, so auto is last for models of at most 100 MB, else none"""
     checkpoint_every: Annotated[int, AtLeast(0)] = option(10, decides="nothing")
     """rounds between checkpoints; 0: only after the last round"""
     monitor: Monitor | None = option(decides="numbers", later=True)
@@ -103,7 +102,7 @@ class Settings:
     max_minutes: Annotated[float, Above(0)] | None = option(decides="nothing", resume="new", later=True)
     """minutes after which the run stops and can be resumed; no round starts that may exceed them; unset: no limit"""
     nonfinite: Literal["stop", "drop"] = option("stop", decides="numbers", later=True)
-    """if a client's training is not finite: stop the run, or drop the client from the round"""
+    """what to do if a client's training is not finite: stop the run, or drop the client from the round"""
     ray_address: str | None = option(decides="nothing", resume="new", later=True)
     """HOST:PORT of a Ray cluster, auto for one on this machine, local for a new one; unset: RAY_ADDRESS, else local"""
     ray_workers: Annotated[int, AtLeast(0)] = option(0, decides="nothing", resume="new", later=True)

@@ -62,7 +62,7 @@ def test_describe_writes_pictures_only_where_they_are_asked_for(
 
 
 def test_help_of_run_says_whose_options_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    told = "No METHOD is named: this page lists the options of fedavg"
+    told = "You gave no METHOD, so these are the options of fedavg"
     for words in (["run", "--help"], ["run", "--lr", "0.1", "--help"], ["help", "run"]):
         assert command(*words) == 0
         assert told in capsys.readouterr().out

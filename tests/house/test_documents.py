@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from support.scripts import script
 REFERENCE = script("scripts/reference.py")
 MADE = {ROOT / "docs" / name: page for name, page in REFERENCE.PAGES.items()}  # they need not be there
 WRITTEN = {p for p in (ROOT / "docs").rglob("*.md") if "site" not in p.parts[-2:]}  # docs/site is for Sphinx alone
-PAGES = [ROOT / "README.md", *sorted({*WRITTEN, *MADE, *(ROOT / "notes").glob("*.md")})]
+PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted({*WRITTEN, *MADE, *(ROOT / "notes").glob("*.md")})]
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 # wants a file, a shell or the plug-in of docs/guide/plugins.md
 OUTSIDE = ("--from", "--resume", "--help", "$", "FILE", "METHOD", "counts.csv", "split.npz", "moons")
@@ -53,9 +54,15 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["docs", "notes"])
 def test_every_page_stands_in_the_index(folder: str) -> None:
-    index = ROOT / folder / "README.md"
+    index = ROOT / folder / "README.md"  # which has no links into what is made
     listed = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index.read_text("utf-8"))}
-    assert {p for p in PAGES if ROOT / folder in p.parents and p != index} <= listed
+    pages = {p for p in PAGES if ROOT / folder in p.parents and p != index}
+    assert pages - {*MADE} <= listed and not listed & {*MADE}
+
+
+def test_no_two_pages_have_one_title() -> None:
+    titles = Counter(_text(page).partition("\n")[0] for page in (*PAGES, *(ROOT / "docs/site").glob("*.md")))
+    assert [title for title, pages in titles.items() if pages > 1 and title != "# fedskew"] == []
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=_name)

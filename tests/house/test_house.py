@@ -255,7 +255,7 @@ def _tracked() -> list[Path]:
 
 ROOM = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "Makefile", "pyproject.toml"}
 ROOM |= {"benchmarks", "docs", "examples", "notes", "packaging", "papers", "results", "scripts", "src", "tests"}
-ROOM |= {"CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"}
+ROOM |= {"AGENTS.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"}
 ROOM |= {"constraints-flower.txt", "constraints-lowest.txt", "constraints.txt"}
 
 

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not (SITE / "index.html").exists(), reason="no site: make docs"),
 ]
 KINDS = (  # one page of each kind, and the largest ones
-    "index", "guide", "project", "search", "docs/guide/first-run", "docs/guide/compose", "docs/tasks/own-data",
+    "index", "guide", "project", "search", "docs/guide/first-run", "docs/guide/compose", "docs/guide/own-data",
     "docs/findings", "docs/reference/options", "methods/index", "methods/fedbal", "api/index", "api/fedskew",
     "api/json", "examples/gallery/index", "examples/gallery/eleven",
     "examples/gallery/deploy", "notes/cards", "notes/log", "CHANGELOG",

@@ -47,13 +47,9 @@ def test_the_tables_are_those_of_the_runs(natural: Any, tmp_path: Path) -> None:
     archive = tmp_path / "natural.jsonl"
     archive.write_text("\n".join(lines(natural)) + "\n")
     table = natural.orders(archive)
-    assert "| Adult, Dirichlet 0.1 | mean10_accuracy | 4 | -1.00 | -1.00 to -1.00 | 1.00 |" in table
-    assert "| Heart Disease, each client Dirichlet, as skewed and as large | mean10_macro_f1 | 4 | 1.00 |" in table
-    assert (
-        "| Dirichlet 0.1 | mean10_macro_f1 | -1.00 | -1.00 | 1.00 | 2 |" in table and table.count("\n") == 2 + 8 + 3 + 4
-    )
-    scores = natural.matrix(archive)
-    assert "| Heart Disease, natural |" in scores and "79.0 ± 1.0" in scores and "control" in scores.splitlines()[0]
+    assert "| Dirichlet 0.1 | mean10_accuracy | -1.00 | -1.00 | 1.00 | 2 |" in table
+    assert "| each client Dirichlet, as skewed and as large | mean10_macro_f1 | 1.00 | 1.00 |" in table
+    assert table.count("\n") == 2 + 4
     text = "a\n<!-- orders -->\nold\n<!-- end -->\nb\n<!-- skew -->\nkept\n<!-- end -->\n"
     made = natural.page(text, archive, data=False)
     assert "old" not in made and "kept" in made and natural.page(made, archive, data=False) == made

@@ -38,9 +38,9 @@ class CompareCommand(Optioned):
     def about(self) -> str:
         """That an option may have several values, and a method its own options."""
         return (
-            f"{super().about()} Several values between commas are a setting each; those of an option that is a list "
-            "itself, such as --parts, stand between semicolons. METHOD may have options of its own in brackets: "
-            "'fedbal(weighting=uniform)'."
+            f"{super().about()} Separate several values by commas to compare them (--partition.alpha 0.1,1); for "
+            "options that take a list, such as --parts, use semicolons. METHOD may have options of its own in "
+            "brackets: 'fedbal(weighting=uniform)'."
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -67,32 +67,32 @@ class CompareCommand(Optioned):
 @click.option("--retry", is_flag=True, help="repeat runs that were refused or failed")
 @click.option(
     "--controls", metavar="[NAMES]",
-    help="add controls: weights (what --controls alone adds: plain cross-entropy under uniform and under size "
-    "weights), local (each client alone), centralised (all rows in one place), rounds (the baseline trained for twice "
-    "the rounds, or for the work of the dearest method), or several, as local,centralised",
+    help="add controls: weights (FedAvg with uniform and with size weights; what --controls alone adds), local (each "
+    "client alone), centralised (all rows in one place), rounds (the baseline trained for twice the rounds, or for the "
+    "work of the dearest method), or several, as local,centralised",
 )  # fmt: skip
 @click.option(
     "--metric", metavar="NAME",
-    help="entry of summary.json to compare  [default: mean10_accuracy, or mean10_served_accuracy where a method "
-    "gives clients models of their own alone]",
+    help="entry of summary.json to compare  [default: mean10_accuracy, or mean10_served_accuracy if a method makes "
+    "clients' own models only]",
 )  # fmt: skip
 @click.option("--baseline", metavar="METHOD", help="method that others are compared with  [default: the first]")
 @click.option(
     "--fitted", is_flag=True,
-    help="show the gains also of the mean of the last ten models, with fitted biases and a temperature, and of both; "
-    "unless --metric is given the metric is of the last evaluation",
+    help="also show the gains averaged (mean of the last ten models), fitted (biases and a temperature) and both; the "
+    "metric is then that of the last evaluation unless you give --metric",
 )  # fmt: skip
 @click.option(
     "--by", type=Value(Literal["client"]),
-    help="a table of each client, the worst first  [default: for up to ten clients that have names]",
+    help="also print each client's results, worst first  [default: for up to ten named clients]",
 )  # fmt: skip
 @click.option(
-    "--tune", metavar="SPACE", help="search space, such as lr=log:0.01..0.3, for the methods that have these options"
+    "--tune", metavar="SPACE", help="search space, such as lr=log:0.01..0.3; tunes the methods that have these options"
 )  # fmt: skip
 @click.option("--tune-trials", type=POSITIVE, help="trials of each method and setting  [default: 8]")
 @click.option(
     "--tune-beyond", type=POSITIVE,
-    help="most trials outside the range, one at a time while the best value is at an edge  [default: 0]",
+    help="trials to add beyond the range while the best value is at its edge, at most  [default: 0]",
 )  # fmt: skip
 @click.option("--title", metavar="TEXT", help="title of the report")
 @track_options

@@ -70,17 +70,16 @@ class RunAndData(Beside):
 @click.option("--best", is_flag=True, help="the model of the best round by --monitor instead of the last one")
 @click.option(
     "--fitted", is_flag=True,
-    help="use the biases and the temperature that the run fitted: those of the training prior for accuracy, loss and "
-    "probabilities, those of equal classes for recalls, F1 and balanced accuracy",
+    help="use the biases and the temperature that the run fitted: to the training rows as they are for accuracy, loss "
+    "and probabilities, with all classes weighing the same for recalls, F1 and balanced accuracy",
 )  # fmt: skip
 @click.option(
     "--decompose", is_flag=True,
-    help="split the error into bias, calibration, ranking and features, by fits of biases, a temperature, both, and a "
-    "new head on pooled features to the run's training rows",
+    help="show how much of the error is class bias, calibration, the classifier, or the features",
 )  # fmt: skip
 @click.option(
     "--on", type=Value(On), default="test",
-    help="rows of the run's own data: test, validation, train, or local, those that clients keep for their own tests",
+    help="which rows of the run's own data: test, validation, train, or local (kept by clients for their own tests)",
 )  # fmt: skip
 @click.option(
     "--threshold", metavar="RULE",
@@ -89,12 +88,12 @@ class RunAndData(Beside):
 )  # fmt: skip
 @click.option(
     "--per-client", is_flag=True,
-    help="a threshold for each client, chosen by --threshold on its own validation rows; a client with fewer than 5 "
-    "rows of either kind has that of all rows",
+    help="choose a threshold for each client on its own validation rows; a client with fewer than 5 rows of either "
+    "kind gets the threshold of all rows",
 )  # fmt: skip
 @click.option(
     "--positive", metavar="CLASS",
-    help="the class to find: sensitivity, specificity and others, of all rows and of each client's, with intervals",
+    help="the class to find; shows sensitivity, specificity and others with intervals, for all rows and each client",
 )  # fmt: skip
 @click.option(
     "--figures", metavar="FOLDER", type=FOLDER, help="draw reliability.png and decision-curve.png of --positive there"
@@ -102,7 +101,7 @@ class RunAndData(Beside):
 @click.option("--client", metavar="NAME", help="a client's own model, on its own test rows where there is no --data")
 @click.option(
     "--by", type=Value(Literal["client"]),
-    help="client: what each client would use, as the run measured it at its end, the worst first",
+    help="client: each client's results at the end of the run, worst first, with the model that it would use",
 )  # fmt: skip
 @click.option(
     "--csv", "table", type=FILE,

@@ -60,7 +60,7 @@ class RehearseCommand(Optioned):
 @click.option("--parameters", type=POSITIVE, help="parameters of your network  [unset: those of the stand-in's]")
 @click.option(
     "--vary", metavar="SITES", default="none",
-    help="sites that leave, and that have fewer cases, once each: names between commas, all or none",
+    help="sites to try without, and with fewer cases, one at a time: names separated by commas, all or none",
 )  # fmt: skip
 @click.option("--store", type=FOLDER, help="folder of the runs  [default: FEDSKEW_STORE, else runs/store]")
 @click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]")

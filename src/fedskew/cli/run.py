@@ -67,10 +67,8 @@ class RunCommand(Composed):
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Whose options this page lists comes first where the command line does not say it."""
         if not self.names_method(ctx):
-            with formatter.section("No METHOD is named: this page lists the options of fedavg"):
-                formatter.write_text(
-                    "`fedskew run METHOD --help` lists those of METHOD and of other names on the line."
-                )
+            with formatter.section("You gave no METHOD, so these are the options of fedavg"):
+                formatter.write_text("`fedskew run METHOD --help` lists those of another method.")
         super().format_help_text(ctx, formatter)
 
     def names_method(self, ctx: click.Context) -> bool:

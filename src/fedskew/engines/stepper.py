@@ -81,7 +81,7 @@ def is_fused(method: Method) -> bool:
 
 Maker = Callable[[StepFunction, Any, Any, Any, Any], Program | Captured | None]
 
-# Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/performance.md)
+# Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/engines.md)
 TRACE = 4000  # a second or more, against a fraction of a millisecond a step
 RECORD = 100  # of a stack on a GPU, where a recording costs some ten steps
 MAKERS: dict[Way, tuple[float, Maker | None]] = {Way.TRACED: (TRACE, program), Way.RECORDED: (RECORD, captured)}

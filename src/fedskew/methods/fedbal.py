@@ -129,8 +129,8 @@ def fedbal(
     are to the global one.
 
     Equation 12 has no strength: 1. Feature-Balanced Loss has 60, for ResNets with BatchNorm. On held-out training rows
-    of six federations 60 is 1 to 5 points above 1 on five. With one class a client 60 lowers every other logit so far
-    that nothing trains (notes/five.md).
+    of six federations 60 is 1 to 5 points above 1 on five. If each client holds one class, the loss starts near 0 with
+    60, and nothing trains.
 
     Source: FedBal, anonymous submission 2023
 
