@@ -25,7 +25,7 @@ from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_
 from fedskew.engines.guard import Guard, unguarded
 from fedskew.engines.network import features_of, head_alone
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, Watch, Watcher, as_it_is, chained, check, in_order
-from fedskew.engines.planning import Jobs, Place, Plan, Planner
+from fedskew.engines.planning import Jobs, Place, Planner
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.runtime import Processors, Runtime
 from fedskew.engines.stepper import Steppers, Way
@@ -123,7 +123,7 @@ class Queries:
         plain = self.clients.runtime.laid_out(plain)
         task = self.clients.task
         newborn = ClientMemory({c.name: c.init_client(plain.params, plain.buffers, task) for c in method.components})
-        places = self.jobs.places(method, [group[0] for group in plans], plain, newborn, {})
+        places = [place for (place,) in self.jobs.chains(method, plans, plain, newborn)]
         after: Params = in_order(list(self.local_runs(method, places)), lambda one: one.params)
         return {
             name: torch.zeros_like(y) if name in broadcast.stays else y - broadcast.params[name]
@@ -274,37 +274,28 @@ class LocalEngine:
         Raises:
             TrainingError: something that a client trained is not finite.
         """
+        # plan
         plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
         cohort = self.planner.cohort(method, plans, broadcast)
         if weigh is not None:
             cohort = cohort._replace(weights=weigh(cohort))
         given = self.runtime.laid_out(broadcast)
-        reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
-        row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
-        run = self._singles if max(map(len, plans)) == 1 else self._chains
-        return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
-
-    def _singles(
-        self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle
-    ) -> Iterator[Outcome]:
-        """Outcomes of clients that all start from the broadcast."""
-        places = self.jobs.places(method, [group[0] for group in plans], given, self.memory, row_of)
+        chains = self.jobs.chains(method, plans, given, self.memory)
+        places = [place for chain in chains for place in chain]
         self.ready(method, places)
-        for outcome in self.run_places(method, places, settle):
-            for i, at in enumerate(() if self.memory.empty else outcome.at):
-                self.memory.put(places[at].plan.client, tree.row(outcome.memories, i))
-            yield outcome
-
-    def _chains(
-        self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle
-    ) -> Iterator[Outcome]:
-        """Outcomes of chains, in which each member starts from what the one before it has trained."""
-        groups = [
-            [self.jobs.places(method, [plan], given, self.memory, row_of, m)[0] for m, plan in enumerate(group)]
-            for group in plans
-        ]
-        self.ready(method, [place for group in groups for place in group])
-        yield from self.run_chains(method, groups, settle)
+        # step and map
+        reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
+        alone = max(map(len, chains)) == 1
+        if alone:
+            outcomes = self.run_places(method, places, reduction.settle)
+        else:
+            outcomes = self.run_chains(method, chains, reduction.settle)
+        # reduce
+        for outcome in outcomes:
+            if alone:
+                self.memory.put_all([places[at].plan.client for at in outcome.at], outcome.memories)
+            reduction.add(outcome)
+        return reduction.results(cohort)
 
     def probes(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
         """Local runs outside of a round: of questions, of evaluation. Raises TrainingError if they are not finite."""

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -405,8 +405,10 @@ class Guard:
             said = (str(error).strip().splitlines() or ["no message"])[0]
             raise TrainingError(f"{type(error).__name__} in {what}, {self.where}: {said}") from error
 
-    def call(self, part: Component, hook: str, original: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """What a hook gives back, looked at."""
+    def call(self, part: Component, hook: str, original: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+        """What a hook gives back, looked at where it is time to."""
+        if named or (hook in CLIENT and not self.looks):
+            return original(*args, **named)
         name = f"hook {hook!r} of component {part.name!r}"
         inputs = names_of(hook, args) if self.looks else {}
         before = marked(inputs, whole=self.full)
@@ -421,11 +423,10 @@ class Guard:
                 out = original(*args)
         if changed := written(before, inputs):
             self._refuse(name, changed)
-        if self.looks or hook not in CLIENT:
-            with self.located(f"what {name} gave"):
-                wrong = PROMISES[hook](part, args, out, self.full) if hook in PROMISES else ""
-            if wrong:
-                raise TrainingError(f"{name} must {wrong}; {self.where}")
+        with self.located(f"what {name} gave"):
+            wrong = PROMISES[hook](part, args, out, self.full) if hook in PROMISES else ""
+        if wrong:
+            raise TrainingError(f"{name} must {wrong}; {self.where}")
         if self.full:
             self._inspect(name, hook, [copy for *_, copy in before], out)
         return out
@@ -460,7 +461,7 @@ class Watched:
         for hook in hooks_of(type(part)):
             function = isinstance(inspect.getattr_static(part, hook), types.FunctionType)
             if function and hook != "check" and (not hasattr(Component, hook) or overrides(part, hook)):
-                setattr(self, hook, _looked_at(part, hook, guard))
+                setattr(self, hook, partial(guard.call, part, hook, getattr(part, hook)))
 
     def __getattr__(self, name: str) -> Any:
         if name == "part":  # of an object that is not made yet
@@ -473,17 +474,6 @@ class Watched:
 
     def __hash__(self) -> int:
         return id(self.part)
-
-
-def _looked_at(part: Component, hook: str, guard: Guard) -> Callable[..., Any]:
-    original, brief = getattr(part, hook), hook in CLIENT
-
-    def call(*args: Any, **named: Any) -> Any:
-        if named or (brief and not guard.looks):
-            return original(*args, **named)
-        return guard.call(part, hook, original, args)
-
-    return call
 
 
 class Guarded(Method):

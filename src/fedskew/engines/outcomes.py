@@ -4,7 +4,7 @@ Engines note a few numbers of every run, which are read once a round.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -189,18 +189,20 @@ def in_order(outcomes: Sequence[Outcome], field: Callable[[Outcome], Tree]) -> T
     return tree.map_tree(lambda leaf: leaf[order.to(leaf.device)], found)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Reduction:
     """Turns local parameters into deltas, and deltas into their weighted sum where the weights are known.
 
-    `settle` runs in the thread that trained the client, while its parameters are at hand. `collect` adds up in the
-    order of the cohort, so that sums do not depend on the threads.
+    `settle` runs in the thread that trained the client, while its parameters are at hand. `add` takes settled outcomes
+    in the order in which they come, so that sums do not depend on the threads.
     """
 
     before: Params  # w^t, from which the clients started
     weights: Weights | None  # None: the server must see every delta
     keep: bool  # hand back every delta as well
     stays: frozenset[str] = frozenset()  # parameters that stay where they are: their delta is 0
+    delta: Params | None = None  # the sum so far
+    done: list[Outcome] = field(default_factory=list)
 
     def settle(self, at: Sequence[int], outcome: Outcome) -> Outcome:
         """The outcome with deltas in place of parameters: [k, ...], or their weighted sum [1, ...]."""
@@ -224,19 +226,24 @@ class Reduction:
             return [leaf.unsqueeze(0) for leaf in moved]
         return [tree.aggregate(y - x, share).unsqueeze(0) for y, x in zip(leaves, before, strict=True)]
 
-    def collect(self, cohort: Cohort, outcomes: Iterable[Outcome]) -> Results:
-        """The results of a round, from settled outcomes; sums are taken in the order in which these come.
+    def add(self, outcome: Outcome) -> None:
+        """Take a settled outcome; of its weighted sum nothing is kept beside the sum of all."""
+        if self.weights is not None:
+            share = tree.row(outcome.params, 0)
+            if self.delta is None:
+                self.delta = share
+            else:  # into its memory
+                torch._foreach_add_(list(self.delta.values()), list(share.values()))
+            outcome = outcome._replace(params={})
+        self.done.append(outcome._replace(memories={}))
+
+    def results(self, cohort: Cohort) -> Results:
+        """The results of a round whose outcomes were added.
 
         Raises:
             TrainingError: something that a client trained is not finite.
         """
-        delta: Params | None = None
-        done: list[Outcome] = []
-        for outcome in outcomes:
-            if self.weights is not None:
-                delta = _added(delta, tree.row(outcome.params, 0))
-                outcome = outcome._replace(params={})
-            done.append(outcome._replace(memories={}))
+        done = self.done
         stacked = any(len(outcome.at) > 1 for outcome in done)  # perhaps sorted
         check([outcome.watches for outcome in done], cohort.ids.tolist() if stacked else ())
         report = cohort.reports._replace(loss=in_order(done, lambda one: one.reports.loss).double().cpu())
@@ -245,15 +252,7 @@ class Reduction:
         if self.weights is None:
             cohort = cohort._replace(deltas=in_order(done, lambda one: one.params))
             kept = tree.map_tree(Tensor.cpu, cohort.deltas) if self.keep else None
-        return Results(cohort, delta, in_order(done, lambda one: one.buffers), kept)
-
-
-def _added(total: Params | None, share: Params) -> Params:
-    """total + share, in the memory of ``total``."""
-    if total is None:
-        return share
-    torch._foreach_add_(list(total.values()), list(share.values()))
-    return total
+        return Results(cohort, self.delta, in_order(done, lambda one: one.buffers), kept)
 
 
 def chained(reports: list[Report]) -> Report:

@@ -198,6 +198,18 @@ class Jobs:
     task: Task
     seed: int
 
+    def chains(
+        self, method: Method, plans: list[list[Plan]], broadcast: Broadcast, memory: ClientMemory
+    ) -> list[list[Place]]:
+        """As `places`, of the plans of chains, for a broadcast to these clients."""
+        row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
+        if max(map(len, plans), default=1) == 1:
+            return [[place] for place in self.places(method, [group[0] for group in plans], broadcast, memory, row_of)]
+        return [
+            [self.places(method, [plan], broadcast, memory, row_of, m)[0] for m, plan in enumerate(group)]
+            for group in plans
+        ]
+
     def places(
         self,
         method: Method,

@@ -33,14 +33,8 @@ class Sequential(LocalEngine):
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """One outcome a client, in order."""
-
-        def one(i: int) -> Outcome:
-            return settle((i,), self.run_client(method, places[i]))
-
-        if self.parallel:
-            yield from self.runtime.map(one, range(len(places)), longest(places, LEAD * self.workers.count))
-        else:
-            yield from map(one, range(len(places)))
+        for at, place in enumerate(places):
+            yield settle((at,), self.run_client(method, place))
 
     def run_client(self, method: Method, place: Place) -> Outcome:
         """One local run: begin, step ..., finish."""
@@ -53,24 +47,6 @@ class Sequential(LocalEngine):
         ctx = rounds.context(self.task, job)
         whole = self.clients.batch(place.plan.rows)
         return ctx, rounds.begin(method, ctx), (whole.x, whole.y), job
-
-    def ready(self, method: Method, places: list[Place]) -> None:
-        """Trace the steps of shapes that will come often enough."""
-        stepper = self.steppers.of(method)
-        if stepper.way is not Way.TRACED:
-            return
-        where: dict[tuple[int, int], tuple[Place, int]] = {}
-        counts: Counter[tuple[int, int]] = Counter()
-        for place in places:
-            for t, size in enumerate(_sizes(place)):
-                counts[size] += 1
-                where.setdefault(size, (place, t))
-        left = places[0].left if places else 0
-        for size, count in counts.items():
-            if stepper.due(size, count, left):
-                place, t = where[size]
-                _, carry, rows, job = self._begin(method, place)
-                stepper.make(rows, job, carry, self._schedule(place)[t])
 
     def step_function(self, method: Method, way: Way) -> StepFunction:
         """A step of one client."""
@@ -140,6 +116,32 @@ class Threaded(Sequential):
     def way(cls, device: str, model: Model, method: Method, augmented: bool) -> Way:
         """Traces, where they can be made."""
         return way_of_clients(device, model)
+
+    def ready(self, method: Method, places: list[Place]) -> None:
+        """Trace the steps of shapes that will come often enough."""
+        stepper = self.steppers.of(method)
+        if stepper.way is not Way.TRACED:
+            return
+        where: dict[tuple[int, int], tuple[Place, int]] = {}
+        counts: Counter[tuple[int, int]] = Counter()
+        for place in places:
+            for t, size in enumerate(_sizes(place)):
+                counts[size] += 1
+                where.setdefault(size, (place, t))
+        left = places[0].left if places else 0
+        for size, count in counts.items():
+            if stepper.due(size, count, left):
+                place, t = where[size]
+                _, carry, rows, job = self._begin(method, place)
+                stepper.make(rows, job, carry, self._schedule(place)[t])
+
+    def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
+        """One outcome a client, in order."""
+
+        def one(at: int) -> Outcome:
+            return settle((at,), self.run_client(method, places[at]))
+
+        yield from self.runtime.map(one, range(len(places)), longest(places, LEAD * self.workers.count))
 
 
 class Debug(Sequential):

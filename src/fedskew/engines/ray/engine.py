@@ -64,7 +64,7 @@ class Ray(Sequential):
         super().birth(method, params, buffers, where)
         # the rows are divided; what did it may be known here alone, and workers do not evaluate
         fed = replace(self.fed, partitioner=Iid(), unseen=None)
-        held = Kit(self.network, fed, self.task, self.settings, self.memory.template)
+        held = Kit(self.network, fed, self.task, self.device.type, self.settings.precision, self.memory.template)
         kit = _packed("the model and the data", held, mapped=True)
         self.pool = Pool(self.count, self.gpus, ray.put(kit), lambda hello: self.processors.meet(hello.processor))
 
@@ -74,9 +74,6 @@ class Ray(Sequential):
             self.pool.close()
         self.cluster.leave()
         super().close()
-
-    def ready(self, method: Method, places: list[Place]) -> None:
-        """Each worker prepares for itself."""
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """One outcome a client, in order; of so many clients as are added up at the worker."""

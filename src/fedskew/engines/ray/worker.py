@@ -2,7 +2,6 @@
 
 import platform
 import traceback
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +20,7 @@ from fedskew.errors import FedskewError
 from fedskew.method import Method
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
-from fedskew.settings import Settings
+from fedskew.settings import Precision, Settings
 from fedskew.types import Report, Task, Tree
 
 
@@ -31,7 +30,8 @@ class Kit(NamedTuple):
     model: Model
     fed: Federation
     task: Task
-    settings: Settings
+    device: str  # "cpu" or "cuda": Ray shows a worker its own GPUs alone, counted from 0
+    precision: Precision
     template: dict[str, Tree]  # memory of a client that has not taken part
 
 
@@ -136,15 +136,12 @@ class Worker:
             return Failure(None, f"{type(error).__name__}: {said}", noted, traceback.format_exc())
 
     def _begin(self, kit: Kit) -> Hello:
-
         torch.set_num_threads(1)
-        # Ray shows a worker its own GPUs alone, counted from 0
-        device = "cuda" if kit.settings.device.startswith("cuda") else "cpu"
-        settings = replace(kit.settings, device=device, threads=1)
-        self.precision = settings.precision
-        self.engine = Threaded(kit.model.to(device=device), kit.fed, kit.task, settings)
+        self.precision = kit.precision
+        settings = Settings(device=kit.device, precision=kit.precision, threads=1)  # keys and plans come with the jobs
+        self.engine = Threaded(kit.model.to(device=kit.device), kit.fed, kit.task, settings)
         self.engine.watcher.birth(kit.template)
-        return Hello(versions(), processor(device))
+        return Hello(versions(), processor(kit.device))
 
     def _train(self, turn: int, given: list[Any], at: int, chained: bool, members: list[Sent]) -> Outcome:
         engine = self.engine
