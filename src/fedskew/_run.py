@@ -212,7 +212,7 @@ def _prepared(
     closing.callback(engine.close)
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
-    engine.birth(watched, params, prepared.buffers, settings.memory)
+    engine.init_clients(watched, params, prepared.buffers, settings.memory)
     state = server.init(watched, params, prepared.buffers, fed, task)
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedskew.engines.stepper import TRACE, Stepper, Steppers, Way
+from fedskew.engines.stepper import TRACE, StepMode, Stepper, Steppers
 
 
 def test_a_stepper_finds_its_program_by_what_is_shared_and_what_is_own() -> None:
@@ -18,7 +18,7 @@ def test_a_stepper_finds_its_program_by_what_is_shared_and_what_is_own() -> None
         moved = carry * shared + own["bias"] + rows[0].sum() * now[0]
         return moved, moved.sum()
 
-    stepper, rows, now = Stepper(step, Way.TRACED), (torch.ones(2),), (torch.tensor(0.5),)
+    stepper, rows, now = Stepper(step, StepMode.TRACED), (torch.ones(2),), (torch.tensor(0.5),)
     fixed = torch.tensor(2.0), {"bias": torch.ones(3)}
     stepper.make(rows, fixed, torch.ones(3), now)
     assert sum(map(bool, stepper.programs.values())) == 1
@@ -31,9 +31,9 @@ def test_a_stepper_finds_its_program_by_what_is_shared_and_what_is_own() -> None
 def test_steppers_are_made_once_a_key_that_needs_no_hash() -> None:
     asked: list[Any] = []
     steppers = Steppers(
-        lambda key, way: asked.append((key, way)) or (lambda *_: None),  # type: ignore[func-returns-value,arg-type,return-value]
-        lambda key: Way.TRACED,
+        lambda key, mode: asked.append((key, mode)) or (lambda *_: None),  # type: ignore[func-returns-value,arg-type,return-value]
+        lambda key: StepMode.TRACED,
     )
     one = steppers.of({"lr": 1})  # type: ignore[arg-type]
     assert steppers.of({"lr": 1}) is one and steppers.of({"lr": 2}) is not one  # type: ignore[arg-type]
-    assert asked == [({"lr": 1}, Way.TRACED), ({"lr": 2}, Way.TRACED)] and one.after == TRACE
+    assert asked == [({"lr": 1}, StepMode.TRACED), ({"lr": 2}, StepMode.TRACED)] and one.after == TRACE

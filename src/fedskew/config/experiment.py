@@ -19,7 +19,7 @@ from fedskew.config.tables import insist_on, make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.arrays import ClassOptions
 from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
-from fedskew.fields import recorded, trusted
+from fedskew.fields import recorded, unchecked
 from fedskew.method import Method, former, method_spec
 from fedskew.method.component import spec
 from fedskew.models import architecture
@@ -117,7 +117,7 @@ class Experiment(Division, Settings):
             "model": self.network, "local_test": fed.local_test or 0.0,
             "heldout_clients": fed.heldout_clients or 0.0,
         }  # fmt: skip
-        whole: Experiment = trusted(Experiment, vars(self) | decided)
+        whole: Experiment = unchecked(Experiment, vars(self) | decided)
         return whole.to_json(fed.dataset.fingerprint)
 
     def notes(self, fed: Federation) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class Experiment(Division, Settings):
     @property
     def settings(self) -> Settings:
         """The fields that `fedskew.run` takes."""
-        made: Settings = trusted(Settings, {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
+        made: Settings = unchecked(Settings, {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
         return made
 
     def to_json(self, fingerprint: str = "") -> dict[str, Any]:

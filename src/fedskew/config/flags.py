@@ -151,7 +151,7 @@ def compose(positional: Sequence[Any], flags: Iterable[Pair]) -> Experiment:
     if len(positional) > 1:
         raise ConfigError(f"one METHOD is run at a time; got {', '.join(positional)}")
     experiment = _begin(positional, [value for flag, value in pairs if flag == "--from"])
-    with spoken(None):
+    with naming_flags(None):
         for flag, value in sorted(pairs, key=_preset_first):
             if flag[2:] in NAMED:
                 named = isinstance(value, str | int | float | None)
@@ -266,7 +266,7 @@ def assign(experiment: Experiment, values: Mapping[str, Any], options: Options |
         for holder in holders:
             inner = inner.setdefault(holder, {})
         inner[name] = value
-    with spoken(experiment, values):
+    with naming_flags(experiment, values):
         return _with(experiment, changes) if changes else experiment
 
 
@@ -285,7 +285,7 @@ def _with(holder: Any, changes: Mapping[str, Any]) -> Any:
 
 
 @contextmanager
-def spoken(experiment: Experiment | None, typed: Iterable[str] = ()) -> Iterator[None]:
+def naming_flags(experiment: Experiment | None, typed: Iterable[str] = ()) -> Iterator[None]:
     """Name a field's mistake by its flag: ``--server.lr must be positive``, or ``--lr`` where that was ``typed``."""
     try:
         yield

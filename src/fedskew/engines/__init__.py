@@ -4,7 +4,7 @@ from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
 from fedskew.engines.ray import Ray, require_ray
 from fedskew.engines.sequential import Debug, Sequential, Threaded
-from fedskew.engines.stepper import Way, is_fused
+from fedskew.engines.stepper import StepMode, is_fused
 from fedskew.errors import FieldError
 from fedskew.method import Method
 from fedskew.models.prepare import Model
@@ -53,7 +53,7 @@ def choose(
         if kind is Batched and (wrong := why_not_stacked(model)):
             hint = f"{wrong}; take auto, threaded or sequential"
             raise FieldError("Settings", "engine", "not be batched for this model", name, hint)
-    return kind, f"{reason}; {kind.way(device, model, method, augmented).value}"
+    return kind, f"{reason}; {kind.step_mode(device, model, method, augmented).value}"
 
 
 def _chosen(device: str, model: Model, method: Method, augmented: bool) -> tuple[type[LocalEngine], str]:
@@ -68,7 +68,7 @@ def _chosen(device: str, model: Model, method: Method, augmented: bool) -> tuple
     stacked = "clients are stacked, at least a stack a thread"
     if model.parameter_count <= SMALL:
         return Batched, f"a dense model of at most {SMALL} parameters: {stacked}"
-    if Batched.way(device, model, method, augmented) is not Way.VMAP and is_fused(method):
+    if Batched.step_mode(device, model, method, augmented) is not StepMode.VMAP and is_fused(method):
         return Batched, f"a dense model whose updates are written out: {stacked}"
     return Threaded, "on a CPU, a client a thread"
 

@@ -168,10 +168,10 @@ def _joined(
     while len(ids):
         given = engine.runtime.laid_out(server.joined(method, state, ids, engine.planner.seed, ask))
         plans = engine.planner.plans(method, Assignment(ids.unsqueeze(1)), given, clients.own)
-        places = [place for (place,) in engine.jobs.chains(method, plans, given, memory)]
+        jobs = [job for (job,) in engine.jobs.chains(method, plans, given, memory)]
         try:
-            for outcome in engine.probes(method, places):
-                memory.put_all([places[at].plan.client for at in outcome.at], outcome.memories)
+            for outcome in engine.probes(method, jobs):
+                memory.put_all([jobs[at].plan.client for at in outcome.at], outcome.memories)
             break
         except TrainingError as error:
             gone = [fault.client for fault in error.faults]
