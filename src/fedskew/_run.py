@@ -121,7 +121,7 @@ def launch(
 ) -> Result:
     """Train a method on a federation, with all that `fedskew.run` takes as values.
 
-    This is the loop of a run. What can be refused is refused by `_prepared`; a round is `Session.round`, and its local
+    This is the loop of a run. `_prepared` refuses what cannot be trained; a round is `Session.round`, and its local
     training `fedskew.engines.LocalEngine.train`.
 
     Args:
@@ -143,6 +143,12 @@ def launch(
     Raises:
         FedskewError: as `fedskew.run`.
     """
+    check_method(method)
+    check_device(settings.device)
+    if made is None:
+        engines.check_engine(settings.engine)
+    if callable(fed):
+        fed = fed()
     began, longest, limit = time.monotonic(), 0.0, 60 * (settings.max_minutes or float("inf"))
     with ExitStack() as closing:
         session, end = _prepared(
@@ -173,19 +179,13 @@ def launch(
 
 
 def _prepared(
-    closing: ExitStack, fed: Federation | Callable[[], Federation], method: Method, settings: Settings,
+    closing: ExitStack, fed: Federation, method: Method, settings: Settings,
     model: str | Architecture | nn.Module, head: str | None, out: str | Path | None, resume: bool,
     on_round: Callable[[Row], None] | None,
     config: Mapping[str, Any] | Callable[[Federation, int], Mapping[str, Any]] | None, share: float | None,
     made: Made | None, observer: type[Observer],
 ) -> tuple[Session, Callable[[str, Row], Result]]:  # fmt: skip
     """The session before its first round, or after its last whole one, and what makes its result."""
-    check_method(method)
-    check_device(settings.device)
-    if made is None:
-        engines.check_engine(settings.engine)
-    if callable(fed):
-        fed = fed()
     _check(settings, fed, out is not None)
     if made is None:
         check_unchanged(fed.dataset)

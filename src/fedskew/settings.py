@@ -229,19 +229,6 @@ class Division:
 SEEDS = ("seed", *deciding(Division, "seed"), *deciding(Settings, "seed")[1:])
 
 
-def fields_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of `Settings.to_json` that a mapping holds, by field name; other entries are left out.
-
-    Raises:
-        ConfigError: an entry of ``diagnose`` that is unknown.
-    """
-    names = [f.name for f in dataclasses.fields(Settings)]
-    values = {name: content[name] for name in names if name in content}
-    if "diagnose" in values:
-        values["diagnose"] = Diagnostics.from_json(values["diagnose"])
-    return values
-
-
 def check_device(name: str) -> None:
     """Check that a device is there, before data are read.
 

@@ -23,9 +23,10 @@ from fedskew.fields import recorded, unchecked
 from fedskew.method import Method, former, method_spec
 from fedskew.method.component import spec
 from fedskew.models import architecture
+from fedskew.records.diagnostics import Diagnostics
 from fedskew.records.files import member
 from fedskew.records.folder import check_config, check_format, current
-from fedskew.settings import Division, Settings, fields_from_json
+from fedskew.settings import Division, Settings
 
 NAMED = ("data", "partition", "model")  # what a name stands for beside the method
 DIVISION = tuple([f.name for f in dataclasses.fields(Division)])
@@ -153,12 +154,15 @@ class Experiment(Division, Settings):
             ConfigError: an unknown entry or name, a missing entry, or a value that breaks a rule.
         """
         own = ("fingerprint", *RECORDED)
-        known = ["method", *NAMED, *DIVISION, *(f.name for f in dataclasses.fields(Settings)), *own]
+        of_run = [f.name for f in dataclasses.fields(Settings)]
+        known = ["method", *NAMED, *DIVISION, *of_run, *own]
         for name in content:
             if name not in known:
                 raise unknown("entry", name, known)
         insist_on(content, "a configuration", "method", *NAMED)
-        values = {n: content[n] for n in (*DIVISION, "fingerprint") if n in content} | fields_from_json(content)
+        values = {n: content[n] for n in (*DIVISION, *of_run, "fingerprint") if n in content}
+        if "diagnose" in values:
+            values["diagnose"] = Diagnostics.from_json(values["diagnose"])
         if "engine_used" in content:
             used = content["engine_used"]
             values["engine"] = "sequential" if used == "flower" else used  # whose bits it has, without nodes

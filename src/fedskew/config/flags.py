@@ -124,12 +124,19 @@ def experiment_of(positional: Sequence[Any], flags: Sequence[Pair], others: Coll
 
 def with_flags(base: Experiment, flags: Iterable[Pair], others: Collection[str] = ()) -> Experiment:
     """The composition with the values of those flags that are no names. Raises ConfigError."""
-    options, values = Options(base), dict[str, Any]()
+    options, changes, typed = Options(base), dict[str, Any](), list[str]()
     for flag, value in flags:
-        if flag[2:] not in NAMED and flag != "--from":
-            option = options.get(flag) or unknown_option(flag, options, others)
-            values[flag] = parse(flag, option.type, value)
-    return assign(base, values, options)
+        if flag[2:] in NAMED or flag == "--from":
+            continue
+        option = options.get(flag) or unknown_option(flag, options, others)
+        *holders, name = option.place
+        inner = changes
+        for holder in holders:
+            inner = inner.setdefault(holder, {})
+        inner[name] = parse(flag, option.type, value)
+        typed.append(flag)
+    with naming_flags(base, typed):
+        return _with(base, changes) if changes else base
 
 
 def _parted(flags: Sequence[Pair]) -> list[Pair]:
@@ -251,23 +258,6 @@ def _with_parts(before: Method, parts: tuple[Any, ...]) -> Method:
 
 
 # Pass two: the fields
-
-
-def assign(experiment: Experiment, values: Mapping[str, Any], options: Options | None = None) -> Experiment:
-    """The experiment with these values of its ``options``, by flag or alias; all at once, whatever their order.
-
-    Raises:
-        ConfigError: a value that breaks a rule of its field, which is named as in ``values``.
-    """
-    options, changes = Options(experiment) if options is None else options, dict[str, Any]()
-    for flag, value in values.items():
-        *holders, name = options[flag].place
-        inner = changes
-        for holder in holders:
-            inner = inner.setdefault(holder, {})
-        inner[name] = value
-    with naming_flags(experiment, values):
-        return _with(experiment, changes) if changes else experiment
 
 
 def _with(holder: Any, changes: Mapping[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """What every local engine shares: planning a round, handing out jobs, and collecting what comes back.
 
 An engine composes objects that each have one job: `Runtime` (device, threads, layout), `Clients` (rows), `Planner`
-(plans of rounds), `Jobs` (what each client is given), `ClientMemory`, `Steppers` (local steps), `Reduction` (deltas to
+(plans of rounds), `Jobs` (what each client is given), `ClientMemory`, `Stepper` (local steps), `Reduction` (deltas to
 results), `Queries` and `Evaluator`. A subclass says how local runs are mapped over clients, in `run_clients`.
 """
 
@@ -38,7 +38,7 @@ from fedskew.engines.outcomes import (
 from fedskew.engines.planning import ClientJob, Jobs, Planner
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.runtime import Processors, Runtime
-from fedskew.engines.stepper import StepMode, Steppers
+from fedskew.engines.stepper import StepMode, Stepper
 from fedskew.errors import FieldError, require
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
@@ -200,10 +200,7 @@ class LocalEngine:
         self.finite_checks = FiniteChecks()
         self.guard = Guard(full=self.watchful)
         self.processors = Processors()
-        augmented = bool(self.store.augmentation)
-        self.steppers = Steppers(
-            self.step_function, lambda m: self.step_mode(settings.device, self.model, unguarded(m), augmented)
-        )
+        self.steppers: list[tuple[Method, Stepper]] = []
         auxiliary = auxiliary_source(fed)
         self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self.probes)
 
@@ -235,6 +232,18 @@ class LocalEngine:
         self.workers.close()
         del self.steppers, self.queries
 
+    def stepper(self, method: Method) -> Stepper:
+        """What runs the local steps of a method, made when it is first asked for.
+
+        Methods are compared by ``==``, so that they need no hash: one with a tensor in a field has none.
+        """
+        for known, stepper in self.steppers:
+            if known is method or known == method:
+                return stepper
+        mode = self.step_mode(self.device.type, self.model, unguarded(method), bool(self.store.augmentation))
+        self.steppers.append((method, Stepper(self.step_function(method, mode), mode)))
+        return self.steppers[-1][1]
+
     # what a subclass defines
 
     @classmethod
@@ -243,7 +252,7 @@ class LocalEngine:
         return StepMode.AUTOGRAD
 
     def step_function(self, method: Method, mode: StepMode) -> StepFunction:
-        """One local step of a method, on what `run_clients` gives to its steppers."""
+        """One local step of a method, on what `run_clients` gives to its stepper."""
         raise NotImplementedError
 
     def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:

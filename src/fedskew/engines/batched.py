@@ -89,7 +89,7 @@ class Batched(LocalEngine):
         if not clients:
             return
         self._settle_chunk(method, clients)
-        price = Price.of(self.model.parameter_count, self.steppers.of(method).mode)
+        price = Price.of(self.model.parameter_count, self.stepper(method).mode)
         cuts = cut([length(p.plan.batches) for p in clients], self.workers.count, self.chunk, price)
         left = clients[0].left
         for outcomes in self.train_map(lambda at: self._halving(method, at, clients, settle, left), cuts):
@@ -114,7 +114,7 @@ class Batched(LocalEngine):
     def run_stack(self, method: Method, clients: list[ClientJob], left: int) -> Outcome:
         """Local runs of K clients, the longest first: begin, step ..., finish; ``left`` rounds are to come."""
         job, carry, rows = self._begin(method, clients)
-        stepper = self.steppers.of(method)
+        stepper = self.stepper(method)
         if stepper.mode is StepMode.WRITTEN:
             assert self.dense is not None and method.local.plain_decay is not None
             along = steps_of(clients, rows[1], self.dtype)

@@ -39,7 +39,7 @@ class Sequential(LocalEngine):
     def run_client(self, method: Method, client: ClientJob) -> Outcome:
         """One local run: begin, step ..., finish."""
         ctx, carry, rows, job = self._begin(method, client)
-        carry, losses = self.steppers.of(method).run(rows, job, carry, self._schedule(client))
+        carry, losses = self.stepper(method).run(rows, job, carry, self._schedule(client))
         return self._finish(method, client, job, ctx, carry, losses)
 
     def _begin(self, method: Method, client: ClientJob) -> tuple[Context, Carry, Rows, Job]:
@@ -119,7 +119,7 @@ class Threaded(Sequential):
 
     def ready(self, method: Method, clients: list[ClientJob]) -> None:
         """Trace the steps of shapes that will come often enough."""
-        stepper = self.steppers.of(method)
+        stepper = self.stepper(method)
         if stepper.mode is not StepMode.TRACED:
             return
         where: dict[tuple[int, int], tuple[ClientJob, int]] = {}
@@ -161,7 +161,7 @@ class Debug(Sequential):
         try:
             guard.at(at[0], 1, at[1])
             ctx, carry, rows, job = self._begin(method, client)
-            stage, losses, step = "step", [], self.steppers.of(method).function
+            stage, losses, step = "step", [], self.stepper(method).function
             for t, now in enumerate(self._schedule(client)):
                 guard.at(at[0], t + 1, at[1])
                 carry, loss = step(rows, job, carry, now)

@@ -152,29 +152,6 @@ class Stepper:
         return carry, losses
 
 
-class Steppers:
-    """One `Stepper` for each method, made when it is first asked for.
-
-    Methods are compared by ``==``, so that they need no hash: one with a tensor in a field has none.
-    """
-
-    def __init__(
-        self, function_of: Callable[[Method, StepMode], StepFunction], mode_of: Callable[[Method], StepMode]
-    ) -> None:
-        """``function_of(method, mode)`` makes the function of a stepper."""
-        self._function_of, self._mode_of = function_of, mode_of
-        self._made: list[tuple[Method, Stepper]] = []
-
-    def of(self, method: Method) -> Stepper:
-        """The stepper of a method."""
-        for known, stepper in self._made:
-            if known is method or known == method:
-                return stepper
-        mode = self._mode_of(method)
-        self._made.append((method, Stepper(self._function_of(method, mode), mode)))
-        return self._made[-1][1]
-
-
 def _sizes(now: Any) -> tuple[Any, ...]:
     return tuple(leaf.shape for leaf in now)
 
