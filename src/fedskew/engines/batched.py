@@ -114,21 +114,27 @@ class Batched(LocalEngine):
     def run_stack(self, method: Method, clients: list[ClientJob], left: int) -> Outcome:
         """Local runs of K clients, the longest first: begin, step ..., finish; ``left`` rounds are to come."""
         job, carry, rows = self._begin(method, clients)
+        carry, losses = self._trained(method, clients, job, carry, rows, left)
+        return self._finish(method, clients, job, carry, losses)
+
+    def _trained(
+        self, method: Method, clients: list[ClientJob], job: Job, carry: Carry, rows: Rows, left: int
+    ) -> tuple[Carry, Tensor]:
+        """The carry after all steps, and the losses [K, T]; 0 where a client has ended."""
         stepper = self.stepper(method)
-        if stepper.mode is StepMode.WRITTEN:
+        if stepper.mode is StepMode.WRITTEN:  # which takes the whole stack at once
             assert self.dense is not None and method.local.plain_decay is not None
             along = steps_of(clients, rows[1], self.dtype)
-            losses = descend(self.dense, carry.params, rows[0], along, job.own.lr, method.local.plain_decay)
-            return self._finish(method, clients, job, carry, losses)
-        narrow, ended, of_steps = job, list[Carry](), list[Tensor]()
+            return carry, descend(self.dense, carry.params, rows[0], along, job.own.lr, method.local.plain_decay)
+        ended, of_steps = list[Carry](), list[Tensor]()
         recorded = stepper.mode is StepMode.RECORDED
         for leg, steps in schedule(clients, self.device, few=recorded):
-            if leg.width < len(narrow.own.steps):
-                narrow, carry, rest = narrowed(narrow, carry, leg.width)
+            if leg.width < len(job.own.steps):
+                job, carry, rest = narrowed(job, carry, leg.width)
                 ended.append(rest)
-            carry, some = stepper.run(rows, narrow, carry, steps, left if recorded else 0)
+            carry, some = stepper.run(rows, job, carry, steps, left if recorded else 0)
             of_steps += some
-        return self._finish(method, clients, job, whole([*ended, carry]), self._stacked(of_steps, len(clients)))
+        return whole([*ended, carry]), self._stacked(of_steps, len(clients))
 
     def _begin(self, method: Method, clients: list[ClientJob]) -> tuple[Job, Carry, Rows]:
         """What a stack begins with; its carry is in memory of its own, into which steps may write."""
