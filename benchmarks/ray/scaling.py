@@ -35,7 +35,7 @@ import torch
 
 import fedskew as fs
 from fedskew.engines.outcomes import Reduction
-from fedskew.engines.planning import Place
+from fedskew.engines.planning import ClientJob
 from fedskew.engines.ray.engine import Ray
 from fedskew.engines.ray.packing import pack, size, unpack
 from fedskew.engines.ray.worker import Kit, Sent, Turn, Worker
@@ -95,8 +95,8 @@ def constants(name: str, rounds: int) -> dict[str, Any]:
     model = prepare(build(architecture, shape, fed.dataset.classes, 0), None, shape, fed.dataset.classes)
     task, settings = model.task(fed.clients, length(name, 1, rounds)), Settings(cohort=COHORT, threads=1)
     worker, engine = Worker(), Sequential(model, fed, task, settings)
-    engine.birth(method, model.params, model.buffers)
-    kit = pack(Kit(model, replace(fed, partitioner=fs.partitioners.Iid()), task, settings, {}), mapped=True)
+    engine.init_clients(method, model.params, model.buffers)
+    kit = pack(Kit(model, replace(fed, partitioner=fs.partitioners.Iid()), task, "cpu", "float32", {}), mapped=True)
     held = unpack(kit)
     worker.engine, worker.precision = Threaded(held.model, held.fed, task, settings), "float32"
     state = fs.server.init(method, model.params, model.buffers, fed, task)
@@ -112,8 +112,8 @@ def constants(name: str, rounds: int) -> dict[str, Any]:
         cohort = cohort._replace(weights=method.weighting.weigh({}, cohort))
         given = engine.runtime.laid_out(opened.broadcast)
         reduction = Reduction(given.params, cohort.weights, False)
-        places: list[Place] = engine.jobs.places(method, [g[0] for g in plans], given, engine.memory, {})
-        message = pack(Turn(pack(method), places[0].job.shared, reduction.settle, False, True))
+        places: list[ClientJob] = engine.jobs.of(method, [g[0] for g in plans], given, engine.memory, {})
+        message = pack(Turn(pack(method), places[0].job.shared, reduction.settle, True))
         worker.turn, worker.given = turn, unpack(message)
         if turn >= WARM:
             found["t"].append(time.process_time() - start)
@@ -177,14 +177,14 @@ def spent() -> Spent:
 
 def waiting() -> None:
     """Let every run wait for all of its workers: a short one would end before the last has begun."""
-    plain = Ray.birth
+    plain = Ray.init_clients
 
-    def birth(self: Any, *given: Any, **named: Any) -> None:
+    def init_clients(self: Any, *given: Any, **named: Any) -> None:
         plain(self, *given, **named)
         while any(member.hello is not None for member in self.pool.members):
             self.pool._take({})
 
-    Ray.birth = birth  # type: ignore[method-assign]
+    Ray.init_clients = init_clients  # type: ignore[method-assign]
 
 
 def rounds_of(name: str, workers: int, rounds: int) -> tuple[list[float], Spent]:

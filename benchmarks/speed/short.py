@@ -31,7 +31,7 @@ import fedskew as fs
 from fedskew.data import from_arrays
 from fedskew.engines import Batched
 from fedskew.engines.dense import Dense
-from fedskew.engines.stepper import Way
+from fedskew.engines.stepper import StepMode
 from fedskew.engines.written import Steps, descend
 from fedskew.method import Method
 from fedskew.models import build
@@ -121,7 +121,7 @@ def eager() -> None:
 def around() -> None:
     """Steps around the method's loss over the general step."""
     _, _, fed = pixels(6000, 100)
-    plain = Batched.way
+    plain = Batched.step_mode
 
     def trained(method: Method, net: str) -> float:
         options = {"rounds": 8, "cohort": 20, "threads": 1, "eval_every": 9, "engine": "batched"}
@@ -133,9 +133,9 @@ def around() -> None:
             method, ratios = paced(getattr(fs.methods, name)()), []
             for _ in range(3):
                 mine = trained(method, net)
-                Batched.way = lambda *_: Way.VMAP  # type: ignore[method-assign,assignment]
+                Batched.step_mode = lambda *_: StepMode.VMAP  # type: ignore[method-assign,assignment]
                 ratios.append(mine / trained(method, net))
-                Batched.way = plain  # type: ignore[method-assign]
+                Batched.step_mode = plain  # type: ignore[method-assign]
             told(f"around, {net}, {name}", ratios)
 
 

@@ -7,6 +7,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from functools import partial
@@ -25,7 +26,7 @@ from fedskew.engines.network import digest_of, frozen, head_alone, initial_param
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, require
-from fedskew.fields import LATER, deciding, demand, resumed
+from fedskew.fields import LATER, deciding, resumed
 from fedskew.method import Method, check_method, former, method_spec, spec
 from fedskew.models import Architecture
 from fedskew.models.precision import arithmetic
@@ -104,7 +105,7 @@ class Result:
 
 
 def launch(
-    fed: Federation,
+    fed: Federation | Callable[[], Federation],
     method: Method,
     settings: Settings,
     *,
@@ -113,14 +114,19 @@ def launch(
     out: str | Path | None = None,
     resume: bool = False,
     on_round: Callable[[Row], None] | None = None,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | Callable[[Federation, int], Mapping[str, Any]] | None = None,
+    share: float | None = None,
     made: Made | None = None,
     observer: type[Observer] = Observer,
 ) -> Result:
     """Train a method on a federation, with all that `fedskew.run` takes as values.
 
+    This is the loop of a run. `_prepared` refuses what cannot be trained; a round is `Session.round`, and its local
+    training `fedskew.engines.LocalEngine.train`.
+
     Args:
-        fed: as in `fedskew.run`, like those that are not named here.
+        fed: as in `fedskew.run`, like those that are not named here; or what loads it, once device and engine are known
+            to be there.
         method: what is trained.
         settings: how.
         model: the network.
@@ -128,7 +134,9 @@ def launch(
         out: run folder.
         resume: whether the folder is gone on with.
         on_round: called after each round.
-        config: configuration to record.
+        config: configuration to record, or what gives it for the federation and the clients of a round.
+        share: the part of all clients that a round takes where nobody says how many; None: the method's part of those
+            that train.
         made: makes the engine of model, federation, task and settings; None: that of ``settings.engine``.
         observer: what measures rounds.
 
@@ -136,12 +144,54 @@ def launch(
         FedskewError: as `fedskew.run`.
     """
     check_method(method)
+    check_device(settings.device)
+    if made is None:
+        engines.check_engine(settings.engine)
+    if callable(fed):
+        fed = fed()
+    began, longest, limit = time.monotonic(), 0.0, 60 * (settings.max_minutes or float("inf"))
+    with ExitStack() as closing:
+        session, end = _prepared(
+            closing, fed, method, settings, model, head, out, resume, on_round, config, share, made, observer
+        )
+        stopped, finals = "", Row()
+        try:
+            with torch.no_grad(), one_thread():
+                while not (stopped or session.is_over()):
+                    start = time.monotonic()
+                    row = session.round()
+                    if on_round:
+                        with session.engine.guard.unwritten("on_round", tensors_of(session.observer.fed)):
+                            on_round(deepcopy(row))
+                    now = time.monotonic()
+                    longest = max(longest, now - start)
+                    if now - began + longest > limit and not session.is_over():
+                        stopped = "time limit"
+                if not stopped:
+                    check_unchanged(session.observer.fed.dataset)
+                    finals = session.finals()
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        except BaseException as error:
+            end(f"{type(error).__name__}: {error}", {})
+            raise
+        return end(stopped, finals)
+
+
+def _prepared(
+    closing: ExitStack, fed: Federation, method: Method, settings: Settings,
+    model: str | Architecture | nn.Module, head: str | None, out: str | Path | None, resume: bool,
+    on_round: Callable[[Row], None] | None,
+    config: Mapping[str, Any] | Callable[[Federation, int], Mapping[str, Any]] | None, share: float | None,
+    made: Made | None, observer: type[Observer],
+) -> tuple[Session, Callable[[str, Row], Result]]:  # fmt: skip
+    """The session before its first round, or after its last whole one, and what makes its result."""
     _check(settings, fed, out is not None)
     if made is None:
         check_unchanged(fed.dataset)
-    began = time.monotonic()
     held_out = 0 if fed.unseen is None else int((fed.unseen.sizes > 0).sum())
-    share = None if method.share is None else method.share * (fed.clients - held_out) / fed.clients
+    if share is None and method.share is not None:
+        share = method.share * (fed.clients - held_out) / fed.clients
     cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), share)
     if not isinstance(model, nn.Module):
         model = models.architecture(model, method.projection)
@@ -152,50 +202,46 @@ def launch(
     if made is None:
         _warn_of_one_class(fed, method)
     holds = made is not None or not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
-    demand(settings, "keep_own", holds, f"go with models of at most {MOST_OWN >> 30} GiB for all clients together")
+    settings.demand("keep_own", holds, f"go with models of at most {MOST_OWN >> 30} GiB for all clients together")
     reason = "started from outside"
     if made is None:
         augmented = bool(fed.dataset.augment)
         trains = head_alone(prepared, augmented) or prepared
         made, reason = engines.choose(settings.engine, settings.device, trains, method, augmented)
     engine = made(prepared, fed, task, settings)
+    closing.callback(engine.close)
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
-    engine.birth(watched, params, prepared.buffers, settings.memory)
+    engine.init_clients(watched, params, prepared.buffers, settings.memory)
     state = server.init(watched, params, prepared.buffers, fed, task)
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
     used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
     used |= {"model": spec(model)} if model != asked else {}
-    names = list(fed.dataset.label_names)
-    facts = {**(config or _facts(fed, method, model, settings, cohort)), "label_names": names, **used}
+    recorded = config(fed, cohort) if callable(config) else config or _facts(fed, method, model, settings, cohort)
+    facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
     record = _recorded(out, resume, facts, method, settings)
-    try:
-        observing = observer(fed, watched, task, engine, settings, record)
-        session = Session(watched, task, engine, settings, cohort, state, observing, record)
-        if record and resume:
-            session.restore()
-            _extend(record, session, settings)
-        _tell_begin(on_round, record, facts, session.done)
-        with arithmetic(settings.precision):
-            ended = getattr(on_round, "end", None)
-            return _loop(session, on_round, partial(_end, session, model, prepared, ended), began)
-    finally:
-        engine.close()
-        if record:
-            record.close()
+    if record:
+        closing.callback(record.close)
+    observing = observer(fed, watched, task, engine, settings, record)
+    session = Session(watched, task, engine, settings, cohort, state, observing, record)
+    if record and resume:
+        session.restore()
+        _extend(record, session, settings)
+    _tell_begin(on_round, record, facts, session.done)
+    closing.enter_context(arithmetic(settings.precision))
+    return session, partial(_end, session, model, prepared, getattr(on_round, "end", None))
 
 
 def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
     """Raise ConfigError for settings that the federation cannot have."""
     settings.diagnose.check(fed.clients, recorded)
-    check_device(settings.device)
     measured = settings.monitor is None or len(fed.validation_rows) > 0
-    demand(settings, "monitor", measured, "have validation rows", "validation=0.1 holds some out")
+    settings.demand("monitor", measured, "have validation rows", "validation=0.1 holds some out")
     tested = len(fed.dataset.y_test)
     most = settings.eval_rows is None or settings.eval_rows <= tested
-    demand(settings, "eval_rows", most, f"be at most the number of test rows, {tested}")
+    settings.demand("eval_rows", most, f"be at most the number of test rows, {tested}")
 
 
 def _warn_of_one_class(fed: Federation, method: Method) -> None:
@@ -269,7 +315,7 @@ def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, s
 def _extend(record: Record, session: Session, settings: Settings) -> None:
     """Let the record say how many rounds the run has now, and where, and no longer how it ended before."""
     done = session.state.round
-    demand(settings, "rounds", settings.rounds >= done, f"be at least {done}, the completed rounds")
+    settings.demand("rounds", settings.rounds >= done, f"be at least {done}, the completed rounds")
     for kind in record.config().get("processors", ()):  # of the rounds that are done
         session.engine.processors.meet(kind)
     now = {name: getattr(settings, name) for name in resumed(Settings, "new")} | session.engine.processors.facts()
@@ -291,37 +337,7 @@ def _tell_begin(
         tell(deepcopy(row))
 
 
-# The loop
-
-
-def _loop(
-    session: Session, on_round: Callable[[Row], None] | None, end: Callable[[str, Row], Result], began: float
-) -> Result:
-    """Rounds until the end, or until the next one may pass the time limit, which is counted from ``began``."""
-    finals: Row = {}
-    stopped, longest, limit = "", 0.0, 60 * (session.settings.max_minutes or float("inf"))
-    try:
-        with torch.no_grad(), one_thread():
-            while not session.is_over():
-                start = time.monotonic()
-                row = session.round()
-                if on_round:
-                    with session.engine.guard.unwritten("on_round", tensors_of(session.observer.fed)):
-                        on_round(deepcopy(row))
-                now = time.monotonic()
-                longest = max(longest, now - start)
-                if now - began + longest > limit and not session.is_over():
-                    stopped = "time limit"
-                    break
-            if not stopped:
-                check_unchanged(session.observer.fed.dataset)
-                finals = session.finals()
-    except KeyboardInterrupt:
-        stopped = "interrupted"
-    except BaseException as error:
-        end(f"{type(error).__name__}: {error}", {})
-        raise
-    return end(stopped, finals)
+# The end
 
 
 def _end(

@@ -147,7 +147,7 @@ def demand(value: Any, field: str, holds: bool, rule: str, hint: str = "") -> No
 later: Any = functools.partial(dataclasses.field, default=None, kw_only=True, metadata={LATER: True})
 
 
-def trusted(kind: type, values: Mapping[str, Any]) -> Any:
+def unchecked(kind: type, values: Mapping[str, Any]) -> Any:
     """A dataclass with these values of its fields, which were checked before."""
     made: Any = object.__new__(kind)
     vars(made).update(values)

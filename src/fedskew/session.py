@@ -160,16 +160,20 @@ class Session:
             TrainingError: under ``stop``, for the first client; under ``drop``, where nobody is left.
         """
         dropped: list[Fault] = []
-        seeds = self.settings.seed, self.settings.seed_of("clients")
+        method, weighting, number = self.method, self.method.weighting, self.state.round + 1
+        seeds, kept = (self.settings.seed, self.settings.seed_of("clients")), self.observer.wants_deltas(number)
         while True:
             traffic = Traffic()
-            self.engine.memory.begin(self.state.round + 1)
-            self.engine.guard.begin(self.state.round + 1)
+            self.engine.memory.begin(number)
+            self.engine.guard.begin(number)
             gone, opened = [fault.client for fault in dropped], None
             try:
-                opened = server.open_round(self.method, self.state, self.cohort, *seeds, self._query(traffic), gone)
+                opened = server.open_round(method, self.state, self.cohort, *seeds, self._query(traffic), gone)
                 stopwatch.lap("select_s")
-                return opened, self._train(opened), traffic, dropped
+                # weights that do not read updates are known before training, so that updates come back as a sum
+                known = None if method.stacks else partial(weighting.weigh, opened.state.parts[weighting.name])
+                results = self.engine.train(method, opened.assignment, opened.broadcast, known, keep_deltas=kept)
+                return opened, results, traffic, dropped
             except TrainingError as error:
                 if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):
                     raise
@@ -188,13 +192,6 @@ class Session:
             return answers
 
         return query
-
-    def _train(self, opened: Opened) -> Results:
-        """Local training; weights that do not read updates are known before it, so updates come back as a sum."""
-        state, given = opened.state.parts[self.method.weighting.name], opened.broadcast
-        weigh = None if self.method.stacks else lambda cohort: self.method.weighting.weigh(state, cohort)
-        kept = self.observer.wants_deltas(given.round)
-        return self.engine.train(self.method, opened.assignment, given, weigh, keep_deltas=kept)
 
     def _close(self, opened: Opened, results: Results) -> tuple[State, Weights]:
         """The server's half: the next state, and the weights used. Memories written back wait for the round's end."""

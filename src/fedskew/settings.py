@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fedskew.errors import ConfigError, FieldError, closest
-from fedskew.fields import Above, AtLeast, AtMost, Within, check, deciding, demand, option, recorded
+from fedskew.fields import Above, AtLeast, AtMost, Within, check, deciding, option, recorded
 from fedskew.records.diagnostics import Diagnostics
 
 Monitor = Literal["val_accuracy", "val_macro_f1", "val_balanced_accuracy", "val_g_mean", "val_loss"]
 Engine = Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "flower"]
+Precision = Literal["float32", "tf32", "bfloat16"]
 DEVICE = re.compile(r"cpu|cuda(?::\d+)?")
 COHORT = 10  # clients of a round where none are asked for
 
@@ -60,7 +61,7 @@ class Settings:
     """cpu, cuda or cuda:NUMBER"""
     dtype: Literal["float32", "float64", "bfloat16"] = option("float32", decides="numbers")
     """type of parameters and computations"""
-    precision: Literal["float32", "tf32", "bfloat16"] = option("float32", decides="numbers")
+    precision: Precision = option("float32", decides="numbers")
     """precision of matrix products in the network: float32, tf32 (on a GPU) or bfloat16 (autocast)"""
     memory: Literal["device", "ram"] = option("device", decides="nothing")
     """where the clients' state is kept between rounds: on the device, or in ram"""
@@ -119,18 +120,23 @@ class Settings:
         if isinstance(self.init_from, Path):
             object.__setattr__(self, "init_from", str(self.init_from))
         check(self)
-        demand(self, "init_from", self.init_from != "", "name a run folder or a .safetensors file")
-        demand(self, "init_digest", not self.init_digest or bool(self.init_from), "be used with init_from")
+        self.demand("init_from", self.init_from != "", "name a run folder or a .safetensors file")
+        self.demand("init_digest", not self.init_digest or bool(self.init_from), "be used with init_from")
         gpu = self.device.startswith("cuda")
-        demand(self, "precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
+        self.demand("precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
         alone, hint = self.monitor is None, "val_balanced_accuracy counts every class equally"
-        demand(self, "patience", not (alone and self.patience), "be used with a monitor", hint)
+        self.demand("patience", not (alone and self.patience), "be used with a monitor", hint)
         between = self.eval_rows is None or self.eval_every > 1
         hint = "eval_every=10 leaves nine of ten rounds to the part"
-        demand(self, "eval_rows", between, "be used with an eval_every above 1", hint)
-        demand(self, "average_decay", self.average_decay == 1 or self.average > 1, "be 1 unless average is above 1")
+        self.demand("eval_rows", between, "be used with an eval_every above 1", hint)
+        self.demand("average_decay", self.average_decay == 1 or self.average > 1, "be 1 unless average is above 1")
         plain = self.precision == "float32" or self.dtype == "float32"
-        demand(self, "precision", plain, f"be float32 with dtype {self.dtype}")
+        self.demand("precision", plain, f"be float32 with dtype {self.dtype}")
+
+    def demand(self, field: str, holds: bool, rule: str, hint: str = "") -> None:
+        """Raise FieldError unless a rule holds that no annotation can express: between fields, or with what is run."""
+        if not holds:
+            raise FieldError("Settings", field, rule, getattr(self, field), hint)
 
     def with_options(self, options: Mapping[str, Any]) -> Settings:
         """The same settings with other values, as `fedskew.run` takes them by keyword.
@@ -167,10 +173,10 @@ class Settings:
         """
         if self.cohort is None:
             return min(COHORT if share is None else max(1, round(share * clients)), with_rows)
-        demand(self, "cohort", self.cohort <= clients, f"be at most the number of clients, {clients}")
+        self.demand("cohort", self.cohort <= clients, f"be at most the number of clients, {clients}")
         rule = f"be at most the number of clients that have rows, {with_rows} of {clients}"
         hint = "a larger alpha, fewer clients or another seed leaves fewer of them empty; held-out clients have none"
-        demand(self, "cohort", self.cohort <= with_rows, rule, hint)
+        self.demand("cohort", self.cohort <= with_rows, rule, hint)
         return self.cohort
 
     def seed_of(self, draw: Literal["model", "clients"]) -> int:
@@ -220,19 +226,6 @@ class Division:
 
 # What tells repetitions of one experiment apart; "seed" comes first
 SEEDS = ("seed", *deciding(Division, "seed"), *deciding(Settings, "seed")[1:])
-
-
-def fields_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of `Settings.to_json` that a mapping holds, by field name; other entries are left out.
-
-    Raises:
-        ConfigError: an entry of ``diagnose`` that is unknown.
-    """
-    names = [f.name for f in dataclasses.fields(Settings)]
-    values = {name: content[name] for name in names if name in content}
-    if "diagnose" in values:
-        values["diagnose"] = Diagnostics.from_json(values["diagnose"])
-    return values
 
 
 def check_device(name: str) -> None:

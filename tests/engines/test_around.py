@@ -16,8 +16,8 @@ import fedskew as fs
 from fedskew import engines, tree
 from fedskew import functional as F
 from fedskew.engines.batched import Batched
-from fedskew.engines.stepper import Way
-from fedskew.engines.written import Around
+from fedskew.engines.stepper import StepMode
+from fedskew.engines.written import FusedStep
 from fedskew.method import Component, LocalStep, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.parts import CrossEntropy
@@ -56,12 +56,12 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Widths of the steps that were written out around a loss."""
     widths: list[int] = []
 
-    def noted(self: Around, rows: Any, job: Any, carry: Any, now: Any) -> Any:
+    def noted(self: FusedStep, rows: Any, job: Any, carry: Any, now: Any) -> Any:
         widths.append(len(now[0]))
         return step(self, rows, job, carry, now)
 
-    step = Around.__call__
-    monkeypatch.setattr(Around, "__call__", noted)
+    step = FusedStep.__call__
+    monkeypatch.setattr(FusedStep, "__call__", noted)
     return widths
 
 
@@ -98,14 +98,14 @@ def test_methods_agree_with_the_reference(name: str, steps: list[int]) -> None:
 
 def test_which_methods_go_which_way() -> None:
     model = prepare(nn.Linear(5, 3), None, (5,), 3)
-    ways = {name: Batched.way("cpu", model, METHODS[name](), False) for name in METHODS}
-    assert {n for n, way in ways.items() if way is Way.WRITTEN} == WHOLE
-    assert {n for n, way in ways.items() if way is Way.VMAP} == VMAP
-    assert {n for n, way in ways.items() if way is Way.AROUND} == {*METHODS} - WHOLE - VMAP
+    modes = {name: Batched.step_mode("cpu", model, METHODS[name](), False) for name in METHODS}
+    assert {n for n, mode in modes.items() if mode is StepMode.WRITTEN} == WHOLE
+    assert {n for n, mode in modes.items() if mode is StepMode.VMAP} == VMAP
+    assert {n for n, mode in modes.items() if mode is StepMode.FUSED} == {*METHODS} - WHOLE - VMAP
     for local in (SGD(momentum=0.9), SGD(clip=1.0), AdamW()):
-        assert Batched.way("cpu", model, replace(fs.methods.fedavg(), local=local), False) is Way.AROUND
-    assert Batched.way("cpu", model, fs.methods.fedavg(), True) is Way.VMAP
-    assert Batched.way("cuda:0", model, fs.methods.fedavg(), False) is Way.RECORDED
+        assert Batched.step_mode("cpu", model, replace(fs.methods.fedavg(), local=local), False) is StepMode.FUSED
+    assert Batched.step_mode("cpu", model, fs.methods.fedavg(), True) is StepMode.VMAP
+    assert Batched.step_mode("cuda:0", model, fs.methods.fedavg(), False) is StepMode.RECORDED
 
 
 @pytest.mark.parametrize("net", NETS)

@@ -16,7 +16,7 @@ import fedskew as fs
 from fedskew import engines
 from fedskew.engines import stepper
 from fedskew.engines.programs import Captured, captured
-from fedskew.engines.stepper import Way
+from fedskew.engines.stepper import StepMode
 from fedskew.method.paces import Fixed
 from support.federations import RAGGED, blobs, skewed
 from support.methods import BY_HOOK, tiny
@@ -89,8 +89,8 @@ def test_stacks_are_recorded_as_they_train(name: str, monkeypatch: pytest.Monkey
     fed, method = blobs(RAGGED, auxiliary=3), replace(tiny(name), pace=Fixed(epochs=2, batch_size=4, lr=0.1))
     options: dict[str, Any] = {"engine": "batched", "cohort": 4, "rounds": 3, "threads": 1}
     exact = go(fed, method, **options)
-    monkeypatch.setattr(engines.Batched, "way", lambda *_: Way.RECORDED)
-    monkeypatch.setitem(stepper.MAKERS, Way.RECORDED, (6, record))
+    monkeypatch.setattr(engines.Batched, "step_mode", lambda *_: StepMode.RECORDED)
+    monkeypatch.setitem(stepper.MAKERS, StepMode.RECORDED, (6, record))
     assert gap(exact.params, go(fed, method, **options).params) <= 1e-12
     assert made and None not in made
 
@@ -115,12 +115,12 @@ class TestOnAGpu:
         made: list[stepper.Stepper] = []
         init = stepper.Stepper.__init__
 
-        def note(self: stepper.Stepper, function: Any, way: Way) -> None:
-            init(self, function, way)
+        def note(self: stepper.Stepper, function: Any, mode: StepMode) -> None:
+            init(self, function, mode)
             made.append(self)
 
         monkeypatch.setattr(stepper.Stepper, "__init__", note)
-        monkeypatch.setitem(stepper.MAKERS, Way.RECORDED, (6, captured))
+        monkeypatch.setitem(stepper.MAKERS, StepMode.RECORDED, (6, captured))
         return made
 
     @pytest.mark.parametrize("engine", ["batched", "sequential", "debug", "auto"])
@@ -136,7 +136,7 @@ class TestOnAGpu:
     @pytest.mark.parametrize("name", BY_HOOK)
     def test_recorded_and_plain_steps_give_the_same_bits(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         recorded = go(blobs(RAGGED, auxiliary=3), tiny(name), device="cuda", **EXACT)
-        monkeypatch.setitem(stepper.MAKERS, Way.RECORDED, (float("inf"), None))
+        monkeypatch.setitem(stepper.MAKERS, StepMode.RECORDED, (float("inf"), None))
         plain = go(blobs(RAGGED, auxiliary=3), tiny(name), device="cuda", **EXACT)
         assert gap(recorded.params, plain.params) < 1e-6
 

@@ -15,7 +15,7 @@ import fedskew as fs
 from fedskew import engines
 from fedskew.engines.programs import program
 from fedskew.engines.runtime import Workers
-from fedskew.engines.stepper import MAKERS, Stepper, Way
+from fedskew.engines.stepper import MAKERS, StepMode, Stepper
 from fedskew.method import Component, Method
 from fedskew.models.prepare import prepare
 from fedskew.types import View
@@ -31,12 +31,12 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> list[Stepper]:
     made: list[Stepper] = []
     init = Stepper.__init__
 
-    def noted(self: Stepper, function: Any, way: Way) -> None:
-        init(self, function, way)
+    def noted(self: Stepper, function: Any, mode: StepMode) -> None:
+        init(self, function, mode)
         made.append(self)
 
     monkeypatch.setattr(Stepper, "__init__", noted)
-    monkeypatch.setitem(MAKERS, Way.TRACED, (2, program))
+    monkeypatch.setitem(MAKERS, StepMode.TRACED, (2, program))
     monkeypatch.setattr(Workers, "cores", staticmethod(lambda: 3))
     return made
 
@@ -99,7 +99,7 @@ def test_a_program_of_other_bits_is_not_used() -> None:
     def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
         return {"w": carry["w"] + next(calls)}, carry["w"].sum()
 
-    stepper = Stepper(step, Way.TRACED)
+    stepper = Stepper(step, StepMode.TRACED)
     w = {"w": torch.ones(3)}
     stepper.make((torch.ones(2),), {}, w, (torch.ones(1),))
     assert list(stepper.programs.values()) == [None]
@@ -116,7 +116,7 @@ def programmed(step: Any, steps: list[float], now: float = 1.0) -> tuple[Any, An
     """The carry after steps of a function with and without a program made at ``now``, and its stepper."""
     rows, fixed = (torch.arange(4.0),), Fixed({}, {"counts": torch.tensor([3.0, 0.0, 5.0])})
     carry, schedule = {"w": torch.tensor([0.5, 1.0, -2.0])}, [(torch.tensor(t),) for t in steps]
-    stepper = Stepper(step, Way.TRACED)
+    stepper = Stepper(step, StepMode.TRACED)
     plain, _ = stepper.run(rows, fixed, carry, schedule)
     stepper.make(rows, fixed, carry, (torch.tensor(now),))
     assert sum(map(bool, stepper.programs.values())) == 1
@@ -169,7 +169,7 @@ def drawn(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
 
 @pytest.mark.parametrize("step", [views, listed, drawn])
 def test_steps_that_write_or_draw_are_not_traced(step: Any) -> None:
-    stepper = Stepper(step, Way.TRACED)
+    stepper = Stepper(step, StepMode.TRACED)
     fixed = Fixed({}, {"counts": torch.tensor([3.0, 0.0, 5.0])})
     stepper.make((torch.arange(4.0),), fixed, {"w": torch.ones(3)}, (torch.tensor(0.0),))
     assert list(stepper.programs.values()) == [None]
@@ -188,8 +188,8 @@ def test_writing_into_memory_of_its_own_is_traced(step: Any) -> None:
 
 
 def test_it_is_due_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MAKERS, Way.TRACED, (10, program))
-    stepper = Stepper(lambda *_: None, Way.TRACED)  # type: ignore[arg-type,return-value]
+    monkeypatch.setitem(MAKERS, StepMode.TRACED, (10, program))
+    stepper = Stepper(lambda *_: None, StepMode.TRACED)  # type: ignore[arg-type,return-value]
     assert [stepper.due("a", 4, left) for left in (2, 1)] == [False, False], "8 steps lie ahead, and tracing pays at 10"
     assert [stepper.due("b", 4, left) for left in (5, 4)] == [True, False]
     assert not stepper.due("c", 3, 3) and stepper.due("c", 15, 2), "9 and 18 steps ahead by the average of its rounds"

@@ -31,7 +31,7 @@ def trained(
     runner = engines.ENGINES[engine](model, fed, task, Settings(seed=0, threads=2))
     try:
         with torch.no_grad():
-            runner.birth(method, model.params, model.buffers)
+            runner.init_clients(method, model.params, model.buffers)
             state = server.init(method, model.params, model.buffers, fed, task)
             assignment = Assignment(torch.tensor(chains))
             given = server.broadcast(method, state, assignment.ids)

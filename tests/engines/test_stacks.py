@@ -16,7 +16,7 @@ from fedskew.engines import stacks as cuts
 from fedskew.engines.runtime import Workers
 from fedskew.engines.sequential import longest
 from fedskew.engines.stacks import Length, Price, cut, legs, narrowed, whole
-from fedskew.engines.stepper import Way
+from fedskew.engines.stepper import StepMode
 from fedskew.method.paces import Fixed
 from fedskew.models.prepare import prepare
 from fedskew.types import Carry
@@ -112,7 +112,9 @@ def _batched(name: str) -> bool:
 def test_a_few_widths_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fed, method = blobs(UNEVEN), replace(tiny(name), pace=Fixed(epochs=2, batch_size=4, lr=0.1))
     exact = go(fed, method, engine="batched", cohort=8, model=norm_net(3, 5))
-    monkeypatch.setattr(fs.engines.Batched, "way", lambda *_: Way.RECORDED)  # whose recordings fail without a GPU
+    monkeypatch.setattr(
+        fs.engines.Batched, "step_mode", lambda *_: StepMode.RECORDED
+    )  # whose recordings fail without a GPU
     assert gap(exact.params, go(fed, method, engine="batched", cohort=8, model=norm_net(3, 5)).params) <= 1e-12
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedskew.engines.stepper import TRACE, Stepper, Steppers, Way
+from fedskew.engines.base import LocalEngine
+from fedskew.engines.stepper import TRACE, StepMode, Stepper
 
 
 def test_a_stepper_finds_its_program_by_what_is_shared_and_what_is_own() -> None:
@@ -18,7 +20,7 @@ def test_a_stepper_finds_its_program_by_what_is_shared_and_what_is_own() -> None
         moved = carry * shared + own["bias"] + rows[0].sum() * now[0]
         return moved, moved.sum()
 
-    stepper, rows, now = Stepper(step, Way.TRACED), (torch.ones(2),), (torch.tensor(0.5),)
+    stepper, rows, now = Stepper(step, StepMode.TRACED), (torch.ones(2),), (torch.tensor(0.5),)
     fixed = torch.tensor(2.0), {"bias": torch.ones(3)}
     stepper.make(rows, fixed, torch.ones(3), now)
     assert sum(map(bool, stepper.programs.values())) == 1
@@ -28,12 +30,13 @@ def test_a_stepper_finds_its_program_by_what_is_shared_and_what_is_own() -> None
     assert torch.equal(stepper.run(rows, other, torch.ones(3), [now])[0], torch.full((3,), 4.0))
 
 
-def test_steppers_are_made_once_a_key_that_needs_no_hash() -> None:
+def test_steppers_are_made_once_a_method_that_needs_no_hash() -> None:
     asked: list[Any] = []
-    steppers = Steppers(
-        lambda key, way: asked.append((key, way)) or (lambda *_: None),  # type: ignore[func-returns-value,arg-type,return-value]
-        lambda key: Way.TRACED,
-    )
-    one = steppers.of({"lr": 1})  # type: ignore[arg-type]
-    assert steppers.of({"lr": 1}) is one and steppers.of({"lr": 2}) is not one  # type: ignore[arg-type]
-    assert asked == [({"lr": 1}, Way.TRACED), ({"lr": 2}, Way.TRACED)] and one.after == TRACE
+    engine: Any = SimpleNamespace(
+        steppers=[], device=torch.device("cpu"), model=None, store=SimpleNamespace(augmentation=()),
+        step_mode=lambda *_: StepMode.TRACED, step_function=lambda method, mode: asked.append((method, mode)),
+    )  # fmt: skip
+    one, two = ({"lr": rate} for rate in (1, 2))
+    stepper = LocalEngine.stepper(engine, one)  # type: ignore[arg-type]
+    assert LocalEngine.stepper(engine, {**one}) is stepper is not LocalEngine.stepper(engine, two)  # type: ignore[arg-type]
+    assert asked == [(one, StepMode.TRACED), (two, StepMode.TRACED)] and stepper.after == TRACE

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import fedskew as fs
 from fedskew.engines.programs import program
-from fedskew.engines.stepper import MAKERS, Stepper, Way
+from fedskew.engines.stepper import MAKERS, StepMode, Stepper
 from fedskew.errors import ConfigError
 from fedskew.method import Component, Method
 from fedskew.models.precision import arithmetic, flushed
@@ -56,7 +56,7 @@ def test_convolutions_are_narrow_too(net: str) -> None:
 
 
 def test_traces_and_threads_are_as_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MAKERS, Way.TRACED, (2, program))
+    monkeypatch.setitem(MAKERS, StepMode.TRACED, (2, program))
     made, make = [], Stepper.make
 
     def noted(self: Stepper, *given: Any) -> None:

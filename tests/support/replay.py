@@ -18,7 +18,7 @@ import fedskew as fs
 from fedskew import engines, server
 from fedskew.data.federation import Federation
 from fedskew.engines.base import LocalEngine
-from fedskew.engines.planning import Place
+from fedskew.engines.planning import ClientJob
 from fedskew.method.paces import Fixed
 from fedskew.method.samplers import Shuffle
 from fedskew.models.architectures import MLP
@@ -53,8 +53,8 @@ class Round:
     before: dict[str, np.ndarray]
     assignment: Assignment
     common: dict[str, Any]  # broadcast to all
-    places: list[Place] = field(default_factory=list)
-    probes: list[Place] = field(default_factory=list)  # local runs that a query caused
+    places: list[ClientJob] = field(default_factory=list)
+    probes: list[ClientJob] = field(default_factory=list)  # local runs that a query caused
     answers: list[Any] = field(default_factory=list)  # to the queries before training
     parts: dict[str, Any] = field(default_factory=dict)  # server state of every component after the round
     after: dict[str, np.ndarray] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Replay:
         return self.engine.memory.get(k)[component]
 
 
-def steps(place: Place) -> list[Any]:
+def steps(place: ClientJob) -> list[Any]:
     """Rows of the training set, one array a step, or a tuple of them where a step reads several mini-batches."""
     local, rows = place.plan.batches, place.plan.rows
     named = [tuple(rows[b[b >= 0]] for b in step) for step in local]
@@ -99,11 +99,11 @@ def steps(place: Place) -> list[Any]:
 
 def plan(r: Round) -> RoundPlan:
     """One round for the oracle. Chains may train side by side: a client's places are in the order of its passes."""
-    waiting: dict[int, list[Place]] = {}
+    waiting: dict[int, list[ClientJob]] = {}
     for place in r.places:
         waiting.setdefault(place.plan.client, []).append(place)
     chains: list[list[int]] = []
-    places: list[Place] = []
+    places: list[ClientJob] = []
     for chain in r.assignment.chains.tolist():
         members = [waiting[k].pop(0) for k in chain if k >= 0]
         chains.append(list(range(len(places), len(places) + len(members))))
@@ -133,7 +133,7 @@ def recorder(kind: type[LocalEngine], log: list[Round], made: list[LocalEngine])
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             made.append(self)
-            self.asked: tuple[list[Place], list[Any]] = ([], [])
+            self.asked: tuple[list[ClientJob], list[Any]] = ([], [])
             self.asking = False
 
         def query(self, *args: Any) -> Any:
@@ -151,9 +151,9 @@ def recorder(kind: type[LocalEngine], log: list[Round], made: list[LocalEngine])
             self.asked = ([], [])
             return super().train(method, assignment, broadcast, *rest, **options)
 
-        def run_places(self, method: Any, places: list[Place], *settle: Any) -> Iterator[Any]:
+        def run_clients(self, method: Any, places: list[ClientJob], *settle: Any) -> Iterator[Any]:
             (self.asked[0] if self.asking else log[-1].places).extend(places)
-            return super().run_places(method, places, *settle)
+            return super().run_clients(method, places, *settle)
 
     return Recorder
 

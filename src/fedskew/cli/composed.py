@@ -113,9 +113,9 @@ class Composed(Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; a field that is found wrong only now is named by its flag, too."""
-        from fedskew.config.flags import spoken
+        from fedskew.config.flags import naming_flags
 
-        with spoken(ctx.params["experiment"], dict(ctx.meta[TYPED])):
+        with naming_flags(ctx.params["experiment"], dict(ctx.meta[TYPED])):
             return super().invoke(ctx)
 
     # Help

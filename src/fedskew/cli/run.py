@@ -103,8 +103,6 @@ def run(
     from fedskew.cli.progress import RunProgress, report
     from fedskew.config import experiment as config
     from fedskew.config.flags import flagged
-    from fedskew.engines import choose
-    from fedskew.settings import check_device
     from fedskew.track import several
 
     tracking = trackers(track, track_folder)
@@ -113,8 +111,6 @@ def run(
         return done
     if not (resume or out):
         folder = config.folder_of(experiment)
-    choose(experiment.engine, experiment.device)  # a misspelt engine is told before data are read
-    check_device(experiment.device)
     for note in [*_unused(experiment), *(_renewed(source, experiment) if source else ())]:
         say(f"fedskew: note: {note}", sys.stderr)
     with RunProgress(experiment.method.name, experiment.rounds) as progress:

@@ -19,13 +19,14 @@ from fedskew.config.tables import insist_on, make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.arrays import ClassOptions
 from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
-from fedskew.fields import recorded, trusted
+from fedskew.fields import recorded, unchecked
 from fedskew.method import Method, former, method_spec
 from fedskew.method.component import spec
 from fedskew.models import architecture
+from fedskew.records.diagnostics import Diagnostics
 from fedskew.records.files import member
 from fedskew.records.folder import check_config, check_format, current
-from fedskew.settings import Division, Settings, check_device, fields_from_json
+from fedskew.settings import Division, Settings
 
 NAMED = ("data", "partition", "model")  # what a name stands for beside the method
 DIVISION = tuple([f.name for f in dataclasses.fields(Division)])
@@ -95,24 +96,30 @@ class Experiment(Division, Settings):
         ``on_note`` is called with what loading found out about data of the user's own, before anything trains.
         ``federation`` is what `federation` gives, where it is at hand.
         """
-        check_device(self.device)
-        fed = federation or self.federation()
-        for note in self.notes(fed) if on_note else ():
-            on_note(note)  # type: ignore[misc]
-        found = fed.dataset.fingerprint
-        if (was := self.fingerprint) not in ("", found):
-            raise RecordError(f"the data must be those of the configuration; fingerprint was {was}, is {found}")
-        cohort = self.cohort_of(fed.clients, fed.clients - len(fed.empty), self.method.share)
-        resolved = {
+
+        def loaded() -> Federation:
+            fed = federation or self.federation()
+            for note in self.notes(fed) if on_note else ():
+                on_note(note)  # type: ignore[misc]
+            found = fed.dataset.fingerprint
+            if (was := self.fingerprint) not in ("", found):
+                raise RecordError(f"the data must be those of the configuration; fingerprint was {was}, is {found}")
+            return fed
+
+        return launch(
+            loaded, self.method, self, model=self.model, head=head, out=out, resume=resume, on_round=on_round,
+            config=self.resolved, share=self.method.share,
+        )  # fmt: skip
+
+    def resolved(self, fed: Federation, cohort: int) -> dict[str, Any]:
+        """What a run on this federation records: `to_json`, with what was left open as it was decided."""
+        decided = {
             "partition": fed.partitioner, "clients": fed.clients, "cohort": cohort, "auxiliary": self.rows_at_server,
             "model": self.network, "local_test": fed.local_test or 0.0,
             "heldout_clients": fed.heldout_clients or 0.0,
         }  # fmt: skip
-        settled = trusted(Experiment, vars(self) | resolved)
-        return launch(
-            fed, self.method, settled.settings, model=self.model, head=head, out=out, resume=resume, on_round=on_round,
-            config=settled.to_json(found),
-        )  # fmt: skip
+        whole: Experiment = unchecked(Experiment, vars(self) | decided)
+        return whole.to_json(fed.dataset.fingerprint)
 
     def notes(self, fed: Federation) -> tuple[str, ...]:
         """What loading found out about data of the user's own; a published set says its own by `describe`."""
@@ -121,7 +128,7 @@ class Experiment(Division, Settings):
     @property
     def settings(self) -> Settings:
         """The fields that `fedskew.run` takes."""
-        made: Settings = trusted(Settings, {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
+        made: Settings = unchecked(Settings, {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
         return made
 
     def to_json(self, fingerprint: str = "") -> dict[str, Any]:
@@ -147,12 +154,15 @@ class Experiment(Division, Settings):
             ConfigError: an unknown entry or name, a missing entry, or a value that breaks a rule.
         """
         own = ("fingerprint", *RECORDED)
-        known = ["method", *NAMED, *DIVISION, *(f.name for f in dataclasses.fields(Settings)), *own]
+        of_run = [f.name for f in dataclasses.fields(Settings)]
+        known = ["method", *NAMED, *DIVISION, *of_run, *own]
         for name in content:
             if name not in known:
                 raise unknown("entry", name, known)
         insist_on(content, "a configuration", "method", *NAMED)
-        values = {n: content[n] for n in (*DIVISION, "fingerprint") if n in content} | fields_from_json(content)
+        values = {n: content[n] for n in (*DIVISION, *of_run, "fingerprint") if n in content}
+        if "diagnose" in values:
+            values["diagnose"] = Diagnostics.from_json(values["diagnose"])
         if "engine_used" in content:
             used = content["engine_used"]
             values["engine"] = "sequential" if used == "flower" else used  # whose bits it has, without nodes

@@ -124,12 +124,19 @@ def experiment_of(positional: Sequence[Any], flags: Sequence[Pair], others: Coll
 
 def with_flags(base: Experiment, flags: Iterable[Pair], others: Collection[str] = ()) -> Experiment:
     """The composition with the values of those flags that are no names. Raises ConfigError."""
-    options, values = Options(base), dict[str, Any]()
+    options, changes, typed = Options(base), dict[str, Any](), list[str]()
     for flag, value in flags:
-        if flag[2:] not in NAMED and flag != "--from":
-            option = options.get(flag) or unknown_option(flag, options, others)
-            values[flag] = parse(flag, option.type, value)
-    return assign(base, values, options)
+        if flag[2:] in NAMED or flag == "--from":
+            continue
+        option = options.get(flag) or unknown_option(flag, options, others)
+        *holders, name = option.place
+        inner = changes
+        for holder in holders:
+            inner = inner.setdefault(holder, {})
+        inner[name] = parse(flag, option.type, value)
+        typed.append(flag)
+    with naming_flags(base, typed):
+        return _with(base, changes) if changes else base
 
 
 def _parted(flags: Sequence[Pair]) -> list[Pair]:
@@ -151,7 +158,7 @@ def compose(positional: Sequence[Any], flags: Iterable[Pair]) -> Experiment:
     if len(positional) > 1:
         raise ConfigError(f"one METHOD is run at a time; got {', '.join(positional)}")
     experiment = _begin(positional, [value for flag, value in pairs if flag == "--from"])
-    with spoken(None):
+    with naming_flags(None):
         for flag, value in sorted(pairs, key=_preset_first):
             if flag[2:] in NAMED:
                 named = isinstance(value, str | int | float | None)
@@ -253,23 +260,6 @@ def _with_parts(before: Method, parts: tuple[Any, ...]) -> Method:
 # Pass two: the fields
 
 
-def assign(experiment: Experiment, values: Mapping[str, Any], options: Options | None = None) -> Experiment:
-    """The experiment with these values of its ``options``, by flag or alias; all at once, whatever their order.
-
-    Raises:
-        ConfigError: a value that breaks a rule of its field, which is named as in ``values``.
-    """
-    options, changes = Options(experiment) if options is None else options, dict[str, Any]()
-    for flag, value in values.items():
-        *holders, name = options[flag].place
-        inner = changes
-        for holder in holders:
-            inner = inner.setdefault(holder, {})
-        inner[name] = value
-    with spoken(experiment, values):
-        return _with(experiment, changes) if changes else experiment
-
-
 def _with(holder: Any, changes: Mapping[str, Any]) -> Any:
     """A dataclass with other values, those of the dataclasses in it first."""
     values = {}
@@ -285,7 +275,7 @@ def _with(holder: Any, changes: Mapping[str, Any]) -> Any:
 
 
 @contextmanager
-def spoken(experiment: Experiment | None, typed: Iterable[str] = ()) -> Iterator[None]:
+def naming_flags(experiment: Experiment | None, typed: Iterable[str] = ()) -> Iterator[None]:
     """Name a field's mistake by its flag: ``--server.lr must be positive``, or ``--lr`` where that was ``typed``."""
     try:
         yield

@@ -1,8 +1,8 @@
 """What every local engine shares: planning a round, handing out jobs, and collecting what comes back.
 
 An engine composes objects that each have one job: `Runtime` (device, threads, layout), `Clients` (rows), `Planner`
-(plans of rounds), `Jobs` (what each client is given), `ClientMemory`, `Steppers` (local steps), `Reduction` (deltas to
-results), `Queries` and `Evaluator`. A subclass says how local runs are mapped over clients, in `run_places`.
+(plans of rounds), `Jobs` (what each client is given), `ClientMemory`, `Stepper` (local steps), `Reduction` (deltas to
+results), `Queries` and `Evaluator`. A subclass says how local runs are mapped over clients, in `run_clients`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,21 @@ from fedskew.engines.evaluation import Evaluator, Tested, personal_model, pooled
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
 from fedskew.engines.network import features_of, head_alone
-from fedskew.engines.outcomes import Outcome, Reduction, Settle, Watch, Watcher, as_it_is, chained, check, in_order
-from fedskew.engines.planning import Jobs, Place, Plan, Planner
+from fedskew.engines.outcomes import (
+    FiniteCheck,
+    FiniteChecks,
+    Outcome,
+    Reduction,
+    Settle,
+    chained,
+    identity,
+    in_order,
+    require_finite,
+)
+from fedskew.engines.planning import ClientJob, Jobs, Planner
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.runtime import Processors, Runtime
-from fedskew.engines.stepper import Steppers, Way
+from fedskew.engines.stepper import StepMode, Stepper
 from fedskew.errors import FieldError, require
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
@@ -51,7 +61,7 @@ from fedskew.types import (
     Weights,
 )
 
-LocalRuns = Callable[[Method, list[Place]], Iterator[Outcome]]  # the engine's own, for "delta" questions
+LocalRuns = Callable[[Method, list[ClientJob]], Iterator[Outcome]]  # the engine's own, for "delta" questions
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +133,8 @@ class Queries:
         plain = self.clients.runtime.laid_out(plain)
         task = self.clients.task
         newborn = ClientMemory({c.name: c.init_client(plain.params, plain.buffers, task) for c in method.components})
-        places = self.jobs.places(method, [group[0] for group in plans], plain, newborn, {})
-        after: Params = in_order(list(self.local_runs(method, places)), lambda one: one.params)
+        clients = [client for (client,) in self.jobs.chains(method, plans, plain, newborn)]
+        after: Params = in_order(list(self.local_runs(method, clients)), lambda one: one.params)
         return {
             name: torch.zeros_like(y) if name in broadcast.stays else y - broadcast.params[name]
             for name, y in after.items()
@@ -144,7 +154,7 @@ Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
 class LocalEngine:
-    """Simulates clients in this process. Subclasses define `run_places` and `step_function`."""
+    """Simulates clients in this process. Subclasses define `run_clients` and `step_function`."""
 
     name: ClassVar[str] = "local"
     parallel: ClassVar[bool] = False  # several clients, or stacks of them, train at the same time
@@ -185,19 +195,16 @@ class LocalEngine:
         self.clients = Clients(self.runtime, self.store, task, self.rows_of(fed))
         self.planner, self.jobs = Planner(task, settings.seed), Jobs(self.runtime, task, settings.seed)
         self.memory = ClientMemory({})
-        self.initial: dict[str, Params] = {}  # of the model, "params" and "buffers"; by `birth`
+        self.initial: dict[str, Params] = {}  # of the model, "params" and "buffers"; by `init_clients`
         self.stays: frozenset[str] = frozenset()  # of these, what keeps its initial value wherever nobody has his own
-        self.watcher = Watcher()
+        self.finite_checks = FiniteChecks()
         self.guard = Guard(full=self.watchful)
         self.processors = Processors()
-        augmented = bool(self.store.augmentation)
-        self.steppers = Steppers(
-            self.step_function, lambda m: self.way(settings.device, self.model, unguarded(m), augmented)
-        )
+        self.steppers: list[tuple[Method, Stepper]] = []
         auxiliary = auxiliary_source(fed)
         self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self.probes)
 
-    def birth(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
+    def init_clients(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """Give every client the memory that it has before it ever takes part.
 
         Args:
@@ -213,7 +220,7 @@ class LocalEngine:
             made[KEPT] = {kind: {n: v for n, v in held.items() if n in private} for kind, held in self.initial.items()}
         self.stays = private | method.named("frozen", names, self.task)
         template = tree.map_tree(lambda t: t.to(place), made)
-        self.watcher.birth(template)
+        self.finite_checks.begin(template)
         self.memory = ClientMemory(template)
 
     def close(self) -> None:
@@ -225,30 +232,42 @@ class LocalEngine:
         self.workers.close()
         del self.steppers, self.queries
 
+    def stepper(self, method: Method) -> Stepper:
+        """What runs the local steps of a method, made when it is first asked for.
+
+        Methods are compared by ``==``, so that they need no hash: one with a tensor in a field has none.
+        """
+        for known, stepper in self.steppers:
+            if known is method or known == method:
+                return stepper
+        mode = self.step_mode(self.device.type, self.model, unguarded(method), bool(self.store.augmentation))
+        self.steppers.append((method, Stepper(self.step_function(method, mode), mode)))
+        return self.steppers[-1][1]
+
     # what a subclass defines
 
     @classmethod
-    def way(cls, device: str, model: Model, method: Method, augmented: bool) -> Way:
+    def step_mode(cls, device: str, model: Model, method: Method, augmented: bool) -> StepMode:
         """What runs the steps of a method on a device; ``augmented`` says whether training rows are."""
-        return Way.AUTOGRAD
+        return StepMode.AUTOGRAD
 
-    def step_function(self, method: Method, way: Way) -> StepFunction:
-        """One local step of a method, on what `run_places` gives to its steppers."""
+    def step_function(self, method: Method, mode: StepMode) -> StepFunction:
+        """One local step of a method, on what `run_clients` gives to its stepper."""
         raise NotImplementedError
 
-    def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
+    def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
         """Local runs of independent clients; an outcome may hold several of them, which need not be neighbours.
 
         ``settle`` (places of the outcome's clients, outcome) runs where the client was trained.
         """
         raise NotImplementedError
 
-    def run_chains(self, method: Method, chains: list[list[Place]], settle: Settle = as_it_is) -> Iterator[Outcome]:
-        """As `run_places`, of chains: the outcome of each, in order."""
+    def run_chains(self, method: Method, chains: list[list[ClientJob]], settle: Settle = identity) -> Iterator[Outcome]:
+        """As `run_clients`, of chains: the outcome of each, in order."""
         yield from self.train_map(lambda g: settle((g,), chain(self, method, chains[g])), range(len(chains)))
 
-    def ready(self, method: Method, places: list[Place]) -> None:
-        """Prepare for local runs of these places, before any thread has begun one."""
+    def ready(self, method: Method, clients: list[ClientJob]) -> None:
+        """Prepare for local runs of these clients, before any thread has begun one."""
 
     # training
 
@@ -274,46 +293,37 @@ class LocalEngine:
         Raises:
             TrainingError: something that a client trained is not finite.
         """
+        # plan
         plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
         cohort = self.planner.cohort(method, plans, broadcast)
         if weigh is not None:
             cohort = cohort._replace(weights=weigh(cohort))
         given = self.runtime.laid_out(broadcast)
+        chains = self.jobs.chains(method, plans, given, self.memory)
+        clients = [client for chain in chains for client in chain]
+        self.ready(method, clients)
+        # step and map
         reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
-        row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
-        run = self._singles if max(map(len, plans)) == 1 else self._chains
-        return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
+        alone = max(map(len, chains)) == 1
+        if alone:
+            outcomes = self.run_clients(method, clients, reduction.settle)
+        else:
+            outcomes = self.run_chains(method, chains, reduction.settle)
+        # reduce
+        for outcome in outcomes:
+            if alone:
+                self.memory.put_all([clients[at].plan.client for at in outcome.at], outcome.memories)
+            reduction.add(outcome)
+        return reduction.results(cohort)
 
-    def _singles(
-        self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle
-    ) -> Iterator[Outcome]:
-        """Outcomes of clients that all start from the broadcast."""
-        places = self.jobs.places(method, [group[0] for group in plans], given, self.memory, row_of)
-        self.ready(method, places)
-        for outcome in self.run_places(method, places, settle):
-            for i, at in enumerate(() if self.memory.empty else outcome.at):
-                self.memory.put(places[at].plan.client, tree.row(outcome.memories, i))
-            yield outcome
-
-    def _chains(
-        self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle
-    ) -> Iterator[Outcome]:
-        """Outcomes of chains, in which each member starts from what the one before it has trained."""
-        groups = [
-            [self.jobs.places(method, [plan], given, self.memory, row_of, m)[0] for m, plan in enumerate(group)]
-            for group in plans
-        ]
-        self.ready(method, [place for group in groups for place in group])
-        yield from self.run_chains(method, groups, settle)
-
-    def probes(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
+    def probes(self, method: Method, clients: list[ClientJob]) -> Iterator[Outcome]:
         """Local runs outside of a round: of questions, of evaluation. Raises TrainingError if they are not finite."""
-        self.ready(method, places)
-        watches = []
-        for outcome in self.run_places(method, places):
-            watches.append(outcome.watches)
+        self.ready(method, clients)
+        checks = []
+        for outcome in self.run_clients(method, clients):
+            checks.append(outcome.checks)
             yield outcome
-        check(watches)
+        require_finite(checks)
 
     # questions and evaluation
 
@@ -402,19 +412,19 @@ class LocalEngine:
         return self.test if fed.held is None else self.train_set
 
 
-def chain(engine: LocalEngine, method: Method, places: list[Place]) -> Outcome:
+def chain(engine: LocalEngine, method: Method, clients: list[ClientJob]) -> Outcome:
     """The last member's outcome, with the report of all; each begins from what the one before it has trained."""
     reports: list[Report] = []
-    watches: list[Watch] = []
+    checks: list[FiniteCheck] = []
     after: Outcome | None = None
-    for place in places:
+    for client in clients:
         if after is not None:
-            place = place.after(after.params, after.buffers)
-        (after,) = engine.run_places(method, [place])
+            client = client.after(after.params, after.buffers)
+        (after,) = engine.run_clients(method, [client])
         reports.append(after.reports)
-        watches += after.watches
+        checks += after.checks
     assert after is not None, "a chain has a member"
-    return after._replace(reports=chained(reports), watches=tuple(watches))
+    return after._replace(reports=chained(reports), checks=tuple(checks))
 
 
 def _stores(fed: Federation, runtime: Runtime) -> tuple[Store, Store]:

@@ -12,12 +12,12 @@ from fedskew import tree
 from fedskew.client import Job, Shared
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.dense import Dense
-from fedskew.engines.outcomes import Outcome, Settle, as_it_is
-from fedskew.engines.planning import Place
+from fedskew.engines.outcomes import Outcome, Settle, identity
+from fedskew.engines.planning import ClientJob
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.stacks import DIMS, Now, Price, cloned, cut, length, narrowed, schedule, stack, whole
-from fedskew.engines.stepper import Way, way_of_stacks
-from fedskew.engines.written import Around, descend, steps_of
+from fedskew.engines.stepper import StepMode, mode_of_stacks
+from fedskew.engines.written import FusedStep, descend, steps_of
 from fedskew.method import Method
 from fedskew.models.prepare import Model
 from fedskew.types import Batch, Carry, Output, Params
@@ -46,18 +46,18 @@ class Batched(LocalEngine):
         self.chunk = 0  # clients of a stack, at most; 0 until the first round estimates it
 
     @classmethod
-    def way(cls, device: str, model: Model, method: Method, augmented: bool) -> Way:
+    def step_mode(cls, device: str, model: Model, method: Method, augmented: bool) -> StepMode:
         """What runs the steps of a method."""
-        return way_of_stacks(device, model, method, augmented)
+        return mode_of_stacks(device, model, method, augmented)
 
-    def client_bytes(self, method: Method, place: Place) -> int:
+    def client_bytes(self, method: Method, client: ClientJob) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
-        shared, own = place.job
+        shared, own = client.job
         held = tree.size_bytes(shared.params) * COPIES + tree.size_bytes(own.memory) * 2
         rows = self.store.floats(torch.zeros(1, dtype=torch.int64, device=self.device))
-        draws, size = place.plan.batches.shape[1:]
+        draws, size = client.plan.batches.shape[1:]
         each = self._activation_bytes(shared, rows) + tree.size_bytes({"x": rows})
-        return int(held + 2 * each * size * draws + tree.size_bytes({"x": rows}) * len(place.plan.rows))
+        return int(held + 2 * each * size * draws + tree.size_bytes({"x": rows}) * len(client.plan.rows))
 
     def _activation_bytes(self, shared: Shared, rows: Tensor) -> int:
         """Bytes that autograd saves for the backward pass of one row, without the parameters."""
@@ -79,26 +79,28 @@ class Batched(LocalEngine):
             return BUDGET // self.workers.count
         return int(0.6 * torch.cuda.mem_get_info(self.device)[0])
 
-    def _settle_chunk(self, method: Method, places: list[Place]) -> None:
+    def _settle_chunk(self, method: Method, clients: list[ClientJob]) -> None:
         if not self.chunk:
-            largest = max(places, key=lambda p: (p.plan.batches.shape[2], len(p.plan.rows)))
+            largest = max(clients, key=lambda p: (p.plan.batches.shape[2], len(p.plan.rows)))
             self.chunk = max(1, self._budget() // max(self.client_bytes(method, largest), 1))
 
-    def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
+    def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a stack."""
-        if not places:
+        if not clients:
             return
-        self._settle_chunk(method, places)
-        price = Price.of(self.model.parameter_count, self.steppers.of(method).way)
-        cuts = cut([length(p.plan.batches) for p in places], self.workers.count, self.chunk, price)
-        left = places[0].left
-        for outcomes in self.train_map(lambda at: self._halving(method, at, places, settle, left), cuts):
+        self._settle_chunk(method, clients)
+        price = Price.of(self.model.parameter_count, self.stepper(method).mode)
+        cuts = cut([length(p.plan.batches) for p in clients], self.workers.count, self.chunk, price)
+        left = clients[0].left
+        for outcomes in self.train_map(lambda at: self._halving(method, at, clients, settle, left), cuts):
             yield from outcomes
 
-    def _halving(self, method: Method, at: list[int], places: list[Place], settle: Settle, left: int) -> list[Outcome]:
+    def _halving(
+        self, method: Method, at: list[int], clients: list[ClientJob], settle: Settle, left: int
+    ) -> list[Outcome]:
         """The outcome of a stack; of its halves, where memory runs out."""
         try:
-            return [settle(at, self.run_stack(method, [places[i] for i in at], left))]
+            return [settle(at, self.run_stack(method, [clients[i] for i in at], left))]
         except RuntimeError as error:
             if len(at) == 1 or not _out_of_memory(error):
                 raise
@@ -106,40 +108,46 @@ class Batched(LocalEngine):
         self.chunk = min(self.chunk, half)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        first = self._halving(method, at[:half], places, settle, left)
-        return first + self._halving(method, at[half:], places, settle, left)
+        first = self._halving(method, at[:half], clients, settle, left)
+        return first + self._halving(method, at[half:], clients, settle, left)
 
-    def run_stack(self, method: Method, places: list[Place], left: int) -> Outcome:
+    def run_stack(self, method: Method, clients: list[ClientJob], left: int) -> Outcome:
         """Local runs of K clients, the longest first: begin, step ..., finish; ``left`` rounds are to come."""
-        job, carry, rows = self._begin(method, places)
-        stepper = self.steppers.of(method)
-        if stepper.way is Way.WRITTEN:
-            assert self.dense is not None and method.local.plain_decay is not None
-            along = steps_of(places, rows[1], self.dtype)
-            losses = descend(self.dense, carry.params, rows[0], along, job.own.lr, method.local.plain_decay)
-            return self._finish(method, places, job, carry, losses)
-        narrow, ended, of_steps = job, list[Carry](), list[Tensor]()
-        recorded = stepper.way is Way.RECORDED
-        for leg, steps in schedule(places, self.device, few=recorded):
-            if leg.width < len(narrow.own.steps):
-                narrow, carry, rest = narrowed(narrow, carry, leg.width)
-                ended.append(rest)
-            carry, some = stepper.run(rows, narrow, carry, steps, left if recorded else 0)
-            of_steps += some
-        return self._finish(method, places, job, whole([*ended, carry]), self._stacked(of_steps, len(places)))
+        job, carry, rows = self._begin(method, clients)
+        carry, losses = self._trained(method, clients, job, carry, rows, left)
+        return self._finish(method, clients, job, carry, losses)
 
-    def _begin(self, method: Method, places: list[Place]) -> tuple[Job, Carry, Rows]:
+    def _trained(
+        self, method: Method, clients: list[ClientJob], job: Job, carry: Carry, rows: Rows, left: int
+    ) -> tuple[Carry, Tensor]:
+        """The carry after all steps, and the losses [K, T]; 0 where a client has ended."""
+        stepper = self.stepper(method)
+        if stepper.mode is StepMode.WRITTEN:  # which takes the whole stack at once
+            assert self.dense is not None and method.local.plain_decay is not None
+            along = steps_of(clients, rows[1], self.dtype)
+            return carry, descend(self.dense, carry.params, rows[0], along, job.own.lr, method.local.plain_decay)
+        ended, of_steps = list[Carry](), list[Tensor]()
+        recorded = stepper.mode is StepMode.RECORDED
+        for leg, steps in schedule(clients, self.device, few=recorded):
+            if leg.width < len(job.own.steps):
+                job, carry, rest = narrowed(job, carry, leg.width)
+                ended.append(rest)
+            carry, some = stepper.run(rows, job, carry, steps, left if recorded else 0)
+            of_steps += some
+        return whole([*ended, carry]), self._stacked(of_steps, len(clients))
+
+    def _begin(self, method: Method, clients: list[ClientJob]) -> tuple[Job, Carry, Rows]:
         """What a stack begins with; its carry is in memory of its own, into which steps may write."""
-        job = self.runtime.to_device(stack([p.job for p in places]))
-        owned = torch.from_numpy(np.concatenate([p.plan.rows for p in places])).to(self.device)
+        job = self.runtime.to_device(stack([p.job for p in clients]))
+        owned = torch.from_numpy(np.concatenate([p.plan.rows for p in clients])).to(self.device)
         carry = torch.vmap(lambda j: rounds.begin(method, rounds.context(self.task, j)), in_dims=(DIMS,))(job)
         return job, cloned(carry), (self.store.floats(owned), self.store.y[owned])
 
-    def step_function(self, method: Method, way: Way) -> StepFunction:
+    def step_function(self, method: Method, mode: StepMode) -> StepFunction:
         """A step of a stack."""
-        if way is Way.AROUND:
+        if mode is StepMode.FUSED:
             assert self.dense is not None
-            return Around(self.dense, method, self.task, self._forward, self.dtype)
+            return FusedStep(self.dense, method, self.task, self._forward, self.dtype)
 
         def one(job: Job, carry: Carry, x: Tensor, y: Tensor, real: Tensor, now: Now) -> tuple[Carry, Tensor]:
             keys, epoch, number, *active = now
@@ -171,14 +179,14 @@ class Batched(LocalEngine):
             return torch.stack(losses, 1)
         return torch.stack([torch.nn.functional.pad(loss, (0, clients - len(loss))) for loss in losses], 1)
 
-    def _finish(self, method: Method, places: list[Place], job: Job, carry: Carry, losses: Tensor) -> Outcome:
+    def _finish(self, method: Method, clients: list[ClientJob], job: Job, carry: Carry, losses: Tensor) -> Outcome:
         def one(j: Job, c: Carry, loss: Tensor) -> Any:
             return rounds.finish(method, rounds.context(self.task, j), c, j, loss)
 
         mean = losses.sum(1) / job.own.steps.clamp(min=1)
         uploads, memories, reports = torch.vmap(one, in_dims=(DIMS, 0, 0))(job, carry, mean)
-        watch = self.watcher.watch(places, losses, carry.params, carry.buffers, uploads, memories)
-        return Outcome(carry.params, carry.buffers, uploads, memories, reports, (watch,))
+        check = self.finite_checks.of(clients, losses, carry.params, carry.buffers, uploads, memories)
+        return Outcome(carry.params, carry.buffers, uploads, memories, reports, (check,))
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

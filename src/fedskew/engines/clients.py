@@ -1,5 +1,6 @@
 """What an engine knows of clients: their rows and the server's auxiliary set on the device, and what they keep."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -58,6 +59,11 @@ class ClientMemory:
         if not self.empty:
             merged = {**self.get(client), **memory}
             self.pending[client] = {n: tree.map_tree(lambda t: _own(t, self.place), merged[n]) for n in self.template}
+
+    def put_all(self, clients: Sequence[int], memories: Memory) -> None:
+        """`put` for several clients, leaves [k, ...]."""
+        for i, client in enumerate(() if self.empty else clients):
+            self.put(client, tree.row(memories, i))
 
     def begin(self, round: int) -> None:
         """Open a round: the writes that follow are its own."""

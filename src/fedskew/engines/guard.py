@@ -1,6 +1,6 @@
 """Looks over the hooks of a method while it runs: where an error was raised, and whether a hook gave what it may.
 
-`guarded` makes a method that hands out its components with watched hooks. In every engine an error in a hook of
+`guarded` makes a method that hands out its components with guarded hooks. In every engine an error in a hook of
 the server half, or in one that runs before the first round, names component, hook and round; and every hook must give
 back the names and shapes that its docstring says, since a tensor of another shape would be broadcast silently. Hooks
 that run in every local step are looked at until the end of the first round, and so is whether a hook writes into what
@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ def alike(what: str, got: Any, want: Tree, close: bool, *, free: bool = False) -
         free: names may come and go; those that stay keep their shape.
     """
     if not _is_tree(got) or (got is None and want is not None):
-        return f"give {what} as a tensor or a dict of tensors, not {_told(got)}"
+        return f"give {what} as a tensor or a dict of tensors, not {_described(got)}"
     found, wanted = ({path: leaf for path, leaf in flatten(t) if leaf is not None} for t in (got, want))
     for path in [path for path in wanted if path in found] if free else {**wanted, **found}:
         name = ".".join(path) or what
@@ -71,14 +71,14 @@ def _is_tree(got: Any) -> bool:
     return got is None or isinstance(got, Tensor)
 
 
-def _told(got: Any) -> str:
+def _described(got: Any) -> str:
     return f"shape {tuple(got.shape)}" if isinstance(got, Tensor | np.ndarray) else type(got).__name__
 
 
 def tree_of(what: str, got: Any, first: int | None = None) -> str:
     """The rule that what must be a tree breaks, with leaves [first, ...] where that is given."""
     if not _is_tree(got):
-        return f"give {what} as a tensor or a dict of tensors, not {_told(got)}"
+        return f"give {what} as a tensor or a dict of tensors, not {_described(got)}"
     for path, leaf in flatten(got):
         if first is not None and leaf is not None and (leaf.dim() == 0 or len(leaf) != first):
             return f"give {what} {'.'.join(path)!r} with {first} rows, one a client; got shape {tuple(leaf.shape)}"
@@ -87,20 +87,22 @@ def tree_of(what: str, got: Any, first: int | None = None) -> str:
 
 def _pair(out: Any, *rules: Callable[[Any], str]) -> str:
     if not isinstance(out, tuple) or len(out) != len(rules):
-        return f"give a tuple of {len(rules)}, not {_told(out)}"
+        return f"give a tuple of {len(rules)}, not {_described(out)}"
     return next((wrong for rule, value in zip(rules, out, strict=True) if (wrong := rule(value))), "")
 
 
 def scalar(what: str, got: Any) -> str:
     """The rule that a number () breaks."""
     if not isinstance(got, Tensor) or got.dim() or not got.is_floating_point():
-        return f"give {what} as one floating-point number, a tensor of shape (), not {_told(got)}"
+        return f"give {what} as one floating-point number, a tensor of shape (), not {_described(got)}"
     return ""
 
 
 def column(what: str, got: Any, shape: tuple[int, ...]) -> str:
     """The rule that a tensor of a given shape breaks."""
-    return "" if isinstance(got, Tensor) and tuple(got.shape) == shape else f"give {what} {shape}, not {_told(got)}"
+    return (
+        "" if isinstance(got, Tensor) and tuple(got.shape) == shape else f"give {what} {shape}, not {_described(got)}"
+    )
 
 
 # Hooks
@@ -112,7 +114,7 @@ def step(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
 
     def carry(after: Any) -> str:
         if not isinstance(after, tuple) or len(after) != len(before):
-            return f"give a Carry, not {_told(after)}"
+            return f"give a Carry, not {_described(after)}"
         kinds = ("parameter", "buffer", "memory")
         found = (alike(k, a, b, close) for k, a, b in zip(kinds, after, before, strict=True))
         return next((wrong for wrong in found if wrong), "")
@@ -130,7 +132,7 @@ def init_params(part: Component, args: tuple[Any, ...], out: Any, close: bool) -
     """(params, task, key) -> further parameters."""
     named = isinstance(out, dict) and all(isinstance(name, str) for name in out)
     if not named or not all(isinstance(v, Tensor) and v.is_floating_point() for v in out.values()):
-        return f"give a dict of floating-point tensors by name, not {_told(out)}"
+        return f"give a dict of floating-point tensors by name, not {_described(out)}"
     taken = [name for name in out if name in args[0]]
     return f"give names of its own; the model has {taken[0]!r}" if taken else ""
 
@@ -138,14 +140,14 @@ def init_params(part: Component, args: tuple[Any, ...], out: Any, close: bool) -
 def init_model(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(params, task, key) -> other values of some of the parameters."""
     if not isinstance(out, dict):
-        return f"give a dict of tensors, not {_told(out)}"
+        return f"give a dict of tensors, not {_described(out)}"
     return alike("parameter", {**args[0], **out}, args[0], close)
 
 
 def some(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(names, task) -> some of the names."""
     if not isinstance(out, Collection) or isinstance(out, str):
-        return f"give a list of names, not {_told(out)}"
+        return f"give a list of names, not {_described(out)}"
     other = [name for name in out if name not in args[0]]
     return f"give names that it was given, not {other[0]!r}" if other else ""
 
@@ -153,14 +155,14 @@ def some(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
 def moves(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(names, task, progress) -> {name: () bool}."""
     if not isinstance(out, dict):
-        return f"give a dict of truth values by name, not {_told(out)}"
+        return f"give a dict of truth values by name, not {_described(out)}"
     wrong = (some(part, args, out, close), *(_truth(n, v) for n, v in out.items()))
-    return next((told for told in wrong if told), "")
+    return next((rule for rule in wrong if rule), "")
 
 
 def _truth(name: str, got: Any) -> str:
     fits = isinstance(got, Tensor) and not got.dim() and got.dtype == torch.bool
-    return "" if fits else f"give a truth value of shape () for {name!r}, not {_told(got)}"
+    return "" if fits else f"give a truth value of shape () for {name!r}, not {_described(got)}"
 
 
 def state(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
@@ -170,21 +172,21 @@ def state(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
 
 def ask(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(state, round, key) -> Query or None."""
-    return "" if out is None or isinstance(out, Query) else f"give a Query or None, not {_told(out)}"
+    return "" if out is None or isinstance(out, Query) else f"give a Query or None, not {_described(out)}"
 
 
 def weigh(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(state, cohort) -> Weights of [K]."""
     shape = (len(args[1].ids),)
     if not isinstance(out, Weights):
-        return f"give Weights, not {_told(out)}"
+        return f"give Weights, not {_described(out)}"
     return column("weights of shape", out.update, shape) or column("weights of shape", out.average, shape)
 
 
 def record(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(state) -> a dict that JSON can hold."""
     if not isinstance(out, dict):
-        return f"give a dict, not {_told(out)}"
+        return f"give a dict, not {_described(out)}"
     try:
         json.dumps(out)
     except (TypeError, ValueError, RecursionError) as error:
@@ -196,7 +198,7 @@ def plan(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(labels, ...) -> positions [E, S, B]."""
     rows = len(args[0])
     if not isinstance(out, np.ndarray) or out.ndim != 3 or out.dtype.kind not in "iu":
-        return f"give whole numbers [epochs, steps, rows], not {_told(out)}"
+        return f"give whole numbers [epochs, steps, rows], not {_described(out)}"
     if out.size and not (out.min() >= -1 and out.max() < rows):
         return f"give positions from -1 to {rows - 1}, not {int(out.min())} to {int(out.max())}"
     return ""
@@ -205,13 +207,13 @@ def plan(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
 def select(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(state, k, key) -> Assignment."""
     if not isinstance(out, Assignment):
-        return f"give an Assignment, not {_told(out)}"
+        return f"give an Assignment, not {_described(out)}"
     chains = out.chains
     if not isinstance(chains, Tensor) or chains.dim() != 2 or chains.is_floating_point():
-        return f"give chains of client ids, whole numbers [G, M], not {_told(chains)}"
+        return f"give chains of client ids, whole numbers [G, M], not {_described(chains)}"
     quota = out.quota
     if quota is not None and not (isinstance(quota, Tensor) and quota.dim() == 2 and len(quota) == len(chains)):
-        return f"give quota as a tensor with a row for each of the {len(chains)} chains, not {_told(quota)}"
+        return f"give quota as a tensor with a row for each of the {len(chains)} chains, not {_described(quota)}"
     sizes = args[0].get("sizes") if isinstance(args[0], dict) else None
     if isinstance(sizes, Tensor) and chains.numel() and int(chains.max()) >= len(sizes):
         return f"give client ids below {len(sizes)}, not {int(chains.max())}"
@@ -405,8 +407,10 @@ class Guard:
             said = (str(error).strip().splitlines() or ["no message"])[0]
             raise TrainingError(f"{type(error).__name__} in {what}, {self.where}: {said}") from error
 
-    def call(self, part: Component, hook: str, original: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """What a hook gives back, looked at."""
+    def call(self, part: Component, hook: str, original: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+        """What a hook gives back, looked at where it is time to."""
+        if named or (hook in CLIENT and not self.looks):
+            return original(*args, **named)
         name = f"hook {hook!r} of component {part.name!r}"
         inputs = names_of(hook, args) if self.looks else {}
         before = marked(inputs, whole=self.full)
@@ -421,11 +425,10 @@ class Guard:
                 out = original(*args)
         if changed := written(before, inputs):
             self._refuse(name, changed)
-        if self.looks or hook not in CLIENT:
-            with self.located(f"what {name} gave"):
-                wrong = PROMISES[hook](part, args, out, self.full) if hook in PROMISES else ""
-            if wrong:
-                raise TrainingError(f"{name} must {wrong}; {self.where}")
+        with self.located(f"what {name} gave"):
+            wrong = PROMISES[hook](part, args, out, self.full) if hook in PROMISES else ""
+        if wrong:
+            raise TrainingError(f"{name} must {wrong}; {self.where}")
         if self.full:
             self._inspect(name, hook, [copy for *_, copy in before], out)
         return out
@@ -451,7 +454,7 @@ class Guard:
         raise TrainingError(f"{name} must return finite values; {broken!r} is not, {self.where}")
 
 
-class Watched:
+class GuardedComponent:
     """A component whose hooks are looked at. All else is the component's own."""
 
     def __init__(self, part: Component, guard: Guard) -> None:
@@ -460,7 +463,7 @@ class Watched:
         for hook in hooks_of(type(part)):
             function = isinstance(inspect.getattr_static(part, hook), types.FunctionType)
             if function and hook != "check" and (not hasattr(Component, hook) or overrides(part, hook)):
-                setattr(self, hook, _looked_at(part, hook, guard))
+                setattr(self, hook, partial(guard.call, part, hook, getattr(part, hook)))
 
     def __getattr__(self, name: str) -> Any:
         if name == "part":  # of an object that is not made yet
@@ -469,25 +472,14 @@ class Watched:
 
     def __eq__(self, other: object) -> bool:
         """Of the same component: fields may hold tensors, which have no single truth."""
-        return isinstance(other, Watched) and self.part is other.part
+        return isinstance(other, GuardedComponent) and self.part is other.part
 
     def __hash__(self) -> int:
         return id(self.part)
 
 
-def _looked_at(part: Component, hook: str, guard: Guard) -> Callable[..., Any]:
-    original, brief = getattr(part, hook), hook in CLIENT
-
-    def call(*args: Any, **named: Any) -> Any:
-        if named or (brief and not guard.looks):
-            return original(*args, **named)
-        return guard.call(part, hook, original, args)
-
-    return call
-
-
 class Guarded(Method):
-    """A method that hands out watched components. Made by `guarded`."""
+    """A method that hands out guarded components. Made by `guarded`."""
 
     plain: Method
     guard: Guard
@@ -496,7 +488,7 @@ class Guarded(Method):
         """As `Method.having`."""
         if hook not in self._having:
             pairs = zip(self.components, self.plain.components, strict=True)
-            self._having[hook] = tuple(watched for watched, part in pairs if overrides(part, hook))
+            self._having[hook] = tuple(guarded_ for guarded_, part in pairs if overrides(part, hook))
         return self._having[hook]
 
     def probe(self) -> Method:
@@ -505,13 +497,13 @@ class Guarded(Method):
 
 
 def guarded(method: Method, guard: Guard) -> Method:
-    """The same method with watched hooks.
+    """The same method with guarded hooks.
 
     Nothing is checked again: where denormal numbers are 0, as in a run, a tiny rate would be refused.
     """
     values = {f.name: getattr(method, f.name) for f in fields(method)}
-    values |= {slot: Watched(component, guard) for slot, component in method.slots.items()}
-    values |= {"parts": tuple(Watched(part, guard) for part in method.parts), "plain": method, "guard": guard}
+    values |= {slot: GuardedComponent(component, guard) for slot, component in method.slots.items()}
+    values |= {"parts": tuple(GuardedComponent(part, guard) for part in method.parts), "plain": method, "guard": guard}
     twin = object.__new__(Guarded)
     for name, value in values.items():
         object.__setattr__(twin, name, value)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew import server, tree
+from fedskew import server
 from fedskew.averages import Kept
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.clients import ClientMemory, Clients
@@ -168,12 +168,10 @@ def _joined(
     while len(ids):
         given = engine.runtime.laid_out(server.joined(method, state, ids, engine.planner.seed, ask))
         plans = engine.planner.plans(method, Assignment(ids.unsqueeze(1)), given, clients.own)
-        row_of = {k: i for i, k in enumerate(ids.tolist())}
-        places = engine.jobs.places(method, [plan for (plan,) in plans], given, memory, row_of)
+        jobs = [job for (job,) in engine.jobs.chains(method, plans, given, memory)]
         try:
-            for outcome in engine.probes(method, places):
-                for i, at in enumerate(outcome.at):
-                    memory.put(places[at].plan.client, tree.row(outcome.memories, i))
+            for outcome in engine.probes(method, jobs):
+                memory.put_all([jobs[at].plan.client for at in outcome.at], outcome.memories)
             break
         except TrainingError as error:
             gone = [fault.client for fault in error.faults]

@@ -19,7 +19,6 @@ from fedskew.data.inputs import Inputs, Store
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import RecordError, regular
-from fedskew.fields import demand
 from fedskew.method import Method
 from fedskew.models import Architecture
 from fedskew.models.layers import drops
@@ -49,7 +48,10 @@ def digest_of(settings: Settings) -> str:
     """
     if not settings.init_from or settings.init_digest:
         return settings.init_digest
-    file = _file(settings)
+    return _digest(_file(settings))
+
+
+def _digest(file: Path) -> str:
     try:
         return digests.of_file(file)
     except OSError as error:
@@ -70,7 +72,7 @@ def begin_from(model: Model, settings: Settings) -> None:
     if not settings.init_from:
         return
     file, held = _file(settings), settings.init_digest
-    found = digest_of(Settings(init_from=settings.init_from))
+    found = _digest(file)
     if held and found != held:
         raise RecordError(f"{file} must be the file that the run begins from, digest {held}; got {found}")
     tensors = tensors_of(file)
@@ -130,10 +132,10 @@ def _file(settings: Settings) -> Path:
     path = Path(settings.init_from or "")
     if not path.is_dir():
         holds = path.is_file() and path.suffix == ".safetensors"
-        demand(settings, "init_from", holds, "be a run folder or a .safetensors file")
+        settings.demand("init_from", holds, "be a run folder or a .safetensors file")
         return path
     hint = "a run that has not ended has none: resume it"
-    demand(settings, "init_from", member(path, FINAL).is_file(), f"be a run folder with {FINAL}", hint)
+    settings.demand("init_from", member(path, FINAL).is_file(), f"be a run folder with {FINAL}", hint)
     check_file(path, FINAL)
     return path / FINAL
 

@@ -4,14 +4,14 @@ Engines note a few numbers of every run, which are read once a round.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.engines.planning import Place
+from fedskew.engines.planning import ClientJob
 from fedskew.errors import TrainingError
 from fedskew.types import Cohort, Params, Report, Results, Tree, Weights
 
@@ -45,23 +45,23 @@ class Fault(NamedTuple):
         return {"client": self.client, "step": self.step, "tensor": self.tensor}
 
 
-def not_finite(faults: Sequence[Fault], told: str = "") -> TrainingError:
+def not_finite(faults: Sequence[Fault], why: str = "") -> TrainingError:
     """The error for local runs of a round that are not finite; it names the first fault."""
-    return TrainingError(f"{told}{faults[0].words}; {HINT}", tuple(faults))
+    return TrainingError(f"{why}{faults[0].words}; {HINT}", tuple(faults))
 
 
-class Watch(NamedTuple):
+class FiniteCheck(NamedTuple):
     """What tells whether k local runs stayed finite. Nothing of it is read before the round has trained."""
 
-    places: list[Place]
+    clients: list[ClientJob]
     losses: Tensor  # [k, T]; 0 where a run is shorter
     names: list[str]  # of the tensors of ``bounds``, each twice
     bounds: list[Tensor]  # the least and the greatest value of each named tensor, [k] or (): both finite where it is
-    told: Fault | None = None  # what another machine, where its one client trained, has found
+    reported: Fault | None = None  # by another machine, where its one client trained
 
 
-class Watcher:
-    """Makes the watches of an engine.
+class FiniteChecks:
+    """Makes the checks of an engine.
 
     Extremes are exact, which a sum is not (it may overflow), and need no copy of the tensor. NaN is an extreme.
     """
@@ -69,16 +69,16 @@ class Watcher:
     def __init__(self) -> None:
         self._endless: set[str] = set()  # memories that begin with an infinity, as "nothing seen yet" may be written
 
-    def birth(self, template: Tree) -> None:
+    def begin(self, template: Tree) -> None:
         """What every client's memory begins with."""
         found = tree.flatten({"memory": template})
         self._endless = {_spelled(p) for p, leaf in found if leaf is not None and not bool(torch.isfinite(leaf).all())}
 
-    def watch(self, places: list[Place], losses: Tensor, *after: dict[str, Any]) -> Watch:
-        """A watch over finished local runs.
+    def of(self, clients: list[ClientJob], losses: Tensor, *after: dict[str, Any]) -> FiniteCheck:
+        """A check of finished local runs.
 
         Args:
-            places: of the clients.
+            clients: that have trained.
             losses: [k, T].
             *after: parameters, buffers, uploads and memories; leaves [k, ...], of one client also [...].
         """
@@ -88,34 +88,35 @@ class Watcher:
             if leaf is None or not leaf.is_floating_point() or not leaf.numel():
                 continue
             if (name := _spelled(path)) not in self._endless:
-                rows, dims = (leaf.reshape(len(places), -1), (1,)) if len(places) > 1 else (leaf, ())
+                rows, dims = (leaf.reshape(len(clients), -1), (1,)) if len(clients) > 1 else (leaf, ())
                 names += [name, name]
                 bounds += [rows.amin(dims), rows.amax(dims)]
-        return Watch(places, losses, names, bounds)
+        return FiniteCheck(clients, losses, names, bounds)
 
 
 def _spelled(path: tuple[str, ...]) -> str:
     return f"{path[0]} {'.'.join(path[1:])}"
 
 
-def check(groups: Iterable[Sequence[Watch]], clients: Sequence[int] = ()) -> None:
+def require_finite(groups: Iterable[Sequence[FiniteCheck]], clients: Sequence[int] = ()) -> None:
     """Look at the local runs of a round.
 
     Args:
-        groups: watches that count for themselves. Of the members of a chain, which are one group, only the first fault
+        groups: checks that count for themselves. Of the members of a chain, which are one group, only the first fault
             counts: the others began from its model.
-        clients: in the order in which faults are told, where watches are not in the order of the cohort.
+        clients: in the order in which faults are listed, where checks are not in the order of the cohort.
 
     Raises:
         TrainingError: a loss, a parameter, a buffer, an upload or a memory is not finite.
     """
     waiting = [list(group) for group in groups]
-    told = any(w.told for group in waiting for w in group)
-    if not told and _all_finite([leaf for group in waiting for w in group for leaf in (w.losses, *w.bounds)]):
+    checks = [check for group in waiting for check in group]
+    reported = any(check.reported for check in checks)
+    if not reported and _all_finite([leaf for check in checks for leaf in (check.losses, *check.bounds)]):
         return
     faults: list[Fault] = []
     for group in waiting:
-        found = [fault for watch in group for fault in _faults(watch)]
+        found = [fault for check in group for fault in _faults(check)]
         faults += found if len(group) == 1 else found[:1]
     if faults:
         order = {client: i for i, client in enumerate(clients)}
@@ -131,22 +132,22 @@ def _all_finite(leaves: list[Tensor]) -> bool:
     return bool(torch.isfinite(whole).all())
 
 
-def _faults(watch: Watch) -> Iterable[Fault]:
+def _faults(check: FiniteCheck) -> Iterable[Fault]:
     """The first fault of each client that has one: a loss, else what is looked at after the run."""
-    if watch.told is not None:
-        yield watch.told
+    if check.reported is not None:
+        yield check.reported
         return
-    losses = watch.losses.cpu()
-    bounds = [bound.cpu().reshape(-1) for bound in watch.bounds]
-    for i, place in enumerate(watch.places):
-        steps = max(len(place.plan.batches), 1)
-        client, round = place.plan.client, int(place.job.shared.round)
+    losses = check.losses.cpu()
+    bounds = [bound.cpu().reshape(-1) for bound in check.bounds]
+    for i, job in enumerate(check.clients):
+        steps = max(len(job.plan.batches), 1)
+        client, round = job.plan.client, int(job.job.shared.round)
         bad = torch.nonzero(~torch.isfinite(losses[i, :steps]))
         if len(bad):
             step = int(bad[0])
             yield Fault(client, round, step + 1, steps, "loss", float(losses[i, step]))
             continue
-        for name, bound in zip(watch.names, bounds, strict=True):
+        for name, bound in zip(check.names, bounds, strict=True):
             if not torch.isfinite(bound[i]):
                 yield Fault(client, round, steps, steps, name)
                 break
@@ -163,7 +164,7 @@ class Outcome(NamedTuple):
     uploads: dict[str, Tree]
     memories: dict[str, Tree]
     reports: Report
-    watches: tuple[Watch, ...] = ()  # one; of a chain, one a member
+    checks: tuple[FiniteCheck, ...] = ()  # one; of a chain, one a member
     kept: Params | None = None  # deltas [k, ...] on the host, beside their weighted sum in ``params``
     at: tuple[int, ...] = ()  # places of its clients in the cohort, which `Settle` notes
 
@@ -171,7 +172,7 @@ class Outcome(NamedTuple):
 Settle = Callable[[Sequence[int], Outcome], Outcome]  # (places of its clients in the cohort, outcome) -> outcome
 
 
-def as_it_is(at: Sequence[int], outcome: Outcome) -> Outcome:
+def identity(at: Sequence[int], outcome: Outcome) -> Outcome:
     """The outcome itself."""
     return outcome._replace(at=tuple(at))
 
@@ -189,18 +190,20 @@ def in_order(outcomes: Sequence[Outcome], field: Callable[[Outcome], Tree]) -> T
     return tree.map_tree(lambda leaf: leaf[order.to(leaf.device)], found)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Reduction:
     """Turns local parameters into deltas, and deltas into their weighted sum where the weights are known.
 
-    `settle` runs in the thread that trained the client, while its parameters are at hand. `collect` adds up in the
-    order of the cohort, so that sums do not depend on the threads.
+    `settle` runs in the thread that trained the client, while its parameters are at hand. `add` takes settled outcomes
+    in the order in which they come, so that sums do not depend on the threads.
     """
 
     before: Params  # w^t, from which the clients started
     weights: Weights | None  # None: the server must see every delta
     keep: bool  # hand back every delta as well
     stays: frozenset[str] = frozenset()  # parameters that stay where they are: their delta is 0
+    delta: Params | None = None  # the sum so far
+    done: list[Outcome] = field(default_factory=list)
 
     def settle(self, at: Sequence[int], outcome: Outcome) -> Outcome:
         """The outcome with deltas in place of parameters: [k, ...], or their weighted sum [1, ...]."""
@@ -224,36 +227,33 @@ class Reduction:
             return [leaf.unsqueeze(0) for leaf in moved]
         return [tree.aggregate(y - x, share).unsqueeze(0) for y, x in zip(leaves, before, strict=True)]
 
-    def collect(self, cohort: Cohort, outcomes: Iterable[Outcome]) -> Results:
-        """The results of a round, from settled outcomes; sums are taken in the order in which these come.
+    def add(self, outcome: Outcome) -> None:
+        """Take a settled outcome; of its weighted sum nothing is kept beside the sum of all."""
+        if self.weights is not None:
+            share = tree.row(outcome.params, 0)
+            if self.delta is None:
+                self.delta = share
+            else:  # into its memory
+                torch._foreach_add_(list(self.delta.values()), list(share.values()))
+            outcome = outcome._replace(params={})
+        self.done.append(outcome._replace(memories={}))
+
+    def results(self, cohort: Cohort) -> Results:
+        """The results of a round whose outcomes were added.
 
         Raises:
             TrainingError: something that a client trained is not finite.
         """
-        delta: Params | None = None
-        done: list[Outcome] = []
-        for outcome in outcomes:
-            if self.weights is not None:
-                delta = _added(delta, tree.row(outcome.params, 0))
-                outcome = outcome._replace(params={})
-            done.append(outcome._replace(memories={}))
+        done = self.done
         stacked = any(len(outcome.at) > 1 for outcome in done)  # perhaps sorted
-        check([outcome.watches for outcome in done], cohort.ids.tolist() if stacked else ())
+        require_finite([outcome.checks for outcome in done], cohort.ids.tolist() if stacked else ())
         report = cohort.reports._replace(loss=in_order(done, lambda one: one.reports.loss).double().cpu())
         cohort = cohort._replace(reports=report, uploads=in_order(done, lambda one: one.uploads))
         kept = in_order(done, lambda one: one.kept) if done[0].kept is not None else None
         if self.weights is None:
             cohort = cohort._replace(deltas=in_order(done, lambda one: one.params))
             kept = tree.map_tree(Tensor.cpu, cohort.deltas) if self.keep else None
-        return Results(cohort, delta, in_order(done, lambda one: one.buffers), kept)
-
-
-def _added(total: Params | None, share: Params) -> Params:
-    """total + share, in the memory of ``total``."""
-    if total is None:
-        return share
-    torch._foreach_add_(list(total.values()), list(share.values()))
-    return total
+        return Results(cohort, self.delta, in_order(done, lambda one: one.buffers), kept)
 
 
 def chained(reports: list[Report]) -> Report:

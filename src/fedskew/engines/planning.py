@@ -1,7 +1,7 @@
 """The plan of a round: which rows each client trains on, step by step, and what each is given for it.
 
-Plans are made on the host before anything trains. A place in the round is a plan with its job (`fedskew.client.Job`)
-and a key for each mini-batch.
+Plans are made on the host before anything trains. A client's job in the round is a plan, the tensors of
+`fedskew.client.Job`, and a key for each mini-batch.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ class Planner:
 # What each client is given
 
 
-class Place(NamedTuple):
-    """A client's place in the round: what it is given, and the rows that it will train on."""
+class ClientJob(NamedTuple):
+    """A client's work in a round: what it is given, and the rows that it will train on."""
 
     job: Job
     plan: Plan
@@ -184,21 +184,33 @@ class Place(NamedTuple):
         shared = self.job.shared
         return max(int(shared.rounds) - int(shared.round), 0) + 1
 
-    def after(self, params: Params, buffers: Params) -> Place:
-        """This place as a member of a chain, which begins from what the one before it has trained, leaves [1, ...]."""
+    def after(self, params: Params, buffers: Params) -> ClientJob:
+        """This job as a member of a chain, which begins from what the one before it has trained, leaves [1, ...]."""
         shared = self.job.shared._replace(params=tree.row(params, 0), buffers=tree.row(buffers, 0))
         return self._replace(job=Job(shared, self.job.own))
 
 
 @dataclass(frozen=True, eq=False)
 class Jobs:
-    """Makes the places of a run's rounds."""
+    """Makes the jobs of a run's rounds."""
 
     runtime: Runtime
     task: Task
     seed: int
 
-    def places(
+    def chains(
+        self, method: Method, plans: list[list[Plan]], broadcast: Broadcast, memory: ClientMemory
+    ) -> list[list[ClientJob]]:
+        """As `of`, of the plans of chains, for a broadcast to these clients."""
+        row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
+        if max(map(len, plans), default=1) == 1:
+            return [[one] for one in self.of(method, [group[0] for group in plans], broadcast, memory, row_of)]
+        return [
+            [self.of(method, [plan], broadcast, memory, row_of, m)[0] for m, plan in enumerate(group)]
+            for group in plans
+        ]
+
+    def of(
         self,
         method: Method,
         plans: list[Plan],
@@ -206,8 +218,8 @@ class Jobs:
         memory: ClientMemory,
         row_of: dict[int, int],
         m: int = 0,
-    ) -> list[Place]:
-        """A place for each plan, on the host.
+    ) -> list[ClientJob]:
+        """A job for each plan, on the host.
 
         Args:
             method: its local rule gives FedNova's ||a||_1.
@@ -222,7 +234,7 @@ class Jobs:
         scalars = self._scalars(method, plans)
         keys = self.keys(plans, broadcast.round, m)
 
-        def place(i: int, plan: Plan) -> Place:
+        def one(i: int, plan: Plan) -> ClientJob:
             memory_of = dict(memory.get(plan.client))
             kept = self.runtime.layout(memory_of.pop(KEPT, {}))
             own = Own(
@@ -233,9 +245,9 @@ class Jobs:
                 used=plan.used,
                 **{name: values[i] for name, values in scalars.items()},
             )
-            return Place(Job(shared, own), plan, keys[i])
+            return ClientJob(Job(shared, own), plan, keys[i])
 
-        return [place(i, plan) for i, plan in enumerate(plans)]
+        return [one(i, plan) for i, plan in enumerate(plans)]
 
     def _scalars(self, method: Method, plans: list[Plan]) -> dict[str, tuple[Tensor, ...]]:
         """The () tensors of `Own`, for each plan."""

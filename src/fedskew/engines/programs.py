@@ -280,7 +280,7 @@ def program(function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any)
             got = traced.each(*kept, *(leaf.clone() for leaf in flat[lasting:]))
     except Exception:  # a user's component may do anything; what cannot be traced runs untraced
         return None
-    same = all(_same(a, b) for a, b in zip(expected, got, strict=True))
+    same = all(map(_same, expected, got))
     steady = all(like(a) == like(b) for a, b in zip(got, leaves_of(carry), strict=False))
     return traced if same and steady else None
 
@@ -425,8 +425,8 @@ class Captured:
         losses: list[Tensor] = []
         moved = self.over(rows, fixed)(carry, [now], losses)
         got = [*leaves_of(moved), *losses]
-        if all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(first, again, strict=True)):
-            return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(first, got, strict=True))
+        if all(map(_same, first, again)):
+            return all(map(_same, first, got))
         return all(torch.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True) for a, b in zip(first, got, strict=True))
 
 

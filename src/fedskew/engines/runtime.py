@@ -167,7 +167,7 @@ class Runtime:
 
 CPUINFO = Path("/proc/cpuinfo")
 # of one core; the latter three are those of ARM, which has no model name
-TOLD = ("model name", "cpu family", "model", "CPU implementer", "CPU architecture", "CPU part")
+CPU_FIELDS = ("model name", "cpu family", "model", "CPU implementer", "CPU architecture", "CPU part")
 # variables by which libraries take other instructions than those of the processor; torch's own shows in its capability
 LIMITS = (
     "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
@@ -217,5 +217,5 @@ def _core() -> list[str]:
         lines = []
     pairs = (line.partition(":") for line in lines)
     found = {name.strip(): " ".join(value.split()) for name, _, value in pairs}
-    told = [found[n] if n == "model name" else f"{n} {found[n]}" for n in TOLD if found.get(n)]
-    return told or [platform.processor() or platform.machine()]
+    named = [found[n] if n == "model name" else f"{n} {found[n]}" for n in CPU_FIELDS if found.get(n)]
+    return named or [platform.processor() or platform.machine()]

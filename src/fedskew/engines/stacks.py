@@ -21,9 +21,9 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.client import Job, Own
-from fedskew.engines.planning import Place
+from fedskew.engines.planning import ClientJob
 from fedskew.engines.programs import leaves_of, rebuild
-from fedskew.engines.stepper import Way
+from fedskew.engines.stepper import StepMode
 from fedskew.types import Carry
 
 DIMS: Any = Job(None, 0)  # type: ignore[arg-type]  # vmap's axes of a stacked job
@@ -103,20 +103,20 @@ def legs(steps: Sequence[int], total: int, few: bool) -> list[Leg]:
     return [Leg(width(counts[g[0]]), g, counts[g[-1]] < width(counts[g[0]])) for g in groups]
 
 
-def schedule(places: Sequence[Place], device: torch.device, few: bool = False) -> list[tuple[Leg, list[Now]]]:
+def schedule(clients: Sequence[ClientJob], device: torch.device, few: bool = False) -> list[tuple[Leg, list[Now]]]:
     """The steps of each leg of a stack that is sorted, its longest client first; ``few`` widths as in `legs`.
 
     A step has each client's rows, keys (its own, as in the sequential engine), and where in its run it is.
     """
-    at = torch.from_numpy(positions(places)).to(device)
-    clients, total, draws = at.shape[:3]
-    keys = torch.zeros(clients, total, draws, dtype=torch.int64)
-    epoch = np.ones((clients, total), np.int64)
-    for i, (row, place) in enumerate(zip(keys, places, strict=True)):
-        row[: len(place.keys), : place.keys.shape[1]] = place.keys
-        epoch[i, : len(place.plan.epoch)] = place.plan.epoch
-    number = torch.arange(1, total + 1, device=device).expand(clients, total)
-    steps = [len(p.plan.batches) for p in places]
+    at = torch.from_numpy(positions(clients)).to(device)
+    count, total, draws = at.shape[:3]
+    keys = torch.zeros(count, total, draws, dtype=torch.int64)
+    epoch = np.ones((count, total), np.int64)
+    for i, (row, client) in enumerate(zip(keys, clients, strict=True)):
+        row[: len(client.keys), : client.keys.shape[1]] = client.keys
+        epoch[i, : len(client.plan.epoch)] = client.plan.epoch
+    number = torch.arange(1, total + 1, device=device).expand(count, total)
+    steps = [len(p.plan.batches) for p in clients]
     active = torch.arange(total, device=device) < torch.tensor(steps).to(device).unsqueeze(1)
     each = (at, keys.to(device), torch.from_numpy(epoch).to(device), number, active)
     columns = list(zip(*(column.unbind(1) for column in each), strict=True))
@@ -127,14 +127,14 @@ def schedule(places: Sequence[Place], device: torch.device, few: bool = False) -
     return [(leg, [now(t, leg) for t in leg.times]) for leg in legs(steps, total, few)]
 
 
-def positions(places: Sequence[Place]) -> np.ndarray[Any, Any]:
+def positions(clients: Sequence[ClientJob]) -> np.ndarray[Any, Any]:
     """Positions among the rows of the whole stack, [K, T, D, B]; -1 is padding."""
-    shapes = np.array([p.plan.batches.shape for p in places])
-    out, begin = np.full((len(places), *shapes.max(0)), -1, np.int64), 0
-    for target, place in zip(out, places, strict=True):
-        t, d, b = place.plan.batches.shape
-        target[:t, :d, :b] = np.where(place.plan.batches >= 0, place.plan.batches + begin, -1)
-        begin += len(place.plan.rows)
+    shapes = np.array([p.plan.batches.shape for p in clients])
+    out, begin = np.full((len(clients), *shapes.max(0)), -1, np.int64), 0
+    for target, client in zip(out, clients, strict=True):
+        t, d, b = client.plan.batches.shape
+        target[:t, :d, :b] = np.where(client.plan.batches >= 0, client.plan.batches + begin, -1)
+        begin += len(client.plan.rows)
     return out
 
 
@@ -143,7 +143,12 @@ def positions(places: Sequence[Place]) -> np.ndarray[Any, Any]:
 
 # Microseconds on two cores of an AMD EPYC, float32: notes/engines.md says how they were measured. They
 # decide only what is stacked with what, so that another machine's may be off by a factor.
-STEP = {Way.WRITTEN: 85.0, Way.AROUND: 600.0, Way.VMAP: 1500.0, Way.RECORDED: 250.0}  # the operators of a step
+STEP = {
+    StepMode.WRITTEN: 85.0,
+    StepMode.FUSED: 600.0,
+    StepMode.VMAP: 1500.0,
+    StepMode.RECORDED: 250.0,
+}  # the operators of a step
 TOUCH = 0.0004  # a parameter is read and written
 PRODUCT = 0.00005  # a parameter meets a row, forwards and backwards
 SEARCHED = 64  # places at which sorted clients may be cut, at least; it bounds the search among many clients
@@ -165,9 +170,9 @@ class Price(NamedTuple):
     python: bool = False  # its operators are short and called from Python, so that threads wait for each other
 
     @classmethod
-    def of(cls, parameters: int, way: Way) -> Price:
-        """The price of a network whose steps go this way."""
-        return cls(STEP[way], TOUCH * parameters, PRODUCT * parameters, way in (Way.WRITTEN, Way.AROUND))
+    def of(cls, parameters: int, mode: StepMode) -> Price:
+        """The price of a network whose steps run in this mode."""
+        return cls(STEP[mode], TOUCH * parameters, PRODUCT * parameters, mode in (StepMode.WRITTEN, StepMode.FUSED))
 
     def stack(self, lengths: Sequence[Length]) -> float:
         """Of all steps of a stack whose first client is its longest."""

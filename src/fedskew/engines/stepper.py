@@ -1,4 +1,4 @@
-"""What runs local steps: a way for each class of networks, the rule that decides it, and steppers along a schedule.
+"""What runs local steps: a mode for each class of networks, the rule that decides it, and steppers along a schedule.
 
 A stepper runs the plain function, or a program that is made of it once.
 """
@@ -18,7 +18,7 @@ from fedskew.method import Method
 from fedskew.models.prepare import Model
 
 
-class Way(Enum):
+class StepMode(Enum):
     """What runs local steps, in words for the record. Steps of a stack are equal up to rounding, the others to the bit.
 
     Each engine takes the first that its device, the network and the method allow:
@@ -26,28 +26,28 @@ class Way(Enum):
     - `sequential`, `debug`: AUTOGRAD.
     - `threaded`, `ray`: TRACED on a CPU for networks without convolutions, else AUTOGRAD.
     - `batched` on a GPU: RECORDED.
-    - `batched` on a CPU: WRITTEN for dense networks under cross-entropy and plain SGD; AROUND for dense networks under
+    - `batched` on a CPU: WRITTEN for dense networks under cross-entropy and plain SGD; FUSED for dense networks under
       fedskew's other methods; else VMAP.
     """
 
     AUTOGRAD = "steps by plain autograd"
     TRACED = "steps by autograd, traced where many lie ahead"
     WRITTEN = "steps are written out"
-    AROUND = "steps are written out around the method's loss"
+    FUSED = "steps are written out around the method's loss"
     VMAP = "steps by vmap"
     RECORDED = "steps by vmap, recorded where many lie ahead"
 
 
-def way_of_clients(device: str, model: Model) -> Way:
-    """The way of single clients whose steps may be traced.
+def mode_of_clients(device: str, model: Model) -> StepMode:
+    """The mode of single clients whose steps may be traced.
 
     The graph interpreter takes no list of truth values, which the backward pass of a convolution has.
     """
-    return Way.TRACED if device == "cpu" and not model.convolutional else Way.AUTOGRAD
+    return StepMode.TRACED if device == "cpu" and not model.convolutional else StepMode.AUTOGRAD
 
 
-def way_of_stacks(device: str, model: Model, method: Method, augmented: bool) -> Way:
-    """The way of stacks of clients.
+def mode_of_stacks(device: str, model: Model, method: Method, augmented: bool) -> StepMode:
+    """The mode of stacks of clients.
 
     Args:
         device: "cpu", "cuda" or "cuda:NUMBER".
@@ -56,13 +56,13 @@ def way_of_stacks(device: str, model: Model, method: Method, augmented: bool) ->
         augmented: whether training rows are augmented.
     """
     if device.startswith("cuda"):
-        return Way.RECORDED
+        return StepMode.RECORDED
     if device != "cpu" or augmented or Dense.of(model) is None:
-        return Way.VMAP
+        return StepMode.VMAP
     if is_fused(method) and is_plain_loss(method):
-        return Way.WRITTEN
+        return StepMode.WRITTEN
     known = all(type(part).__module__.startswith("fedskew.") for part in method.components)  # others may do anything
-    return Way.AROUND if known and method.local.takes_one_gradient else Way.VMAP
+    return StepMode.FUSED if known and method.local.takes_one_gradient else StepMode.VMAP
 
 
 def is_plain_loss(method: Method) -> bool:
@@ -84,7 +84,10 @@ Maker = Callable[[StepFunction, Any, Any, Any, Any], Program | Captured | None]
 # Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/engines.md)
 TRACE = 4000  # a second or more, against a fraction of a millisecond a step
 RECORD = 100  # of a stack on a GPU, where a recording costs some ten steps
-MAKERS: dict[Way, tuple[float, Maker | None]] = {Way.TRACED: (TRACE, program), Way.RECORDED: (RECORD, captured)}
+MAKERS: dict[StepMode, tuple[float, Maker | None]] = {
+    StepMode.TRACED: (TRACE, program),
+    StepMode.RECORDED: (RECORD, captured),
+}
 _LOCK = threading.Lock()  # make_fx sets modes of the whole process
 
 
@@ -95,10 +98,10 @@ class Stepper:
     call to call, their shape may not.
     """
 
-    def __init__(self, function: StepFunction, way: Way) -> None:
-        """``way`` decides by what programs are made, and how many steps must lie ahead; most ways make none."""
-        self.function, self.way = function, way
-        self.after, self._maker = MAKERS.get(way, (float("inf"), None))
+    def __init__(self, function: StepFunction, mode: StepMode) -> None:
+        """``mode`` decides by what programs are made, and how many steps must lie ahead; most modes make none."""
+        self.function, self.mode = function, mode
+        self.after, self._maker = MAKERS.get(mode, (float("inf"), None))
         self.counts: Counter[Any] = Counter()
         self.first: dict[Any, int] = {}  # how many rounds were left when a shape was first seen
         self.asked: set[Any] = set()
@@ -147,27 +150,6 @@ class Stepper:
                 carry, loss = self.function(rows, fixed, carry, now)
                 losses.append(loss)
         return carry, losses
-
-
-class Steppers:
-    """One `Stepper` for each method, made when it is first asked for.
-
-    Methods are compared by ``==``, so that they need no hash: one with a tensor in a field has none.
-    """
-
-    def __init__(self, function_of: Callable[[Method, Way], StepFunction], way_of: Callable[[Method], Way]) -> None:
-        """``function_of(method, way)`` makes the function of a stepper."""
-        self._function_of, self._way_of = function_of, way_of
-        self._made: list[tuple[Method, Stepper]] = []
-
-    def of(self, method: Method) -> Stepper:
-        """The stepper of a method."""
-        for known, stepper in self._made:
-            if known is method or known == method:
-                return stepper
-        way = self._way_of(method)
-        self._made.append((method, Stepper(self._function_of(method, way), way)))
-        return self._made[-1][1]
 
 
 def _sizes(now: Any) -> tuple[Any, ...]:

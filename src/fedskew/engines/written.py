@@ -23,7 +23,7 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew.client import Job, Own
 from fedskew.engines.dense import Dense, Gradients, Updates, taken
-from fedskew.engines.planning import Place
+from fedskew.engines.planning import ClientJob
 from fedskew.engines.stacks import Now, mapped, positions
 from fedskew.engines.stepper import is_fused, is_plain_loss
 from fedskew.method import Method
@@ -73,9 +73,9 @@ def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, dec
     return -(right.squeeze(3) * steps.share).sum(2).T.contiguous()
 
 
-def steps_of(places: Sequence[Place], y: Tensor, dtype: torch.dtype) -> Steps:
+def steps_of(clients: Sequence[ClientJob], y: Tensor, dtype: torch.dtype) -> Steps:
     """What the steps of a sorted stack read; ``y`` are the labels of its rows."""
-    padded = torch.from_numpy(positions(places)[:, :, 0]).transpose(0, 1).contiguous()
+    padded = torch.from_numpy(positions(clients)[:, :, 0]).transpose(0, 1).contiguous()
     real = padded >= 0
     at = padded.clamp_(min=0)
     labels = torch.where(real, y[at], 0).unsqueeze(3)
@@ -100,7 +100,7 @@ class Moment(NamedTuple):
     number: Tensor  # [K]
 
 
-class Around:
+class FusedStep:
     """A step of a stack, the function of a `fedskew.engines.stepper.Stepper`."""
 
     def __init__(self, net: Dense, method: Method, task: Task, forward: Forward, dtype: torch.dtype) -> None:

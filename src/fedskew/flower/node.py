@@ -30,8 +30,8 @@ from fedskew.engines.clients import ClientMemory
 from fedskew.engines.fitting import ClientLogits, triangle_of
 from fedskew.engines.guard import guarded, unguarded
 from fedskew.engines.network import initial_params, prepared_model
-from fedskew.engines.outcomes import Fault, check
-from fedskew.engines.planning import Member, Pace, Place
+from fedskew.engines.outcomes import Fault, require_finite
+from fedskew.engines.planning import ClientJob, Member, Pace
 from fedskew.engines.sequential import Threaded
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, text_of, visible
@@ -243,7 +243,7 @@ class Node:
         task: Task = model.task(work.clients, settings.rounds)
         engine = Threaded(model, fed, task, settings)
         params = initial_params(work.method, model.params, task, settings.seed_of("model"))
-        engine.birth(work.method, params, model.buffers, "ram")
+        engine.init_clients(work.method, params, model.buffers, "ram")
         return engine
 
     @cached_property
@@ -327,7 +327,7 @@ class Node:
         outcome = engine.run_client(method, place)
         fault: Fault | None = None
         try:
-            check([outcome.watches])
+            require_finite([outcome.checks])
         except TrainingError as error:
             fault = error.faults[0]
         receipt = self.memory.save({n: tree.row(m, 0) for n, m in outcome.memories.items()}) if fault is None else ""
@@ -339,7 +339,7 @@ class Node:
         sent = {"params": params, "buffers": buffers, "uploads": outcome.uploads, "report": report}
         return told, {"sent": sent}
 
-    def _place(self, facts: Mapping[str, Any], shared: Shared, own: Mapping[str, Tree]) -> Place:
+    def _place(self, facts: Mapping[str, Any], shared: Shared, own: Mapping[str, Tree]) -> ClientJob:
         """This client's place in the round, planned from its own rows by the server's pace."""
         engine, method, k = self.engine, self.method, self.client
         source, member = engine.clients.own, count(facts, "member", most=1 << 31)
@@ -351,7 +351,7 @@ class Node:
         memory = self._memory(facts, own)
         each = tree.map_tree(lambda leaf: leaf.unsqueeze(0), own["each"])
         given = Broadcast(int(shared.round), shared.params, shared.buffers, shared.common, each)
-        (place,) = engine.jobs.places(method, [plan], given, memory, {k: 0}, member)
+        (place,) = engine.jobs.of(method, [plan], given, memory, {k: 0}, member)
         job = Job(shared, Own(**{**place.job.own._asdict(), "each": own["each"]}))
         return place._replace(job=job)
 

@@ -14,8 +14,8 @@ from fedskew.data.federation import Federation
 from fedskew.engines.evaluation import Tested
 from fedskew.engines.fitting import LIMIT, Fit
 from fedskew.engines.guard import infinite
-from fedskew.engines.outcomes import Fault, Outcome, Settle, Watch, as_it_is, chained
-from fedskew.engines.planning import Place
+from fedskew.engines.outcomes import Fault, FiniteCheck, Outcome, Settle, chained, identity
+from fedskew.engines.planning import ClientJob
 from fedskew.engines.sequential import Sequential
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.contract import check_allowed
@@ -65,11 +65,11 @@ class Remote(Sequential):
         self.rehearsal = Rehearsal(model, fed, task, settings)
         self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
 
-    def birth(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
+    def init_clients(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """The server keeps receipts; what components keep on a client lies at its node."""
-        super().birth(method, params, buffers, "ram")
+        super().init_clients(method, params, buffers, "ram")
         self.method = method
-        self.rehearsal.engine.birth(method, params, buffers, "ram")
+        self.rehearsal.engine.init_clients(method, params, buffers, "ram")
         self.memory = receipts = Receipts()
         self.exchange = Exchange(self.link, receipts)
         self.measuring = Measuring(self.exchange, self.fed.counts)
@@ -94,34 +94,34 @@ class Remote(Sequential):
             error.drop = error.drop or self.link.options.bad == "drop"
             raise
 
-    def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
+    def run_clients(self, method: Method, places: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a client, in order."""
         for at, outcome in enumerate(self._trained(method, places)):
             yield settle([at], outcome)
 
-    def run_chains(self, method: Method, chains: list[list[Place]], settle: Settle = as_it_is) -> Iterator[Outcome]:
+    def run_chains(self, method: Method, chains: list[list[ClientJob]], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a chain, in order: the first members of all chains train, then the second ones, and so on."""
         last: dict[int, Outcome] = {}
         reports: list[list[Report]] = [[] for _ in chains]
-        watches: list[list[Watch]] = [[] for _ in chains]
+        checks: list[list[FiniteCheck]] = [[] for _ in chains]
         for m in range(max(map(len, chains))):
             here = [g for g, group in enumerate(chains) if len(group) > m]
             places = [chains[g][m].after(last[g].params, last[g].buffers) if m else chains[g][m] for g in here]
             for g, outcome in zip(here, self._trained(method, places), strict=True):
                 last[g] = outcome
                 reports[g].append(outcome.reports)
-                watches[g] += outcome.watches
+                checks[g] += outcome.checks
         for g in range(len(chains)):
-            yield settle([g], last[g]._replace(reports=chained(reports[g]), watches=tuple(watches[g])))
+            yield settle([g], last[g]._replace(reports=chained(reports[g]), checks=tuple(checks[g])))
 
-    def ready(self, method: Method, places: list[Place]) -> None:
+    def ready(self, method: Method, places: list[ClientJob]) -> None:
         """Each node prepares for itself."""
 
-    def probes(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
+    def probes(self, method: Method, places: list[ClientJob]) -> Iterator[Outcome]:
         """Local runs on the server's own rows."""
-        yield from Sequential.run_places(self, method, places)
+        yield from Sequential.run_clients(self, method, places)
 
-    def _trained(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
+    def _trained(self, method: Method, places: list[ClientJob]) -> Iterator[Outcome]:
         """Outcomes of clients that train at the same time, in order."""
         packed: dict[int, Packed] = {}  # one part of the messages for all that begin from the same model
         requests = []
@@ -147,7 +147,7 @@ class Remote(Sequential):
         if wrong:
             raise self.exchange.failure(wrong, "bad")
 
-    def _read(self, place: Place, answer: Envelope) -> Outcome:
+    def _read(self, place: ClientJob, answer: Envelope) -> Outcome:
         """The outcome, checked: steps and rows, and that what is told is finite. Raises one of MALFORMED.
 
         Names, shapes and types were checked before. Of the report only the loss is the node's to tell.
@@ -164,9 +164,11 @@ class Remote(Sequential):
             expect(holds, f"the report's {name}", "be finite and plausible", value)
         ours = {n: getattr(own, n).reshape(1) for n in Report._fields if n != "loss"}
         report = Report(**ours, loss=sent["report"]["loss"])
-        watch = self.watcher.watch([place], torch.zeros(1, 1, dtype=self.dtype), params, buffers, sent["uploads"], {})
+        check = self.finite_checks.of(
+            [place], torch.zeros(1, 1, dtype=self.dtype), params, buffers, sent["uploads"], {}
+        )
         memories = tree.map_tree(lambda leaf: leaf.unsqueeze(0), of_receipt(receipt(told.get("receipt"))))
-        return Outcome(params, buffers, sent["uploads"], memories, report, (watch._replace(told=fault),))
+        return Outcome(params, buffers, sent["uploads"], memories, report, (check._replace(reported=fault),))
 
     # questions and evaluation
 
@@ -271,7 +273,7 @@ def _whole(found: Tree, model: Params) -> Params:
     return {name: sent.get(name, leaf.unsqueeze(0)) for name, leaf in model.items()}
 
 
-def _fault(place: Place, told: Mapping[str, Any]) -> Fault | None:
+def _fault(place: ClientJob, told: Mapping[str, Any]) -> Fault | None:
     """What a node found not finite in its local run. Raises ConfigError where it tells no such thing."""
     if told.get("fault") is None:
         return None

@@ -236,7 +236,7 @@ class Rehearsal:
         engine, given = self.engine, Broadcast(1, shared.params, shared.buffers, shared.common, {})
         assignment = Assignment(torch.zeros(1, 1, dtype=torch.int64))
         ((plan,),) = engine.planner.plans(method, assignment, given, engine.clients.own)
-        (place,) = engine.jobs.places(method, [plan], given, engine.memory, {0: 0})
+        (place,) = engine.jobs.of(method, [plan], given, engine.memory, {0: 0})
         over = plan._replace(batches=plan.batches[:0], epoch=plan.epoch[:0])
         return engine.run_client(method, place._replace(plan=over, keys=place.keys[:0]))
 

@@ -12,8 +12,8 @@ from fedskew.client import Shared
 from fedskew.data.federation import Federation
 from fedskew.data.partitioners import Iid
 from fedskew.engines.guard import unguarded
-from fedskew.engines.outcomes import Outcome, Settle, as_it_is
-from fedskew.engines.planning import Place
+from fedskew.engines.outcomes import Outcome, Settle, identity
+from fedskew.engines.planning import ClientJob
 from fedskew.engines.ray.packing import Message, pack
 from fedskew.engines.ray.pool import Call, Cluster, Pool
 from fedskew.engines.ray.worker import Failure, Kit, Sent, Turn
@@ -34,7 +34,7 @@ class Ray(Sequential):
     """
 
     name = "ray"
-    way = Threaded.way
+    step_mode = Threaded.step_mode
 
     def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
         """Connect to the cluster. Raises ConfigError where there is none, or where it is too small."""
@@ -57,14 +57,14 @@ class Ray(Sequential):
             raise
         self.settings = settings
 
-    def birth(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
+    def init_clients(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """Begin the workers, once the clients' memory is known. Raises ConfigError where something cannot be sent."""
         import ray
 
-        super().birth(method, params, buffers, where)
+        super().init_clients(method, params, buffers, where)
         # the rows are divided; what did it may be known here alone, and workers do not evaluate
         fed = replace(self.fed, partitioner=Iid(), unseen=None)
-        held = Kit(self.network, fed, self.task, self.settings, self.memory.template)
+        held = Kit(self.network, fed, self.task, self.device.type, self.settings.precision, self.memory.template)
         kit = _packed("the model and the data", held, mapped=True)
         self.pool = Pool(self.count, self.gpus, ray.put(kit), lambda hello: self.processors.meet(hello.processor))
 
@@ -75,23 +75,22 @@ class Ray(Sequential):
         self.cluster.leave()
         super().close()
 
-    def ready(self, method: Method, places: list[Place]) -> None:
-        """Each worker prepares for itself."""
-
-    def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
+    def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a client, in order; of so many clients as are added up at the worker."""
         size = self.settings.ray_sum
-        groups = [places[a : a + size] for a in range(0, len(places), size)]
+        groups = [clients[a : a + size] for a in range(0, len(clients), size)]
         yield from self._run(method, groups, settle, chained=False)
 
-    def run_chains(self, method: Method, chains: list[list[Place]], settle: Settle = as_it_is) -> Iterator[Outcome]:
+    def run_chains(self, method: Method, chains: list[list[ClientJob]], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a chain, in order: one worker trains all members of a chain."""
         yield from self._run(method, chains, settle, chained=True)
 
-    def _run(self, method: Method, groups: list[list[Place]], settle: Settle, *, chained: bool) -> Iterator[Outcome]:
+    def _run(
+        self, method: Method, groups: list[list[ClientJob]], settle: Settle, *, chained: bool
+    ) -> Iterator[Outcome]:
         import ray
 
-        assert self.pool is not None, "birth comes first"
+        assert self.pool is not None, "init_clients comes first"
         if not groups:
             return
         shared: Shared = groups[0][0].job.shared
@@ -104,26 +103,26 @@ class Ray(Sequential):
 
         def call(at: int) -> Call:
             def send(actor: Any) -> Any:
-                sent = pack([Sent(place.job.own, place.plan, place.keys) for place in groups[at]])
+                sent = pack([Sent(client.job.own, client.plan, client.keys) for client in groups[at]])
                 return actor.train.remote(number, given, begins[at], chained, sent)
 
             return send
 
-        def told(at: int) -> str:
-            clients = ", ".join(str(place.plan.client) for place in groups[at])
-            return f"client {clients} of round {int(shared.round)}"
+        def described(at: int) -> str:
+            names = ", ".join(str(one.plan.client) for one in groups[at])
+            return f"client {names} of round {int(shared.round)}"
 
         begins = [0, *accumulate(len(group) if not chained else 1 for group in groups)]
         calls = [call(at) for at in range(len(groups))]
-        for at, answer in enumerate(self.pool.map(calls, told)):
+        for at, answer in enumerate(self.pool.map(calls, described)):
             if isinstance(answer, Failure):
-                raise _raised(answer, told(at))
+                raise _raised(answer, described(at))
             yield self._here(answer, groups[at])
 
-    def _here(self, outcome: Outcome, places: list[Place]) -> Outcome:
-        """An outcome on the device of this engine, with the places that it is an outcome of."""
-        watched = zip(outcome.watches, places, strict=True)
-        outcome = outcome._replace(watches=tuple(watch._replace(places=[place]) for watch, place in watched))
+    def _here(self, outcome: Outcome, clients: list[ClientJob]) -> Outcome:
+        """An outcome on the device of this engine, with the jobs that it is an outcome of."""
+        pairs = zip(outcome.checks, clients, strict=True)
+        outcome = outcome._replace(checks=tuple(check._replace(clients=[client]) for check, client in pairs))
         if self.device.type == "cpu":
             return outcome
 

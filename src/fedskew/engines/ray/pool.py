@@ -189,12 +189,12 @@ class Pool:
         actor = kind.remote()
         self.members.append(Member(actor, actor.hello.remote([self.kit])))
 
-    def map(self, calls: list[Call], told: Callable[[int], str]) -> Iterator[Any]:
+    def map(self, calls: list[Call], described: Callable[[int], str]) -> Iterator[Any]:
         """The answers to pieces of work, in their order.
 
         Args:
             calls: each hands a piece of work to an actor. It may be handed out again, to another one.
-            told: what a piece of work is, for an error.
+            described: what a piece of work is, for an error.
 
         Raises:
             TrainingError: a piece of work ended three workers.
@@ -211,7 +211,9 @@ class Pool:
                         deaths[at] += 1
                         if deaths[at] >= DEATHS:
                             why = self.lost[-1]
-                            raise TrainingError(f"{told(at)} ended {DEATHS} worker processes of Ray, the last: {why}")
+                            raise TrainingError(
+                                f"{described(at)} ended {DEATHS} worker processes of Ray, the last: {why}"
+                            )
                     if any(m.hello is None for m in self.members):
                         since = time.monotonic()
                     elif time.monotonic() - since > BEGUN_S:

@@ -2,7 +2,6 @@
 
 import platform
 import traceback
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from fedskew.data.federation import Federation
 from fedskew.engines.base import chain
 from fedskew.engines.guard import guarded
 from fedskew.engines.outcomes import Outcome, Settle
-from fedskew.engines.planning import Place, Plan
+from fedskew.engines.planning import ClientJob, Plan
 from fedskew.engines.ray.packing import Message, pack, unpack
 from fedskew.engines.runtime import processor
 from fedskew.engines.sequential import Threaded
@@ -21,7 +20,7 @@ from fedskew.errors import FedskewError
 from fedskew.method import Method
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
-from fedskew.settings import Settings
+from fedskew.settings import Precision, Settings
 from fedskew.types import Report, Task, Tree
 
 
@@ -31,7 +30,8 @@ class Kit(NamedTuple):
     model: Model
     fed: Federation
     task: Task
-    settings: Settings
+    device: str  # "cpu" or "cuda": Ray shows a worker its own GPUs alone, counted from 0
+    precision: Precision
     template: dict[str, Tree]  # memory of a client that has not taken part
 
 
@@ -81,7 +81,7 @@ def merged(outcomes: list[Outcome], summed: bool) -> Outcome:
         params=params,
         **joined,
         reports=Report(*(torch.cat(column) for column in zip(*(o.reports for o in outcomes), strict=True))),
-        watches=tuple(watch for outcome in outcomes for watch in outcome.watches),
+        checks=tuple(check for outcome in outcomes for check in outcome.checks),
         at=tuple(i for outcome in outcomes for i in outcome.at),
         kept=None if kept[0] is None else tree.concatenate(kept),
     )
@@ -136,15 +136,12 @@ class Worker:
             return Failure(None, f"{type(error).__name__}: {said}", noted, traceback.format_exc())
 
     def _begin(self, kit: Kit) -> Hello:
-
         torch.set_num_threads(1)
-        # Ray shows a worker its own GPUs alone, counted from 0
-        device = "cuda" if kit.settings.device.startswith("cuda") else "cpu"
-        settings = replace(kit.settings, device=device, threads=1)
-        self.precision = settings.precision
-        self.engine = Threaded(kit.model.to(device=device), kit.fed, kit.task, settings)
-        self.engine.watcher.birth(kit.template)
-        return Hello(versions(), processor(device))
+        self.precision = kit.precision
+        settings = Settings(device=kit.device, precision=kit.precision, threads=1)  # keys and plans come with the jobs
+        self.engine = Threaded(kit.model.to(device=kit.device), kit.fed, kit.task, settings)
+        self.engine.finite_checks.begin(kit.template)
+        return Hello(versions(), processor(kit.device))
 
     def _train(self, turn: int, given: list[Any], at: int, chained: bool, members: list[Sent]) -> Outcome:
         engine = self.engine
@@ -158,17 +155,17 @@ class Worker:
         if engine.guard.round != (number := int(shared.round)):
             engine.guard.begin(number)
         method = self._method(message)
-        places = [Place(Job(shared, sent.own), sent.plan, sent.keys) for sent in members]
+        clients = [ClientJob(Job(shared, sent.own), sent.plan, sent.keys) for sent in members]
         engine.guard.at()
         with torch.no_grad(), arithmetic(self.precision):
-            engine.ready(method, places)
+            engine.ready(method, clients)
             if chained:
-                outcome = settle((at,), chain(engine, method, places))
+                outcome = settle((at,), chain(engine, method, clients))
             else:
-                done = [settle((at + i,), engine.run_client(method, place)) for i, place in enumerate(places)]
+                done = [settle((at + i,), engine.run_client(method, client)) for i, client in enumerate(clients)]
                 outcome = merged(done, summed) if len(done) > 1 else done[0]
-        # the places are the driver's; it knows where they stand
-        return outcome._replace(watches=tuple(watch._replace(places=[]) for watch in outcome.watches))
+        # the jobs are the driver's
+        return outcome._replace(checks=tuple(check._replace(clients=[]) for check in outcome.checks))
 
     def _method(self, message: Message) -> Method:
         """The method with watched hooks: one object as long as it is the same, so that traced steps are found."""
