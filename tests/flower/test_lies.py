@@ -184,8 +184,6 @@ TRAINED: dict[str, tuple[Change, str]] = {
     "no fault": (told(fault={"step": 1, "tensor": "loss", "value": "1" * 10**6}), "must be not finite"),
     "error": (told(error="x\nround 9 \x1b[2J" * 100_000), "x round 9 \\x1b[2J"),
     "endless loss": (reported("loss", float("nan")), "the report's loss must be finite"),
-    "lr": (reported("lr", float("-inf")), "the report's lr must be finite"),
-    "a_norm": (reported("a_norm", -1.0), "the report's a_norm must be finite"),
     "not finite": (nan, "parameter"),
 }  # fmt: skip
 

@@ -26,8 +26,8 @@ _HOMES = {
 
 def require_flower() -> None:
     """Raises ConfigError that names the extra where the package flwr is missing."""
-    found = find_spec("flwr")
-    if found is None or found.origin is None:
+    package = find_spec("flwr")
+    if package is None or package.origin is None:
         raise ConfigError(f"this needs the package flwr, which is not installed; {install('flower')}")
 
 

@@ -16,17 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedskew import deployment as lib
 from fedskew import tree
-from fedskew.engines.clients import ClientMemory
-from fedskew.engines.evaluation import Tested, pooled
-from fedskew.engines.fitting import Fit, fits_by, whole_of
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.link import Answer, Link, Request
 from fedskew.flower.memory import NONE, copied
 from fedskew.flower.node import MOST_FITTED
 from fedskew.flower.wire import Envelope, Layout, Packed, count, expect, pack, quoted, real, receipt
-from fedskew.functional.fitting import Sums
-from fedskew.records import digests
 from fedskew.tree import Tree
 
 # What the server keeps of the clients' memory
@@ -35,7 +31,7 @@ from fedskew.tree import Tree
 RECEIPT = "@receipt"  # beside the names of components: no component has it
 
 
-class Receipts(ClientMemory):
+class Receipts(lib.ClientMemory):
     """Client memory as the server of a deployment knows it: a receipt for each client, and what it has yet to send."""
 
     def __init__(self) -> None:
@@ -72,8 +68,8 @@ class Receipts(ClientMemory):
 
 def receipt_in(memory: Mapping[str, Tree]) -> str:
     """The receipt among what the server keeps of a client."""
-    found = memory.get(RECEIPT)
-    return NONE if found is None or not len(found["digest"]) else bytes(found["digest"].tolist()).hex()
+    kept = memory.get(RECEIPT)
+    return NONE if kept is None or not len(kept["digest"]) else bytes(kept["digest"].tolist()).hex()
 
 
 def written_to(memory: Mapping[str, Tree]) -> dict[str, Tree]:
@@ -93,8 +89,8 @@ def of_receipt(receipt: str) -> dict[str, Tree]:
 MALFORMED = (ConfigError, KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
-class Bad(NamedTuple):
-    """A client whose answer did not come, or is of no use, in place of `fedskew.engines.outcomes.Fault`."""
+class AnswerFault(NamedTuple):
+    """A client whose answer did not come, or is of no use, in place of a `fedskew.deployment.Fault`."""
 
     client: int
     tensor: str  # what is wrong, in words; the name that a round's record gives to it
@@ -141,7 +137,7 @@ class Exchange:
             elif not wrong:
                 yield answer.envelope
         if wrong:
-            bad = [Bad(a.client, a.wrong) for a in wrong]
+            bad = [AnswerFault(a.client, a.wrong) for a in wrong]
             raise self.failure(bad, "missing" if all(a.missing for a in wrong) else "bad")
 
     def answers(self, requests: list[Request], kind: str, number: int) -> Iterator[Answer]:
@@ -160,7 +156,7 @@ class Exchange:
                 known[client, key] = answer.envelope
             yield answer
 
-    def failure(self, wrong: Sequence[Bad], option: str) -> TrainingError:
+    def failure(self, wrong: Sequence[AnswerFault], option: str) -> TrainingError:
         """The error for clients whose answers are of no use: they are dropped from the round, or the run ends.
 
         ``option`` is "missing" or "bad", the option that says which.
@@ -175,7 +171,7 @@ class Exchange:
 def _key(request: Request) -> str:
     """Digest of what is asked; how the node's folder is kept does not belong to it."""
     facts = {name: value for name, value in request.facts.items() if name != "held"}
-    return digests.of_parts(repr(sorted(facts.items())), *(x for part in request.parts.values() for x in part))
+    return lib.digests.of_parts(repr(sorted(facts.items())), *(x for part in request.parts.values() for x in part))
 
 
 # What is measured at the nodes
@@ -190,14 +186,14 @@ NOTHING = pack({})
 
 
 @dataclass
-class Measuring:
+class NodeMetrics:
     """Asks nodes about a model, outside of training."""
 
     exchange: Exchange
     counts: Tensor  # training rows of each client and class, as the nodes have declared them
-    unmeasured: list[Bad] = field(default_factory=list)  # whose answers were of no use, until somebody clears them
+    unmeasured: list[AnswerFault] = field(default_factory=list)  # answers of no use, until somebody clears them
     number: int = -1  # of the round, when they were asked last
-    each: list[Tested] = field(default_factory=list)  # what they told then
+    each: list[lib.Tested] = field(default_factory=list)  # what they told then
     _tested: dict[int, Tensor] = field(default_factory=dict)  # client: its test rows of each class
     _unfit: set[int] = field(default_factory=set)  # clients of whom the log has said that their nodes allow no fit
 
@@ -208,17 +204,17 @@ class Measuring:
         """
         link, classes = self.exchange.link, self.counts.shape[1]
         expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
-        told = {"kind": kind, **facts}
-        requests = [self.exchange.question(k, told, shared, expected) for k in link.measuring]
-        found = self.of_use(requests, "evaluate", number, self._measured)
+        facts = {"kind": kind, **facts}
+        requests = [self.exchange.question(k, facts, shared, expected) for k in link.measuring]
+        measured = self.usable(requests, "evaluate", number, self._measured)
         sizes = {k: link.clients[k].facts["test_rows"] for k in link.measuring}
-        self.number, self.each = number, [Tested(k, *one, np.arange(sizes[k]), None) for k, one in found]
+        self.number, self.each = number, [lib.Tested(k, *one, np.arange(sizes[k]), None) for k, one in measured]
         if not self.each:
             got = f"none of {len(requests)} in round {number}"
             raise TrainingError(f"at least one node must send a usable metric; got {got}")
-        return pooled(self.each, classes)
+        return lib.pooled(self.each, classes)
 
-    def of_use(
+    def usable(
         self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T]
     ) -> Iterator[tuple[int, T]]:
         """(client, what ``read`` makes of its answer), in order. Answers for which it raises are left out.
@@ -229,27 +225,27 @@ class Measuring:
             try:
                 if answer.envelope is None:
                     raise ValueError(answer.wrong)
-                found = read(answer.client, answer.envelope)
+                content = read(answer.client, answer.envelope)
             except MALFORMED as error:  # it counts nowhere, and the record names its author
-                bad = Bad(answer.client, one_line(error) or type(error).__name__)
+                bad = AnswerFault(answer.client, one_line(error) or type(error).__name__)
                 failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
                 if not failure.drop:
                     raise failure from None
                 LOG.warning("fedskew: the model of round %d is measured without it: %s", number, failure)
                 self.unmeasured.append(bad)
                 continue
-            yield answer.client, found
+            yield answer.client, content
 
     def _measured(self, client: int, answer: Envelope) -> tuple[Tensor, float]:
         """(confusion matrix, mean loss) that a node tells of its test rows. Raises one of MALFORMED."""
-        told, matrix = answer.facts, answer.trees["matrix"]
+        facts, matrix = answer.facts, answer.trees["matrix"]
         rows = self.exchange.link.clients[client].facts["test_rows"]
-        counted = count(told, "rows")
+        counted = count(facts, "rows")
         expect(counted == rows, "its confusion matrix", f"be of its {rows} test rows", counted)
         cells = matrix.flatten().tolist()  # whole numbers without an end: a sum of int64 may come round again
         holds = min(cells) >= 0 and max(cells) <= rows == sum(cells)
         expect(holds, "its confusion matrix", f"count its {rows} test rows", cells)
-        loss, tests = real(told, "loss"), matrix.sum(1)
+        loss, tests = real(facts, "loss"), matrix.sum(1)
         expect(0 <= loss <= LARGEST, "its mean loss", f"be a number from 0 to {LARGEST:g}", loss)
         same = torch.equal(self._tested.setdefault(client, tests), tests)
         expect(same, "its confusion matrix", "count the test rows of each class that it had before", tests.tolist())
@@ -257,7 +253,7 @@ class Measuring:
 
     # fits of a served model
 
-    def fits(self, model: Packed) -> dict[str, Fit]:
+    def fits(self, model: Packed) -> dict[str, lib.Fit]:
         """The fits of a model by objective; none where a node does not allow it.
 
         A node whose answer is of no use is left out, where its option says drop, and the fit begins again without it.
@@ -267,18 +263,18 @@ class Measuring:
         asked, clients = counts.sum(1).nonzero().flatten().tolist(), self.exchange.link.clients
         if refusing := [k for k in asked if not {"fit", "histogram"} <= set(clients[k].facts["permits"])]:
             if not self._unfit.issuperset(refusing):
-                told = f"{clients[refusing[0]].name} does not allow fit"
-                LOG.info("fedskew: the model is not fitted, which takes all %d nodes: %s", len(asked), told)
+                why = f"{clients[refusing[0]].name} does not allow fit"
+                LOG.info("fedskew: the model is not fitted, which takes all %d nodes: %s", len(asked), why)
             self._unfit.update(refusing)
             return {}
         left = iter(range(MOST_FITTED))
         while counts.any():
             gone = len(self.unmeasured)
             try:
-                return fits_by(partial(self._sums, model, counts, left, {}), counts)
-            except _Again:
+                return lib.fits_by(partial(self._sums, model, counts, left, {}), counts)
+            except _NodeLeftOut:
                 counts[[bad.client for bad in self.unmeasured[gone:]]] = 0
-            except (_Unfit, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
+            except (_NoFit, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
                 LOG.warning("fedskew: the model is not fitted: %s", one_line(error))
                 return {}
         LOG.warning("fedskew: the model is not fitted: no node gave sums of use")
@@ -286,7 +282,7 @@ class Measuring:
 
     def _sums(
         self, model: Packed, counts: Tensor, left: Iterator[int], kept: dict[int, str], point: Tensor, weights: Tensor
-    ) -> Sums:
+    ) -> lib.Sums:
         """One exchange with all clients of a fit: a point and weights of the classes go out, sums come back, added.
 
         Args:
@@ -298,9 +294,9 @@ class Measuring:
             weights: of each class.
         """
         if not bool(point.isfinite().all()):
-            raise _Unfit("the sums lead to no finite point")
+            raise _NoFit("the sums lead to no finite point")
         if next(left, None) is None:
-            raise _Unfit(f"{MOST_FITTED} exchanges have not led to its end")
+            raise _NoFit(f"{MOST_FITTED} exchanges have not led to its end")
         size, left_out, requests = len(point), len(self.unmeasured), []
         shapes = {"loss": (), "gradient": (size,), "triangle": (size * (size + 1) // 2,)}
         expected: Layout = {("sums", name): (torch.float64, shape) for name, shape in shapes.items()}
@@ -308,31 +304,31 @@ class Measuring:
             facts, given = {"kind": "fit", "logits": kept.get(k, NONE)}, NOTHING if k in kept else model
             requests.append(self.exchange.request(k, facts, given, {"point": point, "weights": weights}, expected))
 
-        def read(client: int, answer: Envelope) -> tuple[str, Sums]:
-            logits, told = receipt(answer.facts.get("logits")), answer.trees["sums"]
+        def read(client: int, answer: Envelope) -> tuple[str, lib.Sums]:
+            logits, sent = receipt(answer.facts.get("logits")), answer.trees["sums"]
             expect(bool(logits), "it", "say which logits it keeps", logits)
-            sums = told["loss"], told["gradient"], whole_of(told["triangle"], size)
+            sums = sent["loss"], sent["gradient"], lib.whole_of(sent["triangle"], size)
             check_sums(sums, point, weights, counts[client])
             return logits, sums
 
         total = torch.zeros((), dtype=torch.float64), torch.zeros_like(point), torch.zeros(size, size).double()
-        for client, (logits, sums) in self.of_use(requests, "query", self.exchange.number, read):
+        for client, (logits, sums) in self.usable(requests, "query", self.exchange.number, read):
             kept[client] = logits
             total = total[0] + sums[0], total[1] + sums[1], total[2] + sums[2]
         if len(self.unmeasured) > left_out:
-            raise _Again
+            raise _NodeLeftOut
         return total
 
 
-class _Again(Exception):
+class _NodeLeftOut(Exception):
     """A node of the fit was left out: the others' sums are of another sample from here on."""
 
 
-class _Unfit(Exception):
+class _NoFit(Exception):
     """There is no fit, in words."""
 
 
-def check_sums(sums: Sums, point: Tensor, weights: Tensor, counts: Tensor) -> None:
+def check_sums(sums: lib.Sums, point: Tensor, weights: Tensor, counts: Tensor) -> None:
     """Hold a node's sums against the rows that it has declared: they are those of some logits of so many rows.
 
     With x = (b, a) the point, n_c rows of class c, W = sum w_c n_c, g and H the gradient and the Hessian:
@@ -358,22 +354,22 @@ def check_sums(sums: Sums, point: Tensor, weights: Tensor, counts: Tensor) -> No
         Theory 61(3)), for the variance of log p. https://arxiv.org/abs/1304.0036
     """
     loss, gradient, hessian = sums
-    whole, held, classes = float((weights * counts).sum()), weights * counts, len(weights)
+    whole, weighted, classes = float((weights * counts).sum()), weights * counts, len(weights)
     near = ROUNDING * whole
     if not all(bool(part.isfinite().all()) for part in sums):
         raise ValueError("its sums must be finite")
     if not 0 <= float(loss) <= LARGEST * whole:
         raise ValueError(f"its loss must be from 0 to {LARGEST:g} a row; got {quoted(float(loss))} in all")
-    chances = gradient[:-1] + held  # sum w p of each class
+    chances = gradient[:-1] + weighted  # sum w p of each class
     if float(chances.min()) < -near or abs(float(chances.sum()) - whole) > near:
         raise ValueError("its gradient must be of the rows of each class that it has declared")
-    block, own = hessian[:-1, :-1], float(hessian[-1, -1])
+    block, temperature = hessian[:-1, :-1], float(hessian[-1, -1])
     beside = block - torch.diag(block.diagonal())
     laplacian = float(beside.max()) <= near and float(block.sum(1).abs().max()) <= near * classes
-    if not laplacian or bool((block.diagonal() > chances + near).any()) or own < 0:
+    if not laplacian or bool((block.diagonal() > chances + near).any()) or temperature < 0:
         raise ValueError("its Hessian must be of the rows that it has declared")
     scale = torch.full_like(point, whole**-0.5)
-    scale[-1] = max(own, near) ** -0.5
+    scale[-1] = max(temperature, near) ** -0.5
     if float(torch.linalg.eigvalsh(scale[:, None] * hessian * scale).min()) < -INDEFINITE * classes:
         raise ValueError("its Hessian must be positive semidefinite")
     parts = point * gradient

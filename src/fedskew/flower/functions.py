@@ -9,16 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedskew import server, tree
-from fedskew.config.tables import make, method_named
+from fedskew import deployment as lib
+from fedskew import slots, tree
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.flower.wire import EXACT
-from fedskew.method import Method
-from fedskew.method.component import Component, Weighting, does_no_more
-from fedskew.method.samplers import Shuffle
-from fedskew.method.selectors import Random
-from fedskew.method.steps import SGD
-from fedskew.server import State
+from fedskew.method import Component, Method, Weighting
 from fedskew.types import Cohort, Params, Report, Results, Task, Tree, Weights
 
 Array = npt.NDArray[Any]
@@ -34,7 +29,7 @@ def _only_loss(method: Method, part: Component) -> bool:
     return part in method.having("loss") and not any(part in method.having(hook) for hook in more)
 
 
-class _Nobody:
+class _UnknownFederation:
     """In place of a federation: what a server without fedskew's clients cannot know."""
 
     auxiliary_rows: tuple[int, ...] = ()
@@ -75,19 +70,19 @@ do; `fedskew flower init fedprox` writes an app whose clients do
             raise unknown("loss that clients may run by themselves", name, losses)
     hint = f"`fedskew flower init {method.name.partition('(')[0]}` writes an app whose clients do"
     for part in [p for p in method.components if p.name not in clients_run]:
-        own = [hook for hook in CLIENT if part in method.having(hook)]
-        told = part in method.parts and not part.is_cross_entropy and part in method.having("loss")
-        steps = part is method.local and not does_no_more(part, SGD, *(f.name for f in fields(part)))
-        if steps or (part is not method.local and (own or told)):
+        loss = part in method.parts and not part.is_cross_entropy and part in method.having("loss")
+        at_client = loss or any(part in method.having(hook) for hook in CLIENT)
+        if part is method.local:
+            at_client = not lib.does_no_more(part, slots.steps.SGD, *(f.name for f in fields(part)))
+        if at_client:
             why = f"changes what clients do ({part.name!r}), which clients of your own would not do"
             raise ConfigError(f"{method.name} {why}; {hint}")
         if part in method.having("ask") or part in method.having("broadcast") or part in method.having("init_params"):
             raise ConfigError(f"{method.name} sends or asks more than the model ({part.name!r}); {hint}")
-    for slot, kind in (("sampler", Shuffle), ("selector", Random)):
-        if not isinstance(found := getattr(method, slot), kind):
-            raise ConfigError(
-                f"{method.name} needs its own {slot}, {found.name!r}, not that of a Flower strategy; {hint}"
-            )
+    for slot, usual in (("sampler", slots.samplers.Shuffle), ("selector", slots.selectors.Random)):
+        if not isinstance(part := getattr(method, slot), usual):
+            why = f"needs its own {slot}, {part.name!r}, not that of a Flower strategy"
+            raise ConfigError(f"{method.name} {why}; {hint}")
 
 
 def _tensors(model: Mapping[str, Array]) -> Params:
@@ -162,15 +157,15 @@ def cohort_of(
     return cohort, buffers
 
 
-def _start(method: Method, model: Params, clients_run: Sequence[str]) -> State:
+def _start(method: Method, model: Params, clients_run: Sequence[str]) -> lib.State:
     """The server's state before the first round. Raises ConfigError where the method needs clients of fedskew."""
     check_server_side(method, clients_run)
     params = {name: model[name] for name in _trained(model)}
     parts: dict[str, Tree] = {method.selector.name: {}}
     for part in [part for part in method.components if part is not method.selector]:
-        nobody: Any = _Nobody(part.name)
-        parts[part.name] = part.init_server(params, nobody, Task("", 0, 0, 0, 0))
-    return State(0, params, {n: leaf for n, leaf in model.items() if n not in params}, parts)
+        unknown_rows: Any = _UnknownFederation(part.name)
+        parts[part.name] = part.init_server(params, unknown_rows, Task("", 0, 0, 0, 0))
+    return lib.State(0, params, {n: leaf for n, leaf in model.items() if n not in params}, parts)
 
 
 def _check_given(part: Weighting, what: str, counts: Any, steps: Any) -> None:
@@ -207,20 +202,20 @@ def aggregation_weights(
         >>> aggregation_weights("label_aware", [10, 10], counts=[[10, 0], [5, 5]]).round(3).tolist()
         [0.333, 0.667]
     """
-    part = weighting.weighting if isinstance(weighting, Method) else make("weighting", weighting)
+    part = weighting.weighting if isinstance(weighting, Method) else lib.make("weighting", weighting)
     if part.reads_deltas:
         raise ConfigError(f"weighting {part.name!r} reads the clients' models: use server_step with a method")
     _check_given(part, f"weighting {part.name!r}", counts, steps)
     cohort, _ = cohort_of({"w": np.zeros(1)}, [{"w": np.zeros(1)}] * len(samples), samples, counts=counts, steps=steps)
-    nobody: Any = _Nobody(part.name)
-    found: Weights = part.weigh(part.init_server({}, nobody, cohort.task), cohort)
-    weights: Array = found.update.double().numpy()
-    return weights
+    unknown_rows: Any = _UnknownFederation(part.name)
+    weights: Weights = part.weigh(part.init_server({}, unknown_rows, cohort.task), cohort)
+    update: Array = weights.update.double().numpy()
+    return update
 
 
 def server_step(
     method: str | Method,
-    state: State | None,
+    state: lib.State | None,
     before: Mapping[str, Array],
     after: Sequence[Mapping[str, Array]],
     samples: Sequence[float],
@@ -230,7 +225,7 @@ def server_step(
     lr: float = 1.0,
     seed: int = 0,
     clients_run: Sequence[str] = (),
-) -> tuple[dict[str, Array], State]:
+) -> tuple[dict[str, Array], lib.State]:
     """One round at the server: weigh, combine, add up, step.
 
     Args:
@@ -258,13 +253,13 @@ def server_step(
         >>> model["w"].tolist()
         [1.5, 1.5]
     """
-    value = method_named(method) if isinstance(method, str) else method
-    held = state or _start(value, _tensors(before), clients_run)
+    value = lib.method_named(method) if isinstance(method, str) else method
+    state = state or _start(value, _tensors(before), clients_run)
     _check_given(value.weighting, value.name, counts, steps)
-    cohort, buffers = cohort_of(before, after, samples, counts=counts, steps=steps, lr=lr, round=held.round + 1)
-    held = held._replace(params=cohort.before)
+    cohort, buffers = cohort_of(before, after, samples, counts=counts, steps=steps, lr=lr, round=state.round + 1)
+    state = state._replace(params=cohort.before)
     with torch.no_grad():
-        next_state, written, _ = server.close_round(value, held, Results(cohort, None, buffers), seed)
+        next_state, written, _ = lib.close_round(value, state, Results(cohort, None, buffers), seed)
     if written:
         raise FieldError("Method", "parts", "keep nothing on clients", sorted(written)[0])
     model = {**next_state.params, **next_state.buffers}

@@ -71,7 +71,7 @@ def accepted(folder: Path, content: bytes) -> bool:
     return theirs == ours
 
 
-class Door:
+class RequestFilter:
     """ASGI: what a SuperLink serves.
 
     It refuses other paths than `PATHS`, other apps than the folder's, and messages of a node that answer nothing or are
@@ -138,14 +138,14 @@ async def _refuse(send: Send, why: str) -> None:
 
 
 def superlink(folder: Path, words: Sequence[str]) -> None:
-    """Flower's SuperLink behind a `Door`."""
+    """Flower's SuperLink behind a `RequestFilter`."""
     from flwr.superlink.cli import flower_superlink
 
     uvicorn: Any = import_module("uvicorn")
     serve = uvicorn.run
 
     def behind(app: App, **options: Any) -> None:
-        serve(Door(app, folder), **options)
+        serve(RequestFilter(app, folder), **options)
 
     uvicorn.run = behind
     sys.argv = ["flower-superlink", *words]
@@ -188,8 +188,8 @@ class Signer:
         run.fab_id, run.fab_version = get_metadata_from_config(get_fab_config(fab.content))
         now = int(time.time())
         signature = self.key.sign(now.to_bytes(8, "big") + hashlib.sha256(fab.content).digest())
-        told = {"signed_at": now, "signature": base64.urlsafe_b64encode(signature).decode()}
-        fab.verifications.update({"valid_license": "yes", "folder": json.dumps(told)})
+        verification = {"signed_at": now, "signature": base64.urlsafe_b64encode(signature).decode()}
+        fab.verifications.update({"valid_license": "yes", "folder": json.dumps(verification)})
         return fab
 
 
