@@ -10,24 +10,21 @@ import sys
 import tomllib
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew import deployment as lib
 from fedskew import tree
-from fedskew.data import Dataset, Federation
 from fedskew.errors import ConfigError, RecordError, TrainingError, text_of
 from fedskew.flower import wire
 from fedskew.flower.contract import contract, disagreement, permit_of
 from fedskew.flower.memory import NONE, NodeMemory
 from fedskew.flower.options import NodeOptions
-from fedskew.flower.standin import one_owner
+from fedskew.flower.standin import NodeRows
 from fedskew.flower.wire import count, expect, flag, receipt, session, table, tensor
 from fedskew.method import Component, Method
 from fedskew.types import Params, Query, Tree
@@ -144,35 +141,6 @@ LOG = logging.getLogger("flwr")
 HELD = 3  # memories that are kept beside that of the moment: two checkpoints', and the last whole round's
 
 
-@dataclass(frozen=True, eq=False)
-class NodeRows:
-    """The data of one node.
-
-    ``x`` and ``y`` are samples and class numbers, in the order in which the client owns them; the test rows are the
-    client's own, and are empty where it keeps none.
-    """
-
-    inputs: lib.Inputs
-    x: Tensor
-    y: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    augment: tuple[str, ...] = ()
-
-    def federation(self, client: int, clients: int) -> Federation:
-        """A federation in which this client alone has rows; row i of the client is row i of the data."""
-        inputs, n = self.inputs, len(self.y)
-        x, y = torch.cat([self.x, self.x_test]), torch.cat([self.y, self.y_test])
-        data = Dataset(
-            "node", x, y, x[:0], y[:0], len(inputs.label_names), inputs.label_names, inputs.mean, inputs.std,
-            self.augment, encoding=inputs.encoding,
-        )  # fmt: skip
-        counts = torch.zeros(clients, data.classes, dtype=torch.int64)
-        counts[client] = torch.bincount(self.y, minlength=data.classes)
-        train, test = (one_owner(np.arange(a, b), client, clients) for a, b in ((0, n), (n, len(y))))
-        return Federation(data, train, lib.Iid(), clients, 0, counts, held=test, local_test=0.0)
-
-
 class Node:
     """Answers the messages for one client. It keeps nothing between them but what `NodeMemory` holds."""
 
@@ -265,9 +233,8 @@ class Node:
         done["receipt"] = "" if fault else self.memory.save(memories)
         if fault is not None:
             done["fault"] = {"step": fault.step, "tensor": fault.tensor, "value": repr(fault.value)}
-        params, buffers = (wire.travelling(getattr(outcome, n), engine.stays) for n in ("params", "buffers"))
-        report = outcome.reports._asdict()
-        return done, {"sent": {"params": params, "buffers": buffers, "uploads": outcome.uploads, "report": report}}
+        more = {"uploads": outcome.uploads, "report": outcome.reports._asdict()}
+        return done, {"sent": {**wire.travelling(outcome, engine.stays), **more}}
 
     def _model(self, sent: Mapping[str, Any]) -> tuple[Params, Params]:
         """Parameters and buffers with those that are not sent, which have their initial value at the server."""

@@ -113,10 +113,10 @@ class Remote(lib.Sequential):
             if "histogram" in self.link.clients[plan.client].facts["permits"]:
                 mine |= {"offered": plan.offered.clone(), "used": plan.used.clone()}
             if id(shared) not in packed:
-                packed[id(shared)] = pack({"shared": {**shared._asdict(), **_sent(shared, self.stays)}})
+                packed[id(shared)] = pack({"shared": {**shared._asdict(), **travelling(shared, self.stays)}})
             facts = {"kind": "train", "member": plan.member, "pace": list(plan.pace)}
             layout = self.layouts.trained(method, shared)
-            requests.append(self.exchange.request(plan.client, facts, packed[id(shared)], mine, layout))
+            requests.append(self.exchange.request(plan.client, facts, packed[id(shared)], layout, mine))
         answers, wrong = self.exchange.asked(requests, "train", int(jobs[0].job.shared.round)), []
         for job, answer in zip(jobs, answers, strict=True):
             try:
@@ -157,15 +157,13 @@ class Remote(lib.Sequential):
         what = query.what if isinstance(query.what, str) else getattr(query.what, "__name__", "")
         if callable(query.what) and getattr(part, what, None) is None:
             raise ConfigError(f"the question of {part.name!r} must be a function of the component, to be sent by name")
-        facts = {
-            "kind": "ask", "part": part.name, "what": what, "keep": query.keep, "draws": query.draws,
-            "augment": query.augment,
-        }  # fmt: skip
+        facts = {"kind": "ask", "part": part.name, "what": what}
+        facts |= {name: getattr(query, name) for name in ("keep", "draws", "augment")}
         asked = [k for k in ids.tolist() if (broadcast.round, k) not in self._silent]
         if not asked:
             raise TrainingError(f"a client must answer {part.name!r}; got no answer of use in round {broadcast.round}")
         layout, shared = self.layouts.asked(query, part, method, broadcast), _common(broadcast, self.stays)
-        requests = [self.exchange.question(k, facts, shared, layout) for k in asked]
+        requests = [self.exchange.request(k, facts, shared, layout) for k in asked]
         try:
             return Answers(torch.tensor(asked), self._answers(query, part, requests, broadcast.round))
         except TrainingError as error:
@@ -198,7 +196,7 @@ class Remote(lib.Sequential):
         """None comes here: each node keeps that of its client, for its operator (``fedskew flower own``)."""
         shared, facts = _common(broadcast, self.stays), {"kind": "own"}
         clients = [k for k, hello in sorted(self.link.clients.items()) if hello.facts["rows"]]
-        requests = [self.exchange.question(k, facts, shared, {}) for k in clients]
+        requests = [self.exchange.request(k, facts, shared, {}) for k in clients]
         for answer in self.exchange.answers(requests, "query", broadcast.round):
             if answer.envelope is None:
                 LOG.warning("fedskew: client %d: its node keeps no own model: %s", answer.client, answer.wrong)
@@ -231,15 +229,10 @@ class Remote(lib.Sequential):
         return {} if self.task.classes > lib.FIT_CLASSES else self.metrics.fits(_common(given))
 
 
-def _sent(given: lib.Shared | lib.Broadcast, stays: frozenset[str]) -> dict[str, Params]:
-    """The parameters and buffers of a message; nodes have the others."""
-    return {n: travelling(getattr(given, n), stays) for n in ("params", "buffers")}
-
-
 def _common(broadcast: lib.Broadcast, stays: frozenset[str] = frozenset()) -> Packed:
     """A broadcast outside of training."""
     number = torch.tensor(broadcast.round)
-    return pack({"shared": {**_sent(broadcast, stays), "common": broadcast.common, "round": number}})
+    return pack({"shared": {**travelling(broadcast, stays), "common": broadcast.common, "round": number}})
 
 
 def _whole(sent: Tree, model: Params) -> Params:

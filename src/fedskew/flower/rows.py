@@ -35,9 +35,9 @@ from fedskew.errors import (
 )
 from fedskew.fields import typed, untyped
 from fedskew.flower.contract import column_contract, disagreement
-from fedskew.flower.node import NodeRows, Reply
+from fedskew.flower.node import Reply
 from fedskew.flower.options import NodeOptions
-from fedskew.flower.standin import Hello
+from fedskew.flower.standin import Hello, NodeRows
 from fedskew.flower.wire import LONGEST, Envelope, expect, quoted, real, table
 
 

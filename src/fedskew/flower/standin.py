@@ -5,7 +5,7 @@ answers of use look like.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedskew import deployment as lib
 from fedskew import tree
-from fedskew.data import Federation, Partition
+from fedskew.data import Dataset, Federation, Partition
 from fedskew.errors import ConfigError, one_line, require
 from fedskew.flower.contract import PERMITS
 from fedskew.flower.wire import MOST_ROWS, Layout, count, expect, layout_of, short, travelling
@@ -114,9 +114,8 @@ def declared_counts(facts: Mapping[str, Any], classes: int) -> Tensor:
         return torch.tensor(counts, dtype=torch.int64)
     present = list(range(classes)) if labels is None else labels
     holds = isinstance(present, list) and _below(present, classes) and len(set(present)) == len(present)
-    expect(holds, "a node", f"tell which of {classes} classes it has", present)
-    holds = not n or labels is None or 0 < len(present) <= n
-    expect(holds, "a node", f"tell the classes of its {n} rows", present)
+    holds = holds and (not n or labels is None or 0 < len(present) <= n)
+    expect(holds, "a node", f"tell which of {classes} classes its {n} rows have", present)
     even = torch.zeros(classes, dtype=torch.int64)
     if n:
         each, rest = divmod(n, len(present))
@@ -134,6 +133,35 @@ def one_owner(rows: Array, client: int, clients: int) -> Partition:
     offsets = np.zeros(clients + 1, np.int64)
     offsets[client + 1 :] = len(rows)
     return Partition(rows.astype(np.int64), offsets)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRows:
+    """The data of one node.
+
+    ``x`` and ``y`` are samples and class numbers, in the order in which the client owns them; the test rows are the
+    client's own, and are empty where it keeps none.
+    """
+
+    inputs: lib.Inputs
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    augment: tuple[str, ...] = ()
+
+    def federation(self, client: int, clients: int) -> Federation:
+        """A federation in which this client alone has rows; row i of the client is row i of the data."""
+        inputs, n = self.inputs, len(self.y)
+        x, y = torch.cat([self.x, self.x_test]), torch.cat([self.y, self.y_test])
+        data = Dataset(
+            "node", x, y, x[:0], y[:0], len(inputs.label_names), inputs.label_names, inputs.mean, inputs.std,
+            self.augment, encoding=inputs.encoding,
+        )  # fmt: skip
+        counts = torch.zeros(clients, data.classes, dtype=torch.int64)
+        counts[client] = torch.bincount(self.y, minlength=data.classes)
+        train, test = (one_owner(np.arange(a, b), client, clients) for a, b in ((0, n), (n, len(y))))
+        return Federation(data, train, lib.Iid(), clients, 0, counts, held=test, local_test=0.0)
 
 
 def declared_rows(fed: Federation) -> lib.ClientRows:
@@ -194,14 +222,10 @@ class AnswerLayouts:
 
     def __init__(self, model: lib.Model, fed: Federation, task: Task, settings: lib.Settings) -> None:
         """``fed`` is that of the run; of its rows the shape is taken, and each value is 0."""
-        data = fed.dataset
-        x, y = data.x.new_zeros(1, *data.x.shape[1:]), torch.zeros(1, dtype=torch.int64)
-        counts = torch.zeros(task.clients, task.classes, dtype=torch.int64)
-        counts[0, 0] = 1
-        data = replace(data, x=x, y=y, columns={}, column_names={})
-        none, first = np.empty(0, np.int64), one_owner(np.zeros(1), 0, task.clients)
-        fed = replace(fed, dataset=data, partition=first, counts=counts, validation_rows=none, auxiliary_rows=none)
-        self.engine = lib.Sequential(model, fed, task, replace(settings, threads=1))
+        data, label = fed.dataset, torch.zeros(1, dtype=torch.int64)
+        x, no = data.x.new_zeros(1, *data.x.shape[1:]), slice(0)
+        row = NodeRows(lib.Inputs.of(data), x, label, x[no], label[no], data.augment)
+        self.engine = lib.Sequential(model, row.federation(0, task.clients), task, replace(settings, threads=1))
         self._trained: dict[tuple[Any, ...], Layout] = {}  # by what is sent down
 
     def trained(self, method: Method, shared: lib.Shared) -> Layout:
@@ -210,8 +234,7 @@ class AnswerLayouts:
         if key not in self._trained:
             outcome = self._outcome(method, shared)
             report = tree.map_tree(lambda leaf: leaf.reshape(1), outcome.reports._asdict())
-            params, buffers = (travelling(getattr(outcome, n), self.engine.stays) for n in ("params", "buffers"))
-            sent = {"params": params, "buffers": buffers, "uploads": outcome.uploads, "report": report}
+            sent = {**travelling(outcome, self.engine.stays), "uploads": outcome.uploads, "report": report}
             self._trained = {key: layout_of({"sent": sent})}
         return self._trained[key]
 

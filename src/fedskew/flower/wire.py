@@ -299,9 +299,10 @@ def _span(shape: Any, strides: Any) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
 
 
-def travelling(model: Params, stays: frozenset[str]) -> Params:
-    """The parameters or buffers that are put into a message: all but those that ``stays`` names."""
-    return {name: leaf for name, leaf in model.items() if name not in stays}
+def travelling(given: Any, stays: frozenset[str]) -> dict[str, Params]:
+    """The parameters and buffers that are put into a message: all but those that ``stays`` names."""
+    kinds = {"params": given.params, "buffers": given.buffers}
+    return {kind: {n: leaf for n, leaf in model.items() if n not in stays} for kind, model in kinds.items()}
 
 
 def packed_bytes(*parts: Packed) -> int:
