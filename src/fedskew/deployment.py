@@ -5,23 +5,23 @@ uses the public rooms and the ground: `fedskew.data`, `fedskew.functional`, `fed
 `fedskew.slots`, `fedskew.errors`, `fedskew.fields`, `fedskew.rng`, `fedskew.tree` and `fedskew.types`.
 
 A client job, and how it is run:
-    `Shared`, `Own` and `Job` are what a client is given; a `ClientJob` is a job with the plan of its local run.
-    A `Planner` makes a `Plan` from a `Pace` and a `Member` of a chain; `ClientRows` are the rows that it reads.
-    `steps_of` counts local steps without rows; `JobMaker` makes jobs of plans.
-    `Sequential` runs jobs at the server, a `ClientEngine` at a node, for the one client whose rows are there.
-    An `Outcome` is what a job gives, with a `FiniteCheck` that names a `Fault`; `first_infinite` looks at other trees.
+    `Shared` is what all clients of a round are given, a `ClientJob` what one is given, with the plan of its local run.
+    A `Pace` and a `Member` of a chain are what the plan is made from. `ClientMemory` is kept between rounds.
+    A `ClientEngine` makes and runs the jobs of one client where its rows are; an `Outcome` is what comes back, a
+    `Fault` what in it is not finite. `first_infinite` looks at other trees.
+    A `RemoteEngine` is the server's: clients train elsewhere. It plans without rows, and memory does not follow what
+    clients declare.
     `guarded` and `unguarded`: a method whose hooks say where a mistake is, and the method itself.
-    `ClientMemory` is what clients keep between rounds.
 
 How a cohort is reduced:
-    `Broadcast` goes down, `State` is the server's, `close_round` makes the next one. `Settle` is applied to each
-    outcome where it arrives, `identity` for none; `chained_report` adds up the reports of a chain.
+    `RemoteEngine` adds up as every engine does. `Broadcast` goes down, `State` is the server's, `close_round` makes the
+    next one from results that came in another way.
 
 What a run is:
     `Experiment` and `Settings` say what is trained; `experiment_of_flags`, `flags_of`, `method_named` and `make` read
     them from words; `federation_of` and `prepared_model` make the rows and the network, a `Model`, whose
-    `frozen_digests` do not train. `Iid` divides rows that are not the server's. `does_no_more` compares ingredients.
-    `launch` trains and gives a `Result`; `arithmetic` sets the precision of a thread.
+    `frozen_digests` tell of what does not train. `Iid` divides rows that are not the server's. `does_no_more` compares
+    ingredients. `launch` trains and gives a `Result`; `arithmetic` sets the precision of a thread.
 
 What is measured:
     An `Observer` makes a `Row` of a round; `METRICS` and `PERSONAL` name what is measured, `AVERAGED` and `TAIL` when.
@@ -30,8 +30,7 @@ What is measured:
     most `FIT_CLASSES` classes; `triangle_of` and `whole_of` turn a Hessian into what is sent, and back.
 
 The record:
-    `Hold` keeps others out of a run folder, `finished` and `check_config` look into it, a `Record` writes it.
-    `TrainedModel` and `described` are a model with what its user must know; `summarise` ends a record.
+    `Hold` keeps others out of a run folder, `finished` and `check_config` look into it, `write_model` makes one.
     `save_tree`, `load_tree`, `write_atomic`, `writing`, `object_of` and `digests` write and read single files.
 
 The encoding of data:
@@ -41,9 +40,14 @@ The encoding of data:
     `draw_whole` draws rows of which some belong together; `left_out_words` tells of files that are not read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from fedskew import tree
 from fedskew._run import Result, launch
@@ -68,8 +72,7 @@ from fedskew.data.sources.pictures import decode_images
 from fedskew.data.sources.table import Npz, Parquet
 from fedskew.data.values import lacking as missing_rows
 from fedskew.data.values import plain as plain_values
-from fedskew.engines.clients import ClientMemory
-from fedskew.engines.clients import Source as ClientRows
+from fedskew.engines.clients import ClientMemory, Source
 from fedskew.engines.evaluation import Tested, pooled
 from fedskew.engines.fitting import LIMIT as FIT_CLASSES
 from fedskew.engines.fitting import ClientLogits, Fit, fits_by, triangle_of, whole_of
@@ -78,21 +81,18 @@ from fedskew.engines.guard import infinite as first_infinite
 from fedskew.engines.measures import PERSONAL
 from fedskew.engines.network import frozen as frozen_digests
 from fedskew.engines.network import initial_params, prepared_model
-from fedskew.engines.outcomes import Fault, Outcome, Settle, check
-from fedskew.engines.outcomes import as_it_is as identity
-from fedskew.engines.outcomes import chained as chained_report
-from fedskew.engines.planning import Jobs as JobMaker
-from fedskew.engines.planning import Member, Pace, Plan, Planner
+from fedskew.engines.outcomes import Fault, Outcome, Settle, as_it_is, chained, check
+from fedskew.engines.planning import Jobs, Member, Pace, Plan, Planner, length_of
 from fedskew.engines.planning import Place as ClientJob
-from fedskew.engines.planning import length_of as steps_of
 from fedskew.engines.sequential import Sequential, Threaded
-from fedskew.engines.trained import Trained as TrainedModel
-from fedskew.engines.trained import described
+from fedskew.engines.trained import Trained, described
 from fedskew.errors import TrainingError
 from fedskew.functional.fitting import MOST as FIT_EXCHANGES
 from fedskew.functional.fitting import Sums
-from fedskew.method import Method
+from fedskew.method import Method, Sampler
 from fedskew.method.component import does_no_more
+from fedskew.method.samplers import ClassBalanced, Shuffle
+from fedskew.methods.fedvc import VirtualClient
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.records import digests
@@ -104,22 +104,136 @@ from fedskew.server import Broadcast, State, close_round
 from fedskew.session import Observer
 from fedskew.settings import Settings
 from fedskew.studies.work import federation_of
-from fedskew.types import Tree
+from fedskew.types import Assignment, Params, Report, Task, Tree
 
 __all__ = [
     "AVERAGED", "FIT_CLASSES", "FIT_EXCHANGES", "METRICS", "PERSONAL", "PLAIN", "TABLE_FILES", "TAIL", "Broadcast",
-    "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "ClientRows", "Column", "Encoding", "Experiment",
-    "Fault", "FileRows", "Fit", "Hold", "Iid", "Inputs", "JobMaker", "MeanModel", "Member",
-    "Model", "Observer", "Outcome", "Pace", "Plan", "Planner", "Record", "Result", "Row", "Sequential",
-    "Settings", "Settle", "Shared", "State", "Sums", "Tested", "TrainedModel", "arithmetic", "chained_report",
-    "check_config", "close_round", "decode_images", "described", "digests", "does_no_more", "draw_whole",
-    "experiment_of_flags", "federation_of", "finished", "first_infinite", "fits_by", "flags_of", "frozen_digests",
-    "guarded", "identity", "image_files", "is_absent", "launch", "left_out_words", "load_tree", "make",
-    "method_named", "missing_rows", "object_of", "plain_values", "pooled", "prepared_model", "read_rows", "save_tree",
-    "spellings", "spelt", "steps_of", "summarise", "triangle_of", "unguarded", "whole_of", "write_atomic", "writing",
+    "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "Column", "Encoding", "Experiment", "Fault",
+    "FileRows", "Fit", "Hold", "Iid", "Inputs", "MeanModel", "Member", "Model", "Observer", "Outcome", "Pace",
+    "RemoteEngine", "Result", "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config",
+    "close_round", "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of",
+    "finished", "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files", "is_absent",
+    "launch", "left_out_words", "load_tree", "make", "method_named", "missing_rows", "object_of", "plain_values",
+    "pooled", "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "triangle_of", "unguarded",
+    "whole_of", "write_atomic", "write_model", "writing",
 ]  # fmt: skip
 
 TABLE_FILES: dict[str, Any] = {".csv": Csv, ".npz": Npz, ".parquet": Parquet}  # readers of a node's own rows, by suffix
+
+
+Array = np.ndarray[Any, Any]
+
+
+# At the server: clients train elsewhere
+
+
+def declared_rows(fed: Federation) -> Source:
+    """Rows that are elsewhere: how many of each class the clients declare, and no row of them."""
+    none = np.empty(0, np.int64)
+    return Source([none] * len(fed.counts), none, fed.counts)
+
+
+class StepPlanner(Planner):
+    """Plans of clients whose rows are elsewhere: how many steps they take. Memory does not follow what they declare.
+
+    The rows of a sampler of the user's own are drawn, since only it knows how many they are.
+    """
+
+    def plan(self, method: Method, source: Source, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
+        """The plan of one client."""
+        owned, sampler = source.counts[at.client], unguarded(method).sampler
+        drawn_by = DRAWN.get(next(cls for cls in type(sampler).__mro__ if "plan" in vars(cls)))
+        if drawn_by is None:
+            labels = np.repeat(np.arange(len(owned)), owned.numpy())
+            rows = [np.arange(len(labels))] * (at.client + 1)
+            return super().plan(method, Source(rows, labels, source.counts), at, pace, shared, round)
+        drawn = drawn_by(sampler, owned.numpy(), torch.minimum(at.offered, at.used).numpy())
+        steps, none = length_of(drawn, pace), np.int64(-1)
+        batches = np.broadcast_to(none, (steps, method.local.batches, 1))  # no memory, whatever the steps
+        return Plan(
+            at.client, np.empty(0, np.int64), batches, np.broadcast_to(none, steps), pace[1], pace[3],
+            int(at.used.sum()), owned, at.offered, at.used, at.member, pace,
+        )  # fmt: skip
+
+
+DRAWN: dict[type[Sampler], Callable[[Any, Array, Array], int]] = {  # rows of an epoch: (sampler, owned, wanted) [C]
+    Shuffle: lambda sampler, owned, wanted: int(wanted[owned > 0].sum()),
+    ClassBalanced: lambda sampler, owned, wanted: int(wanted.sum()) if ((wanted > 0) & (owned > 0)).any() else 0,
+    VirtualClient: lambda sampler, owned, wanted: int(sampler.size) if owned.any() else 0,
+}
+
+
+class KeylessJobs(Jobs):
+    """Jobs of clients that train elsewhere, and fold the keys of their steps for themselves."""
+
+    def keys(self, plans: list[Plan], round: int, m: int) -> list[Tensor]:
+        """None."""
+        return [torch.empty(0, 0, dtype=torch.int64)] * len(plans)
+
+
+class RemoteEngine(Sequential):
+    """Clients train elsewhere, with the bits of `Sequential`: `trained` brings what they send, the rest is done here.
+
+    Updates come back singly and are added in the order of the cohort.
+    """
+
+    rows_of = staticmethod(declared_rows)
+
+    def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
+        """As `LocalEngine`; of the federation's rows only the server's are there, and counts of the clients'."""
+        super().__init__(model, fed, task, settings)
+        self.planner, self.jobs = StepPlanner(task, settings.seed), KeylessJobs(self.runtime, task, settings.seed)
+
+    def trained(self, method: Method, jobs: list[ClientJob]) -> Iterator[Outcome]:
+        """Outcomes of clients that train at the same time, in order."""
+        raise NotImplementedError
+
+    def outcome(
+        self, job: ClientJob, model: tuple[Params, Params], uploads: Tree, kept: Tree, loss: Tensor, fault: Fault | None
+    ) -> Outcome:
+        """What a job gave elsewhere. Of its report only the loss is the client's to tell.
+
+        Args:
+            job: what the client was given.
+            model: its trained parameters and buffers, leaves [1, ...].
+            uploads: by component, leaves [1, ...].
+            kept: in the place of its memory.
+            loss: [1].
+            fault: what it says was not finite.
+        """
+        known = {name: getattr(job.job.own, name).reshape(1) for name in Report._fields if name != "loss"}
+        watch = self.watcher.watch([job], torch.zeros(1, 1, dtype=self.dtype), *model, uploads, {})
+        memories = tree.map_tree(lambda leaf: leaf.unsqueeze(0), kept)
+        return Outcome(*model, uploads, memories, Report(**known, loss=loss), (watch._replace(told=fault),))
+
+    def run_places(self, method: Method, places: list[ClientJob], settle: Settle = as_it_is) -> Iterator[Outcome]:
+        """One outcome a client, in order."""
+        for at, outcome in enumerate(self.trained(method, places)):
+            yield settle([at], outcome)
+
+    def run_chains(self, method: Method, chains: list[list[ClientJob]], settle: Settle = as_it_is) -> Iterator[Outcome]:
+        """One outcome a chain, in order: the first members of all chains train, then the second ones, and so on."""
+        done: list[list[Outcome]] = [[] for _ in chains]
+        for m in range(max(map(len, chains))):
+            here = [g for g, group in enumerate(chains) if len(group) > m]
+            jobs = [chains[g][m] for g in here]
+            if m:
+                jobs = [job.after(*done[g][-1][:2]) for g, job in zip(here, jobs, strict=True)]
+            for g, outcome in zip(here, self.trained(method, jobs), strict=True):
+                done[g].append(outcome)
+        for g, members in enumerate(done):
+            report, watches = chained([one.reports for one in members]), [w for one in members for w in one.watches]
+            yield settle([g], members[-1]._replace(reports=report, watches=tuple(watches)))
+
+    def ready(self, method: Method, places: list[ClientJob]) -> None:
+        """Each machine prepares for itself."""
+
+    def probes(self, method: Method, places: list[ClientJob]) -> Iterator[Outcome]:
+        """Local runs on the server's own rows."""
+        yield from Sequential.run_places(self, method, places)
+
+
+# Where the rows are
 
 
 class ClientEngine(Threaded):
@@ -176,3 +290,32 @@ class ClientEngine(Threaded):
             fault: Fault = error.faults[0]
             return outcome, fault
         return outcome, None
+
+    def outcome_without_steps(self, method: Method, shared: Shared) -> Outcome:
+        """What client 0 gives after a local run that is over before its first step: names, shapes and types."""
+        given = Broadcast(1, shared.params, shared.buffers, shared.common, {})
+        assignment = Assignment(torch.zeros(1, 1, dtype=torch.int64))
+        ((plan,),) = self.planner.plans(method, assignment, given, self.clients.own)
+        (place,) = self.jobs.places(method, [plan], given, self.memory, {0: 0})
+        over = plan._replace(batches=plan.batches[:0], epoch=plan.epoch[:0])
+        return self.run_client(method, place._replace(plan=over, keys=place.keys[:0]))
+
+    def own_model(
+        self, method: Method, given: Broadcast, experiment: Experiment, inputs: Inputs
+    ) -> tuple[Params, dict[str, Any]]:
+        """(the client's own model, what its user must know of it), as a run folder keeps them."""
+        ((_, changed),) = self.own_models(method, given)
+        params, buffers = ({n: changed.get(n, v) for n, v in kind.items()} for kind in (given.params, given.buffers))
+        data, number, width = self.fed.dataset, given.round - 1, experiment.method.projection
+        trained = Trained(self.network, params, buffers, inputs, experiment.precision)
+        about = described(trained, experiment.model, data, number, experiment.dtype, width)
+        return {**params, **buffers}, about
+
+
+def write_model(folder: Path, config: Mapping[str, Any], model: Params, about: Mapping[str, Any]) -> None:
+    """Write a model as the run folder of a run without rounds. Raises RecordError where the folder holds a run."""
+    record = Record.create(folder, config)
+    try:
+        record.finish(summarise([]), {"final": model}, {"model": about})
+    finally:
+        record.close()

@@ -155,11 +155,7 @@ def take_out(folder: Path, out: Path) -> str:
         what = f"own model of client {config['own_model']['client']} after round {about['round']}"
     except (LookupError, TypeError) as error:
         raise RecordError(f"{folder / OWN} is not what a node keeps: {error!r}") from None
-    record = lib.Record.create(out, config)
-    try:
-        record.finish(lib.summarise([]), {"final": model}, {"model": about})
-    finally:
-        record.close()
+    lib.write_model(out, config, model, about)
     return what
 
 

@@ -278,18 +278,16 @@ class Node:
 
     def _keep_own(self, facts: Facts, trees: Trees) -> Reply:
         """Keep the client's own model beside its memory, for its operator. Nothing of it is told."""
-        given, engine, experiment = self._given(facts, trees), self.engine, self.experiment
+        given, engine = self._given(facts, trees), self.engine
         check_model({**given.params, **given.buffers}, {**engine.initial["params"], **engine.initial["buffers"]})
-        ((_, changed),) = engine.own_models(self.method, given)
-        params, buffers = ({n: changed.get(n, v) for n, v in kind.items()} for kind in (given.params, given.buffers))
-        trained = lib.TrainedModel(engine.network, params, buffers, self.rows.inputs, experiment.precision)
-        data, number, width = engine.fed.dataset, given.round - 1, experiment.method.projection
-        about = lib.described(trained, experiment.model, data, number, experiment.dtype, width)
-        whose = {"client": self.client, "method": experiment.method.name}
-        config = {"started_by": "flower", "own_data": True, "label_names": list(data.class_names), "own_model": whose}
-        self.memory.save_own({**params, **buffers}, {"model": about, "config": config})
+        model, about = engine.own_model(self.method, given, self.experiment, self.rows.inputs)
+        whose = {"client": self.client, "method": self.experiment.method.name}
+        names = list(engine.fed.dataset.class_names)
+        config = {"started_by": "flower", "own_data": True, "label_names": names, "own_model": whose}
+        self.memory.save_own(model, {"model": about, "config": config})
         where = self.memory.folder.resolve()
-        LOG.info("fedskew: own model after round %d: `fedskew flower own %s --out FOLDER` takes it out", number, where)
+        take = "fedskew: own model after round %d: `fedskew flower own %s --out FOLDER` takes it out"
+        LOG.info(take, about["round"], where)
         return {}, {}
 
     def _fit(self, facts: Facts, trees: Trees) -> Reply:

@@ -14,24 +14,21 @@ from fedskew.data import Federation
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.exchange import MALFORMED, AnswerFault, Exchange, NodeMetrics, Receipts, of_receipt, written_to
 from fedskew.flower.link import Link, Request
-from fedskew.flower.standin import AnswerLayouts, KeylessJobs, StepPlanner, declared_rows
+from fedskew.flower.standin import AnswerLayouts
 from fedskew.flower.wire import Envelope, Packed, count, expect, pack, receipt, short, table, travelling
 from fedskew.method import Component, Method
-from fedskew.types import Answers, Params, Query, Report, Results, Task, Tree
+from fedskew.types import Answers, Params, Query, Results, Task, Tree
 
 LOG = logging.getLogger("flwr")
 ENDLESS = ("nan", "inf", "-inf")  # as Python writes them
 
 
-class Remote(lib.Sequential):
-    """Clients train at their nodes, each by a `ClientEngine`, with the bits of `Sequential`.
-
-    Updates come back singly and are added in the order of the cohort. Questions on the nodes' rows go to the nodes;
-    the server's own rows (test, validation, auxiliary) stay here.
+class Remote(lib.RemoteEngine):
+    """Clients train at their nodes, each by a `ClientEngine`. Questions on the nodes' rows go to the nodes; the
+    server's own rows (test, validation, auxiliary) stay here.
     """
 
     name = "flower"
-    rows_of = staticmethod(declared_rows)
 
     def __init__(
         self, model: lib.Model, fed: Federation, task: Task, settings: lib.Settings, *, link: Link, local: bool
@@ -50,8 +47,6 @@ class Remote(lib.Sequential):
         self.measured = local and bool(link.measuring)
         self.counted = all("histogram" in hello.facts["permits"] for hello in link.clients.values())
         super().__init__(model, fed, task, settings)
-        self.planner = StepPlanner(task, settings.seed)
-        self.jobs = KeylessJobs(self.runtime, task, settings.seed)
         self.layouts = AnswerLayouts(model, fed, task, settings)
         self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
 
@@ -73,38 +68,7 @@ class Remote(lib.Sequential):
             error.drop = error.drop or self.link.options.bad == "drop"
             raise
 
-    def run_places(
-        self, method: Method, places: list[lib.ClientJob], settle: lib.Settle = lib.identity
-    ) -> Iterator[lib.Outcome]:
-        """One outcome a client, in order."""
-        for at, outcome in enumerate(self._trained(method, places)):
-            yield settle([at], outcome)
-
-    def run_chains(
-        self, method: Method, chains: list[list[lib.ClientJob]], settle: lib.Settle = lib.identity
-    ) -> Iterator[lib.Outcome]:
-        """One outcome a chain, in order: the first members of all chains train, then the second ones, and so on."""
-        trained: list[list[lib.Outcome]] = [[] for _ in chains]
-        for m in range(max(map(len, chains))):
-            here = [g for g, group in enumerate(chains) if len(group) > m]
-            jobs = [chains[g][m] for g in here]
-            if m:
-                jobs = [job.after(*trained[g][-1][:2]) for g, job in zip(here, jobs, strict=True)]
-            for g, outcome in zip(here, self._trained(method, jobs), strict=True):
-                trained[g].append(outcome)
-        for g, members in enumerate(trained):
-            report = lib.chained_report([member.reports for member in members])
-            checks = tuple(check for member in members for check in member.watches)
-            yield settle([g], members[-1]._replace(reports=report, watches=checks))
-
-    def ready(self, method: Method, places: list[lib.ClientJob]) -> None:
-        """Each node prepares for itself."""
-
-    def probes(self, method: Method, places: list[lib.ClientJob]) -> Iterator[lib.Outcome]:
-        """Local runs on the server's own rows."""
-        yield from lib.Sequential.run_places(self, method, places)
-
-    def _trained(self, method: Method, jobs: list[lib.ClientJob]) -> Iterator[lib.Outcome]:
+    def trained(self, method: Method, jobs: list[lib.ClientJob]) -> Iterator[lib.Outcome]:
         """Outcomes of clients that train at the same time, in order."""
         packed: dict[int, Packed] = {}  # one part of the messages for all that begin from the same model
         requests = []
@@ -134,18 +98,15 @@ class Remote(lib.Sequential):
 
         Names, shapes and types were checked before. Of the report only the loss is the node's to tell.
         """
-        shared, own = job.job
+        shared = job.job.shared
         sent, facts, steps, samples = answer.trees["sent"], answer.facts, len(job.plan.batches), job.plan.samples
         trained = count(facts, "steps"), count(facts, "samples")
         expect(trained == (steps, samples), "what it trained", f"be {steps} steps of {samples} rows", trained)
         params, buffers = (_whole(sent[n], getattr(shared, n)) for n in ("params", "buffers"))
         fault, loss = _fault(job, facts), sent["report"]["loss"]
         expect(math.isfinite(loss) or bool(fault), "the report's loss", "be finite", float(loss))
-        ours = {n: getattr(own, n).reshape(1) for n in Report._fields if n != "loss"}
-        losses = torch.zeros(1, 1, dtype=self.dtype)
-        check = self.watcher.watch([job], losses, params, buffers, sent["uploads"], {})._replace(told=fault)
-        memories = tree.map_tree(lambda leaf: leaf.unsqueeze(0), of_receipt(receipt(facts.get("receipt"))))
-        return lib.Outcome(params, buffers, sent["uploads"], memories, Report(**ours, loss=loss), (check,))
+        kept = of_receipt(receipt(facts.get("receipt")))
+        return self.outcome(job, (params, buffers), sent["uploads"], kept, loss, fault)
 
     # questions and evaluation
 

@@ -4,7 +4,7 @@ From that come a federation in which no row is the server's to read, plans that 
 answers of use look like.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,9 +18,8 @@ from fedskew.data import Dataset, Federation, Partition
 from fedskew.errors import ConfigError, one_line, require
 from fedskew.flower.contract import PERMITS
 from fedskew.flower.wire import MOST_ROWS, Layout, count, expect, layout_of, short, travelling
-from fedskew.method import Component, Method, Sampler
-from fedskew.slots import samplers
-from fedskew.types import Assignment, Query, Task, Tree
+from fedskew.method import Component, Method
+from fedskew.types import Query, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -164,56 +163,6 @@ class NodeRows:
         return Federation(data, train, lib.Iid(), clients, 0, counts, held=test, local_test=0.0)
 
 
-def declared_rows(fed: Federation) -> lib.ClientRows:
-    """Rows that are elsewhere: how many of each class the nodes tell, and no row of them."""
-    none = np.empty(0, np.int64)
-    return lib.ClientRows([none] * len(fed.counts), none, fed.counts)
-
-
-# How long clients train: no row is drawn at the server
-
-
-class StepPlanner(lib.Planner):
-    """Plans of clients whose rows are elsewhere: how many steps they take. Memory does not follow what a node claims.
-
-    The rows of a sampler of the user's own are drawn, since only it knows how many they are; ``flower.most_rows``
-    bounds them.
-    """
-
-    def plan(
-        self, method: Method, source: lib.ClientRows, at: lib.Member, pace: lib.Pace, shared: Tree, round: int
-    ) -> lib.Plan:
-        """The plan of one client."""
-        owned, sampler = source.counts[at.client], lib.unguarded(method).sampler
-        drawn_by = DRAWN.get(next(cls for cls in type(sampler).__mro__ if "plan" in vars(cls)))
-        if drawn_by is None:
-            labels = np.repeat(np.arange(len(owned)), owned.numpy())
-            rows = [np.arange(len(labels))] * (at.client + 1)
-            return super().plan(method, lib.ClientRows(rows, labels, source.counts), at, pace, shared, round)
-        drawn = drawn_by(sampler, owned.numpy(), torch.minimum(at.offered, at.used).numpy())
-        steps, none = lib.steps_of(drawn, pace), np.int64(-1)
-        batches = np.broadcast_to(none, (steps, method.local.batches, 1))  # no memory, whatever the steps
-        return lib.Plan(
-            at.client, np.empty(0, np.int64), batches, np.broadcast_to(none, steps), pace[1], pace[3],
-            int(at.used.sum()), owned, at.offered, at.used, at.member, pace,
-        )  # fmt: skip
-
-
-class KeylessJobs(lib.JobMaker):
-    """Jobs of clients that train elsewhere, and fold the keys of their steps for themselves."""
-
-    def keys(self, plans: list[lib.Plan], round: int, m: int) -> list[Tensor]:
-        """None."""
-        return [torch.empty(0, 0, dtype=torch.int64)] * len(plans)
-
-
-DRAWN: dict[type[Sampler], Callable[[Any, Array, Array], int]] = {  # rows of an epoch: (sampler, owned, wanted) [C]
-    samplers.Shuffle: lambda sampler, owned, wanted: int(wanted[owned > 0].sum()),
-    samplers.ClassBalanced: lambda _, owned, wanted: int(wanted.sum()) if ((wanted > 0) & (owned > 0)).any() else 0,
-    samplers.VirtualClient: lambda sampler, owned, wanted: int(sampler.size) if owned.any() else 0,
-}
-
-
 # What answers of use look like
 
 
@@ -225,27 +174,18 @@ class AnswerLayouts:
         data, label = fed.dataset, torch.zeros(1, dtype=torch.int64)
         x, no = data.x.new_zeros(1, *data.x.shape[1:]), slice(0)
         row = NodeRows(lib.Inputs.of(data), x, label, x[no], label[no], data.augment)
-        self.engine = lib.Sequential(model, row.federation(0, task.clients), task, replace(settings, threads=1))
+        self.engine = lib.ClientEngine(model, row.federation(0, task.clients), task, replace(settings, threads=1))
         self._trained: dict[tuple[Any, ...], Layout] = {}  # by what is sent down
 
     def trained(self, method: Method, shared: lib.Shared) -> Layout:
         """The answer of a client that trains."""
         key = (id(method), *layout_of(shared.common).items())
         if key not in self._trained:
-            outcome = self._outcome(method, shared)
+            outcome = self.engine.outcome_without_steps(method, shared)
             report = tree.map_tree(lambda leaf: leaf.reshape(1), outcome.reports._asdict())
             sent = {**travelling(outcome, self.engine.stays), "uploads": outcome.uploads, "report": report}
             self._trained = {key: layout_of({"sent": sent})}
         return self._trained[key]
-
-    def _outcome(self, method: Method, shared: lib.Shared) -> lib.Outcome:
-        """A local run that is over before its first step."""
-        engine, given = self.engine, lib.Broadcast(1, shared.params, shared.buffers, shared.common, {})
-        assignment = Assignment(torch.zeros(1, 1, dtype=torch.int64))
-        ((plan,),) = engine.planner.plans(method, assignment, given, engine.clients.own)
-        (place,) = engine.jobs.places(method, [plan], given, engine.memory, {0: 0})
-        over = plan._replace(batches=plan.batches[:0], epoch=plan.epoch[:0])
-        return engine.run_client(method, place._replace(plan=over, keys=place.keys[:0]))
 
     def asked(self, query: Query, part: Component, method: Method, broadcast: lib.Broadcast) -> Layout:
         """The answer to a question."""
