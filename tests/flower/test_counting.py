@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedskew.deployment import StepPlanner
 from fedskew.engines.clients import Source
 from fedskew.engines.guard import Guard, guarded
 from fedskew.engines.planning import Planner
-from fedskew.flower.standin import StepPlanner
 from fedskew.method import Method
 from fedskew.method.paces import Fixed, Part, Steps
 from fedskew.method.samplers import ClassBalanced, Shuffle

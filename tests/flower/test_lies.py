@@ -73,7 +73,7 @@ def loss_below_zero(facts: dict[str, Any], trees: dict[str, Any]) -> None:
 
 
 METRICS = {
-    gone_round: "must count its", more_rows: "must be of its", endless_loss: "loss must be a finite number",
+    gone_round: "must count its", more_rows: "must count its", endless_loss: "loss must be a finite number",
     loss_below_zero: "its mean loss must be a number from 0",
 }  # fmt: skip
 
@@ -259,7 +259,7 @@ HELLOS: dict[str, tuple[dict[str, Any], str]] = {
     "counts": ({"counts": [1] * 10**5}, "must tell 10 counts"),
     "sums": ({"counts": [1 << 63, -(1 << 63), *[0] * 8]}, "must tell 10 counts"),
     "labels": ({"counts": None, "labels": [0] * 100}, "must tell which of 10 classes"),
-    "no labels": ({"counts": None, "labels": []}, "must tell the classes of its"),
+    "no labels": ({"counts": None, "labels": []}, "must tell which of 10 classes its"),
     "contract": ({"fatal": True, "differs": "a\nb\x1b[2J" * 10**5}, "must agree with the server: a b\\x1b[2J"),
 }  # fmt: skip
 
@@ -303,4 +303,4 @@ def test_more_rows_than_the_server_allows_are_an_option(tmp_path: Path) -> None:
     with small():
         found = served(tmp_path, content, lie=introduced(rows=10**10, counts=counts))
     assert [[d["client"] for d in row["dropped"]] for row in found.rounds] == [[LIAR], [LIAR]]
-    assert "offered must be rows from 0 to" in found.rounds[0]["dropped"][0]["tensor"]
+    assert "offered must be numbers from 0 to" in found.rounds[0]["dropped"][0]["tensor"]

@@ -224,10 +224,8 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
 
 def _check_host(host: str) -> None:
     """Raise ConfigError unless a certificate can name the host."""
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(host)
-        if "%" not in host:
-            return
+    if _address(host) and "%" not in host:
+        return
     *_, last = labels = host.split(".")
     holds = len(host) <= MOST_NAME and all(map(LABEL.fullmatch, labels)) and not last.isdigit()
     hint = "for example server.example.org or 192.0.2.1"
@@ -237,12 +235,13 @@ def _check_host(host: str) -> None:
     require(holds, "host", f"be a DNS name of at most {MOST_NAME} characters, or an address", host, hint)
 
 
+def _address(name: str) -> Any:
+    """The address that a name is, or None."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(name)
+
+
 def _alternatives(x509: Any, host: str) -> list[Any]:
     """Names and addresses that the server's certificate is for."""
-    names: list[Any] = []
-    for name in dict.fromkeys([host, "localhost", "127.0.0.1"]):
-        try:
-            names.append(x509.IPAddress(ipaddress.ip_address(name)))
-        except ValueError:
-            names.append(x509.DNSName(name))
-    return names
+    names = {name: _address(name) for name in (host, "localhost", "127.0.0.1")}
+    return [x509.IPAddress(address) if address else x509.DNSName(name) for name, address in names.items()]

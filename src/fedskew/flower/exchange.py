@@ -35,7 +35,7 @@ class Receipts(lib.ClientMemory):
     """Client memory as the server of a deployment knows it: a receipt for each client, and what it has yet to send."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__(of_receipt(NONE))
         self.saved: list[dict[int, str]] = [{}, {}]  # receipts of the last two checkpoints
 
     def dump(self) -> Tree:
@@ -45,20 +45,11 @@ class Receipts(lib.ClientMemory):
 
     def load(self, dumped: Tree) -> None:
         """The inverse of `dump`."""
-        self.kept.update({int(client): memory for client, memory in dumped.items()})
+        self.kept.update({int(client): {**self.template, **memory} for client, memory in dumped.items()})
         self.pending, self.saved = {}, [self._receipts()] * 2
 
     def _receipts(self) -> dict[int, str]:
         return {k: receipt_in(memory) for k, memory in self.kept.items()}
-
-    @property
-    def empty(self) -> bool:
-        """Never: what a client keeps is at its node."""
-        return False
-
-    def get(self, client: int) -> dict[str, Tree]:
-        """The receipt, and what components wrote since then."""
-        return self.pending.get(client) or self.kept.get(client) or {}
 
     def put(self, client: int, memory: Mapping[str, Tree]) -> None:
         """A new receipt replaces all; what a component writes is kept beside it until the node has it."""
@@ -68,8 +59,7 @@ class Receipts(lib.ClientMemory):
 
 def receipt_in(memory: Mapping[str, Tree]) -> str:
     """The receipt among what the server keeps of a client."""
-    kept = memory.get(RECEIPT)
-    return NONE if kept is None or not len(kept["digest"]) else bytes(kept["digest"].tolist()).hex()
+    return bytes(memory[RECEIPT]["digest"].tolist()).hex()
 
 
 def written_to(memory: Mapping[str, Tree]) -> dict[str, Tree]:
@@ -123,8 +113,8 @@ class Exchange:
         """
         kept = receipt_in(self.receipts.get(k))
         own = {"written": written_to(self.receipts.get(k))} if own is None else own
-        held = [saved.get(k, NONE) for saved in self.receipts.saved]
-        held.append(receipt_in(self.receipts.kept.get(k, {})))  # of the last whole round: a run that ends writes it
+        last = receipt_in(self.receipts.kept.get(k, self.receipts.template))  # a run that ends writes it
+        held = [*(saved.get(k, NONE) for saved in self.receipts.saved), last]
         parts = {"shared": shared, "own": pack({"own": dict(own)})}
         return Request(k, {**facts, "receipt": kept, "held": held}, parts, expected)
 
@@ -147,13 +137,10 @@ class Exchange:
         known = self.answered
         keys = [(r.client, _key(r)) for r in requests]
         fresh = self.link.ask([r for r, key in zip(requests, keys, strict=True) if key not in known], kind)
-        for client, key in keys:
-            if (client, key) in known:
-                yield Answer(client, known[client, key])
-                continue
-            answer = next(fresh)
+        for key in keys:
+            answer = Answer(key[0], known[key]) if key in known else next(fresh)
             if answer.envelope is not None:
-                known[client, key] = answer.envelope
+                known[key] = answer.envelope
             yield answer
 
     def failure(self, wrong: Sequence[AnswerFault], option: str) -> TrainingError:
@@ -162,8 +149,7 @@ class Exchange:
         ``option`` is "missing" or "bad", the option that says which.
         """
         drops, first = getattr(self.link.options, option) == "drop", wrong[0]
-        hello = self.link.clients.get(first.client)
-        who = hello.name if hello else f"the node of client {first.client}"
+        who = self.link.clients[first.client].name
         hint = "" if drops else f'; flower.{option} = "drop" leaves such a client out of the round'
         return TrainingError(f"{who}: {first.tensor}{hint}", tuple(wrong) if drops else (), drop=drops)
 
@@ -206,8 +192,8 @@ class NodeMetrics:
         facts = {"kind": kind, **facts}
         requests = [self.exchange.request(k, facts, shared, expected) for k in link.measuring]
         measured = self.usable(requests, "evaluate", number, self._measured)
-        sizes = {k: link.clients[k].facts["test_rows"] for k in link.measuring}
-        self.number, self.each = number, [lib.Tested(k, *one, np.arange(sizes[k]), None) for k, one in measured]
+        at = {k: np.arange(link.clients[k].facts["test_rows"]) for k in link.measuring}
+        self.number, self.each = number, [lib.Tested(k, *one, at[k], None) for k, one in measured]
         if not self.each:
             got = f"none of {len(requests)} in round {number}"
             raise TrainingError(f"at least one node must send a usable metric; got {got}")
@@ -263,17 +249,17 @@ class NodeMetrics:
             LOG.info("fedskew: the model is not fitted, which takes all %d nodes: %s", len(asked), why)
             return {}
         left = iter(range(MOST_FITTED))
-        while counts.any():
+        while True:
             gone = len(self.unmeasured)
             try:
+                if not counts.any():
+                    raise _NoFit("no node gave sums of use")
                 return lib.fits_by(partial(self._sums, model, counts, left, {}), counts)
             except _NodeLeftOut:
                 counts[[bad.client for bad in self.unmeasured[gone:]]] = 0
             except (_NoFit, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
                 LOG.warning("fedskew: the model is not fitted: %s", one_line(error))
                 return {}
-        LOG.warning("fedskew: the model is not fitted: no node gave sums of use")
-        return {}
 
     def _sums(
         self, model: Packed, counts: Tensor, left: Iterator[int], kept: dict[int, str], point: Tensor, weights: Tensor

@@ -31,8 +31,7 @@ SESSIONS = 1000  # that are remembered as over
 
 def receipt_of(memory: Memory) -> str:
     """Digest of a memory, 32 hex digits."""
-    named: dict[str, Tensor] = {".".join(path): leaf for path, leaf in tree.flatten(memory) if leaf is not None}
-    return lib.digests.of_tensors({name: leaf.detach().cpu().contiguous() for name, leaf in named.items()})
+    return lib.digests.of_tensors({".".join(path): leaf for path, leaf in tree.flatten(memory) if leaf is not None})
 
 
 class NodeMemory:
@@ -42,10 +41,8 @@ class NodeMemory:
         """``template`` is the memory of a client that has not taken part. Raises RecordError: no folder to write."""
         self.folder, self.template = folder, template
         self.empty = not any(True for _ in tree.leaves(template))
-        try:
+        with lib.writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(f"state must be a folder to write; got {str(folder)!r}: {error.strerror}") from None
 
     def load(self, receipt: str) -> Memory:
         """The memory of a receipt. Raises RecordError where this node does not have it, or it was altered."""

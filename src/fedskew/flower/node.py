@@ -5,11 +5,10 @@ by a number of the server's.
 """
 
 import logging
-import math
 import sys
 import tomllib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from fedskew.flower.contract import contract, disagreement, permit_of
 from fedskew.flower.memory import NONE, NodeMemory
 from fedskew.flower.options import NodeOptions
 from fedskew.flower.standin import NodeRows
-from fedskew.flower.wire import count, expect, flag, receipt, session, table, tensor
+from fedskew.flower.wire import EXACT, Facts, count, expect, flag, numbers, receipt, session, table
 from fedskew.method import Component, Method
 from fedskew.types import Params, Query, Tree
 
@@ -34,7 +33,6 @@ MOST_DRAWS = 10_000  # of a question
 MOST_FITTED = 2 * lib.FIT_EXCHANGES  # of one model: a fit of the rows as they are, and a balanced one
 # options of a run that name files, or what is to be downloaded
 READ = ("data", "path", "partition.path", "from", "model.path", "model.revision")
-Facts = Mapping[str, Any]
 Trees = Mapping[str, Tree]
 Reply = tuple[dict[str, Any], dict[str, Tree]]  # (facts, trees)
 
@@ -50,18 +48,23 @@ def check_data(config: Facts, folder: Path) -> None:
             expect(ours == theirs, name, f"be {ours!r}, as in the app of this node", theirs)
 
 
+def branch(trees: Trees, name: str) -> dict[str, Any]:
+    """A tree below others; {} where there is none, or a tensor."""
+    sent = trees.get(name)
+    return sent if isinstance(sent, dict) else {}
+
+
 def shared_of(trees: Trees, *names: str) -> dict[str, Any]:
     """What all clients are sent: trees of these names, and "round" and "rounds" as tensors ()."""
-    shared = trees.get("shared")
-    sent: dict[str, Any] = shared if isinstance(shared, dict) else {}
+    sent = branch(trees, "shared")
     expect(set(names) <= set(sent), "a message", f"hold {', '.join(names)}", sorted(sent))
     for what in names:
+        value, where, rule = sent[what], f"{what} of a message", "be named tensors"
+        holds = isinstance(value, dict)
         if what in ("round", "rounds"):
-            number = tensor(sent[what], f"{what} of a message", torch.int64, (), "be a whole number")
-            count({what: int(number)}, what)
-        else:
-            got = type(sent[what]).__name__
-            expect(got == "dict", f"{what} of a message", "be named tensors", got)
+            rule, scalar = "be a whole number", isinstance(value, Tensor) and not value.dim()
+            holds = scalar and value.dtype == torch.int64 and 0 <= int(value) <= EXACT
+        expect(holds, where, rule, type(value).__name__)
     return sent
 
 
@@ -74,8 +77,7 @@ def check_model(sent: Trees, initial: Mapping[str, Tensor]) -> None:
 
 def own_of(trees: Trees, template: Trees) -> dict[str, Any]:
     """What this client alone is sent; what was written to its memory has the shapes of the memory."""
-    sent = trees.get("own", {})
-    sent = sent if isinstance(sent, dict) else {"own": sent}
+    sent = branch(trees, "own")
     written, each = sent.get("written", {}), sent.get("each", {})
     ours, theirs = wire.layout_of({"written": template}), wire.layout_of({"written": written})
     wrong = [path for path, leaf in theirs.items() if leaf and ours.get(path) != leaf]
@@ -88,11 +90,8 @@ def used_of(own: Mapping[str, Any], counts: Tensor) -> tuple[Tensor, Tensor]:
     """(offered, used) rows of each class, [C]; all rows where the server does not know their classes."""
     if "offered" not in own and "used" not in own:
         return counts, counts
-    for what in ("offered", "used"):
-        rule = f"be a number of rows for each of {len(counts)} classes"
-        rows = tensor(own.get(what), what, torch.int64, tuple(counts.shape), rule).tolist()
-        expect(all(0 <= n <= MOST_TRAINED for n in rows), what, f"be rows from 0 to {MOST_TRAINED}", rows)
-    return own["offered"], own["used"]
+    offered, used = (numbers(own, n, torch.int64, len(counts), 0, MOST_TRAINED) for n in ("offered", "used"))
+    return offered, used
 
 
 def pace_of(facts: Facts, rows: int) -> lib.Pace:
@@ -109,14 +108,10 @@ def pace_of(facts: Facts, rows: int) -> lib.Pace:
 
 
 def point_of(trees: Trees, classes: int) -> tuple[Tensor, Tensor]:
-    """(point [C + 1], weight of each class [C]) at which sums are asked for."""
-    sent = trees.get("own")
-    own: dict[str, Any] = sent if isinstance(sent, dict) else {}
-    for what, size, least in (("point", classes + 1, -math.inf), ("weights", classes, 0.0)):
-        leaf = tensor(own.get(what), f"{what} of a fit", torch.float64, (size,), f"be {size} numbers of 8 bytes")
-        finite = bool(leaf.isfinite().all()) and float(leaf.min()) >= least
-        expect(finite, f"{what} of a fit", f"be finite, and at least {least:g}", leaf.tolist())
-    return own["point"], own["weights"]
+    """(point [C + 1], weight of each class [C]) at which sums are asked for; both are finite."""
+    own, most = branch(trees, "own"), sys.float_info.max
+    point = numbers(own, "point", torch.float64, classes + 1, -most, most)
+    return point, numbers(own, "weights", torch.float64, classes, 0, most)
 
 
 def question_of(facts: Facts, method: Method, client: int) -> tuple[Query, Component]:
@@ -138,6 +133,7 @@ def question_of(facts: Facts, method: Method, client: int) -> tuple[Query, Compo
 
 
 LOG = logging.getLogger("flwr")
+KINDS = ("train", "ask", "personal", "evaluate", "fit", "own")  # of messages beside hello, each answered by a method
 HELD = 3  # memories that are kept beside that of the moment: two checkpoints', and the last whole round's
 
 
@@ -169,11 +165,6 @@ class Node:
         """The method, whose hooks say where a mistake is."""
         return lib.guarded(self.experiment.method, self.engine.guard)
 
-    @property
-    def noted(self) -> str:
-        """In which hook the engine was last, in words."""
-        return self.engine.guard.noted if "engine" in vars(self) else ""
-
     # messages
 
     def answer(self, message: wire.Envelope) -> Reply:
@@ -188,12 +179,8 @@ class Node:
                 raise ConfigError(f"this node must agree with the server: {wrong}")
             ours = count(facts, "client") == self.client
             expect(ours, "this node", f"be asked as client {self.client}", facts["client"])
-            known: dict[Any, Callable[[Facts, Trees], Reply]] = {
-                "train": self._train, "ask": self._ask, "personal": self._personal, "evaluate": self._evaluate,
-                "fit": self._fit, "own": self._keep_own,
-            }  # fmt: skip
-            holds = isinstance(kind, str) and kind in known
-            expect(holds, "the kind of a message", f"be one of {', '.join(known)}", kind)
+            holds = isinstance(kind, str) and kind in KINDS
+            expect(holds, "the kind of a message", f"be one of {', '.join(KINDS)}", kind)
             held: Any = facts.get("held")
             expect(isinstance(held, list) and len(held) <= HELD, "held", f"be a list of at most {HELD} receipts", held)
             kept = [receipt(facts.get("receipt")), *map(receipt, held)]
@@ -201,7 +188,8 @@ class Node:
                 late = f"message {facts['turn']} was answered before: it is late, or was sent again by another"
                 raise RecordError(late)
             self.memory.keep(*kept, logits=receipt(facts.get("logits", NONE)))
-            return known[kind](facts, message.trees)
+            reply: Reply = getattr(self, f"_{kind}")(facts, message.trees)
+            return reply
 
     def _hello(self, facts: Facts) -> Reply:
         """Who this node is, and of its rows what it permits."""
@@ -209,13 +197,12 @@ class Node:
         wrong, fatal = disagreement(self.contract, table(facts, "contract"))
         counts = torch.bincount(self.rows.y, minlength=len(self.rows.inputs.label_names))
         permits = self.options.permits
-        shown: dict[str, Any] = {"rows": len(self.rows.y), "test_rows": len(self.rows.y_test)}
+        shown = self.options.hello(self.client, len(self.rows.y), len(self.rows.y_test))
         if "histogram" in permits:
             shown["counts"] = counts.tolist()
         elif "labels" in permits:
             shown["labels"] = (counts > 0).nonzero().flatten().tolist()
-        who = {"client": self.client, "name": self.options.name, "permits": sorted(permits)}
-        return {**who, **shown, "differs": wrong, "fatal": fatal}, {}
+        return {**shown, "differs": wrong, "fatal": fatal}, {}
 
     def _train(self, facts: Facts, trees: Trees) -> Reply:
         """One local run, planned from the node's own rows by the server's pace."""
@@ -276,7 +263,7 @@ class Node:
         matrix, loss = self.engine.evaluate(sent["params"], sent["buffers"], rows, on="train")
         return {"loss": loss.hex(), "rows": len(rows)}, {"matrix": matrix}
 
-    def _keep_own(self, facts: Facts, trees: Trees) -> Reply:
+    def _own(self, facts: Facts, trees: Trees) -> Reply:
         """Keep the client's own model beside its memory, for its operator. Nothing of it is told."""
         given, engine = self._given(facts, trees), self.engine
         check_model({**given.params, **given.buffers}, {**engine.initial["params"], **engine.initial["buffers"]})

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedskew import deployment as lib
 from fedskew import tree
 from fedskew.data import Federation
-from fedskew.errors import ConfigError, TrainingError, one_line
+from fedskew.errors import TrainingError, one_line
 from fedskew.flower.exchange import MALFORMED, AnswerFault, Exchange, NodeMetrics, Receipts, of_receipt, written_to
 from fedskew.flower.link import Link, Request
 from fedskew.flower.standin import AnswerLayouts
@@ -116,8 +116,6 @@ class Remote(lib.RemoteEngine):
             return super().query(query, part, method, broadcast)
         ids = torch.arange(len(self.clients.own.rows)) if isinstance(query.ids, str) else query.ids
         what = query.what if isinstance(query.what, str) else getattr(query.what, "__name__", "")
-        if callable(query.what) and getattr(part, what, None) is None:
-            raise ConfigError(f"the question of {part.name!r} must be a function of the component, to be sent by name")
         facts = {"kind": "ask", "part": part.name, "what": what}
         facts |= {name: getattr(query, name) for name in ("keep", "draws", "augment")}
         asked = [k for k in ids.tolist() if (broadcast.round, k) not in self._silent]

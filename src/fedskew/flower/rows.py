@@ -37,7 +37,7 @@ from fedskew.fields import typed, untyped
 from fedskew.flower.contract import column_contract, disagreement
 from fedskew.flower.node import Reply
 from fedskew.flower.options import NodeOptions
-from fedskew.flower.standin import Hello, NodeRows
+from fedskew.flower.standin import Hello, NodeRows, dataset_of
 from fedskew.flower.wire import LONGEST, Envelope, expect, quoted, real, table
 
 
@@ -196,14 +196,10 @@ def inputs_of(folder: Path) -> tuple[lib.Inputs, tuple[str, ...]]:
 
 def server_data(inputs: lib.Inputs, test: str) -> Dataset:
     """The server's own rows where nodes bring theirs: those of a file of test rows, or none."""
-    shape, kind = inputs.shape, torch.uint8 if inputs.images else torch.float32
-    none, labels = torch.empty(0, *shape, dtype=kind), torch.empty(0, dtype=torch.int64)
-    x, y = none, labels
-    if test:
-        raw = read_raw(inputs, NodeOptions(data=test))
-        x, y = raw.samples(inputs), raw.y
-    names = inputs.label_names
-    return Dataset("nodes", none, labels, x, y, len(names), names, inputs.mean, inputs.std, encoding=inputs.encoding)
+    kind = torch.uint8 if inputs.images else torch.float32
+    none = torch.empty(0, *inputs.shape, dtype=kind), torch.empty(0, dtype=torch.int64)
+    raw = read_raw(inputs, NodeOptions(data=test)) if test else None
+    return dataset_of("nodes", inputs, *none, *((raw.samples(inputs), raw.y) if raw else none))
 
 
 def inputs_text(inputs: lib.Inputs, augment: tuple[str, ...]) -> str:
@@ -273,15 +269,11 @@ def column_facts(encoding: lib.Encoding, raw: RawRows, test: np.ndarray) -> dict
 class ColumnNode:
     """A node that knows no encoding yet: it says hello, and what the encoding is made of."""
 
-    noted = ""  # it has no engine
-
     def __init__(self, inputs: lib.Inputs, raw: RawRows, client: int, options: NodeOptions) -> None:
         """Raises DataError where the rows do not fit."""
         test, self.contract = raw.for_test(options.local_test), column_contract(inputs)
-        self.facts = {
-            "client": client, "name": options.name, "permits": sorted(options.permits), "rows": int((~test).sum()),
-            "test_rows": int(test.sum()), "columns": column_facts(encoding_of(inputs), raw, test),
-        }  # fmt: skip
+        self.facts = options.hello(client, int((~test).sum()), int(test.sum()))
+        self.facts["columns"] = column_facts(encoding_of(inputs), raw, test)
 
     def answer(self, message: Envelope) -> Reply:
         """What is new in the reply to a hello. Raises ConfigError for anything else."""
@@ -356,30 +348,26 @@ def pooled_inputs(inputs: lib.Inputs, hellos: Sequence[Hello]) -> lib.Inputs:
 
 
 def inputs_with(inputs: lib.Inputs, content: Any) -> lib.Inputs:
-    """The inputs with an encoding that a message brought. Raises ConfigError unless it is one of the app's columns."""
-    ours = encoding_of(inputs)
+    """The inputs with an encoding that a message brought. Raises ConfigError unless it is one of the app's columns.
+
+    It differs from that of the example in scales and in categories alone.
+    """
+    ours, columns = encoding_of(inputs), []
     try:
-        theirs = typed(content, lib.Encoding)
-        for column in theirs.columns:
-            if column.values:
-                _check_values([value for value in column.values if value])
-        whole = json.loads(json.dumps(untyped(theirs))) == content  # nothing is left out, and nothing beside it
-        facts = [(one.single, one.label, len(one.columns)) for one in (theirs, ours)]
-        right = whole and facts[0] == facts[1] and all(map(_alike, theirs.columns, ours.columns))
+        for column, sent in zip(ours.columns, typed(content, lib.Encoding).columns, strict=True):
+            if column.number:
+                holds = math.isfinite(sent.mean) and 0 < sent.std < math.inf
+                columns.append(replace(column, mean=sent.mean, std=sent.std))
+            else:
+                _check_values([value for value in sent.values if value])
+                holds = len(set(sent.values)) == len(sent.values) > 0 and ("" in sent.values) == ("" in column.values)
+                columns.append(replace(column, values=sent.values))
+            expect(holds, f"column {column.name!r}", "have a finite scale, or categories", sent)
+        encoding = replace(ours, columns=tuple(columns))
+        expect(json.loads(json.dumps(untyped(encoding))) == content, "it", "be of the columns of the app", content)
     except (FedskewError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"the server's encoding must be one: {one_line(error)}") from None
-    if not right:
-        raise ConfigError("the server's encoding must be of the columns of the app's inputs")
-    return _with(inputs, theirs)
-
-
-def _alike(theirs: lib.Column, ours: lib.Column) -> bool:
-    """Whether a column differs from that of the example in its scale or its categories alone."""
-    scaled = math.isfinite(theirs.mean) and 0 < theirs.std < math.inf
-    values = ours.values if ours.number else theirs.values
-    filled = ("" in values) == ("" in ours.values) and len(set(values)) == len(values) and bool(values or ours.number)
-    known = (theirs.unseen, theirs.whole) == (ours.unseen, ours.whole)  # which equality leaves out
-    return scaled and filled and known and theirs == replace(ours, mean=theirs.mean, std=theirs.std, values=values)
+        raise ConfigError(f"the server's encoding must be one of the app's columns: {one_line(error)}") from None
+    return _with(inputs, encoding)
 
 
 def _with(inputs: lib.Inputs, encoding: lib.Encoding) -> lib.Inputs:

@@ -228,11 +228,10 @@ def serve(
     link.meet(known.clients)
     first |= link.clients
     _log_rows(link)
-    local = options.own_data or known.held is not None
     if not len(known.dataset.y_test) and not link.measuring:
         hint = 'let nodes allow="metrics" and keep local-test rows, or name test rows of the server by flower.test'
         raise ConfigError(f"somebody must have test rows that may be used; got none; {hint}")
-    fed = federation_of_nodes(known, list(link.clients.values()))
+    fed = federation_of_nodes(known, [link.clients[k] for k in range(known.clients)])
     # that of the run, whoever is refused today: a server that goes on may meet other nodes
     cohort = experiment.cohort_of(fed.clients, fed.clients - len(fed.empty) + len(link.left_out), method.share)
     if link.left_out and settings.cohort:
@@ -245,7 +244,7 @@ def serve(
     }  # fmt: skip
     result = lib.launch(
         fed, method, settings, model=model, out=out, resume=begun, on_round=_log_round, config=facts,
-        made=partial(Remote, link=link, local=local), observer=NodeObserver,
+        made=partial(Remote, link=link, local=options.own_data or known.held is not None), observer=NodeObserver,
     )  # fmt: skip
     sizes = f"{link.turn} messages, {link.down} bytes to the nodes, {link.up} bytes back"
     LOG.info("fedskew: %s; %s; %s", result, sizes, out.resolve())
@@ -254,10 +253,9 @@ def serve(
 
 def _log_rows(link: Link) -> None:
     """Log the rows that nodes declare: a share of the rows is a share of the model, and nobody can count them."""
-    declared = {k: hello.facts["rows"] for k, hello in sorted(link.clients.items())}
-    whole = max(sum(declared.values()), 1)
-    most = sorted(declared, key=lambda k: -declared[k])[:10]
-    shown = ", ".join(f"{link.clients[k].name} {declared[k]} ({declared[k] / whole:.1%})" for k in most)
+    declared = [(hello.facts["rows"], -k, hello.name) for k, hello in link.clients.items()]
+    whole = max(sum(rows for rows, *_ in declared), 1)
+    shown = ", ".join(f"{name} {n} ({n / whole:.1%})" for n, _, name in sorted(declared, reverse=True)[:10])
     LOG.info("fedskew: rows that nodes declare, the most first: %s", shown)
 
 
@@ -290,7 +288,8 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         if echo["client"] in (None, -1) and isinstance(config.get("client"), int):
             echo["client"] = config["client"]  # a hello has no client; its answer says whose mistake it is
         trace = bool(config.get("trace", "partition-id" in config))  # a simulation has no node whose secret it is
-        return record({**echo, **_mistake(error, node.noted if node else "", trace)}, sent=pack({}))
+        noted = node.engine.guard.noted if isinstance(node, Node) and "engine" in vars(node) else ""
+        return record({**echo, **_mistake(error, noted, trace)}, sent=pack({}))
 
 
 def _mistake(error: Exception, noted: str, trace: bool) -> dict[str, str]:

@@ -91,9 +91,7 @@ def federation_of_nodes(server: Federation, hellos: Sequence[Hello]) -> Federati
     A node that tells only the number of its rows counts as if they were spread over the classes evenly.
     """
     classes = server.dataset.classes
-    counts = torch.zeros(len(hellos), classes, dtype=torch.int64)
-    for hello in hellos:
-        counts[hello.client] = declared_counts(hello.facts, classes)
+    counts = torch.stack([declared_counts(hello.facts, classes) for hello in hellos])
     rows = np.concatenate([server.validation_rows, server.auxiliary_rows]).astype(np.int64)
     at = torch.from_numpy(rows)
     data = replace(server.dataset, x=server.dataset.x[at], y=server.dataset.y[at], columns={}, column_names={})
@@ -134,6 +132,14 @@ def one_owner(rows: Array, client: int, clients: int) -> Partition:
     return Partition(rows.astype(np.int64), offsets)
 
 
+def dataset_of(
+    name: str, inputs: lib.Inputs, x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, augment: tuple[str, ...] = ()
+) -> Dataset:
+    """The dataset of training and test rows that are what inputs say."""
+    names, scale = inputs.label_names, (inputs.mean, inputs.std)
+    return Dataset(name, x, y, x_test, y_test, len(names), names, *scale, augment, encoding=inputs.encoding)
+
+
 @dataclass(frozen=True, eq=False)
 class NodeRows:
     """The data of one node.
@@ -151,12 +157,9 @@ class NodeRows:
 
     def federation(self, client: int, clients: int) -> Federation:
         """A federation in which this client alone has rows; row i of the client is row i of the data."""
-        inputs, n = self.inputs, len(self.y)
+        n = len(self.y)
         x, y = torch.cat([self.x, self.x_test]), torch.cat([self.y, self.y_test])
-        data = Dataset(
-            "node", x, y, x[:0], y[:0], len(inputs.label_names), inputs.label_names, inputs.mean, inputs.std,
-            self.augment, encoding=inputs.encoding,
-        )  # fmt: skip
+        data = dataset_of("node", self.inputs, x, y, x[:0], y[:0], self.augment)
         counts = torch.zeros(clients, data.classes, dtype=torch.int64)
         counts[client] = torch.bincount(self.y, minlength=data.classes)
         train, test = (one_owner(np.arange(a, b), client, clients) for a, b in ((0, n), (n, len(y))))

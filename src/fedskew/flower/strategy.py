@@ -73,10 +73,6 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
         if not used:
             return None, None
         counts = _metric(used, "label-counts")
-        sizes = [np.size(row) for row in counts or ()]
-        if odd := [(reply.node, size) for reply, size in zip(used, sizes, strict=False) if size != sizes[0]]:
-            rule = f"have a number for each class: {sizes[0]} at node {used[0].node}"
-            raise ConfigError(f"the metric 'label-counts' must {rule}; got {odd[0][1]} at node {odd[0][0]}")
         samples = [float(reply.metrics[self.weighted_by_key]) for reply in used]
         model, self.state = server_step(
             self.method, self.state, self._sent, [reply.model for reply in used], samples, counts=counts,

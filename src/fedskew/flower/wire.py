@@ -26,13 +26,8 @@ FORMAT = 1  # of messages; a node refuses another
 KEY = "fedskew"  # of the record of facts
 ANSWER = "sent"  # the part of an answer
 LINE = 64  # bytes of a cache line, to which torch aligns what it allocates
-DTYPES = {
-    str(t).removeprefix("torch."): t
-    for t in (
-        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
-        torch.uint8, torch.bool,
-    )
-}  # fmt: skip
+NUMBERS = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool"
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NUMBERS.split()}
 LARGEST = 1 << 40  # of a size or a stride
 EMPTY = 1 << 20  # product of the other sizes of a tensor without elements
 DEEPEST = 16  # names of a path
@@ -120,10 +115,13 @@ def session(facts: Facts) -> str:
     return receipt(value)
 
 
-def tensor(value: Any, what: str, dtype: torch.dtype, shape: tuple[int, ...], rule: str) -> Tensor:
-    """A tensor of a message; the rule says in words what it must be."""
-    holds = isinstance(value, Tensor) and value.dtype == dtype and tuple(value.shape) == shape
-    expect(holds, what, rule, type(value).__name__)
+def numbers(trees: Mapping[str, Any], what: str, dtype: torch.dtype, size: int, least: float, most: float) -> Tensor:
+    """A tensor [size] of numbers from ``least`` to ``most``."""
+    value: Any = trees.get(what)
+    holds = isinstance(value, Tensor) and value.dtype == dtype and tuple(value.shape) == (size,)
+    expect(holds, what, f"be {size} numbers of {dtype}", type(value).__name__)
+    holds = bool(((value >= least) & (value <= most)).all())
+    expect(holds, what, f"be numbers from {least:g} to {most:g}", value.tolist())
     return cast(Tensor, value)
 
 
@@ -193,8 +191,8 @@ def pack(trees: Mapping[str, Tree]) -> Packed:
         raw = torch.empty(0, dtype=torch.uint8)
         span = _span(shape, strides) * width
         raw.set_(plain.untyped_storage(), plain.storage_offset() * width, (span,), (1,))
-        kind = str(leaf.dtype).removeprefix("torch.")
-        listed.append([list(path), kind, shape, strides, plain.data_ptr() % LINE // width * width])
+        place = plain.data_ptr() % LINE // width * width
+        listed.append([list(path), str(leaf.dtype).removeprefix("torch."), shape, strides, place])
         parts.append(raw.numpy().tobytes())
     return Packed(json.dumps(listed, separators=(",", ":")), b"".join(parts))
 
