@@ -223,7 +223,7 @@ def test_what_an_app_says_of_its_inputs_is_read_again(tmp_path: Path) -> None:
         (tmp_path / "inputs.json").write_text(text)
         with pytest.raises(FedskewError, match=r"inputs.json must be what `fedskew flower init` writes|Inputs"):
             inputs_of(tmp_path)
-    with pytest.raises(ConfigError, match="it is missing; `fedskew flower init` writes it"):
+    with pytest.raises(ConfigError, match="must be what `fedskew flower init` writes: FileNotFoundError"):
         inputs_of(tmp_path / "other")
 
 

@@ -22,7 +22,7 @@ from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.link import Answer, Link, Request
 from fedskew.flower.memory import NONE, copied
 from fedskew.flower.node import MOST_FITTED
-from fedskew.flower.wire import Envelope, Layout, Packed, expect, pack, real, receipt
+from fedskew.flower.wire import Envelope, Facts, Layout, Packed, expect, pack, real, receipt
 from fedskew.tree import Tree
 
 # What the server keeps of the clients' memory
@@ -40,16 +40,13 @@ class Receipts(lib.ClientMemory):
 
     def dump(self) -> Tree:
         """As `ClientMemory`; the receipts that are written here must stay at the nodes."""
-        self.saved = [self.saved[1], self._receipts()]
+        self.saved = [self.saved[1], {k: receipt_in(memory) for k, memory in self.kept.items()}]
         return super().dump()
 
     def load(self, dumped: Tree) -> None:
         """The inverse of `dump`."""
         self.kept.update({int(client): {**self.template, **memory} for client, memory in dumped.items()})
-        self.pending, self.saved = {}, [self._receipts()] * 2
-
-    def _receipts(self) -> dict[int, str]:
-        return {k: receipt_in(memory) for k, memory in self.kept.items()}
+        self.pending, self.saved = {}, [{k: receipt_in(memory) for k, memory in self.kept.items()}] * 2
 
     def put(self, client: int, memory: Mapping[str, Tree]) -> None:
         """A new receipt replaces all; what a component writes is kept beside it until the node has it."""
@@ -104,9 +101,7 @@ class Exchange:
     number: int = 0  # of the round
     answered: dict[tuple[int, str], Envelope] = field(default_factory=dict)  # in it: nobody is asked the same twice
 
-    def request(
-        self, k: int, facts: Mapping[str, Any], shared: Packed, expected: Layout, own: Mapping[str, Tree] | None = None
-    ) -> Request:
+    def request(self, k: int, facts: Facts, shared: Packed, expected: Layout, own: Facts | None = None) -> Request:
         """A message for one client; it says which memory belongs to this moment, and what an answer must hold.
 
         ``own`` is for this client alone: without it, what the server has yet to write to the client's memory.
@@ -168,7 +163,6 @@ T = TypeVar("T")
 LARGEST = 1e100  # mean loss of a node: its sum over rows and nodes is finite
 ROUNDING = 1e-6  # of the size of what is compared
 INDEFINITE = 1e-9  # of the diagonal
-NOTHING = pack({})
 
 
 @dataclass
@@ -282,7 +276,7 @@ class NodeMetrics:
         shapes = {"loss": (), "gradient": (size,), "triangle": (size * (size + 1) // 2,)}
         expected: Layout = {("sums", name): (torch.float64, shape) for name, shape in shapes.items()}
         for k in counts.sum(1).nonzero().flatten().tolist():
-            facts, given = {"kind": "fit", "logits": kept.get(k, NONE)}, NOTHING if k in kept else model
+            facts, given = {"kind": "fit", "logits": kept.get(k, NONE)}, pack({}) if k in kept else model
             requests.append(self.exchange.request(k, facts, given, expected, {"point": point, "weights": weights}))
 
         def read(client: int, answer: Envelope) -> tuple[str, lib.Sums]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ import torch
 from torch import Tensor
 
 from fedskew import deployment as lib
-from fedskew import slots, tree
+from fedskew import tree
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.flower.wire import EXACT
 from fedskew.method import Component, Method, Weighting
+from fedskew.slots import samplers, selectors, steps
 from fedskew.types import Cohort, Params, Report, Results, Task, Tree, Weights
 
 Array = npt.NDArray[Any]
@@ -27,23 +29,6 @@ def _only_loss(method: Method, part: Component) -> bool:
     """Whether all that a part does is a term of the loss, from what a client knows by itself."""
     more = (*CLIENT, "broadcast", "ask", "absorb", "combine", "init_params")
     return part in method.having("loss") and not any(part in method.having(hook) for hook in more)
-
-
-class _UnknownFederation:
-    """In place of a federation: what a server without fedskew's clients cannot know."""
-
-    auxiliary_rows: tuple[int, ...] = ()
-
-    def __init__(self, part: str) -> None:
-        self._part = part
-
-    @property
-    def counts(self) -> Tensor:
-        """Raises ConfigError: nobody has told them."""
-        raise ConfigError(
-            f"{self._part!r} reads the label counts of all clients before the first round, which clients of your own "
-            "do not tell; `fedskew flower init` writes an app that asks for them"
-        )
 
 
 def check_server_side(method: Method, clients_run: Sequence[str] = ()) -> None:
@@ -73,13 +58,13 @@ do; `fedskew flower init fedprox` writes an app whose clients do
         loss = part in method.parts and not part.is_cross_entropy and part in method.having("loss")
         at_client = loss or any(part in method.having(hook) for hook in CLIENT)
         if part is method.local:
-            at_client = not lib.does_no_more(part, slots.steps.SGD, *(f.name for f in fields(part)))
+            at_client = not lib.does_no_more(part, steps.SGD, *(f.name for f in fields(part)))
         if at_client:
             why = f"changes what clients do ({part.name!r}), which clients of your own would not do"
             raise ConfigError(f"{method.name} {why}; {hint}")
         if part in method.having("ask") or part in method.having("broadcast") or part in method.having("init_params"):
             raise ConfigError(f"{method.name} sends or asks more than the model ({part.name!r}); {hint}")
-    for slot, usual in (("sampler", slots.samplers.Shuffle), ("selector", slots.selectors.Random)):
+    for slot, usual in (("sampler", samplers.Shuffle), ("selector", selectors.Random)):
         if not isinstance(part := getattr(method, slot), usual):
             why = f"needs its own {slot}, {part.name!r}, not that of a Flower strategy"
             raise ConfigError(f"{method.name} {why}; {hint}")
@@ -145,8 +130,7 @@ def cohort_of(
     require(bool((owned >= 0).all()) and bool((owned <= EXACT).all()), "counts", "be finite and at least 0", counts)
     taken = torch.tensor([float(s) for s in steps], dtype=torch.float64) if steps is not None else torch.ones_like(n)
     require(bool(((taken >= 0) & (taken <= EXACT)).all()), "steps", "be finite and at least 0", steps)
-    rate = torch.full_like(n, lr)
-    report = Report(n, taken, rate, torch.zeros_like(n), taken)
+    report = Report(n, taken, torch.full_like(n, lr), torch.zeros_like(n), taken)
     matrices = [name for name in trained if params[name].dim() == 2]
     layer = matrices[-1].rpartition(".")[0] if matrices else ""
     task = Task(layer, owned.shape[1], 0, len(after), 0)
@@ -157,14 +141,22 @@ def cohort_of(
     return cohort, buffers
 
 
+def _init_server(part: Component, params: Params, task: Task) -> Tree:
+    """A component's state at the server. Raises ConfigError where it reads what clients of your own do not tell."""
+    unknown_rows: Any = SimpleNamespace(auxiliary_rows=())  # in place of a federation
+    try:
+        return part.init_server(params, unknown_rows, task)
+    except AttributeError as error:
+        why = "reads the label counts of all clients before the first round, which clients of your own do not tell"
+        raise ConfigError(f"{part.name!r} {why}; `fedskew flower init` writes an app that asks for them") from error
+
+
 def _start(method: Method, model: Params, clients_run: Sequence[str]) -> lib.State:
     """The server's state before the first round. Raises ConfigError where the method needs clients of fedskew."""
     check_server_side(method, clients_run)
     params = {name: model[name] for name in _trained(model)}
-    parts: dict[str, Tree] = {method.selector.name: {}}
-    for part in [part for part in method.components if part is not method.selector]:
-        unknown_rows: Any = _UnknownFederation(part.name)
-        parts[part.name] = part.init_server(params, unknown_rows, Task("", 0, 0, 0, 0))
+    others = [part for part in method.components if part is not method.selector]
+    parts = {method.selector.name: {}} | {p.name: _init_server(p, params, Task("", 0, 0, 0, 0)) for p in others}
     return lib.State(0, params, {n: leaf for n, leaf in model.items() if n not in params}, parts)
 
 
@@ -207,8 +199,7 @@ def aggregation_weights(
         raise ConfigError(f"weighting {part.name!r} reads the clients' models: use server_step with a method")
     _check_given(part, f"weighting {part.name!r}", counts, steps)
     cohort, _ = cohort_of({"w": np.zeros(1)}, [{"w": np.zeros(1)}] * len(samples), samples, counts=counts, steps=steps)
-    unknown_rows: Any = _UnknownFederation(part.name)
-    weights: Weights = part.weigh(part.init_server({}, unknown_rows, cohort.task), cohort)
+    weights: Weights = part.weigh(_init_server(part, {}, cohort.task), cohort)
     update: Array = weights.update.double().numpy()
     return update
 

@@ -11,7 +11,7 @@ import types
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -185,11 +185,9 @@ class Node:
             expect(isinstance(held, list) and len(held) <= HELD, "held", f"be a list of at most {HELD} receipts", held)
             kept = [receipt(facts.get("receipt")), *map(receipt, held)]
             if not self.memory.newer(session(facts), count(facts, "turn")):
-                late = f"message {facts['turn']} was answered before: it is late, or was sent again by another"
-                raise RecordError(late)
+                raise RecordError(f"message {facts['turn']} was answered before: it is late, or was sent again")
             self.memory.keep(*kept, logits=receipt(facts.get("logits", NONE)))
-            reply: Reply = getattr(self, f"_{kind}")(facts, message.trees)
-            return reply
+            return cast(Reply, getattr(self, f"_{kind}")(facts, message.trees))
 
     def _hello(self, facts: Facts) -> Reply:
         """Who this node is, and of its rows what it permits."""

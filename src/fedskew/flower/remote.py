@@ -71,7 +71,7 @@ class Remote(lib.RemoteEngine):
     def trained(self, method: Method, jobs: list[lib.ClientJob]) -> Iterator[lib.Outcome]:
         """Outcomes of clients that train at the same time, in order."""
         packed: dict[int, Packed] = {}  # one part of the messages for all that begin from the same model
-        requests = []
+        requests, layout = [], self.layouts.trained(method, jobs[0].job.shared)
         for plan, (shared, own) in ((job.plan, job.job) for job in jobs):
             mine: dict[str, Tree] = {"each": own.each, "written": written_to(own.memory)}
             if "histogram" in self.link.clients[plan.client].facts["permits"]:
@@ -79,7 +79,6 @@ class Remote(lib.RemoteEngine):
             if id(shared) not in packed:
                 packed[id(shared)] = pack({"shared": {**shared._asdict(), **travelling(shared, self.stays)}})
             facts = {"kind": "train", "member": plan.member, "pace": list(plan.pace)}
-            layout = self.layouts.trained(method, shared)
             requests.append(self.exchange.request(plan.client, facts, packed[id(shared)], layout, mine))
         answers, wrong = self.exchange.asked(requests, "train", int(jobs[0].job.shared.round)), []
         for job, answer in zip(jobs, answers, strict=True):
@@ -167,9 +166,7 @@ class Remote(lib.RemoteEngine):
             return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
         return self.at_nodes(params, buffers, number)
 
-    def tested(
-        self, method: Method, broadcast: lib.Broadcast, *, fitted: bool = False, probabilities: bool = False
-    ) -> Iterator[lib.Tested]:
+    def tested(self, method: Method, broadcast: lib.Broadcast, *, fitted: bool = False) -> Iterator[lib.Tested]:
         """What the nodes that permit metrics tell of their own test rows: matrices and losses, no probabilities."""
         number = broadcast.round - 1
         if method.personal:

@@ -71,8 +71,7 @@ class RawRows(NamedTuple):
 
     def samples(self, inputs: lib.Inputs) -> Tensor:
         """The rows as a model takes them. Raises DataError."""
-        coded = not hasattr(self.x, "keys")
-        x = inputs.samples(self.x, encoded=coded, what=self.what, rows=self.numbers, new=False)
+        x = inputs.samples(self.x, encoded=not hasattr(self.x, "keys"), what=self.what, rows=self.numbers, new=False)
         got = f"{len(x)} samples and {len(self.y)} labels"
         claim(len(x) == len(self.y), self.what, "have a label for each sample", got)
         return x
@@ -129,10 +128,9 @@ def _read(source: str, inputs: lib.Inputs, options: NodeOptions, split_by: str) 
     asked = {"y_column": options.y_column, "split_by": split_by} if path.suffix != ".npz" else {}
     named = {option: value for option, value in asked.items() if value}
     try:
-        rows = lib.read_rows(lib.TABLE_FILES[path.suffix](**named), str(path), inputs)
+        rows: Any = lib.read_rows(lib.TABLE_FILES[path.suffix](**named), str(path), inputs)
     except FieldError as error:
         raise DataError(error.named(error.field.replace("_", "-"))) from None
-    assert isinstance(rows, lib.FileRows), "a file is no dataset"
     columns = ", ".join(rows.x) if hasattr(rows.x, "keys") else "no labels"
     claim(rows.y is not None, "y-column", f"be a column of labels of {path}", f"none among {columns}")
     y = inputs.labels(rows.y, f"{rows.label} of {path}", rows.numbers)
@@ -168,8 +166,7 @@ def _returned(source: str, inputs: lib.Inputs) -> RawRows:
         return _given(rows.x, [rows.class_names[c] for c in rows.y.tolist()], inputs, source)
     pair = isinstance(rows, tuple) and len(rows) == 2
     claim(pair, source, "return (x, y) or a Dataset", type(rows).__name__)
-    x, y = rows
-    return _given(x, y, inputs, source)
+    return _given(rows[0], rows[1], inputs, source)
 
 
 def _images(path: Path, inputs: lib.Inputs) -> RawRows:
@@ -188,8 +185,6 @@ def inputs_of(folder: Path) -> tuple[lib.Inputs, tuple[str, ...]]:
     try:
         content = json_file(path)
         return typed(content["inputs"], lib.Inputs), tuple(content.get("augment", ()))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} must say what a sample is; it is missing; `fedskew flower init` writes it") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} must be what `fedskew flower init` writes: {error!r}") from None
 
@@ -344,7 +339,8 @@ def pooled_inputs(inputs: lib.Inputs, hellos: Sequence[Hello]) -> lib.Inputs:
             rule, hint = f"have 1 to {MOST} categories at all nodes together", "name another kind by --data.types"
             require(0 < len(words) <= MOST, where, rule, len(words), hint)
             made.append(replace(column, values=(*words, *([""] if "" in column.values else ()))))
-    return _with(inputs, replace(ours, columns=tuple(made)))
+    encoding = replace(ours, columns=tuple(made))
+    return replace(inputs, shape=(encoding.width,), encoding=encoding)
 
 
 def inputs_with(inputs: lib.Inputs, content: Any) -> lib.Inputs:
@@ -367,8 +363,4 @@ def inputs_with(inputs: lib.Inputs, content: Any) -> lib.Inputs:
         expect(json.loads(json.dumps(untyped(encoding))) == content, "it", "be of the columns of the app", content)
     except (FedskewError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"the server's encoding must be one of the app's columns: {one_line(error)}") from None
-    return _with(inputs, encoding)
-
-
-def _with(inputs: lib.Inputs, encoding: lib.Encoding) -> lib.Inputs:
     return replace(inputs, shape=(encoding.width,), encoding=encoding)

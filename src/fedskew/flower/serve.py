@@ -165,8 +165,7 @@ def _encoding_of_run(out: Path, options: ServerOptions) -> Any:
     lib.check_config(out)
     encoding = json_file(out / "config.json").get("encoding")
     whose = "nodes" if encoding else "example"
-    if whose != options.encoding:
-        raise ConfigError(f"flower.encoding must be {whose}, that of the run in {out}; got {options.encoding}")
+    require(whose == options.encoding, "flower.encoding", f"be {whose}, that of the run in {out}", options.encoding)
     return encoding
 
 
@@ -270,13 +269,10 @@ def _log_round(row: lib.Row) -> None:
 
 def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
     """The record that goes back; a mistake goes back too, in one line."""
+    echo, config, node = dict[str, Any](), dict(context.node_config), None
     try:
         envelope = read(message.content)
-    except FedskewError as error:
-        return record({"error": str(error)})
-    echo, config = echoed(envelope.facts), dict(context.node_config)
-    node: Node | rows.ColumnNode | None = None
-    try:
+        echo = echoed(envelope.facts)
         encoding = table(envelope.facts, "contract").get("encoding")
         key = json.dumps([dict(context.run_config), config, str(folder), encoding], sort_keys=True)
         node = _node(key, build)
@@ -285,7 +281,7 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
     except _NoClient:
         return record({**echo, "spare": True})
     except Exception as error:  # a component of the user's own may raise anything
-        if echo["client"] in (None, -1) and isinstance(config.get("client"), int):
+        if echo.get("client") in (None, -1) and isinstance(config.get("client"), int):
             echo["client"] = config["client"]  # a hello has no client; its answer says whose mistake it is
         trace = bool(config.get("trace", "partition-id" in config))  # a simulation has no node whose secret it is
         noted = node.engine.guard.noted if isinstance(node, Node) and "engine" in vars(node) else ""

@@ -21,8 +21,6 @@ from fedskew.flower.wire import MOST_ROWS, Layout, count, expect, layout_of, sho
 from fedskew.method import Component, Method
 from fedskew.types import Query, Task
 
-Array = np.ndarray[Any, Any]
-
 # What a node tells
 
 
@@ -55,8 +53,8 @@ def hello_of(node: int, sent: Mapping[str, Any], clients: int, most_rows: int = 
     """
     try:
         k = count(sent, "client", most=clients - 1)
-        facts: dict[str, Any] = {"name": short(sent, "name"), "differs": one_line(sent.get("differs") or "")}
-        facts |= {what: count(sent, what) for what in ("rows", "test_rows")}
+        facts: dict[str, Any] = {what: count(sent, what) for what in ("rows", "test_rows")}
+        facts |= {"name": short(sent, "name"), "differs": one_line(sent.get("differs") or "")}
         permits: Any = sent.get("permits")
         holds = isinstance(permits, list) and all(isinstance(p, str) and p in PERMITS for p in permits)
         expect(holds, "permits", f"be a list of {', '.join(PERMITS)}", permits)
@@ -125,7 +123,7 @@ def _below(values: list[Any], limit: int) -> bool:
     return all(type(value) is int and 0 <= value < limit for value in values)
 
 
-def one_owner(rows: Array, client: int, clients: int) -> Partition:
+def one_owner(rows: np.ndarray, client: int, clients: int) -> Partition:
     """The partition in which one client has these rows, and no other has any."""
     offsets = np.zeros(clients + 1, np.int64)
     offsets[client + 1 :] = len(rows)
@@ -178,17 +176,13 @@ class AnswerLayouts:
         x, no = data.x.new_zeros(1, *data.x.shape[1:]), slice(0)
         row = NodeRows(lib.Inputs.of(data), x, label, x[no], label[no], data.augment)
         self.engine = lib.ClientEngine(model, row.federation(0, task.clients), task, replace(settings, threads=1))
-        self._trained: dict[tuple[Any, ...], Layout] = {}  # by what is sent down
 
     def trained(self, method: Method, shared: lib.Shared) -> Layout:
         """The answer of a client that trains."""
-        key = (id(method), *layout_of(shared.common).items())
-        if key not in self._trained:
-            outcome = self.engine.outcome_without_steps(method, shared)
-            report = tree.map_tree(lambda leaf: leaf.reshape(1), outcome.reports._asdict())
-            sent = {**travelling(outcome, self.engine.stays), "uploads": outcome.uploads, "report": report}
-            self._trained = {key: layout_of({"sent": sent})}
-        return self._trained[key]
+        outcome = self.engine.outcome_without_steps(method, shared)
+        report = tree.map_tree(lambda leaf: leaf.reshape(1), outcome.reports._asdict())
+        sent = {**travelling(outcome, self.engine.stays), "uploads": outcome.uploads, "report": report}
+        return layout_of({"sent": sent})
 
     def asked(self, query: Query, part: Component, method: Method, broadcast: lib.Broadcast) -> Layout:
         """The answer to a question."""

@@ -68,7 +68,12 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
                 ``nonfinite`` is "stop".
         """
         valid, _ = self._check_and_log_replies(replies, is_train=True)
-        whole = [_Reply.of(reply) for reply in sorted(valid, key=lambda reply: int(reply.metadata.src_node_id))]
+        whole = []
+        for reply in sorted(valid, key=lambda reply: int(reply.metadata.src_node_id)):
+            kinds = reply.content.metric_records, reply.content.array_records
+            metrics, arrays = (next(iter(records.values())) for records in kinds)
+            model = {name: array.numpy() for name, array in arrays.items()}
+            whole.append(_Reply(int(reply.metadata.src_node_id), reply.content, dict(metrics), model))
         used = [reply for reply in whole if self._is_finite(reply)]
         if not used:
             return None, None
@@ -80,8 +85,7 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
         )  # fmt: skip
         # ascontiguousarray would give a number of batches, which has no axes, one
         arrays = ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in model.items()})
-        plain = [reply.content for reply in used]
-        means = self.train_metrics_aggr_fn(plain, self.weighted_by_key)
+        means = self.train_metrics_aggr_fn([reply.content for reply in used], self.weighted_by_key)
         shown = {name: value for name, value in means.items() if name not in ("label-counts", "num-steps")}
         return arrays, MetricRecord(shown)
 
@@ -104,14 +108,6 @@ class _Reply(NamedTuple):
     content: Any
     metrics: dict[str, Any]
     model: dict[str, Any]
-
-    @classmethod
-    def of(cls, reply: Any) -> _Reply:
-        """Its first records."""
-        content = reply.content
-        metrics, arrays = (next(iter(kind.values())) for kind in (content.metric_records, content.array_records))
-        model = {name: array.numpy() for name, array in arrays.items()}
-        return cls(int(reply.metadata.src_node_id), content, dict(metrics), model)
 
 
 def _metric(replies: list[_Reply], name: str) -> list[Any] | None:
