@@ -35,7 +35,7 @@ The record:
 
 The encoding of data:
     `Inputs` say what a sample is, an `Encoding` has the `Column`s of a table, `PLAIN` its usual notation.
-    `read_rows` reads a file of `TABLE_FILES` for inputs, as `FileRows`; `image_files` and `decode_images` a folder.
+    `read_rows` reads a file of `TABLE_FILES` for inputs; `image_files` and `decode_images` a folder.
     `spelt`, `spellings`, `plain_values`, `missing_rows` and `is_absent` settle what a cell of words says.
     `draw_whole` draws rows of which some belong together; `left_out_words` tells of files that are not read.
 """

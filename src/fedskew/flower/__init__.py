@@ -1,4 +1,7 @@
-"""Methods on Flower: an app whose server and nodes are fedskew, and a strategy for a Flower project of your own.
+"""Methods on Flower, the upper storey: names of `__all__` and messages stay, all else may change, nothing imports it.
+
+An app whose server and nodes are fedskew, and a strategy for a Flower project of your own. Of the library's insides the
+room uses what `fedskew.deployment` names; an import contract holds it. Whoever changes a message raises `wire.FORMAT`.
 
 It needs the extra ``flower``. Flower is imported when something is called, never with fedskew.
 """
