@@ -140,7 +140,7 @@ def test_a_run_goes_on_with_its_encoding_and_with_no_other(tmp_path: Path) -> No
 
     found = served(tmp_path, {**content, "rounds": 3}, nodes=nodes, app=tmp_path, lie=look)
     assert bits(found) == bits(whole) and "columns" not in asked
-    with pytest.raises(ConfigError, match=r"flower.encoding must be nodes, that of the run in .*run; got example"):
+    with pytest.raises(ConfigError, match=r"flower.encoding must be nodes, that of the run in .*run; got 'example'"):
         served(tmp_path, {**content, "flower.encoding": "example", "rounds": 4}, nodes=nodes, app=tmp_path)
     with pytest.raises(RecordError, match="whose nodes kept their rows"):
         load_experiment(tmp_path / "run")

@@ -187,7 +187,7 @@ class Node:
             if not self.memory.newer(session(facts), count(facts, "turn")):
                 raise RecordError(f"message {facts['turn']} was answered before: it is late, or was sent again")
             self.memory.keep(*kept, logits=receipt(facts.get("logits", NONE)))
-            return cast(Reply, getattr(self, f"_{kind}")(facts, message.trees))
+            return cast(Reply, getattr(self, str(kind))(facts, message.trees))
 
     def _hello(self, facts: Facts) -> Reply:
         """Who this node is, and of its rows what it permits."""
@@ -202,7 +202,7 @@ class Node:
             shown["labels"] = (counts > 0).nonzero().flatten().tolist()
         return {**shown, "differs": wrong, "fatal": fatal}, {}
 
-    def _train(self, facts: Facts, trees: Trees) -> Reply:
+    def train(self, facts: Facts, trees: Trees) -> Reply:
         """One local run, planned from the node's own rows by the server's pace."""
         engine, method, k = self.engine, self.method, self.client
         sent = shared_of(trees, "params", "buffers", "common", "round", "rounds")
@@ -239,7 +239,7 @@ class Node:
         self.engine.memory = self._memory(facts, own_of(trees, self.engine.memory.template))
         return lib.Broadcast(int(sent["round"]), *self._model(sent), sent["common"], {}, self.engine.stays)
 
-    def _ask(self, facts: Facts, trees: Trees) -> Reply:
+    def ask(self, facts: Facts, trees: Trees) -> Reply:
         """A component's question."""
         query, part = question_of(facts, self.method, self.client)
         self.options.check_permit(permit_of(query))
@@ -248,20 +248,20 @@ class Node:
             return {"receipt": None}, {"values": answers.values}
         return {"receipt": self.memory.save(self.engine.memory.get(self.client))}, {"values": {}}
 
-    def _personal(self, facts: Facts, trees: Trees) -> Reply:
+    def personal(self, facts: Facts, trees: Trees) -> Reply:
         """The client's own model on its own test rows."""
         self.options.check_permit("metrics")
         matrix, loss = self.engine.personal(self.method, self._given(facts, trees), fitted=flag(facts, "fitted"))
         return {"loss": loss.hex(), "rows": len(self.rows.y_test)}, {"matrix": matrix}
 
-    def _evaluate(self, facts: Facts, trees: Trees) -> Reply:
+    def evaluate(self, facts: Facts, trees: Trees) -> Reply:
         """The global model on the client's own test rows."""
         self.options.check_permit("metrics")
         sent, rows = shared_of(trees, "params", "buffers"), self.engine.fed.local_test_rows(self.client)
         matrix, loss = self.engine.evaluate(sent["params"], sent["buffers"], rows, on="train")
         return {"loss": loss.hex(), "rows": len(rows)}, {"matrix": matrix}
 
-    def _own(self, facts: Facts, trees: Trees) -> Reply:
+    def own(self, facts: Facts, trees: Trees) -> Reply:
         """Keep the client's own model beside its memory, for its operator. Nothing of it is told."""
         given, engine = self._given(facts, trees), self.engine
         check_model({**given.params, **given.buffers}, {**engine.initial["params"], **engine.initial["buffers"]})
@@ -275,7 +275,7 @@ class Node:
         LOG.info(take, about["round"], where)
         return {}, {}
 
-    def _fit(self, facts: Facts, trees: Trees) -> Reply:
+    def fit(self, facts: Facts, trees: Trees) -> Reply:
         """Sums of loss, gradient and Hessian over the client's rows; their logits are kept for the next exchange."""
         self.options.check_permit("fit")
         experiment = self.experiment
