@@ -175,6 +175,7 @@ class NodeMetrics:
     number: int = -1  # of the round, when they were asked last
     each: list[lib.Tested] = field(default_factory=list)  # what they told then
     _tested: dict[int, Tensor] = field(default_factory=dict)  # client: its test rows of each class
+    _refusal: str = ""  # why there is no fit, which the log says once
 
     def pooled(self, kind: str, shared: Packed, number: int, **facts: Any) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of the nodes that have training and test rows, and permit it.
@@ -239,8 +240,9 @@ class NodeMetrics:
         counts = self.counts.clone()
         asked, clients = counts.sum(1).nonzero().flatten().tolist(), self.exchange.link.clients
         if refusing := [k for k in asked if not {"fit", "histogram"} <= set(clients[k].facts["permits"])]:
-            why = f"{clients[refusing[0]].name} does not allow fit"
-            LOG.info("fedskew: the model is not fitted, which takes all %d nodes: %s", len(asked), why)
+            if (why := f"{clients[refusing[0]].name} does not allow fit") != self._refusal:
+                LOG.info("fedskew: the model is not fitted, which takes all %d nodes: %s", len(asked), why)
+            self._refusal = why
             return {}
         left = iter(range(MOST_FITTED))
         while True:
