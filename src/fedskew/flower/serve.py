@@ -253,7 +253,7 @@ def serve(
 def _log_rows(link: Link) -> None:
     """Log the rows that nodes declare: a share of the rows is a share of the model, and nobody can count them."""
     declared = [(hello.facts["rows"], -k, hello.name) for k, hello in link.clients.items()]
-    whole = max(sum(rows for rows, *_ in declared), 1)
+    whole = max(sum(n for n, *_ in declared), 1)
     shown = ", ".join(f"{name} {n} ({n / whole:.1%})" for n, _, name in sorted(declared, reverse=True)[:10])
     LOG.info("fedskew: rows that nodes declare, the most first: %s", shown)
 
