@@ -56,7 +56,7 @@ stage("import fedskew")
 config, own = json.loads(sys.argv[1])
 experiment = serve.experiment_of(config)
 stage("read the configuration")
-node = serve._node(json.dumps([config, own, "."], sort_keys=True), serve.experiment_of)
+node = serve._node(json.dumps([config, own, ".", None], sort_keys=True), serve.experiment_of)
 stage("rows")
 node.engine
 stage("prepare the model")

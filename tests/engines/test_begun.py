@@ -18,7 +18,7 @@ from fedskew.config.experiment import Experiment, load
 from fedskew.config.recorded import Run
 from fedskew.engines.network import digest_of
 from fedskew.errors import RecordError
-from fedskew.flower.options import on_nodes
+from fedskew.flower.options import check_for_nodes
 from fedskew.method import Method
 from fedskew.method.paces import Fixed
 from fedskew.records.manifest import Manifest
@@ -165,7 +165,7 @@ def test_what_cannot_be_is_refused_in_one_line(warm: Path, tmp_path: Path) -> No
     (warm / "final.safetensors").write_bytes(large.read_bytes())
     with pytest.raises(RecordError, match="was altered after the run wrote it"):
         begun(warm)
-    refused(lambda: on_nodes(Experiment(m.fedavg(), init_from="a")), "must be unset where clients are nodes")
+    refused(lambda: check_for_nodes(Experiment(m.fedavg(), init_from="a")), "must be unset where clients are nodes")
 
 
 WORDS = ("--data", "digits", "--partition", "shared", "--partition.beta", 0.1, "--model", "logistic", "--cohort")

@@ -23,7 +23,7 @@ from fedskew.data.sources.delimited import Csv
 from fedskew.errors import ConfigError, RecordError
 from fedskew.fields import untyped
 from fedskew.flower.options import experiment_of
-from fedskew.flower.rows import MOST, Raw, encoding_of, inputs_with, made_of, told_of, written
+from fedskew.flower.rows import MOST, RawRows, column_facts, encoding_of, inputs_text, inputs_with, pooled_inputs
 from fedskew.flower.standin import Hello
 from fedskew.flower.wire import Envelope, pack, read, record
 from support.flower_grid import bits, config, plain, served
@@ -53,7 +53,7 @@ def app_of(tmp_path: Path, filled: bool = False, **options: Any) -> tuple[Csv, d
     source = Csv(categories="sex,ward", missing="fill" if filled else "refuse")
     (tmp_path / "example.csv").write_text("\n".join([HEAD, *lines_of(-1, 40, filled)]))
     inputs = Inputs.of(source.load(str(tmp_path / "example.csv")))
-    (tmp_path / "inputs.json").write_text(written(inputs, ()))
+    (tmp_path / "inputs.json").write_text(inputs_text(inputs, ()))
     rows = {k: lines_of(k, 20 + 10 * k, filled) for k in range(3)}
     for k, lines in rows.items():
         (tmp_path / f"{k}.csv").write_text("\n".join([HEAD, *lines]))
@@ -140,7 +140,7 @@ def test_a_run_goes_on_with_its_encoding_and_with_no_other(tmp_path: Path) -> No
 
     found = served(tmp_path, {**content, "rounds": 3}, nodes=nodes, app=tmp_path, lie=look)
     assert bits(found) == bits(whole) and "columns" not in asked
-    with pytest.raises(ConfigError, match=r"flower.encoding must be nodes, that of the run in .*run; got example"):
+    with pytest.raises(ConfigError, match=r"flower.encoding must be nodes, that of the run in .*run; got 'example'"):
         served(tmp_path, {**content, "flower.encoding": "example", "rounds": 4}, nodes=nodes, app=tmp_path)
     with pytest.raises(RecordError, match="whose nodes kept their rows"):
         load_experiment(tmp_path / "run")
@@ -278,12 +278,16 @@ def test_spellings_of_one_category_at_two_nodes_are_one_and_sums_keep_what_float
     told = []
     for spelling in ("{}", "{}.0"):
         node = {"t": [*map(repr, seconds.tolist())], "ward": [spelling.format(i % 4) for i in range(40)]}
-        raw = Raw("node", node, torch.zeros(40, dtype=torch.int64))
-        told.append(Hello(len(told), len(told), {"rows": 40, "columns": told_of(encoding, raw, np.zeros(40, bool))}))
-    made = made_of(inputs, told).encoding
+        raw = RawRows("node", node, torch.zeros(40, dtype=torch.int64))
+        told.append(
+            Hello(len(told), len(told), {"rows": 40, "columns": column_facts(encoding, raw, np.zeros(40, bool))})
+        )
+    made = pooled_inputs(inputs, told).encoding
     assert made is not None and made.columns[1].values == ("0", "1", "2", "3")
     assert made.columns[0].mean == pytest.approx(seconds.mean(), abs=1e-6)
     assert made.columns[0].std == pytest.approx(seconds.std(), rel=1e-6)
     assert made.encode({"t": seconds[:1], "ward": ["03"]}, "x").tolist()[0][1:] == [0, 0, 0, 1]
     with pytest.raises(fs.DataError, match="'NA', which may mean no value"):
-        told_of(encoding, Raw("node", {"t": seconds, "ward": ["NA"] * 40}, torch.zeros(40).long()), np.zeros(40, bool))
+        column_facts(
+            encoding, RawRows("node", {"t": seconds, "ward": ["NA"] * 40}, torch.zeros(40).long()), np.zeros(40, bool)
+        )

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedskew.deployment import StepPlanner
 from fedskew.engines.clients import Source
 from fedskew.engines.guard import Guard, guarded
 from fedskew.engines.planning import Planner
-from fedskew.flower.standin import Counting
 from fedskew.method import Method
 from fedskew.method.paces import Fixed, Part, Steps
 from fedskew.method.samplers import ClassBalanced, Shuffle
@@ -52,7 +52,7 @@ def test_steps_are_those_of_a_client_with_the_rows(told: list[list[int]], data: 
     task, none = Task("fc", 3, 1, len(counts), 5), np.empty(0, np.int64)
     given_ = Broadcast(1, {}, {}, {}, {})
     real = Planner(task, 0).plans(method, ids, given_, Source(rows, labels, counts))
-    counted = Counting(task, 0).plans(method, ids, given_, Source([none] * len(counts), none, counts))
+    counted = StepPlanner(task, 0).plans(method, ids, given_, Source([none] * len(counts), none, counts))
     for (a,), (b,) in zip(real, counted, strict=True):
         assert (len(a.batches), a.batches.shape[1], a.samples) == (len(b.batches), b.batches.shape[1], b.samples)
         assert (a.pace, a.lr, a.epochs, a.used.tolist()) == (b.pace, b.lr, b.epochs, b.used.tolist())
@@ -63,7 +63,7 @@ def test_memory_does_not_follow_the_rows(sampler: Shuffle) -> None:
     counts, none = torch.tensor([[10**12, 0, 0]]), np.empty(0, np.int64)
     method = Method("one", sampler=sampler)
     task = Task("fc", 3, 1, 1, 5)
-    ((plan,),) = Counting(task, 0).plans(
+    ((plan,),) = StepPlanner(task, 0).plans(
         method, Assignment(torch.zeros(1, 1, dtype=torch.int64)), Broadcast(1, {}, {}, {}, {}),
         Source([none], none, counts),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from fedskew.data.federation import Federation
 from fedskew.engines.fitting import ClientLogits, Fit, Fitting, fit, triangle_of, whole_of
 from fedskew.errors import FedskewError
 from fedskew.flower import serve
-from fedskew.flower.contract import allowed
+from fedskew.flower.contract import permits_of
 from fedskew.flower.exchange import check_sums
 from fedskew.flower.options import experiment_of
 from fedskew.flower.wire import read
@@ -88,7 +88,7 @@ def test_no_node_is_asked_where_one_does_not_allow_it(tmp_path: Path, caplog: py
 
 def test_the_permission_implies_what_the_sums_tell(tmp_path: Path) -> None:
     """With weight 1 for class c and 0 for others, at a = 0, a gradient is n_c (p - y)."""
-    assert allowed("fit") == {"fit", "histogram", "labels"} and "fit" not in allowed("histogram metrics")
+    assert permits_of("fit") == {"fit", "histogram", "labels"} and "fit" not in permits_of("histogram metrics")
     z, y = torch.randn(50, 3), torch.randint(3, (50,), generator=torch.Generator().manual_seed(0))
     counts = torch.bincount(y, minlength=3)
     _, gradient, _ = logit_sums(z, y, torch.eye(3)[1][y], torch.zeros(4))

@@ -328,6 +328,13 @@ def test_a_node_that_does_not_agree_is_refused_before_training(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_node_that_cannot_write_its_state_is_refused_by_the_number_of_its_client(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told = "the node of client 1 must agree with the server: cannot write"
+    with pytest.raises(ConfigError, match=told):
+        served(tmp_path, config(tmp_path), nodes={1: {"state": str(tmp_path / "file")}})
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -73,7 +73,7 @@ def loss_below_zero(facts: dict[str, Any], trees: dict[str, Any]) -> None:
 
 
 METRICS = {
-    gone_round: "must count its", more_rows: "must be of its", endless_loss: "loss must be a finite number",
+    gone_round: "must count its", more_rows: "must count its", endless_loss: "loss must be a finite number",
     loss_below_zero: "its mean loss must be a number from 0",
 }  # fmt: skip
 
@@ -184,8 +184,6 @@ TRAINED: dict[str, tuple[Change, str]] = {
     "no fault": (told(fault={"step": 1, "tensor": "loss", "value": "1" * 10**6}), "must be not finite"),
     "error": (told(error="x\nround 9 \x1b[2J" * 100_000), "x round 9 \\x1b[2J"),
     "endless loss": (reported("loss", float("nan")), "the report's loss must be finite"),
-    "lr": (reported("lr", float("-inf")), "the report's lr must be finite"),
-    "a_norm": (reported("a_norm", -1.0), "the report's a_norm must be finite"),
     "not finite": (nan, "parameter"),
 }  # fmt: skip
 
@@ -261,7 +259,7 @@ HELLOS: dict[str, tuple[dict[str, Any], str]] = {
     "counts": ({"counts": [1] * 10**5}, "must tell 10 counts"),
     "sums": ({"counts": [1 << 63, -(1 << 63), *[0] * 8]}, "must tell 10 counts"),
     "labels": ({"counts": None, "labels": [0] * 100}, "must tell which of 10 classes"),
-    "no labels": ({"counts": None, "labels": []}, "must tell the classes of its"),
+    "no labels": ({"counts": None, "labels": []}, "must tell which of 10 classes its"),
     "contract": ({"fatal": True, "differs": "a\nb\x1b[2J" * 10**5}, "must agree with the server: a b\\x1b[2J"),
 }  # fmt: skip
 
@@ -305,4 +303,4 @@ def test_more_rows_than_the_server_allows_are_an_option(tmp_path: Path) -> None:
     with small():
         found = served(tmp_path, content, lie=introduced(rows=10**10, counts=counts))
     assert [[d["client"] for d in row["dropped"]] for row in found.rounds] == [[LIAR], [LIAR]]
-    assert "offered must be rows from 0 to" in found.rounds[0]["dropped"][0]["tensor"]
+    assert "offered must be numbers from 0 to" in found.rounds[0]["dropped"][0]["tensor"]

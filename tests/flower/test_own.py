@@ -16,7 +16,7 @@ from fedskew.data import from_table
 from fedskew.data.inputs import Inputs
 from fedskew.flower.memory import OWN
 from fedskew.flower.options import experiment_of
-from fedskew.flower.rows import written
+from fedskew.flower.rows import inputs_text
 from fedskew.flower.wire import pack, read
 from fedskew.records.files import load_tree, save_tree
 from fedskew.records.folder import troubles
@@ -88,7 +88,7 @@ def test_it_is_evaluated_on_the_nodes_rows(tmp_path: Path, capfd: pytest.Capture
     age, sex = draw.normal(50, 10, 90), draw.choice(["f", "m"], 90)
     label = np.where(age + 10 * (sex == "m") + draw.normal(0, 5, 90) > 55, "ill", "well")
     data = from_table({"age": age, "sex": sex, "label": label}, categories="sex")
-    (tmp_path / "inputs.json").write_text(written(Inputs.of(data), ()))
+    (tmp_path / "inputs.json").write_text(inputs_text(Inputs.of(data), ()))
     for k in range(3):
         lines = [f"{a},{s},{y}" for a, s, y in zip(age[k::3], sex[k::3], label[k::3], strict=True)]
         (tmp_path / f"{k}.csv").write_text("\n".join(["age,sex,label", *lines]))

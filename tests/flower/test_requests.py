@@ -122,7 +122,7 @@ def no_round(trees: dict[str, Any]) -> None:
 
 
 TREES = {
-    wide: "used must be rows from 0 to", below: "offered must be rows from 0 to",
+    wide: "used must be numbers from 0 to", below: "offered must be numbers from 0 to",
     other_memory: "what is written to a client must be of its memory", no_model: "must be named tensors",
     no_round: "round of a message must be a whole number",
 }  # fmt: skip
@@ -139,10 +139,10 @@ def test_trees_that_cannot_be_are_one_line(change: Any, grids: dict[str, Any]) -
 
 
 POINTS = {
-    "point": (torch.full((11,), float("inf")).double(), "point of a fit must be finite"),
-    "length": (torch.zeros(1 << 20).double(), "point of a fit must be 11 numbers of 8 bytes"),
-    "type": (torch.zeros(11), "point of a fit must be 11 numbers of 8 bytes"),
-    "weights": (-torch.ones(10).double(), "weights of a fit must be finite, and at least 0"),
+    "point": (torch.full((11,), float("inf")).double(), "point must be numbers from -1.79769e+308 to"),
+    "length": (torch.zeros(1 << 20).double(), "point must be 11 numbers of torch.float64"),
+    "type": (torch.zeros(11), "point must be 11 numbers of torch.float64"),
+    "weights": (-torch.ones(10).double(), "weights must be numbers from 0 to"),
 }
 
 

@@ -19,7 +19,7 @@ from fedskew.errors import ConfigError, DataError, FedskewError
 from fedskew.flower import serve
 from fedskew.flower.node import check_data
 from fedskew.flower.options import NodeOptions, experiment_of, node_options, server_options
-from fedskew.flower.rows import inputs_of, of_node, raw_of, server_data, written
+from fedskew.flower.rows import inputs_of, inputs_text, read_raw, rows_of_node, server_data
 
 TABLE = Inputs(
     (3,), False, (), (), Encoding((Column("age", mean=50.0, std=10.0), Column("sex", values=("f", "m")))),
@@ -31,7 +31,7 @@ PICTURES = Inputs((1, 4, 4), True, (0.5,), (0.5,), None, ("cat", "dog"))
 
 def rows(inputs: Inputs, data: Any, **options: Any) -> Any:
     given = NodeOptions(client=0, data=str(data), **options)
-    return of_node(inputs, raw_of(inputs, given), given)
+    return rows_of_node(inputs, read_raw(inputs, given), given)
 
 
 def test_a_csv_file_is_encoded_as_the_app_says(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_node_says_at_its_start_which_files_of_its_data_are_left_out(
         (tmp_path / "own" / name).mkdir(parents=True)
         for i in range(3):
             image.new("L", (4, 4), 9 * i).save(tmp_path / "own" / name / f"{i}.png")
-    (tmp_path / "inputs.json").write_text(written(PICTURES, ()))
+    (tmp_path / "inputs.json").write_text(inputs_text(PICTURES, ()))
     content = {"method": "fedavg", "clients": 2, "model": "logistic", "flower.own-data": True}
     own = {"client": 0, "data": str(tmp_path / "own"), "state": str(tmp_path / "state")}
 
@@ -189,13 +189,13 @@ def test_no_patient_is_on_both_sides_of_a_nodes_own_test(
         )
         data = "patients_of_a_node:rows"
     given = NodeOptions(client=0, data=data, local_test=0.25, y_column="class" if kind != "function" else "")
-    raw = raw_of(TABLE, given, "patient")
-    found, held = of_node(TABLE, raw, given), raw.held(0.25)
+    raw = read_raw(TABLE, given, "patient")
+    found, held = rows_of_node(TABLE, raw, given), raw.for_test(0.25)
     assert not set(patient[held]) & set(patient[~held]) and 12 <= held.sum() <= 18 == n * 0.3
     assert torch.equal(found.x_test[:, 0], torch.tensor((age[held] - 50) / 10, dtype=torch.float32))
     assert found.x.shape[1] == 3, "the patient is no feature"
-    parted = of_node(TABLE, raw_of(TABLE, given), given)
-    assert len(parted.y_test) == 15 and np.array_equal(raw.held(0.25), held)
+    parted = rows_of_node(TABLE, read_raw(TABLE, given), given)
+    assert len(parted.y_test) == 15 and np.array_equal(raw.for_test(0.25), held)
 
 
 @pytest.mark.parametrize(
@@ -210,20 +210,20 @@ def test_patients_that_cannot_be_kept_apart_are_an_error(text: str, told: str, t
     (tmp_path / "mine.csv").write_text(text)
     given = NodeOptions(client=0, data=str(tmp_path / "mine.csv"), local_test=0.2)
     with pytest.raises(DataError, match=told):
-        of_node(TABLE, raw_of(TABLE, given, "patient"), given)
+        rows_of_node(TABLE, read_raw(TABLE, given, "patient"), given)
     np.savez(tmp_path / "mine.npz", x=np.ones((3, 2)), y=np.array(["a", "b", "c"]))
     with pytest.raises(DataError, match="must have the column 'patient' of split_by"):
-        raw_of(NUMBERS, NodeOptions(client=0, data=str(tmp_path / "mine.npz")), "patient")
+        read_raw(NUMBERS, NodeOptions(client=0, data=str(tmp_path / "mine.npz")), "patient")
 
 
 def test_what_an_app_says_of_its_inputs_is_read_again(tmp_path: Path) -> None:
-    (tmp_path / "inputs.json").write_text(written(TABLE, ("flip",)))
+    (tmp_path / "inputs.json").write_text(inputs_text(TABLE, ("flip",)))
     assert inputs_of(tmp_path) == (TABLE, ("flip",))
     for text in ("", "{}", "[]", json.dumps({"inputs": {"shape": [0]}})):
         (tmp_path / "inputs.json").write_text(text)
         with pytest.raises(FedskewError, match=r"inputs.json must be what `fedskew flower init` writes|Inputs"):
             inputs_of(tmp_path)
-    with pytest.raises(ConfigError, match="it is missing; `fedskew flower init` writes it"):
+    with pytest.raises(ConfigError, match="must be what `fedskew flower init` writes: FileNotFoundError"):
         inputs_of(tmp_path / "other")
 
 
@@ -291,7 +291,7 @@ def app_of(tmp_path: Path, nodes: int = 3) -> tuple[Path, dict[str, Any], dict[i
     x, y = draw.normal(size=(60 * nodes, 2)), np.tile(["a", "b", "c"], 20 * nodes)
     x += np.array([[0, 0], [3, 0], [0, 3]])[np.arange(len(y)) % 3]
     inputs = Inputs.of(from_arrays(x, y))
-    (tmp_path / "inputs.json").write_text(written(inputs, ()))
+    (tmp_path / "inputs.json").write_text(inputs_text(inputs, ()))
     for k in range(nodes):
         np.savez(tmp_path / f"{k}.npz", x=x[k::nodes].astype(np.float32), y=y[k::nodes])
     config = {
@@ -325,7 +325,7 @@ def test_an_apps_option_split_by_reaches_its_nodes(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     lines = [f"{'mf'[i % 2]},{i},{('ill', 'well')[i % 2]},{i // 2}" for i in range(40)]
     (tmp_path / "mine.csv").write_text("\n".join(["sex,age,class,patient", *lines]))
-    (tmp_path / "inputs.json").write_text(written(TABLE, ()))
+    (tmp_path / "inputs.json").write_text(inputs_text(TABLE, ()))
     content = {"method": "fedavg", "clients": 2, "model": "logistic", "flower.own-data": True, "data": "csv"}
     own = {"client": 0, "data": str(tmp_path / "mine.csv"), "local-test": 0.2, "state": str(tmp_path / "state")}
     ages = []

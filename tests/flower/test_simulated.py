@@ -72,7 +72,7 @@ def test_a_run_goes_on_whose_nodes_are_refused_or_no_longer(
             raise Died
 
     seen: list[Any] = []
-    monkeypatch.setattr(serve, "_told", told)
+    monkeypatch.setattr(serve, "_log_round", told)
     with deployment(config, tmp_path / "machines", Chance(0, {}, []), first, "") as world:
         world.hello_lie = lambda facts, packed: ({**facts, "rows": -1}, packed)
         with pytest.raises(Died):

@@ -10,7 +10,7 @@ import pytest
 
 from fedskew import tree
 from fedskew.flower import exchange, link, memory, serve, wire
-from fedskew.flower.exchange import Measuring, Receipts
+from fedskew.flower.exchange import NodeMetrics, Receipts
 from fedskew.flower.link import Link
 from fedskew.flower.memory import NodeMemory
 from fedskew.records import files, rounds
@@ -55,7 +55,7 @@ def other_round(patch: pytest.MonkeyPatch) -> None:
 
 @planted("the update of an answer that is lost and asked for again counts twice")
 def counted_twice(patch: pytest.MonkeyPatch) -> None:
-    plain = link._Asked._end
+    plain = link._Batch._end
 
     def end(self: Any, at: int, envelope: Any, wrong: str, missing: bool = False) -> None:
         if envelope is not None and self.kind == "train" and self.tries[at] > 1:
@@ -64,18 +64,18 @@ def counted_twice(patch: pytest.MonkeyPatch) -> None:
             envelope = envelope._replace(trees={**envelope.trees, "sent": sent})
         plain(self, at, envelope, wrong, missing)
 
-    patch.setattr(link._Asked, "_end", end)
+    patch.setattr(link._Batch, "_end", end)
 
 
 @planted("a question has no time-out")
 def no_time_out(patch: pytest.MonkeyPatch) -> None:
-    plain = link._Asked.give_up
+    plain = link._Batch.give_up
 
     def give_up(self: Any, there: Any) -> None:
-        self.flying = {name: sent._replace(since=float("inf")) for name, sent in self.flying.items()}
+        self.in_flight = {name: sent._replace(since=float("inf")) for name, sent in self.in_flight.items()}
         plain(self, there)
 
-    patch.setattr(link._Asked, "give_up", give_up)
+    patch.setattr(link._Batch, "give_up", give_up)
 
 
 @planted("a hello that is lost is never said again")
@@ -96,7 +96,7 @@ def gives_up(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a message that Flower did not take counts as sent")
 def refused_is_sent(patch: pytest.MonkeyPatch) -> None:
-    plain = link._Asked.send
+    plain = link._Batch.send
 
     def send(self: Any, there: Any) -> None:
         grid = self.link.grid
@@ -110,20 +110,22 @@ def refused_is_sent(patch: pytest.MonkeyPatch) -> None:
             plain(self, there)
         finally:
             self.link.grid = grid
-        self.flying = {n: s._replace(since=float("inf")) if n.startswith("none") else s for n, s in self.flying.items()}
+        self.in_flight = {
+            n: s._replace(since=float("inf")) if n.startswith("none") else s for n, s in self.in_flight.items()
+        }
 
-    patch.setattr(link._Asked, "send", send)
+    patch.setattr(link._Batch, "send", send)
 
 
 @planted("answers are added in the order in which they come")
 def order_of_arrival(patch: pytest.MonkeyPatch) -> None:
-    plain = link._Asked._end
+    plain = link._Batch._end
 
     def end(self: Any, at: int, envelope: Any, wrong: str, missing: bool = False) -> None:
         free = min(set(range(len(self.requests))) - set(self.done)) if self.kind == "train" else at
         plain(self, free, envelope, wrong, missing)
 
-    patch.setattr(link._Asked, "_end", end)
+    patch.setattr(link._Batch, "_end", end)
 
 
 @planted("what was answered in another round is taken from the server's own memory")
@@ -147,8 +149,8 @@ def tensors_unchecked(patch: pytest.MonkeyPatch) -> None:
 
 @planted("classes of test rows are not held against earlier ones")
 def classes_unchecked(patch: pytest.MonkeyPatch) -> None:
-    plain = Measuring._measured
-    patch.setattr(Measuring, "_measured", lambda self, *told: (self._tested.clear(), plain(self, *told))[1])
+    plain = NodeMetrics._measured
+    patch.setattr(NodeMetrics, "_measured", lambda self, *told: (self._tested.clear(), plain(self, *told))[1])
 
 
 @planted("sums of a fit are not held against the rows")
@@ -159,7 +161,7 @@ def sums_unchecked(patch: pytest.MonkeyPatch) -> None:
 @planted("a confusion matrix is not held against the rows")
 def matrix_unchecked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        Measuring, "_measured", lambda self, k, answer: (answer.trees["matrix"], float.fromhex(answer.facts["loss"]))
+        NodeMetrics, "_measured", lambda self, k, answer: (answer.trees["matrix"], float.fromhex(answer.facts["loss"]))
     )
 
 
@@ -226,7 +228,7 @@ def any_memory(patch: pytest.MonkeyPatch) -> None:
 
     def load(self: NodeMemory, receipt: str) -> Any:
         held = sorted(self.folder.glob("memory-*"))
-        if receipt and held and not self._path(receipt).exists():
+        if receipt and held and not self._path(memory.FILE, receipt).exists():
             receipt = held[0].stem.partition("-")[2]
         return plain(self, receipt)
 
@@ -304,7 +306,7 @@ def early_end(patch: pytest.MonkeyPatch) -> None:
     def finished(out: Path, number: int, patience: int | None) -> bool:
         return len((out / "rounds.jsonl").read_text().splitlines()) >= number - 1
 
-    patch.setattr(serve, "finished", finished)
+    patch.setattr(serve.lib, "finished", finished)
 
 
 # the disk

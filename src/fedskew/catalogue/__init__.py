@@ -1,1 +1,4 @@
-"""What there is: methods, ingredients, datasets, partitioners, and the papers behind them."""
+"""What there is; only the command reads it, so all within may change.
+
+Methods, ingredients, datasets, partitioners, and the papers behind them.
+"""

@@ -1,4 +1,4 @@
-"""The command ``fedskew``."""
+"""The command ``fedskew``; options, exit codes and `seam` are public, all else may change: nothing imports it."""
 
 from fedskew.cli import interrupt
 

@@ -52,9 +52,9 @@ def init(
     from fedskew.data.inputs import Inputs
     from fedskew.flower.app import config_of, write_app
     from fedskew.flower.contract import PERMITS, needs
-    from fedskew.flower.options import on_nodes
+    from fedskew.flower.options import check_for_nodes
 
-    on_nodes(experiment)
+    check_for_nodes(experiment)
     rule = "be example without --own-data, or where the example is no table"
     require(encoding == "example" or own_data, "encoding", rule, encoding)
     fed = None if own_data else experiment.federation()

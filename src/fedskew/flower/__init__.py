@@ -1,4 +1,7 @@
-"""Methods on Flower: an app whose server and nodes are fedskew, and a strategy for a Flower project of your own.
+"""Methods on Flower, the upper storey: names of `__all__` and messages stay, all else may change, nothing imports it.
+
+An app whose server and nodes are fedskew, and a strategy for a Flower project of your own. Of the library's insides the
+room uses what `fedskew.deployment` names; an import contract holds it. Whoever changes a message raises `wire.FORMAT`.
 
 It needs the extra ``flower``. Flower is imported when something is called, never with fedskew.
 """
@@ -26,8 +29,8 @@ _HOMES = {
 
 def require_flower() -> None:
     """Raises ConfigError that names the extra where the package flwr is missing."""
-    found = find_spec("flwr")
-    if found is None or found.origin is None:
+    package = find_spec("flwr")
+    if package is None or package.origin is None:
         raise ConfigError(f"this needs the package flwr, which is not installed; {install('flower')}")
 
 

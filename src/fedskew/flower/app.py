@@ -14,13 +14,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedskew.config.experiment import Experiment
-from fedskew.data.inputs import Inputs
+from fedskew import deployment as lib
 from fedskew.errors import ConfigError, install, require, visible
 from fedskew.flower.contract import PERMITS, needs
 from fedskew.flower.launcher import FLEET, LARGEST
-from fedskew.flower.rows import written
-from fedskew.records.files import writing
+from fedskew.flower.rows import inputs_text
 
 YEARS = 2
 MOST_NAME = 64  # characters of a common name in a certificate
@@ -28,7 +26,7 @@ LABEL = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?")  # of a DN
 SCRIPTS = ("superlink.sh", "front.sh", "front.cfg", "register.sh", "node.sh", "run.sh", "simulate.sh")
 
 
-def config_of(experiment: Experiment, *, own_data: bool, clients: int) -> dict[str, Any]:
+def config_of(experiment: lib.Experiment, *, own_data: bool, clients: int) -> dict[str, Any]:
     """``[tool.flwr.app.config]`` of an app: what is often changed.
 
     Args:
@@ -53,7 +51,7 @@ def config_of(experiment: Experiment, *, own_data: bool, clients: int) -> dict[s
 
 
 def write_app(
-    folder: Path, experiment: Experiment, config: Mapping[str, Any], inputs: Inputs, augment: tuple[str, ...]
+    folder: Path, experiment: lib.Experiment, config: Mapping[str, Any], inputs: lib.Inputs, augment: tuple[str, ...]
 ) -> list[str]:
     """Write an app's files.
 
@@ -93,7 +91,7 @@ def write_app(
     files = {path: _filled(template, values) for path, template in templates.items()} | {
         ".gitignore": "keys/\nstate/\n.flwr/\nrun/\n*.db\n",
         f"{package}/__init__.py": f"{_toml(f'{experiment.method.name} on Flower.')}\n",
-        f"{package}/inputs.json": written(inputs, augment) + "\n",
+        f"{package}/inputs.json": inputs_text(inputs, augment) + "\n",
     }
     _connection(folder, int(config["clients"]))
     for path, text in files.items():
@@ -129,7 +127,7 @@ def _toml(value: Any) -> str:
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    with writing(path):
+    with lib.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -171,8 +169,8 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
     except ImportError:
         raise ConfigError(f"keys need the package cryptography; {install('flower')}") from None
     require(nodes >= 1, "nodes", "be at least 1", nodes)
-    place, made = folder / "keys", []
-    with writing(place):
+    place, new = folder / "keys", []
+    with lib.writing(place):
         place.mkdir(parents=True, exist_ok=True)
         place.chmod(0o700)
 
@@ -202,34 +200,32 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
     if not (place / "ca.crt").exists():
         root, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
         authority = certificate("fedskew deployment", root, None, root, authority=True)
-        own = certificate(host, server, authority.subject, root, authority=False)
+        served = certificate(host, server, authority.subject, root, authority=False)
         plain = serialization.PrivateFormat.PKCS8
         _write(place / "server.key", pem(server, plain), 0o600)
-        for name, one in (("server.crt", own), ("ca.crt", authority)):  # last: with it the three are there
+        for name, one in (("server.crt", served), ("ca.crt", authority)):  # last: with it the three are there
             _write(place / name, one.public_bytes(serialization.Encoding.PEM).decode())
-        made += ["keys/ca.crt", "keys/server.crt", "keys/server.key"]
+        new += ["keys/ca.crt", "keys/server.crt", "keys/server.key"]
     for k in range(nodes):
         if (place / f"node-{k}").exists():
             continue
         key = ec.generate_private_key(ec.SECP384R1())
-        told = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        _write(place / f"node-{k}.pub", told.decode() + f" node-{k}\n")
+        line = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        _write(place / f"node-{k}.pub", line.decode() + f" node-{k}\n")
         _write(place / f"node-{k}", pem(key, serialization.PrivateFormat.OpenSSH), 0o600)
-        made += [f"keys/node-{k}", f"keys/node-{k}.pub"]
+        new += [f"keys/node-{k}", f"keys/node-{k}.pub"]
     # public keys as Flower sends them with each message: the front passes nobody else on
     kinds = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     public = [serialization.load_ssh_public_key(path.read_bytes()) for path in sorted(place.glob("node-*.pub"))]
     _write(place / "nodes.lst", "".join(f"{base64.b64encode(key.public_bytes(*kinds)).decode()}\n" for key in public))
     _connection(folder, nodes)
-    return made
+    return new
 
 
 def _check_host(host: str) -> None:
     """Raise ConfigError unless a certificate can name the host."""
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(host)
-        if "%" not in host:
-            return
+    if _address(host) and "%" not in host:
+        return
     *_, last = labels = host.split(".")
     holds = len(host) <= MOST_NAME and all(map(LABEL.fullmatch, labels)) and not last.isdigit()
     hint = "for example server.example.org or 192.0.2.1"
@@ -239,12 +235,13 @@ def _check_host(host: str) -> None:
     require(holds, "host", f"be a DNS name of at most {MOST_NAME} characters, or an address", host, hint)
 
 
+def _address(name: str) -> Any:
+    """The address that a name is, or None."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(name)
+
+
 def _alternatives(x509: Any, host: str) -> list[Any]:
     """Names and addresses that the server's certificate is for."""
-    found: list[Any] = []
-    for name in dict.fromkeys([host, "localhost", "127.0.0.1"]):
-        try:
-            found.append(x509.IPAddress(ipaddress.ip_address(name)))
-        except ValueError:
-            found.append(x509.DNSName(name))
-    return found
+    names = {name: _address(name) for name in (host, "localhost", "127.0.0.1")}
+    return [x509.IPAddress(address) if address else x509.DNSName(name) for name, address in names.items()]

@@ -7,17 +7,12 @@ from typing import Any
 
 import torch
 
-from fedskew.data.inputs import Inputs
-from fedskew.engines.guard import unguarded
-from fedskew.engines.network import frozen
+from fedskew import __version__
+from fedskew import deployment as lib
 from fedskew.errors import one_line, require, unknown
 from fedskew.fields import untyped
 from fedskew.flower.wire import FORMAT
-from fedskew.method import Method, method_spec
-from fedskew.method.component import Sampler
-from fedskew.models.prepare import Model
-from fedskew.records import digests
-from fedskew.settings import Settings
+from fedskew.method import Method, Sampler, method_spec
 from fedskew.types import Query
 
 PERMITS = {
@@ -36,16 +31,15 @@ DISCLOSED = {"histogram": "histogram", "owned labels": "labels", "loss": "loss",
 FATAL = ("fedskew", "format", "method", "model", "classes", "shape", "columns")
 
 
-def contract(method: Method, model: Model, inputs: Inputs, settings: Settings) -> dict[str, Any]:
+def contract(method: Method, model: lib.Model, inputs: lib.Inputs, settings: lib.Settings) -> dict[str, Any]:
     """The facts that server and node compare; each makes its own."""
-    from fedskew import __version__
-
+    frozen = lib.frozen_digests(model)
     shapes = {name: [list(p.shape), str(p.dtype)] for name, p in {**model.params, **model.buffers}.items()}
     return {
         "fedskew": __version__,
         "format": FORMAT,
         "method": _digest(method_spec(method)),
-        "model": _digest([shapes, model.head, settings.seed_of("model"), settings.precision, frozen(model)]),
+        "model": _digest([shapes, model.head, settings.seed_of("model"), settings.precision, frozen]),
         "classes": list(inputs.label_names),
         "shape": [list(inputs.shape), inputs.images, list(inputs.mean), list(inputs.std)],
         "torch": torch.__version__.partition("+")[0],
@@ -53,10 +47,8 @@ def contract(method: Method, model: Model, inputs: Inputs, settings: Settings) -
     }
 
 
-def terms(inputs: Inputs) -> dict[str, Any]:
-    """What server and node compare before the nodes have told of their columns."""
-    from fedskew import __version__
-
+def column_contract(inputs: lib.Inputs) -> dict[str, Any]:
+    """What server and node compare before there is an encoding of all nodes' rows."""
     columns = _digest(untyped(inputs.encoding))
     return {"fedskew": __version__, "format": FORMAT, "classes": list(inputs.label_names), "columns": columns}
 
@@ -71,28 +63,28 @@ def disagreement(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[st
 
 
 def _digest(value: Any) -> str:
-    return digests.of_parts(json.dumps(value, sort_keys=True))[:16]
+    return lib.digests.of_parts(json.dumps(value, sort_keys=True))[:16]
 
 
 def needs(method: Method) -> dict[str, str]:
     """What a method asks of nodes beside training and the number of rows: {permit: the component that asks}."""
-    found: dict[str, str] = {}
-    for part in unguarded(method).components:
+    needed: dict[str, str] = {}
+    for part in lib.unguarded(method).components:
         offers = isinstance(part, Sampler) and type(part).offer is not Sampler.offer
         for what, permit in DISCLOSED.items():
             if what in part.discloses or (offers and permit == "histogram"):
-                found.setdefault(permit, part.name)
-    return found
+                needed.setdefault(permit, part.name)
+    return needed
 
 
-def kind_of(query: Query) -> str:
+def permit_of(query: Query) -> str:
     """The permit of a question; "" for one whose answer stays on the client."""
     if query.keep:
         return ""
     return {"counts": "histogram", "loss": "loss"}.get(query.what if isinstance(query.what, str) else "", "probe")
 
 
-def allowed(words: str) -> frozenset[str]:
+def permits_of(words: str) -> frozenset[str]:
     """The permits of a node, from "histogram, loss"; "all" gives every one. Raises ConfigError for another word."""
     known: dict[str, Iterable[str]] = {permit: IMPLIED.get(permit, (permit,)) for permit in PERMITS}
     known |= {"all": PERMITS, "none": ()}
@@ -103,7 +95,7 @@ def allowed(words: str) -> frozenset[str]:
     return frozenset(permit for word in listed for permit in known[word])
 
 
-def check_allowed(method: Method, permits: Iterable[str], who: str) -> None:
+def check_permits(method: Method, permits: Iterable[str], who: str) -> None:
     """Raise ConfigError where a node does not permit what a method needs."""
     for permit, part in needs(method).items():
         hint = f"start that node with allow={permit!r} in its configuration, or take another method"

@@ -16,17 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedskew import deployment as lib
 from fedskew import tree
-from fedskew.engines.clients import ClientMemory
-from fedskew.engines.evaluation import Tested, pooled
-from fedskew.engines.fitting import Fit, fits_by, whole_of
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.link import Answer, Link, Request
 from fedskew.flower.memory import NONE, copied
 from fedskew.flower.node import MOST_FITTED
-from fedskew.flower.wire import Envelope, Layout, Packed, count, expect, pack, quoted, real, receipt
-from fedskew.functional.fitting import Sums
-from fedskew.records import digests
+from fedskew.flower.wire import Envelope, Facts, Layout, Packed, expect, pack, real, receipt
 from fedskew.tree import Tree
 
 # What the server keeps of the clients' memory
@@ -35,34 +31,22 @@ from fedskew.tree import Tree
 RECEIPT = "@receipt"  # beside the names of components: no component has it
 
 
-class Receipts(ClientMemory):
+class Receipts(lib.ClientMemory):
     """Client memory as the server of a deployment knows it: a receipt for each client, and what it has yet to send."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__(of_receipt(NONE))
         self.saved: list[dict[int, str]] = [{}, {}]  # receipts of the last two checkpoints
 
     def dump(self) -> Tree:
         """As `ClientMemory`; the receipts that are written here must stay at the nodes."""
-        self.saved = [self.saved[1], self._receipts()]
+        self.saved = [self.saved[1], {k: receipt_in(memory) for k, memory in self.kept.items()}]
         return super().dump()
 
     def load(self, dumped: Tree) -> None:
         """The inverse of `dump`."""
-        self.kept.update({int(client): memory for client, memory in dumped.items()})
-        self.pending, self.saved = {}, [self._receipts()] * 2
-
-    def _receipts(self) -> dict[int, str]:
-        return {k: receipt_in(memory) for k, memory in self.kept.items()}
-
-    @property
-    def empty(self) -> bool:
-        """Never: what a client keeps is at its node."""
-        return False
-
-    def get(self, client: int) -> dict[str, Tree]:
-        """The receipt, and what components wrote since then."""
-        return self.pending.get(client) or self.kept.get(client) or {}
+        self.kept.update({int(client): {**self.template, **memory} for client, memory in dumped.items()})
+        self.pending, self.saved = {}, [{k: receipt_in(memory) for k, memory in self.kept.items()}] * 2
 
     def put(self, client: int, memory: Mapping[str, Tree]) -> None:
         """A new receipt replaces all; what a component writes is kept beside it until the node has it."""
@@ -72,8 +56,7 @@ class Receipts(ClientMemory):
 
 def receipt_in(memory: Mapping[str, Tree]) -> str:
     """The receipt among what the server keeps of a client."""
-    found = memory.get(RECEIPT)
-    return NONE if found is None or not len(found["digest"]) else bytes(found["digest"].tolist()).hex()
+    return bytes(memory[RECEIPT]["digest"].tolist()).hex()
 
 
 def written_to(memory: Mapping[str, Tree]) -> dict[str, Tree]:
@@ -93,8 +76,8 @@ def of_receipt(receipt: str) -> dict[str, Tree]:
 MALFORMED = (ConfigError, KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
-class Bad(NamedTuple):
-    """A client whose answer did not come, or is of no use, in place of `fedskew.engines.outcomes.Fault`."""
+class AnswerFault(NamedTuple):
+    """A client whose answer did not come, or is of no use, in place of a `fedskew.deployment.Fault`."""
 
     client: int
     tensor: str  # what is wrong, in words; the name that a round's record gives to it
@@ -118,19 +101,17 @@ class Exchange:
     number: int = 0  # of the round
     answered: dict[tuple[int, str], Envelope] = field(default_factory=dict)  # in it: nobody is asked the same twice
 
-    def request(
-        self, k: int, facts: Mapping[str, Any], shared: Packed, own: Mapping[str, Tree], expected: Layout
-    ) -> Request:
-        """A message for one client; it says which memory belongs to this moment, and what an answer must hold."""
+    def request(self, k: int, facts: Facts, shared: Packed, expected: Layout, own: Facts | None = None) -> Request:
+        """A message for one client; it says which memory belongs to this moment, and what an answer must hold.
+
+        ``own`` is for this client alone: without it, what the server has yet to write to the client's memory.
+        """
         kept = receipt_in(self.receipts.get(k))
-        held = [saved.get(k, NONE) for saved in self.receipts.saved]
-        held.append(receipt_in(self.receipts.kept.get(k, {})))  # of the last whole round: a run that ends writes it
+        own = {"written": written_to(self.receipts.get(k))} if own is None else own
+        last = receipt_in(self.receipts.kept.get(k, self.receipts.template))  # a run that ends writes it
+        held = [*(saved.get(k, NONE) for saved in self.receipts.saved), last]
         parts = {"shared": shared, "own": pack({"own": dict(own)})}
         return Request(k, {**facts, "receipt": kept, "held": held}, parts, expected)
-
-    def question(self, k: int, facts: Mapping[str, Any], shared: Packed, expected: Layout) -> Request:
-        """A message outside of training, with what the server has yet to write to the client's memory."""
-        return self.request(k, facts, shared, {"written": written_to(self.receipts.get(k))}, expected)
 
     def asked(self, requests: list[Request], kind: str, number: int) -> Iterator[Envelope]:
         """Answers in order. Raises TrainingError, once all have come, where some are missing or of no use."""
@@ -141,7 +122,7 @@ class Exchange:
             elif not wrong:
                 yield answer.envelope
         if wrong:
-            bad = [Bad(a.client, a.wrong) for a in wrong]
+            bad = [AnswerFault(a.client, a.wrong) for a in wrong]
             raise self.failure(bad, "missing" if all(a.missing for a in wrong) else "bad")
 
     def answers(self, requests: list[Request], kind: str, number: int) -> Iterator[Answer]:
@@ -151,23 +132,19 @@ class Exchange:
         known = self.answered
         keys = [(r.client, _key(r)) for r in requests]
         fresh = self.link.ask([r for r, key in zip(requests, keys, strict=True) if key not in known], kind)
-        for client, key in keys:
-            if (client, key) in known:
-                yield Answer(client, known[client, key])
-                continue
-            answer = next(fresh)
+        for key in keys:
+            answer = Answer(key[0], known[key]) if key in known else next(fresh)
             if answer.envelope is not None:
-                known[client, key] = answer.envelope
+                known[key] = answer.envelope
             yield answer
 
-    def failure(self, wrong: Sequence[Bad], option: str) -> TrainingError:
+    def failure(self, wrong: Sequence[AnswerFault], option: str) -> TrainingError:
         """The error for clients whose answers are of no use: they are dropped from the round, or the run ends.
 
         ``option`` is "missing" or "bad", the option that says which.
         """
         drops, first = getattr(self.link.options, option) == "drop", wrong[0]
-        hello = self.link.clients.get(first.client)
-        who = hello.name if hello else f"the node of client {first.client}"
+        who = self.link.clients[first.client].name
         hint = "" if drops else f'; flower.{option} = "drop" leaves such a client out of the round'
         return TrainingError(f"{who}: {first.tensor}{hint}", tuple(wrong) if drops else (), drop=drops)
 
@@ -175,7 +152,7 @@ class Exchange:
 def _key(request: Request) -> str:
     """Digest of what is asked; how the node's folder is kept does not belong to it."""
     facts = {name: value for name, value in request.facts.items() if name != "held"}
-    return digests.of_parts(repr(sorted(facts.items())), *(x for part in request.parts.values() for x in part))
+    return lib.digests.of_parts(repr(sorted(facts.items())), *(x for part in request.parts.values() for x in part))
 
 
 # What is measured at the nodes
@@ -186,20 +163,19 @@ T = TypeVar("T")
 LARGEST = 1e100  # mean loss of a node: its sum over rows and nodes is finite
 ROUNDING = 1e-6  # of the size of what is compared
 INDEFINITE = 1e-9  # of the diagonal
-NOTHING = pack({})
 
 
 @dataclass
-class Measuring:
+class NodeMetrics:
     """Asks nodes about a model, outside of training."""
 
     exchange: Exchange
     counts: Tensor  # training rows of each client and class, as the nodes have declared them
-    unmeasured: list[Bad] = field(default_factory=list)  # whose answers were of no use, until somebody clears them
+    unmeasured: list[AnswerFault] = field(default_factory=list)  # answers of no use, until somebody clears them
     number: int = -1  # of the round, when they were asked last
-    each: list[Tested] = field(default_factory=list)  # what they told then
+    each: list[lib.Tested] = field(default_factory=list)  # what they told then
     _tested: dict[int, Tensor] = field(default_factory=dict)  # client: its test rows of each class
-    _unfit: set[int] = field(default_factory=set)  # clients of whom the log has said that their nodes allow no fit
+    _refusal: str = ""  # why there is no fit, which the log says once
 
     def pooled(self, kind: str, shared: Packed, number: int, **facts: Any) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of the nodes that have training and test rows, and permit it.
@@ -208,17 +184,17 @@ class Measuring:
         """
         link, classes = self.exchange.link, self.counts.shape[1]
         expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
-        told = {"kind": kind, **facts}
-        requests = [self.exchange.question(k, told, shared, expected) for k in link.measuring]
-        found = self.of_use(requests, "evaluate", number, self._measured)
-        sizes = {k: link.clients[k].facts["test_rows"] for k in link.measuring}
-        self.number, self.each = number, [Tested(k, *one, np.arange(sizes[k]), None) for k, one in found]
+        facts = {"kind": kind, **facts}
+        requests = [self.exchange.request(k, facts, shared, expected) for k in link.measuring]
+        measured = self.usable(requests, "evaluate", number, self._measured)
+        at = {k: np.arange(link.clients[k].facts["test_rows"]) for k in link.measuring}
+        self.number, self.each = number, [lib.Tested(k, *one, at[k], None) for k, one in measured]
         if not self.each:
             got = f"none of {len(requests)} in round {number}"
             raise TrainingError(f"at least one node must send a usable metric; got {got}")
-        return pooled(self.each, classes)
+        return lib.pooled(self.each, classes)
 
-    def of_use(
+    def usable(
         self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T]
     ) -> Iterator[tuple[int, T]]:
         """(client, what ``read`` makes of its answer), in order. Answers for which it raises are left out.
@@ -229,27 +205,25 @@ class Measuring:
             try:
                 if answer.envelope is None:
                     raise ValueError(answer.wrong)
-                found = read(answer.client, answer.envelope)
+                content = read(answer.client, answer.envelope)
             except MALFORMED as error:  # it counts nowhere, and the record names its author
-                bad = Bad(answer.client, one_line(error) or type(error).__name__)
+                bad = AnswerFault(answer.client, one_line(error) or type(error).__name__)
                 failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
                 if not failure.drop:
                     raise failure from None
                 LOG.warning("fedskew: the model of round %d is measured without it: %s", number, failure)
                 self.unmeasured.append(bad)
                 continue
-            yield answer.client, found
+            yield answer.client, content
 
     def _measured(self, client: int, answer: Envelope) -> tuple[Tensor, float]:
         """(confusion matrix, mean loss) that a node tells of its test rows. Raises one of MALFORMED."""
-        told, matrix = answer.facts, answer.trees["matrix"]
+        facts, matrix = answer.facts, answer.trees["matrix"]
         rows = self.exchange.link.clients[client].facts["test_rows"]
-        counted = count(told, "rows")
-        expect(counted == rows, "its confusion matrix", f"be of its {rows} test rows", counted)
         cells = matrix.flatten().tolist()  # whole numbers without an end: a sum of int64 may come round again
         holds = min(cells) >= 0 and max(cells) <= rows == sum(cells)
         expect(holds, "its confusion matrix", f"count its {rows} test rows", cells)
-        loss, tests = real(told, "loss"), matrix.sum(1)
+        loss, tests = real(facts, "loss"), matrix.sum(1)
         expect(0 <= loss <= LARGEST, "its mean loss", f"be a number from 0 to {LARGEST:g}", loss)
         same = torch.equal(self._tested.setdefault(client, tests), tests)
         expect(same, "its confusion matrix", "count the test rows of each class that it had before", tests.tolist())
@@ -257,7 +231,7 @@ class Measuring:
 
     # fits of a served model
 
-    def fits(self, model: Packed) -> dict[str, Fit]:
+    def fits(self, model: Packed) -> dict[str, lib.Fit]:
         """The fits of a model by objective; none where a node does not allow it.
 
         A node whose answer is of no use is left out, where its option says drop, and the fit begins again without it.
@@ -266,27 +240,26 @@ class Measuring:
         counts = self.counts.clone()
         asked, clients = counts.sum(1).nonzero().flatten().tolist(), self.exchange.link.clients
         if refusing := [k for k in asked if not {"fit", "histogram"} <= set(clients[k].facts["permits"])]:
-            if not self._unfit.issuperset(refusing):
-                told = f"{clients[refusing[0]].name} does not allow fit"
-                LOG.info("fedskew: the model is not fitted, which takes all %d nodes: %s", len(asked), told)
-            self._unfit.update(refusing)
+            if (why := f"{clients[refusing[0]].name} does not allow fit") != self._refusal:
+                LOG.info("fedskew: the model is not fitted, which takes all %d nodes: %s", len(asked), why)
+            self._refusal = why
             return {}
         left = iter(range(MOST_FITTED))
-        while counts.any():
+        while True:
             gone = len(self.unmeasured)
             try:
-                return fits_by(partial(self._sums, model, counts, left, {}), counts)
-            except _Again:
+                if not counts.any():
+                    raise _NoFit("no node gave sums of use")
+                return lib.fits_by(partial(self._sums, model, counts, left, {}), counts)
+            except _NodeLeftOut:
                 counts[[bad.client for bad in self.unmeasured[gone:]]] = 0
-            except (_Unfit, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
+            except (_NoFit, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
                 LOG.warning("fedskew: the model is not fitted: %s", one_line(error))
                 return {}
-        LOG.warning("fedskew: the model is not fitted: no node gave sums of use")
-        return {}
 
     def _sums(
         self, model: Packed, counts: Tensor, left: Iterator[int], kept: dict[int, str], point: Tensor, weights: Tensor
-    ) -> Sums:
+    ) -> lib.Sums:
         """One exchange with all clients of a fit: a point and weights of the classes go out, sums come back, added.
 
         Args:
@@ -298,41 +271,41 @@ class Measuring:
             weights: of each class.
         """
         if not bool(point.isfinite().all()):
-            raise _Unfit("the sums lead to no finite point")
+            raise _NoFit("the sums lead to no finite point")
         if next(left, None) is None:
-            raise _Unfit(f"{MOST_FITTED} exchanges have not led to its end")
+            raise _NoFit(f"{MOST_FITTED} exchanges have not led to its end")
         size, left_out, requests = len(point), len(self.unmeasured), []
         shapes = {"loss": (), "gradient": (size,), "triangle": (size * (size + 1) // 2,)}
         expected: Layout = {("sums", name): (torch.float64, shape) for name, shape in shapes.items()}
         for k in counts.sum(1).nonzero().flatten().tolist():
-            facts, given = {"kind": "fit", "logits": kept.get(k, NONE)}, NOTHING if k in kept else model
-            requests.append(self.exchange.request(k, facts, given, {"point": point, "weights": weights}, expected))
+            facts, given = {"kind": "fit", "logits": kept.get(k, NONE)}, pack({}) if k in kept else model
+            requests.append(self.exchange.request(k, facts, given, expected, {"point": point, "weights": weights}))
 
-        def read(client: int, answer: Envelope) -> tuple[str, Sums]:
-            logits, told = receipt(answer.facts.get("logits")), answer.trees["sums"]
+        def read(client: int, answer: Envelope) -> tuple[str, lib.Sums]:
+            logits, sent = receipt(answer.facts.get("logits")), answer.trees["sums"]
             expect(bool(logits), "it", "say which logits it keeps", logits)
-            sums = told["loss"], told["gradient"], whole_of(told["triangle"], size)
+            sums = sent["loss"], sent["gradient"], lib.whole_of(sent["triangle"], size)
             check_sums(sums, point, weights, counts[client])
             return logits, sums
 
         total = torch.zeros((), dtype=torch.float64), torch.zeros_like(point), torch.zeros(size, size).double()
-        for client, (logits, sums) in self.of_use(requests, "query", self.exchange.number, read):
+        for client, (logits, sums) in self.usable(requests, "query", self.exchange.number, read):
             kept[client] = logits
             total = total[0] + sums[0], total[1] + sums[1], total[2] + sums[2]
         if len(self.unmeasured) > left_out:
-            raise _Again
+            raise _NodeLeftOut
         return total
 
 
-class _Again(Exception):
+class _NodeLeftOut(Exception):
     """A node of the fit was left out: the others' sums are of another sample from here on."""
 
 
-class _Unfit(Exception):
+class _NoFit(Exception):
     """There is no fit, in words."""
 
 
-def check_sums(sums: Sums, point: Tensor, weights: Tensor, counts: Tensor) -> None:
+def check_sums(sums: lib.Sums, point: Tensor, weights: Tensor, counts: Tensor) -> None:
     """Hold a node's sums against the rows that it has declared: they are those of some logits of so many rows.
 
     With x = (b, a) the point, n_c rows of class c, W = sum w_c n_c, g and H the gradient and the Hessian:
@@ -351,36 +324,33 @@ def check_sums(sums: Sums, point: Tensor, weights: Tensor, counts: Tensor) -> No
         counts: n of each class.
 
     Raises:
-        ValueError: they cannot be; the message says why.
+        ConfigError: they cannot be; the message says why.
 
     References:
         Reeb and Wolf 2015, Tight Bound on Relative Entropy by Entropy Difference (IEEE Transactions on Information
         Theory 61(3)), for the variance of log p. https://arxiv.org/abs/1304.0036
     """
     loss, gradient, hessian = sums
-    whole, held, classes = float((weights * counts).sum()), weights * counts, len(weights)
+    whole, weighted, classes = float((weights * counts).sum()), weights * counts, len(weights)
     near = ROUNDING * whole
-    if not all(bool(part.isfinite().all()) for part in sums):
-        raise ValueError("its sums must be finite")
-    if not 0 <= float(loss) <= LARGEST * whole:
-        raise ValueError(f"its loss must be from 0 to {LARGEST:g} a row; got {quoted(float(loss))} in all")
-    chances = gradient[:-1] + held  # sum w p of each class
-    if float(chances.min()) < -near or abs(float(chances.sum()) - whole) > near:
-        raise ValueError("its gradient must be of the rows of each class that it has declared")
-    block, own = hessian[:-1, :-1], float(hessian[-1, -1])
+    expect(all(bool(part.isfinite().all()) for part in sums), "its sums", "be finite", "a value that is not")
+    expect(0 <= float(loss) <= LARGEST * whole, "its loss", f"be from 0 to {LARGEST:g} a row", float(loss))
+    chances = gradient[:-1] + weighted  # sum w p of each class
+    holds = float(chances.min()) >= -near and abs(float(chances.sum()) - whole) <= near
+    expect(holds, "its gradient", "be of the rows of each class that it has declared", float(chances.sum()))
+    block, temperature = hessian[:-1, :-1], float(hessian[-1, -1])
     beside = block - torch.diag(block.diagonal())
-    laplacian = float(beside.max()) <= near and float(block.sum(1).abs().max()) <= near * classes
-    if not laplacian or bool((block.diagonal() > chances + near).any()) or own < 0:
-        raise ValueError("its Hessian must be of the rows that it has declared")
+    holds = float(beside.max()) <= near and float(block.sum(1).abs().max()) <= near * classes and temperature >= 0
+    holds &= bool((block.diagonal() <= chances + near).all())
+    expect(holds, "its Hessian", "be of the rows that it has declared", temperature)
     scale = torch.full_like(point, whole**-0.5)
-    scale[-1] = max(own, near) ** -0.5
-    if float(torch.linalg.eigvalsh(scale[:, None] * hessian * scale).min()) < -INDEFINITE * classes:
-        raise ValueError("its Hessian must be positive semidefinite")
+    scale[-1] = max(temperature, near) ** -0.5
+    least = float(torch.linalg.eigvalsh(scale[:, None] * hessian * scale).min())
+    expect(least >= -INDEFINITE * classes, "its Hessian", "be positive semidefinite", least)
     parts = point * gradient
     entropy, error = float(loss - parts.sum()), ROUNDING * float(whole + loss + parts.abs().sum())
-    if not -error <= entropy <= whole * math.log(classes) + error:
-        raise ValueError("its loss and its gradient must be of the same rows")
+    holds = -error <= entropy <= whole * math.log(classes) + error
+    expect(holds, "its loss and its gradient", "be of the same rows", entropy)
     bent = point[:, None] * hessian * point
-    error = ROUNDING * float(whole + bent.abs().sum())
-    if float(bent.sum()) > whole * (math.log(max(classes - 1, 1)) ** 2 / 4 + 1) + error:
-        raise ValueError("its curvature must be that of probabilities")
+    most = whole * (math.log(max(classes - 1, 1)) ** 2 / 4 + 1) + ROUNDING * float(whole + bent.abs().sum())
+    expect(float(bent.sum()) <= most, "its curvature", "be that of probabilities", float(bent.sum()))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedskew import server, tree
-from fedskew.config.tables import make, method_named
+from fedskew import deployment as lib
+from fedskew import tree
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.flower.wire import EXACT
-from fedskew.method import Method
-from fedskew.method.component import Component, Weighting, does_no_more
-from fedskew.method.samplers import Shuffle
-from fedskew.method.selectors import Random
-from fedskew.method.steps import SGD
-from fedskew.server import State
+from fedskew.method import Component, Method, Weighting
+from fedskew.slots import samplers, selectors, steps
 from fedskew.types import Cohort, Params, Report, Results, Task, Tree, Weights
 
 Array = npt.NDArray[Any]
@@ -32,23 +29,6 @@ def _only_loss(method: Method, part: Component) -> bool:
     """Whether all that a part does is a term of the loss, from what a client knows by itself."""
     more = (*CLIENT, "broadcast", "ask", "absorb", "combine", "init_params")
     return part in method.having("loss") and not any(part in method.having(hook) for hook in more)
-
-
-class _Nobody:
-    """In place of a federation: what a server without fedskew's clients cannot know."""
-
-    auxiliary_rows: tuple[int, ...] = ()
-
-    def __init__(self, part: str) -> None:
-        self._part = part
-
-    @property
-    def counts(self) -> Tensor:
-        """Raises ConfigError: nobody has told them."""
-        raise ConfigError(
-            f"{self._part!r} reads the label counts of all clients before the first round, which clients of your own "
-            "do not tell; `fedskew flower init` writes an app that asks for them"
-        )
 
 
 def check_server_side(method: Method, clients_run: Sequence[str] = ()) -> None:
@@ -75,19 +55,19 @@ do; `fedskew flower init fedprox` writes an app whose clients do
             raise unknown("loss that clients may run by themselves", name, losses)
     hint = f"`fedskew flower init {method.name.partition('(')[0]}` writes an app whose clients do"
     for part in [p for p in method.components if p.name not in clients_run]:
-        own = [hook for hook in CLIENT if part in method.having(hook)]
-        told = part in method.parts and not part.is_cross_entropy and part in method.having("loss")
-        steps = part is method.local and not does_no_more(part, SGD, *(f.name for f in fields(part)))
-        if steps or (part is not method.local and (own or told)):
+        loss = part in method.parts and not part.is_cross_entropy and part in method.having("loss")
+        at_client = loss or any(part in method.having(hook) for hook in CLIENT)
+        if part is method.local:
+            at_client = not lib.does_no_more(part, steps.SGD, *(f.name for f in fields(part)))
+        if at_client:
             why = f"changes what clients do ({part.name!r}), which clients of your own would not do"
             raise ConfigError(f"{method.name} {why}; {hint}")
         if part in method.having("ask") or part in method.having("broadcast") or part in method.having("init_params"):
             raise ConfigError(f"{method.name} sends or asks more than the model ({part.name!r}); {hint}")
-    for slot, kind in (("sampler", Shuffle), ("selector", Random)):
-        if not isinstance(found := getattr(method, slot), kind):
-            raise ConfigError(
-                f"{method.name} needs its own {slot}, {found.name!r}, not that of a Flower strategy; {hint}"
-            )
+    for slot, usual in (("sampler", samplers.Shuffle), ("selector", selectors.Random)):
+        if not isinstance(part := getattr(method, slot), usual):
+            why = f"needs its own {slot}, {part.name!r}, not that of a Flower strategy"
+            raise ConfigError(f"{method.name} {why}; {hint}")
 
 
 def _tensors(model: Mapping[str, Array]) -> Params:
@@ -150,8 +130,7 @@ def cohort_of(
     require(bool((owned >= 0).all()) and bool((owned <= EXACT).all()), "counts", "be finite and at least 0", counts)
     taken = torch.tensor([float(s) for s in steps], dtype=torch.float64) if steps is not None else torch.ones_like(n)
     require(bool(((taken >= 0) & (taken <= EXACT)).all()), "steps", "be finite and at least 0", steps)
-    rate = torch.full_like(n, lr)
-    report = Report(n, taken, rate, torch.zeros_like(n), taken)
+    report = Report(n, taken, torch.full_like(n, lr), torch.zeros_like(n), taken)
     matrices = [name for name in trained if params[name].dim() == 2]
     layer = matrices[-1].rpartition(".")[0] if matrices else ""
     task = Task(layer, owned.shape[1], 0, len(after), 0)
@@ -162,15 +141,23 @@ def cohort_of(
     return cohort, buffers
 
 
-def _start(method: Method, model: Params, clients_run: Sequence[str]) -> State:
+def _init_server(part: Component, params: Params, task: Task) -> Tree:
+    """A component's state at the server. Raises ConfigError where it reads what clients of your own do not tell."""
+    unknown_rows: Any = SimpleNamespace(auxiliary_rows=())  # in place of a federation
+    try:
+        return part.init_server(params, unknown_rows, task)
+    except AttributeError as error:
+        why = "reads the label counts of all clients before the first round, which clients of your own do not tell"
+        raise ConfigError(f"{part.name!r} {why}; `fedskew flower init` writes an app that asks for them") from error
+
+
+def _start(method: Method, model: Params, clients_run: Sequence[str]) -> lib.State:
     """The server's state before the first round. Raises ConfigError where the method needs clients of fedskew."""
     check_server_side(method, clients_run)
     params = {name: model[name] for name in _trained(model)}
-    parts: dict[str, Tree] = {method.selector.name: {}}
-    for part in [part for part in method.components if part is not method.selector]:
-        nobody: Any = _Nobody(part.name)
-        parts[part.name] = part.init_server(params, nobody, Task("", 0, 0, 0, 0))
-    return State(0, params, {n: leaf for n, leaf in model.items() if n not in params}, parts)
+    others = [part for part in method.components if part is not method.selector]
+    parts = {method.selector.name: {}} | {p.name: _init_server(p, params, Task("", 0, 0, 0, 0)) for p in others}
+    return lib.State(0, params, {n: leaf for n, leaf in model.items() if n not in params}, parts)
 
 
 def _check_given(part: Weighting, what: str, counts: Any, steps: Any) -> None:
@@ -207,20 +194,19 @@ def aggregation_weights(
         >>> aggregation_weights("label_aware", [10, 10], counts=[[10, 0], [5, 5]]).round(3).tolist()
         [0.333, 0.667]
     """
-    part = weighting.weighting if isinstance(weighting, Method) else make("weighting", weighting)
+    part = weighting.weighting if isinstance(weighting, Method) else lib.make("weighting", weighting)
     if part.reads_deltas:
         raise ConfigError(f"weighting {part.name!r} reads the clients' models: use server_step with a method")
     _check_given(part, f"weighting {part.name!r}", counts, steps)
     cohort, _ = cohort_of({"w": np.zeros(1)}, [{"w": np.zeros(1)}] * len(samples), samples, counts=counts, steps=steps)
-    nobody: Any = _Nobody(part.name)
-    found: Weights = part.weigh(part.init_server({}, nobody, cohort.task), cohort)
-    weights: Array = found.update.double().numpy()
-    return weights
+    weights: Weights = part.weigh(_init_server(part, {}, cohort.task), cohort)
+    update: Array = weights.update.double().numpy()
+    return update
 
 
 def server_step(
     method: str | Method,
-    state: State | None,
+    state: lib.State | None,
     before: Mapping[str, Array],
     after: Sequence[Mapping[str, Array]],
     samples: Sequence[float],
@@ -230,7 +216,7 @@ def server_step(
     lr: float = 1.0,
     seed: int = 0,
     clients_run: Sequence[str] = (),
-) -> tuple[dict[str, Array], State]:
+) -> tuple[dict[str, Array], lib.State]:
     """One round at the server: weigh, combine, add up, step.
 
     Args:
@@ -258,13 +244,13 @@ def server_step(
         >>> model["w"].tolist()
         [1.5, 1.5]
     """
-    value = method_named(method) if isinstance(method, str) else method
-    held = state or _start(value, _tensors(before), clients_run)
+    value = lib.method_named(method) if isinstance(method, str) else method
+    state = state or _start(value, _tensors(before), clients_run)
     _check_given(value.weighting, value.name, counts, steps)
-    cohort, buffers = cohort_of(before, after, samples, counts=counts, steps=steps, lr=lr, round=held.round + 1)
-    held = held._replace(params=cohort.before)
+    cohort, buffers = cohort_of(before, after, samples, counts=counts, steps=steps, lr=lr, round=state.round + 1)
+    state = state._replace(params=cohort.before)
     with torch.no_grad():
-        next_state, written, _ = server.close_round(value, held, Results(cohort, None, buffers), seed)
+        next_state, written, _ = lib.close_round(value, state, Results(cohort, None, buffers), seed)
     if written:
         raise FieldError("Method", "parts", "keep nothing on clients", sorted(written)[0])
     model = {**next_state.params, **next_state.buffers}

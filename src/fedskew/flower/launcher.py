@@ -36,16 +36,12 @@ RUNTIME = (
     "confirm-message-received", "push-logs", "push-messages", "pull-messages", "get-nodes",
 )  # fmt: skip
 START, PUSH = "/v1/control/start-run", "/v1/fleet/push-messages"
-PATHS = frozenset(
-    f"/v1/{api}/{name}"
-    for api, names in (("fleet", FLEET), ("control", CONTROL), ("runtime", RUNTIME))
-    for name in names
-)
+APIS = {"fleet": FLEET, "control": CONTROL, "runtime": RUNTIME}
+PATHS = frozenset(f"/v1/{api}/{name}" for api, names in APIS.items() for name in names)
 
-Message = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]  # of ASGI, as are the functions that bring and take it
+App = Callable[..., Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def bundle(folder: Path) -> str:
@@ -71,7 +67,7 @@ def accepted(folder: Path, content: bytes) -> bool:
     return theirs == ours
 
 
-class Door:
+class RequestFilter:
     """ASGI: what a SuperLink serves.
 
     It refuses other paths than `PATHS`, other apps than the folder's, and messages of a node that answer nothing or are
@@ -81,7 +77,7 @@ class Door:
     def __init__(self, inner: App, folder: Path) -> None:
         self.inner, self.folder = inner, folder
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: App) -> None:
         """Pass a request on, or answer it with 403."""
         if scope["type"] != "http":
             return await self.inner(scope, receive, send)
@@ -130,7 +126,7 @@ async def _whole(receive: Receive) -> bytes | None:
     return b"".join(parts) if size <= LARGEST else None
 
 
-async def _refuse(send: Send, why: str) -> None:
+async def _refuse(send: App, why: str) -> None:
     body = why.encode()
     headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
@@ -138,14 +134,14 @@ async def _refuse(send: Send, why: str) -> None:
 
 
 def superlink(folder: Path, words: Sequence[str]) -> None:
-    """Flower's SuperLink behind a `Door`."""
+    """Flower's SuperLink behind a `RequestFilter`."""
     from flwr.superlink.cli import flower_superlink
 
     uvicorn: Any = import_module("uvicorn")
     serve = uvicorn.run
 
     def behind(app: App, **options: Any) -> None:
-        serve(Door(app, folder), **options)
+        serve(RequestFilter(app, folder), **options)
 
     uvicorn.run = behind
     sys.argv = ["flower-superlink", *words]
@@ -188,8 +184,8 @@ class Signer:
         run.fab_id, run.fab_version = get_metadata_from_config(get_fab_config(fab.content))
         now = int(time.time())
         signature = self.key.sign(now.to_bytes(8, "big") + hashlib.sha256(fab.content).digest())
-        told = {"signed_at": now, "signature": base64.urlsafe_b64encode(signature).decode()}
-        fab.verifications.update({"valid_license": "yes", "folder": json.dumps(told)})
+        verification = {"signed_at": now, "signature": base64.urlsafe_b64encode(signature).decode()}
+        fab.verifications.update({"valid_license": "yes", "folder": json.dumps(verification)})
         return fab
 
 

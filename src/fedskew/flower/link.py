@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fedskew.errors import ConfigError, FedskewError, one_line, visible
 from fedskew.flower import wire
 from fedskew.flower.options import ServerOptions
-from fedskew.flower.standin import Hello, absent, claimed, hello_of
+from fedskew.flower.standin import Hello, absent, claimed_client, hello_of
 from fedskew.flower.wire import EXACT, Envelope, Layout, Packed, Sealed, quoted, short
 
 LOG = logging.getLogger("flwr")
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     missing: bool = False  # nothing came at all
 
 
-class Sent(NamedTuple):
+class Pending(NamedTuple):
     """A message that is under way."""
 
     turn: int
@@ -51,7 +51,7 @@ class Sent(NamedTuple):
 
 
 Lives = Mapping[int, str]  # the nodes that are there: since when
-Flying = dict[str, Sent]  # by the message's name
+InFlight = dict[str, Pending]  # by the message's name
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Link:
     clients: dict[int, Hello] = field(default_factory=dict)
     left_out: list[int] = field(default_factory=list)  # clients whose nodes were refused before the run began
     _known: dict[int, str] = field(default_factory=dict)  # node: the life in which it has said hello
-    _greeted: Flying = field(default_factory=dict)
+    _greeted: InFlight = field(default_factory=dict)
     _rivals: dict[int, Hello] = field(default_factory=dict)  # client: a second node that says it is the client
     refused: dict[int, str] = field(default_factory=dict)  # client: why its node was refused
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -90,8 +90,8 @@ class Link:
     @property
     def measuring(self) -> list[int]:
         """Clients whose nodes have test rows and permit metrics, in ascending order."""
-        told = {k: hello.facts for k, hello in sorted(self.clients.items())}
-        return [k for k, f in told.items() if f["rows"] and f["test_rows"] and "metrics" in f["permits"]]
+        facts = {k: hello.facts for k, hello in sorted(self.clients.items())}
+        return [k for k, f in facts.items() if f["rows"] and f["test_rows"] and "metrics" in f["permits"]]
 
     # who is there
 
@@ -104,12 +104,12 @@ class Link:
             ConfigError: a node does not agree with the server, or two nodes are one client; or nobody came in time.
         """
         self.count = count
-        said, end, pause = -1, time.monotonic() + self.options.wait_s, FIRST_S
+        known, end, pause = -1, time.monotonic() + self.options.wait_s, FIRST_S
         while True:
             heard = self._greet(self._there())
-            if len(self.clients) != said:
-                said, end = len(self.clients), time.monotonic() + self.options.wait_s
-                LOG.info("fedskew: %d of %d nodes are there", said, count)
+            if len(self.clients) != known:
+                known, end = len(self.clients), time.monotonic() + self.options.wait_s
+                LOG.info("fedskew: %d of %d nodes are there", known, count)
             if len(self.clients) >= count:
                 return
             if time.monotonic() > end:
@@ -117,8 +117,8 @@ class Link:
                 if all(k in self.refused for k in lacking):
                     return self._leave_out(lacking)
                 if not self.forever:
-                    told = f"those of {lacking[:10]} have not come"
-                    raise ConfigError(f"nodes of all {count} clients must be there; {told}")
+                    who = f"those of {lacking[:10]} have not come"
+                    raise ConfigError(f"nodes of all {count} clients must be there; {who}")
             pause = FIRST_S if heard else min(2 * pause, self.options.poll_s)
             time.sleep(pause)
 
@@ -146,38 +146,33 @@ class Link:
                 del self._greeted[name]  # it is said again, if the node comes
         asked = {sent.node for sent in self._greeted.values()}
         fresh = [node for node, life in there.items() if self._known.get(node) != life and node not in asked]
-        if fresh:
-            facts = {"kind": "hello", "contract": self.contract}
-            messages = [self.message(node, -1, "query", facts, {}) for node in fresh]
-            turns = range(self.turn - len(fresh) + 1, self.turn + 1)
-            for node, turn, name in zip(fresh, turns, self.grid.push_messages(messages), strict=True):
-                if name is not None:
-                    self._greeted[name] = Sent(turn, time.monotonic(), node, there[node])
-        found = self.pulled(list(self._greeted))
-        for name, message in found:
+        request = Request(-1, {"kind": "hello"}, {})
+        self._greeted |= self.push([self.message(node, there[node], request, "query") for node in fresh])
+        answers = self.pulled(list(self._greeted))
+        for name, message in answers:
             self._met(self._greeted.pop(name), message, there)
         for client, rival in list(self._rivals.items()):
             if self.clients[client].node not in there:  # the old one has gone: this is the client's node now
                 del self._rivals[client]
-                with self._heeded(rival.node, rival.life, rival.facts):
+                with self._refusing(rival.node, rival.life, rival.facts):
                     self._take(rival)
-        return bool(found)
+        return bool(answers)
 
-    def _met(self, sent: Sent, message: Any, there: Lives) -> None:
+    def _met(self, sent: Pending, message: Any, there: Lives) -> None:
         """Take the answer to a hello. A node that comes again takes its old place."""
         if message.has_error():
             self.failed(f"node {sent.node}", sent.node, message)
             return  # it is asked again
         sealed, wrong = self.opened(message, -1, sent.turn)
-        told = sealed.facts if sealed else {}
-        if told.get("spare") is True:
+        facts = sealed.facts if sealed else {}
+        if facts.get("spare") is True:
             self._known[sent.node] = sent.life
             return
-        with self._heeded(sent.node, sent.life, told):
-            self._introduced(sent, told, wrong, there)
+        with self._refusing(sent.node, sent.life, facts):
+            self._introduced(sent, facts, wrong, there)
 
     @contextmanager
-    def _heeded(self, node: int, life: str, told: Mapping[str, Any]) -> Iterator[None]:
+    def _refusing(self, node: int, life: str, facts: Mapping[str, Any]) -> Iterator[None]:
         """Where a node is refused, the run ends, or goes on without it and a client that no other node has."""
         try:
             yield
@@ -185,32 +180,32 @@ class Link:
         except ConfigError as error:
             if self.options.bad == "stop":
                 raise
-            said = one_line(error)
-        LOG.warning("fedskew: node %d is refused: %s", node, said)
+            why = one_line(error)
+        LOG.warning("fedskew: node %d is refused: %s", node, why)
         self._known[node] = life
-        held = next((k for k, hello in self.clients.items() if hello.node == node), claimed(told, self.count))
-        if held is not None and (held not in self.clients or self.clients[held].node == node):
-            self.refused[held] = said
+        whose = next((k for k, hello in self.clients.items() if hello.node == node), claimed_client(facts, self.count))
+        if whose is not None and (whose not in self.clients or self.clients[whose].node == node):
+            self.refused[whose] = why
 
-    def _introduced(self, sent: Sent, told: Mapping[str, Any], wrong: str, there: Lives) -> None:
+    def _introduced(self, sent: Pending, facts: Mapping[str, Any], wrong: str, there: Lives) -> None:
         """Hear who a node is. Raises ConfigError where it does not fit the run, or takes the place of another."""
-        wrong = wrong or one_line(told.get("error") or "")
-        if wrong or told.get("fatal"):
-            known = claimed(told, self.count)  # a mistake before it knew its number comes with the hello's
-            who = f"node {sent.node}" if known is None else Hello(sent.node, known, {"name": short(told, "name")}).name
-            raise ConfigError(f"{who} must agree with the server: {wrong or one_line(told.get('differs'))}")
-        hello = hello_of(sent.node, told, self.count, self.options.most_rows)._replace(life=sent.life)
+        wrong = wrong or one_line(facts.get("error") or "")
+        if wrong or facts.get("fatal"):
+            whose = claimed_client(facts, self.count)
+            who = f"node {sent.node}" if whose is None else Hello(sent.node, whose, {"name": short(facts, "name")}).name
+            raise ConfigError(f"{who} must agree with the server: {wrong or one_line(facts.get('differs'))}")
+        hello = hello_of(sent.node, facts, self.count, self.options.most_rows)._replace(life=sent.life)
         before, rival = self.clients.get(hello.client), self._rivals.get(hello.client)
         was = next((k for k, one in self.clients.items() if one.node == hello.node), hello.client)
         if was != hello.client:
             raise ConfigError(f"node {hello.node} must stay client {was}; it says now that it is {hello.client}")
         self._known[sent.node] = sent.life
         if rival is not None and rival.node != hello.node:
-            twice = ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
+            two = ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
             if before is None or before.node != hello.node:
-                raise twice
-            with self._heeded(rival.node, rival.life, {}):  # the first one is there still
-                raise twice
+                raise two
+            with self._refusing(rival.node, rival.life, {}):  # the first one is there still
+                raise two
             del self._rivals[hello.client]
         if before is not None and before.node != hello.node and before.node in there:
             # Flower lists a node that was killed for a minute: is this one in its place, or beside it?
@@ -221,22 +216,29 @@ class Link:
 
     def _take(self, hello: Hello) -> None:
         """This node is the client's from now on."""
-        if told := hello.facts.get("differs"):
-            LOG.warning("fedskew: %s: %s; last bits may differ", hello.name, told)
+        if difference := hello.facts.get("differs"):
+            LOG.warning("fedskew: %s: %s; last bits may differ", hello.name, difference)
         self.accept(hello)
         self.clients[hello.client] = hello
         self.refused.pop(hello.client, None)
 
     # messages
 
-    def message(self, node: int, client: int, kind: str, facts: Mapping[str, Any], parts: Mapping[str, Packed]) -> Any:
-        """A message of Flower's, counted."""
+    def message(self, node: int, life: str, request: Request, kind: str, at: int = -1) -> tuple[Pending, Any]:
+        """A message of Flower's with what is known of it, counted."""
         from flwr.app import Message
 
         self.turn += 1
-        told = {**facts, "session": self.session, "turn": self.turn, "client": client, "contract": self.contract}
-        self.down += wire.packed_bytes(*parts.values())
-        return Message(wire.record(told, **parts), dst_node_id=node, message_type=kind)
+        own = {"session": self.session, "turn": self.turn, "client": request.client, "contract": self.contract}
+        self.down += wire.packed_bytes(*request.parts.values())
+        content = wire.record({**request.facts, **own}, **request.parts)
+        pending = Pending(self.turn, time.monotonic(), node, life, at)
+        return pending, Message(content, dst_node_id=node, message_type=kind)
+
+    def push(self, messages: Sequence[tuple[Pending, Any]]) -> InFlight:
+        """Send messages; those that Flower took."""
+        names = self.grid.push_messages([message for _, message in messages]) if messages else ()
+        return {name: pending for name, (pending, _) in zip(names, messages, strict=True) if name is not None}
 
     def pulled(self, names: Sequence[str]) -> list[tuple[str, Any]]:
         """(name of the message that it answers, answer) of those that have come."""
@@ -250,12 +252,12 @@ class Link:
             sealed = wire.opened(message.content)
         except FedskewError as error:
             return None, one_line(error)
-        told = sealed.facts
+        facts = sealed.facts
         self.up += wire.packed_bytes(*sealed.parts.values())
-        if told.get("session") != self.session or told.get("turn") != turn:
+        if facts.get("session") != self.session or facts.get("turn") != turn:
             return None, "the answer is to another message: it is late, or was sent before"
-        if client >= 0 and told.get("client") != client:
-            return None, f"the answer is of client {quoted(told.get('client'))}"
+        if client >= 0 and facts.get("client") != client:
+            return None, f"the answer is of client {quoted(facts.get('client'))}"
         return sealed, ""
 
     def failed(self, who: str, node: int, message: Any) -> str:
@@ -271,28 +273,28 @@ class Link:
 
     def ask(self, requests: Sequence[Request], kind: str) -> Iterator[Answer]:
         """Answers in the order of the requests. Each node is asked once at a time; a missing one as the link says."""
-        asked, pause = _Asked(self, requests, kind), FIRST_S
+        batch, pause = _Batch(self, requests, kind), FIRST_S
         for at in range(len(requests)):
-            while at not in asked.done:
+            while at not in batch.done:
                 there = self._there()
-                if asked.waiting:
+                if batch.waiting:
                     self._greet(there)
-                    asked.send(there)
-                heard = asked.hear()
+                    batch.send(there)
+                heard = batch.hear()
                 if not heard:
                     time.sleep(pause)
                 pause = FIRST_S if heard else min(2 * pause, self.options.poll_s)
-                asked.give_up(there)
-            yield asked.done.pop(at)
+                batch.give_up(there)
+            yield batch.done.pop(at)
 
 
-class _Asked:
+class _Batch:
     """Requests of one kind by their places: those that wait to be sent, those under way, and answers."""
 
     def __init__(self, link: Link, requests: Sequence[Request], kind: str) -> None:
         self.link, self.requests, self.kind = link, requests, kind
         self.waiting = list(range(len(requests)))
-        self.flying: Flying = {}
+        self.in_flight: InFlight = {}
         self.done: dict[int, Answer] = {}
         self.tries = [0] * len(requests)
         self.began = [time.monotonic()] * len(requests)
@@ -307,26 +309,22 @@ class _Asked:
             self.waiting.remove(at)
             self._end(at, None, link.refused[self.requests[at].client])
         nodes = {k: hello for k, hello in link.clients.items() if there.get(hello.node) == hello.life}
-        messages, under_way = [], []
-        for at in [at for at in self.waiting if self.requests[at].client in nodes]:
-            request, hello = self.requests[at], nodes[self.requests[at].client]
-            messages.append(link.message(hello.node, request.client, self.kind, request.facts, request.parts))
-            under_way.append(Sent(link.turn, time.monotonic(), hello.node, hello.life, at))
-        for sent, name in zip(under_way, link.grid.push_messages(messages) if messages else (), strict=True):
-            if name is not None:
-                self.waiting.remove(sent.at)
-                self.tries[sent.at] += 1
-                self.began[sent.at] = time.monotonic()
-                self.flying[name] = sent
+        ready = [(at, nodes[self.requests[at].client]) for at in self.waiting if self.requests[at].client in nodes]
+        messages = [link.message(one.node, one.life, self.requests[at], self.kind, at) for at, one in ready]
+        for name, sent in link.push(messages).items():
+            self.waiting.remove(sent.at)
+            self.tries[sent.at] += 1
+            self.began[sent.at] = time.monotonic()
+            self.in_flight[name] = sent
 
     def hear(self) -> bool:
         """Take the replies that have come; whether there was one."""
-        pulled = self.link.pulled(list(self.flying))
+        pulled = self.link.pulled(list(self.in_flight))
         for name, message in pulled:
-            self._heard(self.flying.pop(name), message)
+            self._heard(self.in_flight.pop(name), message)
         return bool(pulled)
 
-    def _heard(self, sent: Sent, message: Any) -> None:
+    def _heard(self, sent: Pending, message: Any) -> None:
         """Take one reply."""
         link, request = self.link, self.requests[sent.at]
         if message.has_error():
@@ -352,10 +350,10 @@ class _Asked:
     def give_up(self, there: Lives) -> None:
         """End what was asked too long ago; ask again where a node has gone or begun again since then."""
         link, now = self.link, time.monotonic()
-        for name, sent in list(self.flying.items()):
+        for name, sent in list(self.in_flight.items()):
             gone = there.get(sent.node) != sent.life
             if gone or now - sent.since > link.options.wait_s:
-                del self.flying[name]  # an answer that comes now is not looked for
+                del self.in_flight[name]  # an answer that comes now is not looked for
                 if link.forever or gone:
                     self.waiting.append(sent.at)
                 else:

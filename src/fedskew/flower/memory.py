@@ -16,13 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedskew import deployment as lib
 from fedskew import tree
 from fedskew.errors import RecordError
-from fedskew.records import digests
-from fedskew.records.files import load_tree, save_tree, write_atomic
-from fedskew.records.folder import Record
-from fedskew.records.summary import summarise
-from fedskew.records.typed import object_of
 from fedskew.tree import Params, Tree
 
 Memory = dict[str, Tree]
@@ -35,8 +31,7 @@ SESSIONS = 1000  # that are remembered as over
 
 def receipt_of(memory: Memory) -> str:
     """Digest of a memory, 32 hex digits."""
-    named: dict[str, Tensor] = {".".join(path): leaf for path, leaf in tree.flatten(memory) if leaf is not None}
-    return digests.of_tensors({name: leaf.detach().cpu().contiguous() for name, leaf in named.items()})
+    return lib.digests.of_tensors({".".join(path): leaf for path, leaf in tree.flatten(memory) if leaf is not None})
 
 
 class NodeMemory:
@@ -46,61 +41,48 @@ class NodeMemory:
         """``template`` is the memory of a client that has not taken part. Raises RecordError: no folder to write."""
         self.folder, self.template = folder, template
         self.empty = not any(True for _ in tree.leaves(template))
-        try:
+        with lib.writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(f"state must be a folder to write; got {str(folder)!r}: {error.strerror}") from None
 
     def load(self, receipt: str) -> Memory:
         """The memory of a receipt. Raises RecordError where this node does not have it, or it was altered."""
         if receipt == NONE or self.empty:
             return self.template
-        path = self._path(receipt)
-        if not path.exists():
-            hint = "has its folder been replaced? Begin the run again, or put the folder back"
-            raise RecordError(f"{path} must hold what this client kept; it is missing; {hint}")
-        found, _ = load_tree(path)
-        whole = {name: found.get(name, empty) for name, empty in self.template.items()}
-        if receipt_of(whole) != receipt:
-            raise RecordError(f"{path} was altered: it is not what this client kept")
-        return whole
+        hint = "has its folder been replaced? Begin the run again, or put the folder back"
+        return self._saved(FILE, receipt, self.template, "what this client kept", hint)
 
     def save(self, memory: Memory) -> str:
         """Write a memory once, whole; its receipt."""
         if self.empty:
             return NONE
-        own = {name: tree.map_tree(copied, memory[name]) for name in self.template}
-        receipt = receipt_of(own)
-        if not self._path(receipt).exists():
-            save_tree(self._path(receipt), own, {})
+        named = {name: tree.map_tree(copied, memory[name]) for name in self.template}
+        receipt = receipt_of(named)
+        if not self._path(FILE, receipt).exists():
+            lib.save_tree(self._path(FILE, receipt), named, {})
         return receipt
 
     def save_logits(self, logits: Tensor) -> str:
         """Keep the logits of a model that is being fitted; the receipt of them."""
-        receipt = digests.of_tensors({"logits": logits.contiguous()})
-        save_tree(self.folder / LOGITS.format(receipt), {"logits": logits}, {})
+        receipt = receipt_of({"logits": logits})
+        lib.save_tree(self._path(LOGITS, receipt), {"logits": logits}, {})
         return receipt
 
     def load_logits(self, receipt: str) -> Tensor:
         """The logits of a receipt. Raises RecordError where this node does not have them, or they were altered."""
-        path = self.folder / LOGITS.format(receipt)
-        if not path.exists():
-            raise RecordError(f"{path} must hold the logits of this node's rows; it is missing; begin the fit again")
-        (logits,) = tree.leaves(load_tree(path)[0])
-        if digests.of_tensors({"logits": logits}) != receipt:
-            raise RecordError(f"{path} was altered: it is not what this client kept")
+        saved = self._saved(LOGITS, receipt, {}, "the logits of this node's rows", "begin the fit again")
+        logits: Tensor = saved["logits"]
         return logits
 
     def save_own(self, model: Params, facts: Mapping[str, Any]) -> None:
         """Keep the client's own model in place of the one before."""
-        save_tree(self.folder / OWN, {"model": model}, facts)
+        lib.save_tree(self.folder / OWN, {"model": model}, facts)
 
     def keep(self, *receipts: str, logits: str = NONE) -> None:
         """Remove every other memory: those of rounds that were abandoned, or are older than the server's checkpoint.
 
         What a process that was killed had half written goes, too: a node answers one message after another.
         """
-        kept = {*map(self._path, receipts), self.folder / LOGITS.format(logits)}
+        kept = {*(self._path(FILE, receipt) for receipt in receipts), self._path(LOGITS, logits)}
         for path in [path for name in (FILE, LOGITS, ".{}.tmp") for path in self.folder.glob(name.format("*"))]:
             if path not in kept:
                 with suppress(OSError):
@@ -118,7 +100,7 @@ class NodeMemory:
             return False
         if session != known:
             over = [*over, known][-SESSIONS:]
-        write_atomic(path, json.dumps([session, turn, over]).encode())
+        lib.write_atomic(path, json.dumps([session, turn, over]).encode())
         return True
 
     def fit_exchanges(self, session: str) -> int:
@@ -126,16 +108,26 @@ class NodeMemory:
         path = self.folder / "fitted.json"
         known, asked = _noted(path, tuple[str, int]) or ("", 0)
         asked = asked + 1 if known == session else 1
-        write_atomic(path, json.dumps([session, asked]).encode())
+        lib.write_atomic(path, json.dumps([session, asked]).encode())
         return asked
 
-    def _path(self, receipt: str) -> Path:
-        return self.folder / FILE.format(os.path.basename(receipt))
+    def _path(self, file: str, receipt: str) -> Path:
+        return self.folder / file.format(os.path.basename(receipt))
+
+    def _saved(self, file: str, receipt: str, template: Memory, what: str, hint: str) -> Memory:
+        """The content of a file of a receipt; what it lacks is as in the template."""
+        path = self._path(file, receipt)
+        if not path.exists():
+            raise RecordError(f"{path} must hold {what}; it is missing; {hint}")
+        saved = {**template, **lib.load_tree(path)[0]}
+        if receipt_of(saved) != receipt:
+            raise RecordError(f"{path} was altered: it is not what this client kept")
+        return saved
 
 
 def _noted(path: Path, kind: Any) -> Any:
     """What a node has noted of the messages it answered, or None. Raises RecordError where it is damaged."""
-    return object_of(path, kind) if path.exists() else None
+    return lib.object_of(path, kind) if path.exists() else None
 
 
 def take_out(folder: Path, out: Path) -> str:
@@ -154,21 +146,17 @@ def take_out(folder: Path, out: Path) -> str:
     if not (folder / OWN).exists():
         hint = "it is kept after a run with keep-own=true, of a method that gives clients some"
         raise RecordError(f"{folder} must hold a client's own model, {OWN}; it has none; {hint}")
-    kept, facts = load_tree(folder / OWN)
+    saved, facts = lib.load_tree(folder / OWN)
     try:
-        config, about, model = facts["config"], facts["model"], kept["model"]
-        told = f"own model of client {config['own_model']['client']} after round {about['round']}"
+        config, about, model = facts["config"], facts["model"], saved["model"]
+        what = f"own model of client {config['own_model']['client']} after round {about['round']}"
     except (LookupError, TypeError) as error:
         raise RecordError(f"{folder / OWN} is not what a node keeps: {error!r}") from None
-    record = Record.create(out, config)
-    try:
-        record.finish(summarise([]), {"final": model}, {"model": about})
-    finally:
-        record.close()
-    return told
+    lib.write_model(out, config, model, about)
+    return what
 
 
 def copied(leaf: Any) -> Tensor:
     """A contiguous copy on the CPU."""
-    made: Tensor = leaf.detach().cpu().clone(memory_format=torch.contiguous_format)
-    return made
+    copy: Tensor = leaf.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return copy

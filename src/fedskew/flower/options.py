@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from fedskew.config.experiment import Experiment
-from fedskew.config.flags import experiment_of as experiment_of_flags
-from fedskew.config.words import flags_of
+from fedskew import deployment as lib
 from fedskew.errors import ConfigError, FieldError, unknown
 from fedskew.fields import AtLeast, Within, check, demand
-from fedskew.flower.contract import PERMITS, allowed
+from fedskew.flower.contract import PERMITS, permits_of
 from fedskew.flower.wire import MOST_ROWS
 
 PREFIX = "flower."  # of the app's configuration that is not the run's
@@ -45,8 +43,8 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         check(self)
-        own = Path(self.out).name
-        plain = own != ".." and own.isprintable() and len(own.encode()) <= NAME
+        name = Path(self.out).name
+        plain = name != ".." and name.isprintable() and len(name.encode()) <= NAME
         demand(self, "out", plain, "end in a plain name: nodes call their folder so")
 
 
@@ -77,40 +75,44 @@ class NodeOptions:
     def __post_init__(self) -> None:
         check(self)
         demand(self, "local_test", self.local_test < 1, "be below 1")
-        allowed(self.allow)
+        permits_of(self.allow)
 
     @property
     def permits(self) -> frozenset[str]:
         """What the node allows."""
-        return allowed(self.allow)
+        return permits_of(self.allow)
 
     def check_permit(self, permit: str) -> None:
         """Raise ConfigError where the node does not allow what is asked; "" is what every node allows."""
         if permit and permit not in self.permits:
             raise ConfigError(f"this node does not allow {permit}, {PERMITS[permit]}")
 
+    def hello(self, client: int, rows: int, test_rows: int) -> dict[str, Any]:
+        """What every node tells of itself."""
+        who = {"client": client, "name": self.name, "permits": sorted(self.permits)}
+        return {**who, "rows": rows, "test_rows": test_rows}
+
     def folder(self, client: int) -> Path:
         """The folder of a client's memory in this run."""
         return Path(self.state).expanduser() / (self.run or "run") / f"client-{client}"
 
 
-def experiment_of(config: Mapping[str, Any]) -> Experiment:
+def experiment_of(config: Mapping[str, Any]) -> lib.Experiment:
     """The experiment of an app's configuration: the words of ``fedskew run``, with ``method`` for METHOD.
 
     Raises ConfigError, with one line, for a key that is no option or a value that breaks a rule.
     """
     given = {key: value for key, value in config.items() if not key.startswith(PREFIX) and value != ""}
     method = [str(given.pop("method"))] if "method" in given else []
-    return on_nodes(experiment_of_flags(method, flags_of(given.items())))
+    return check_for_nodes(lib.experiment_of_flags(method, lib.flags_of(given.items())))
 
 
-def on_nodes(experiment: Experiment) -> Experiment:
+def check_for_nodes(experiment: lib.Experiment) -> lib.Experiment:
     """The experiment. Raises FieldError where it asks for what nodes cannot do."""
     rule = "be 0 where clients are nodes: a node that is not to train is not started"
     demand(experiment, "heldout_clients", not experiment.heldout_clients, rule)
-    demand(
-        experiment, "init_from", experiment.init_from is None, "be unset where clients are nodes: they lack the file"
-    )
+    rule = "be unset where clients are nodes: they lack the file"
+    demand(experiment, "init_from", experiment.init_from is None, rule)
     return experiment
 
 

@@ -4,34 +4,22 @@ From that come a federation in which no row is the server's to read, plans that 
 answers of use look like.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedskew import deployment as lib
 from fedskew import tree
-from fedskew.client import Shared
-from fedskew.data.federation import Federation
-from fedskew.data.partitioners import Partition
-from fedskew.engines.clients import Source
-from fedskew.engines.guard import unguarded
-from fedskew.engines.outcomes import Outcome
-from fedskew.engines.planning import Jobs, Member, Pace, Plan, Planner, length_of
-from fedskew.engines.sequential import Sequential
+from fedskew.data import Dataset, Federation, Partition
 from fedskew.errors import ConfigError, one_line, require
 from fedskew.flower.contract import PERMITS
 from fedskew.flower.wire import MOST_ROWS, Layout, count, expect, layout_of, short, travelling
 from fedskew.method import Component, Method
-from fedskew.method.component import Sampler
-from fedskew.method.samplers import ClassBalanced, Shuffle
-from fedskew.methods.fedvc import VirtualClient
-from fedskew.models.prepare import Model
-from fedskew.server import Broadcast
-from fedskew.settings import Settings
-from fedskew.types import Assignment, Query, Task, Tree
+from fedskew.types import Query, Task
 
 # What a node tells
 
@@ -51,12 +39,12 @@ class Hello(NamedTuple):
         return f"node {given!r} (client {self.client})" if given else f"the node of client {self.client}"
 
 
-def hello_of(node: int, told: Mapping[str, Any], clients: int, most_rows: int = MOST_ROWS) -> Hello:
-    """A node's hello; of what it told, the facts that are known are kept.
+def hello_of(node: int, sent: Mapping[str, Any], clients: int, most_rows: int = MOST_ROWS) -> Hello:
+    """A node's hello; of what it sent, the facts that are known are kept.
 
     Args:
         node: its number at Flower.
-        told: its facts.
+        sent: its facts.
         clients: of the run.
         most_rows: that one node may declare, to train on and to test on.
 
@@ -64,13 +52,16 @@ def hello_of(node: int, told: Mapping[str, Any], clients: int, most_rows: int = 
         ConfigError: it does not say who it is, or says what cannot be.
     """
     try:
-        k = count(told, "client", most=clients - 1)
-        facts: dict[str, Any] = {"name": short(told, "name"), "differs": one_line(told.get("differs") or "")}
-        facts |= {what: count(told, what) for what in ("rows", "test_rows")}
-        facts["permits"] = _permits(told.get("permits"))
+        k = count(sent, "client", most=clients - 1)
+        facts: dict[str, Any] = {what: count(sent, what) for what in ("rows", "test_rows")}
+        facts |= {"name": short(sent, "name"), "differs": one_line(sent.get("differs") or "")}
+        permits: Any = sent.get("permits")
+        holds = isinstance(permits, list) and all(isinstance(p, str) and p in PERMITS for p in permits)
+        expect(holds, "permits", f"be a list of {', '.join(PERMITS)}", permits)
     except ConfigError as error:
         raise ConfigError(f"node {node} must say who it is: {error}") from None
-    facts |= {what: told[what] for what in ("counts", "labels", "columns") if told.get(what) is not None}
+    facts["permits"] = sorted(set(permits))
+    facts |= {what: sent[what] for what in ("counts", "labels", "columns") if sent.get(what) is not None}
     hello = Hello(node, k, facts)
     for what in ("rows", "test_rows"):
         hint = "flower.most-rows of the server allows more"
@@ -78,15 +69,9 @@ def hello_of(node: int, told: Mapping[str, Any], clients: int, most_rows: int = 
     return hello
 
 
-def _permits(told: Any) -> list[str]:
-    holds = isinstance(told, list) and all(isinstance(p, str) and p in PERMITS for p in told)
-    expect(holds, "permits", f"be a list of {', '.join(PERMITS)}", told)
-    return sorted(set(told))
-
-
-def claimed(told: Mapping[str, Any], clients: int) -> int | None:
+def claimed_client(facts: Mapping[str, Any], clients: int) -> int | None:
     """The client that a message says it is of; None where it says none of the run's."""
-    k = told.get("client")
+    k = facts.get("client")
     return k if type(k) is int and 0 <= k < clients else None
 
 
@@ -98,149 +83,108 @@ def absent(client: int) -> Hello:
 # The federation
 
 
-def stand_in(server: Federation, hellos: Sequence[Hello]) -> Federation:
+def federation_of_nodes(server: Federation, hellos: Sequence[Hello]) -> Federation:
     """The federation as the server knows it: its own rows, and of the nodes' rows what they tell.
 
     A node that tells only the number of its rows counts as if they were spread over the classes evenly.
     """
     classes = server.dataset.classes
-    counts = torch.zeros(len(hellos), classes, dtype=torch.int64)
-    for hello in hellos:
-        counts[hello.client] = declared_counts(hello.facts, classes)
-    held = np.concatenate([server.validation_rows, server.auxiliary_rows]).astype(np.int64)
-    at = torch.from_numpy(held)
+    counts = torch.stack([declared_counts(hello.facts, classes) for hello in hellos])
+    rows = np.concatenate([server.validation_rows, server.auxiliary_rows]).astype(np.int64)
+    at = torch.from_numpy(rows)
     data = replace(server.dataset, x=server.dataset.x[at], y=server.dataset.y[at], columns={}, column_names={})
     n = len(server.validation_rows)
-    nobody = alone(np.empty(0), 0, len(hellos))
     return replace(
-        server, dataset=data, partition=nobody, clients=len(hellos), counts=counts, held=None, local_test=None,
-        validation_rows=np.arange(n), auxiliary_rows=np.arange(n, len(held)),
+        server, dataset=data, partition=one_owner(np.empty(0), 0, len(hellos)), clients=len(hellos), counts=counts,
+        held=None, local_test=None, validation_rows=np.arange(n), auxiliary_rows=np.arange(n, len(rows)),
     )  # fmt: skip
 
 
 def declared_counts(facts: Mapping[str, Any], classes: int) -> Tensor:
     """Rows of each class, as far as a checked hello tells them, [C]. Raises ConfigError where they are no counts."""
-    n, told, labels = facts["rows"], facts.get("counts"), facts.get("labels")
-    if told is not None:
-        holds = isinstance(told, list) and len(told) == classes and _below(told, n + 1) and sum(told) == n
-        expect(holds, "a node", f"tell {classes} counts that add up to its {n} rows", told)
-        return torch.tensor(told, dtype=torch.int64)
+    n, counts, labels = facts["rows"], facts.get("counts"), facts.get("labels")
+    if counts is not None:
+        holds = isinstance(counts, list) and len(counts) == classes and _below(counts, n + 1) and sum(counts) == n
+        expect(holds, "a node", f"tell {classes} counts that add up to its {n} rows", counts)
+        return torch.tensor(counts, dtype=torch.int64)
     present = list(range(classes)) if labels is None else labels
     holds = isinstance(present, list) and _below(present, classes) and len(set(present)) == len(present)
-    expect(holds, "a node", f"tell which of {classes} classes it has", present)
-    holds = not n or labels is None or 0 < len(present) <= n
-    expect(holds, "a node", f"tell the classes of its {n} rows", present)
-    counts = torch.zeros(classes, dtype=torch.int64)
+    holds = holds and (not n or labels is None or 0 < len(present) <= n)
+    expect(holds, "a node", f"tell which of {classes} classes its {n} rows have", present)
+    even = torch.zeros(classes, dtype=torch.int64)
     if n:
         each, rest = divmod(n, len(present))
-        counts[torch.tensor(present)] = each
-        counts[torch.tensor(present[:rest], dtype=torch.int64)] += 1
-    return counts
+        even[torch.tensor(present)] = each
+        even[torch.tensor(present[:rest], dtype=torch.int64)] += 1
+    return even
 
 
 def _below(values: list[Any], limit: int) -> bool:
     return all(type(value) is int and 0 <= value < limit for value in values)
 
 
-def alone(rows: np.ndarray[Any, Any], client: int, clients: int) -> Partition:
+def one_owner(rows: np.ndarray, client: int, clients: int) -> Partition:
     """The partition in which one client has these rows, and no other has any."""
     offsets = np.zeros(clients + 1, np.int64)
     offsets[client + 1 :] = len(rows)
     return Partition(rows.astype(np.int64), offsets)
 
 
-def nowhere(fed: Federation) -> Source:
-    """Rows that are nowhere: how many of each class the nodes tell, and no row of them."""
-    none = np.empty(0, np.int64)
-    return Source([none] * len(fed.counts), none, fed.counts)
+def dataset_of(
+    name: str, inputs: lib.Inputs, x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, augment: tuple[str, ...] = ()
+) -> Dataset:
+    """The dataset of training and test rows that are what inputs say."""
+    names, scale = inputs.label_names, (inputs.mean, inputs.std)
+    return Dataset(name, x, y, x_test, y_test, len(names), names, *scale, augment, encoding=inputs.encoding)
 
 
-# How long clients train: no row is drawn at the server
+@dataclass(frozen=True, eq=False)
+class NodeRows:
+    """The data of one node.
 
-
-Array = np.ndarray[Any, Any]
-
-
-class Counting(Planner):
-    """Plans of clients whose rows are elsewhere: how many steps they take. Memory does not follow what a node claims.
-
-    The rows of a sampler of the user's own are drawn, since only it knows how many they are; ``flower.most_rows``
-    bounds them.
+    ``x`` and ``y`` are samples and class numbers, in the order in which the client owns them; the test rows are the
+    client's own, and are empty where it keeps none.
     """
 
-    def plan(self, method: Method, source: Source, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
-        """The plan of one client."""
-        owned, sampler = source.counts[at.client], unguarded(method).sampler
-        known = DRAWN.get(next(cls for cls in type(sampler).__mro__ if "plan" in vars(cls)))
-        if known is None:
-            labels = np.repeat(np.arange(len(owned)), owned.numpy())
-            rows = [np.arange(len(labels))] * (at.client + 1)
-            return super().plan(method, Source(rows, labels, source.counts), at, pace, shared, round)
-        drawn = known(sampler, owned.numpy(), torch.minimum(at.offered, at.used).numpy())
-        steps, none = length_of(drawn, pace), np.int64(-1)
-        batches = np.broadcast_to(none, (steps, method.local.batches, 1))  # no memory, whatever the steps
-        return Plan(
-            at.client, np.empty(0, np.int64), batches, np.broadcast_to(none, steps), pace[1], pace[3],
-            int(at.used.sum()), owned, at.offered, at.used, at.member, pace,
-        )  # fmt: skip
+    inputs: lib.Inputs
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    augment: tuple[str, ...] = ()
 
-
-class Keyless(Jobs):
-    """Places of clients that train elsewhere, and fold the keys of their steps for themselves."""
-
-    def keys(self, plans: list[Plan], round: int, m: int) -> list[Tensor]:
-        """None."""
-        return [torch.empty(0, 0, dtype=torch.int64)] * len(plans)
-
-
-DRAWN: dict[type[Sampler], Callable[[Any, Array, Array], int]] = {  # rows of an epoch: (sampler, owned, wanted) [C]
-    Shuffle: lambda sampler, owned, wanted: int(wanted[owned > 0].sum()),
-    ClassBalanced: lambda sampler, owned, wanted: int(wanted.sum()) if ((wanted > 0) & (owned > 0)).any() else 0,
-    VirtualClient: lambda sampler, owned, wanted: int(sampler.size) if owned.any() else 0,
-}
+    def federation(self, client: int, clients: int) -> Federation:
+        """A federation in which this client alone has rows; row i of the client is row i of the data."""
+        n = len(self.y)
+        x, y = torch.cat([self.x, self.x_test]), torch.cat([self.y, self.y_test])
+        data = dataset_of("node", self.inputs, x, y, x[:0], y[:0], self.augment)
+        counts = torch.zeros(clients, data.classes, dtype=torch.int64)
+        counts[client] = torch.bincount(self.y, minlength=data.classes)
+        train, test = (one_owner(np.arange(a, b), client, clients) for a, b in ((0, n), (n, len(y))))
+        return Federation(data, train, lib.Iid(), clients, 0, counts, held=test, local_test=0.0)
 
 
 # What answers of use look like
 
 
-class Rehearsal:
+class AnswerLayouts:
     """Names, shapes and types of what nodes send. They depend on the method and the model, never on the rows."""
 
-    def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
+    def __init__(self, model: lib.Model, fed: Federation, task: Task, settings: lib.Settings) -> None:
         """``fed`` is that of the run; of its rows the shape is taken, and each value is 0."""
-        data = fed.dataset
-        x, y = data.x.new_zeros(1, *data.x.shape[1:]), torch.zeros(1, dtype=torch.int64)
-        counts = torch.zeros(task.clients, task.classes, dtype=torch.int64)
-        counts[0, 0] = 1
-        data = replace(data, x=x, y=y, columns={}, column_names={})
-        none = np.empty(0, np.int64)
-        own = alone(np.zeros(1), 0, task.clients)
-        fed = replace(fed, dataset=data, partition=own, counts=counts, validation_rows=none, auxiliary_rows=none)
-        self.engine = Sequential(model, fed, task, replace(settings, threads=1))
-        self._sent: dict[tuple[Any, ...], Layout] = {}  # by what is sent down
+        data, label = fed.dataset, torch.zeros(1, dtype=torch.int64)
+        x, no = data.x.new_zeros(1, *data.x.shape[1:]), slice(0)
+        row = NodeRows(lib.Inputs.of(data), x, label, x[no], label[no], data.augment)
+        self.engine = lib.ClientEngine(model, row.federation(0, task.clients), task, replace(settings, threads=1))
 
-    def trained(self, method: Method, shared: Shared) -> Layout:
+    def trained(self, method: Method, shared: lib.Shared) -> Layout:
         """The answer of a client that trains."""
-        key = (id(method), *layout_of(shared.common).items())
-        if key not in self._sent:
-            found = self._outcome(method, shared)
-            report = tree.map_tree(lambda leaf: leaf.reshape(1), found.reports._asdict())
-            stays = self.engine.stays
-            params, buffers = (travelling(getattr(found, n), stays) for n in ("params", "buffers"))
-            sent = {"params": params, "buffers": buffers, "uploads": found.uploads, "report": report}
-            self._sent = {key: layout_of({"sent": sent})}
-        return self._sent[key]
+        outcome = self.engine.outcome_without_steps(method, shared)
+        report = tree.map_tree(lambda leaf: leaf.reshape(1), outcome.reports._asdict())
+        sent = {**travelling(outcome, self.engine.stays), "uploads": outcome.uploads, "report": report}
+        return layout_of({"sent": sent})
 
-    def _outcome(self, method: Method, shared: Shared) -> Outcome:
-        """A local run that is over before its first step."""
-        engine, given = self.engine, Broadcast(1, shared.params, shared.buffers, shared.common, {})
-        assignment = Assignment(torch.zeros(1, 1, dtype=torch.int64))
-        ((plan,),) = engine.planner.plans(method, assignment, given, engine.clients.own)
-        (place,) = engine.jobs.of(method, [plan], given, engine.memory, {0: 0})
-        over = plan._replace(batches=plan.batches[:0], epoch=plan.epoch[:0])
-        return engine.run_client(method, place._replace(plan=over, keys=place.keys[:0]))
-
-    def asked(self, query: Query, part: Component, method: Method, broadcast: Broadcast) -> Layout:
+    def asked(self, query: Query, part: Component, method: Method, broadcast: lib.Broadcast) -> Layout:
         """The answer to a question."""
         if query.keep:
             return layout_of({"values": {}})

@@ -10,11 +10,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
-from fedskew.config.tables import method_named
+from fedskew import deployment as lib
 from fedskew.errors import ConfigError, require
 from fedskew.flower.functions import check_server_side, server_step
 from fedskew.method import Method
-from fedskew.server import State
 
 LOG = logging.getLogger("flwr")
 
@@ -49,10 +48,10 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         super().__init__(**options)
         require(nonfinite in ("stop", "drop"), "nonfinite", "be stop or drop", nonfinite)
-        self.method = method_named(method) if isinstance(method, str) else method
+        self.method = lib.method_named(method) if isinstance(method, str) else method
         check_server_side(self.method, clients_run)
         self.lr, self.seed, self.clients_run, self.nonfinite = lr, seed, tuple(clients_run), nonfinite
-        self.state: State | None = None
+        self.state: lib.State | None = None
         self._sent: dict[str, Any] = {}
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Iterable[Any]:
@@ -69,40 +68,40 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
                 ``nonfinite`` is "stop".
         """
         valid, _ = self._check_and_log_replies(replies, is_train=True)
-        told = [_Told.of(reply) for reply in sorted(valid, key=lambda reply: int(reply.metadata.src_node_id))]
-        told = [one for one in told if self._is_finite(one)]
-        if not told:
+        whole = []
+        for reply in sorted(valid, key=lambda reply: int(reply.metadata.src_node_id)):
+            kinds = reply.content.metric_records, reply.content.array_records
+            metrics, arrays = (next(iter(records.values())) for records in kinds)
+            model = {name: array.numpy() for name, array in arrays.items()}
+            whole.append(_Reply(int(reply.metadata.src_node_id), reply.content, dict(metrics), model))
+        used = [reply for reply in whole if self._is_finite(reply)]
+        if not used:
             return None, None
-        counts = _column(told, "label-counts")
-        sizes = [np.size(row) for row in counts or ()]
-        if odd := [(one.node, size) for one, size in zip(told, sizes, strict=False) if size != sizes[0]]:
-            rule = f"have a number for each class: {sizes[0]} at node {told[0].node}"
-            raise ConfigError(f"the metric 'label-counts' must {rule}; got {odd[0][1]} at node {odd[0][0]}")
-        samples = [float(one.metrics[self.weighted_by_key]) for one in told]
+        counts = _metric(used, "label-counts")
+        samples = [float(reply.metrics[self.weighted_by_key]) for reply in used]
         model, self.state = server_step(
-            self.method, self.state, self._sent, [one.model for one in told], samples, counts=counts,
-            steps=_column(told, "num-steps"), lr=self.lr, seed=self.seed, clients_run=self.clients_run,
+            self.method, self.state, self._sent, [reply.model for reply in used], samples, counts=counts,
+            steps=_metric(used, "num-steps"), lr=self.lr, seed=self.seed, clients_run=self.clients_run,
         )  # fmt: skip
         # ascontiguousarray would give a number of batches, which has no axes, one
         arrays = ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in model.items()})
-        plain = [one.content for one in told]
-        means = self.train_metrics_aggr_fn(plain, self.weighted_by_key)
+        means = self.train_metrics_aggr_fn([reply.content for reply in used], self.weighted_by_key)
         shown = {name: value for name, value in means.items() if name not in ("label-counts", "num-steps")}
         return arrays, MetricRecord(shown)
 
-    def _is_finite(self, told: _Told) -> bool:
+    def _is_finite(self, reply: _Reply) -> bool:
         """Whether a reply counts. Raises ConfigError where it is not finite and that is to stop the run."""
-        read = {name: told.metrics.get(name, 0) for name in (self.weighted_by_key, "label-counts", "num-steps")}
-        odd = [name for name, value in {**told.model, **read}.items() if not np.isfinite(value).all()]
+        read = {name: reply.metrics.get(name, 0) for name in (self.weighted_by_key, "label-counts", "num-steps")}
+        odd = [name for name, value in {**reply.model, **read}.items() if not np.isfinite(value).all()]
         if odd and self.nonfinite == "stop":
             hint = 'nonfinite="drop" leaves such a reply out'
-            raise ConfigError(f"{odd[0]} of node {told.node} must be finite; got a value that is not; {hint}")
+            raise ConfigError(f"{odd[0]} of node {reply.node} must be finite; got a value that is not; {hint}")
         if odd:
-            LOG.warning("fedskew: the reply of node %d is left out: %s is not finite", told.node, odd[0])
+            LOG.warning("fedskew: the reply of node %d is left out: %s is not finite", reply.node, odd[0])
         return not odd
 
 
-class _Told(NamedTuple):
+class _Reply(NamedTuple):
     """A reply that Flower found whole."""
 
     node: int
@@ -110,20 +109,12 @@ class _Told(NamedTuple):
     metrics: dict[str, Any]
     model: dict[str, Any]
 
-    @classmethod
-    def of(cls, reply: Any) -> _Told:
-        """Its first records."""
-        content = reply.content
-        metrics, arrays = (next(iter(held.values())) for held in (content.metric_records, content.array_records))
-        model = {name: array.numpy() for name, array in arrays.items()}
-        return cls(int(reply.metadata.src_node_id), content, dict(metrics), model)
 
-
-def _column(told: list[_Told], name: str) -> list[Any] | None:
+def _metric(replies: list[_Reply], name: str) -> list[Any] | None:
     """A metric of all clients; None where nobody has it. Raises ConfigError where some lack it."""
-    lacking = [one.node for one in told if name not in one.metrics]
-    if len(lacking) == len(told):
+    lacking = [reply.node for reply in replies if name not in reply.metrics]
+    if len(lacking) == len(replies):
         return None
     if lacking:
         raise ConfigError(f"the metric {name!r} must be in every reply or in none; {len(lacking)} replies lack it")
-    return [one.metrics[name] for one in told]
+    return [reply.metrics[name] for reply in replies]

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -26,13 +26,8 @@ FORMAT = 1  # of messages; a node refuses another
 KEY = "fedskew"  # of the record of facts
 ANSWER = "sent"  # the part of an answer
 LINE = 64  # bytes of a cache line, to which torch aligns what it allocates
-DTYPES = {
-    str(t).removeprefix("torch."): t
-    for t in (
-        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
-        torch.uint8, torch.bool,
-    )
-}  # fmt: skip
+NUMBERS = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool"
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NUMBERS.split()}
 LARGEST = 1 << 40  # of a size or a stride
 EMPTY = 1 << 20  # product of the other sizes of a tensor without elements
 DEEPEST = 16  # names of a path
@@ -77,12 +72,12 @@ def count(facts: Facts, what: str, least: int = 0, most: int = EXACT) -> int:
 
 def real(facts: Facts, what: str) -> float:
     """A finite number that travelled as text, by ``float.hex`` or ``repr``."""
-    value, found = facts.get(what), math.nan
+    value, number = facts.get(what), math.nan
     if isinstance(value, str) and len(value) <= NUMBER:
         with suppress(ValueError, OverflowError):
-            found = float.fromhex(value)
-    expect(math.isfinite(found), what, "be a finite number as float.hex writes it", value)
-    return found
+            number = float.fromhex(value)
+    expect(math.isfinite(number), what, "be a finite number as float.hex writes it", value)
+    return number
 
 
 def flag(facts: Facts, what: str) -> bool:
@@ -120,6 +115,16 @@ def session(facts: Facts) -> str:
     return receipt(value)
 
 
+def numbers(trees: Mapping[str, Any], what: str, dtype: torch.dtype, size: int, least: float, most: float) -> Tensor:
+    """A tensor [size] of numbers from ``least`` to ``most``."""
+    value: Any = trees.get(what)
+    holds = isinstance(value, Tensor) and value.dtype == dtype and tuple(value.shape) == (size,)
+    expect(holds, what, f"be {size} numbers of {dtype}", type(value).__name__)
+    holds = bool(((value >= least) & (value <= most)).all())
+    expect(holds, what, f"be numbers from {least:g} to {most:g}", value.tolist())
+    return cast(Tensor, value)
+
+
 # Tensors
 
 
@@ -149,10 +154,9 @@ class Sealed(NamedTuple):
         expect(holds, "an answer", f"have the one part {ANSWER!r}", sorted(self.parts))
         trees: dict[str, Tree] = {}
         for part in self.parts.values():
-            found = unpack(part, expected)
-            twice = sorted(trees.keys() & found.keys())
-            expect(not twice, "a message", "name a tree once", twice)
-            trees |= found
+            named = unpack(part, expected)
+            expect(not trees.keys() & named.keys(), "a message", "name a tree once", sorted(named))
+            trees |= named
         return Envelope(self.facts, trees)
 
 
@@ -180,15 +184,15 @@ def pack(trees: Mapping[str, Tree]) -> Packed:
             listed.append([list(path)])
             continue
         plain = leaf.detach().cpu()
-        if not _apart(plain.shape, plain.stride()):  # expanded: the other side takes no element twice
+        if not _without_overlap(plain.shape, plain.stride()):  # expanded: the other side takes no element twice
             plain = plain.contiguous()
         shape, strides = list(plain.shape), list(plain.stride())
         width = plain.element_size()
         raw = torch.empty(0, dtype=torch.uint8)
         span = _span(shape, strides) * width
         raw.set_(plain.untyped_storage(), plain.storage_offset() * width, (span,), (1,))
-        kind = str(leaf.dtype).removeprefix("torch.")
-        listed.append([list(path), kind, shape, strides, plain.data_ptr() % LINE // width * width])
+        place = plain.data_ptr() % LINE // width * width
+        listed.append([list(path), str(leaf.dtype).removeprefix("torch."), shape, strides, place])
         parts.append(raw.numpy().tobytes())
     return Packed(json.dumps(listed, separators=(",", ":")), b"".join(parts))
 
@@ -207,12 +211,12 @@ def unpack(packed: Packed, expected: Layout | None = None) -> dict[str, Tree]:
         listed = _listed(packed)
     except (ConfigError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"a message's tensors are damaged: {type(error).__name__}: {one_line(error)}") from None
-    if expected is not None and (told := _unlike(listed, expected)):
-        raise ConfigError(told)
+    if expected is not None and (difference := _difference(listed, expected)):
+        raise ConfigError(difference)
     begins = accumulate((leaf.span for leaf in listed), initial=0)
     pairs = [(leaf.path, _built(packed.data, begin, leaf)) for leaf, begin in zip(listed, begins, strict=False)]
-    found: dict[str, Tree] = tree.unflatten(pairs)
-    return found
+    trees: dict[str, Tree] = tree.unflatten(pairs)
+    return trees
 
 
 def layout_of(trees: Mapping[str, Tree]) -> Layout:
@@ -223,7 +227,7 @@ def layout_of(trees: Mapping[str, Tree]) -> Layout:
 
 def _listed(packed: Packed) -> list[_Leaf]:
     """The leaves of a message, checked; nothing is allocated for them. Raises ValueError and the like."""
-    leaves = [_leaf(*told) for told in from_json(packed.leaves)]
+    leaves = [_leaf(*listed) for listed in from_json(packed.leaves)]
     if [leaf.path for leaf in leaves] == [()] and leaves[0].dtype is None:
         leaves = []  # no tree at all
     known = {leaf.path for leaf in leaves}
@@ -235,25 +239,25 @@ def _listed(packed: Packed) -> list[_Leaf]:
     return leaves
 
 
-def _leaf(path: Any, *told: Any) -> _Leaf:
+def _leaf(path: Any, *tensor: Any) -> _Leaf:
     names = isinstance(path, list) and len(path) <= DEEPEST and all(isinstance(name, str) for name in path)
     holds = names and all(0 < len(name) <= LONGEST for name in path)
     expect(holds, "a path", f"be a list of at most {DEEPEST} names", path)
-    if not told:
+    if not tensor:
         return _Leaf(tuple(path))
     expect(bool(path), "a tensor", "have a name", path)
-    kind, shape, strides, place = told
+    kind, shape, strides, place = tensor
     numbers = [*shape, *strides, place]
     expect(all(type(n) is int and 0 <= n <= LARGEST for n in numbers), "sizes", "be whole numbers from 0", numbers)
     dtype = DTYPES[kind]
     holds = len(shape) == len(strides) <= AXES and place < LINE and not place % dtype.itemsize
     expect(holds, "sizes", "fit each other", numbers)
-    holds = _apart(shape, strides) and (0 not in shape or math.prod(n for n in shape if n) <= EMPTY)
+    holds = _without_overlap(shape, strides) and (0 not in shape or math.prod(n for n in shape if n) <= EMPTY)
     expect(holds, "a tensor", "have its own bytes for each element", numbers)
     return _Leaf(tuple(path), dtype, tuple(shape), tuple(strides), place)
 
 
-def _apart(shape: Any, strides: Any) -> bool:
+def _without_overlap(shape: Any, strides: Any) -> bool:
     """Whether no two elements of a tensor share memory: each axis steps over all that those inside it reach."""
     reach = 1
     for step, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
@@ -263,17 +267,17 @@ def _apart(shape: Any, strides: Any) -> bool:
     return True
 
 
-def _unlike(leaves: list[_Leaf], expected: Layout) -> str:
+def _difference(leaves: list[_Leaf], expected: Layout) -> str:
     """How the leaves of a message differ from those that were asked for; "" where they do not."""
-    found = {leaf.path: (leaf.dtype, leaf.shape) if leaf.dtype else None for leaf in leaves}
-    if extra := [path for path in found if path not in expected]:
-        return f"nobody asked for {quoted('.'.join(extra[0]))}; it has {len(found)} tensors in place of {len(expected)}"
+    sent = {leaf.path: (leaf.dtype, leaf.shape) if leaf.dtype else None for leaf in leaves}
+    if extra := [path for path in sent if path not in expected]:
+        return f"nobody asked for {quoted('.'.join(extra[0]))}; it has {len(sent)} tensors in place of {len(expected)}"
     for path, asked in expected.items():
         name = ".".join(path[1:])
-        if path not in found:
+        if path not in sent:
             return f"it must have {len(expected)} tensors by the names that were asked for; it lacks {name}"
-        if found[path] != asked:
-            wanted, got = (f"{leaf[0]} {leaf[1]}" if leaf else "empty" for leaf in (asked, found[path]))
+        if sent[path] != asked:
+            wanted, got = (f"{leaf[0]} {leaf[1]}" if leaf else "empty" for leaf in (asked, sent[path]))
             return f"{name} must be {wanted}; got {got}"
     return ""
 
@@ -282,10 +286,10 @@ def _built(data: bytes, begin: int, leaf: _Leaf) -> Tensor | None:
     """A tensor with memory of its own."""
     if leaf.dtype is None:
         return None
-    held = torch.empty(leaf.place + leaf.span, dtype=torch.uint8)[leaf.place :]  # torch allocates at a whole LINE
+    memory = torch.empty(leaf.place + leaf.span, dtype=torch.uint8)[leaf.place :]  # torch allocates at a whole LINE
     if leaf.span:
-        held.numpy()[:] = memoryview(data)[begin : begin + leaf.span]
-    return held.view(leaf.dtype).as_strided(leaf.shape, leaf.strides)
+        memory.numpy()[:] = memoryview(data)[begin : begin + leaf.span]
+    return memory.view(leaf.dtype).as_strided(leaf.shape, leaf.strides)
 
 
 def _span(shape: Any, strides: Any) -> int:
@@ -293,9 +297,10 @@ def _span(shape: Any, strides: Any) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
 
 
-def travelling(model: Params, stays: frozenset[str]) -> Params:
-    """The parameters or buffers that are put into a message: all but those that ``stays`` names."""
-    return {name: leaf for name, leaf in model.items() if name not in stays}
+def travelling(given: Any, stays: frozenset[str]) -> dict[str, Params]:
+    """The parameters and buffers that are put into a message: all but those that ``stays`` names."""
+    kinds = {"params": given.params, "buffers": given.buffers}
+    return {kind: {n: leaf for n, leaf in model.items() if n not in stays} for kind, model in kinds.items()}
 
 
 def packed_bytes(*parts: Packed) -> int:
@@ -327,9 +332,9 @@ def read(content: Any) -> Envelope:
 def opened(content: Any) -> Sealed:
     """A record of Flower whose trees are not looked at. Raises ConfigError where it is none of `record`'s."""
     try:
-        held = content[KEY]
-        expect(held["format"] == FORMAT, "a message", f"have format {FORMAT} of this version", held["format"])
-        facts, leaves = from_json(held["facts"]), from_json(held["leaves"])
+        plain = content[KEY]
+        expect(plain["format"] == FORMAT, "a message", f"have format {FORMAT} of this version", plain["format"])
+        facts, leaves = from_json(plain["facts"]), from_json(plain["leaves"])
         parts = {
             name: Packed(listed, content[name][name].data if name in content else b"")
             for name, listed in leaves.items()

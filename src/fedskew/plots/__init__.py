@@ -1,1 +1,4 @@
-"""Pictures of runs and of federations. They need the extra ``plot`` (matplotlib)."""
+"""Pictures of runs and of federations; only reports and the command draw them, so all within may change.
+
+They need the extra ``plot`` (matplotlib).
+"""

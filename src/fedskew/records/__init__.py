@@ -1,1 +1,1 @@
-"""What a run records: its folder, its metrics, its diagnostics."""
+"""What a run records; files of format 2 are read for ever, and only their readers and writers here know them."""

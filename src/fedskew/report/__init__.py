@@ -1,4 +1,7 @@
-"""A comparison of runs as one page. It reads run folders and trains nothing. It needs the extra ``report`` (Jinja2)."""
+"""A comparison of runs as one page; only the command asks for it, so all within may change: it trains nothing.
+
+It reads run folders, and needs the extra ``report`` (Jinja2).
+"""
 
 from fedskew.report.entries import Entry, Trial, from_folders
 from fedskew.report.page import build

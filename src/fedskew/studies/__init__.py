@@ -1,1 +1,4 @@
-"""Studies: methods compared under equal conditions, and what may be concluded from their runs."""
+"""Studies: methods compared under equal conditions; addresses of runs stay, and verdicts change with the changelog.
+
+`fedskew.study` and what `fedskew.seam` names is public.
+"""
