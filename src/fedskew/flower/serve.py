@@ -21,7 +21,6 @@ from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
 from fedskew.data.sources.folders import lost
-from fedskew.engines.measures import PERSONAL
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError, json_file, require
 from fedskew.fields import untyped
@@ -48,7 +47,8 @@ from fedskew.flower.wire import echoed, pack, read, record, table
 from fedskew.models import architecture
 from fedskew.records.files import Hold
 from fedskew.records.folder import check_config
-from fedskew.records.summary import AVERAGED, METRICS
+from fedskew.records.metrics import EVALUATED, PERSONAL, named
+from fedskew.records.summary import AVERAGED
 from fedskew.session import Observer, Row
 from fedskew.studies.work import federation_of
 
@@ -132,7 +132,7 @@ class Overview(Observer):
     def _mean_at_nodes(self, mean: Kept) -> Row:
         """Metrics of the mean of the last models on the nodes' own test rows."""
         found = self._metrics(*self.engine.at_nodes(mean.params, mean.buffers, mean.round))
-        return {f"{AVERAGED}{name}": found[name] for name in METRICS}
+        return {f"{AVERAGED}{name}": found[name] for name in EVALUATED}
 
     def _served_once(self, shown: Any, row: Row) -> Row:
         """As `Observer._served_once`; of a global model what the nodes have measured in the row."""
@@ -284,7 +284,7 @@ def _declared(link: Link) -> None:
 
 
 def _told(row: Row) -> None:
-    shown = {name: row[name] for name in ("accuracy", "balanced_accuracy", "loss") if name in row}
+    shown = {name: row[name] for name in named(where="brief") if name in row}
     gone = [f"client {d['client']}: {d['tensor']}" for d in row.get("dropped", ())]
     LOG.info("fedskew: round %d %s%s", row["round"], json.dumps(shown), f"; dropped {gone}" if gone else "")
 
