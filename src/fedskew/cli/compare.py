@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from fedskew.cli.output import say
-from fedskew.cli.studying import Optioned, print_plan, run_study, store_of, store_options, track_options, trackers
+from fedskew.cli.studying import (
+    Optioned,
+    print_plan,
+    run_study,
+    say_reused,
+    store_of,
+    store_options,
+    track_options,
+    trackers,
+)
 from fedskew.cli.values import POSITIVE, Names, Value
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError
@@ -117,7 +126,7 @@ def compare(
     study = Study(spec, store_of(store))
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
     processes = given["processes"] or 0
-    lend(study, given["archives"], keep=not given["dry_run"])
+    lend(study, given["archives"], not given["dry_run"], say_reused)
     if given["dry_run"]:
         return print_plan(study, processes)
     command = _command(methods, options, given)

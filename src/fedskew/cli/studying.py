@@ -231,8 +231,8 @@ def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[...,
         ),
         click.option(
             "--archives", metavar="FOLDER", type=FILE,
-            help="archives of `fedskew study archive`, whose runs are not computed "
-            f"again  [default: {archives}, if it exists]",
+            help="archives of `fedskew study archive`, whose runs are not computed again; "
+            f"a note says which are used  [default: {archives}, if it exists]",
         ),
         click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]"),
         click.option("--dry-run", is_flag=True, help="only print which runs are missing and what they cost"),
@@ -242,6 +242,11 @@ def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[...,
 def store_of(given: str | None) -> str:
     """The folder of the store."""
     return given or os.environ.get("FEDSKEW_STORE") or "runs/store"
+
+
+def say_reused(line: str) -> None:
+    """Say which runs are not computed again."""
+    say(f"fedskew: note: {line}", sys.stderr)
 
 
 def print_plan(study: Study, processes: int) -> int:
@@ -313,8 +318,10 @@ def work_off(
     if retry:
         study.retry()
     todo = study.missing([*study.trials(), *study.plan()])
-    if tracking and (before := len({p.address for p in study.plan() if p.address} - {p.address for p in todo})):
-        say(f"fedskew: note: {before} of the runs are stored already; trackers follow only the others", sys.stderr)
+    stored = len({p.address for p in study.plan() if p.address} - {p.address for p in todo})
+    if stored and (todo or tracking):
+        others = "; trackers follow only the others" if tracking else ""
+        say_reused(f"{plural(stored, 'run')} reused from the store {study.store.folder}{others}")
     progress = StudyProgress(study, len(todo[part[0] - 1 :: part[1]]))
     try:
         study.run(processes, part, told=progress.ended, track=tracking, cluster=cluster)
@@ -322,7 +329,7 @@ def work_off(
         say("interrupted; the same command continues", sys.stderr)
         return None
     if not todo and all(planned.address for planned in study.plan()):  # what is refused has none
-        say("nothing to do: every run is in the store")
+        say(f"nothing to do: every run is in the store {study.store.folder}")
     return progress.lost
 
 

@@ -147,6 +147,10 @@ class Store:
             return None  # none, or damaged: the run is tried again
         return content["state"], content["reason"]
 
+    def knows(self, address: str) -> bool:
+        """Whether there is anything of a run, finished or not."""
+        return address in self.archived or self.run_folder(address).is_dir() or self.refusal(address) is not None
+
     def done(self, address: str, rounds: int, patience: int | None = None) -> bool:
         """Whether nothing is left to do for a run."""
         if address in self.archived or self.refusal(address) is not None:
