@@ -345,5 +345,3 @@ def test_what_cannot_stand_for_a_name_is_one_line(tmp_path: Path) -> None:
             fs.study(["fedavg"], store=tmp_path / "s", **given)
     with pytest.raises(ConfigError, match="method must be a name"):
         fs.study([Halved()], store=tmp_path / "s")  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="cluster must be left out with objects of your own"):
-        objects(tmp_path / "s").run(cluster="auto")

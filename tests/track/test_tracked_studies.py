@@ -187,7 +187,7 @@ def test_runs_that_the_store_has_are_not_told_again_and_the_command_says_so(
     board.told.clear()
     assert fedskew(*words, "--seeds", "0-1") == 0
     assert re.search(r"1 run reused from the store .*; trackers follow only the others", capsys.readouterr().err)
-    assert {called for _, called, _ in board.told} == {"", "fedavg, seed 1"}
+    assert {called for _, called, _ in board.told} == {"fedavg, seed 1"}
 
 
 @pytest.mark.filterwarnings("always")

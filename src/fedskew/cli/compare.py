@@ -69,10 +69,6 @@ class CompareCommand(Optioned):
 @click.option("--seeds", metavar="NUMBERS", help="seeds of every method, such as 0-4 or 0,3,7  [default: 0]")
 @store_options("results/studies")
 @click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for job arrays, such as 2/8")
-@click.option(
-    "--cluster", metavar="ADDRESS",
-    help="a Ray cluster for the runs, HOST:PORT or auto; --processes limits the runs at a time  [unset: none]",
-)  # fmt: skip
 @click.option("--retry", is_flag=True, help="repeat runs that were refused or failed")
 @click.option(
     "--controls", metavar="[NAMES]",
@@ -130,7 +126,7 @@ def compare(
     if given["dry_run"]:
         return print_plan(study, processes)
     command = _command(methods, options, given)
-    beside = tracking, given["cluster"], given["fitted"] or spec.longer, given["by"]
+    beside = tracking, given["fitted"] or spec.longer, given["by"]
     return run_study(study, processes, part, given["retry"], out, command, *beside)
 
 

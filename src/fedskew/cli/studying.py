@@ -290,13 +290,13 @@ def print_plan(study: Study, processes: int) -> int:
 
 def run_study(
     study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
-    tracking: Named | None = None, cluster: str | None = None, under_controls: bool = False, by: str | None = None,
+    tracking: Named | None = None, under_controls: bool = False, by: str | None = None,
 ) -> int:  # fmt: skip
     """Do the study and print its tables, `study_tables`; exit code 1 where a run broke."""
 
     if out:
         _check_free(out, study)
-    lost = work_off(study, processes, part, retry, tracking, cluster)
+    lost = work_off(study, processes, part, retry, tracking)
     if lost is None:
         return INTERRUPTED
     for table in (*study_tables(study, under_controls), *clients_tables(study, by == "client")):
@@ -311,7 +311,7 @@ def run_study(
 
 def work_off(
     study: Study, processes: int, part: tuple[int, int] = (1, 1), retry: bool = False,
-    tracking: Named | None = None, cluster: str | None = None,
+    tracking: Named | None = None,
 ) -> list[str] | None:  # fmt: skip
     """Do the missing runs of a study; a line for each that broke, or None where somebody interrupts."""
 
@@ -324,7 +324,7 @@ def work_off(
         say_reused(f"{plural(stored, 'run')} reused from the store {study.store.folder}{others}")
     progress = StudyProgress(study, len(todo[part[0] - 1 :: part[1]]))
     try:
-        study.run(processes, part, told=progress.ended, track=tracking, cluster=cluster)
+        study.run(processes, part, told=progress.ended, track=tracking)
     except KeyboardInterrupt:
         say("interrupted; the same command continues", sys.stderr)
         return None

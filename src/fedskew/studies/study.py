@@ -20,7 +20,7 @@ from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.arguments import keywords, options_of_table, seeds_of, shard_of
-from fedskew.studies.pool import schedule, spread
+from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_from, tuning_of, without
 from fedskew.studies.store import Store
@@ -214,7 +214,7 @@ class Study:
     def run(
         self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
         told: Callable[[Outcome, Planned], None] | None = None, began: Callable[[Planned], None] | None = None,
-        track: Named | None = None, cluster: str | None = None,
+        track: Named | None = None,
     ) -> None:  # fmt: skip
         """Do what is missing: the trials first, then, once all are done, what is compared.
 
@@ -224,11 +224,9 @@ class Study:
             told: called with the end of each run.
             began: called when a run begins.
             track: trackers that are told of every round, from `fedskew.track.named`.
-            cluster: address of a Ray cluster that does the runs, as for `--ray.address`; None: processes of this
-                machine do.
 
         Raises:
-            ConfigError: the shard is none, or there is no such cluster.
+            ConfigError: the shard is none.
             RecordError: the store cannot be written; what it has is kept.
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
@@ -244,12 +242,7 @@ class Study:
             if jobs:
                 end = lambda outcome, by=by: _ended(outcome, by[outcome.address], told)
                 start = lambda job, by=by: began(by[job.address]) if began else None
-                if cluster:
-                    named = all(isinstance(job.experiment, dict) for job in jobs)
-                    require(named, "cluster", "be left out with objects of your own, which run here", cluster)
-                    spread(jobs, cluster, processes, end, start)
-                else:
-                    schedule(jobs, processes, end, start)
+                schedule(jobs, processes, end, start)
             if self.missing(planned) or (last and len(self.plan()) == len(planned)):
                 return  # other shards have the rest, or some of them broke, or nothing came to it
 
