@@ -296,23 +296,24 @@ def _definitions(text: str) -> dict[tuple[int, str], tuple[ast.AST, types.CodeTy
     return {place: (node, codes[place]) for place, node in zip(places, nodes, strict=True) if place in codes}
 
 
-def _normal(node: Any, of_class: bool = False) -> Iterator[str]:
+def _normal(node: Any, parent: type = ast.Module) -> Iterator[str]:
     """Syntax as words, without what computes nothing and without what only some Pythons write.
 
     Args:
         node: A node, a list of nodes, or the value of a field.
-        of_class: Whether it stands in the body of a class, where an annotation makes a field.
+        parent: The node that it stands in.
     """
     if isinstance(node, list):
         yield "["
         for one in node:
-            yield from _normal(one, of_class)
+            if not (parent is ast.JoinedStr and getattr(one, "value", None) == ""):  # which Python 3.12 adds
+                yield from _normal(one, parent)
         yield "]"
     elif not isinstance(node, ast.AST):
         yield node if isinstance(node, str) else f"{type(node).__name__} {node!r}"
     elif isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
         return  # a docstring, among others
-    elif isinstance(node, ast.AnnAssign) and not of_class:
+    elif isinstance(node, ast.AnnAssign) and parent is not ast.ClassDef:  # where it makes a field
         if node.value is not None:
             yield from _normal(ast.Assign([node.target], node.value))
     else:
@@ -321,5 +322,5 @@ def _normal(node: Any, of_class: bool = False) -> Iterator[str]:
             held = getattr(node, name, None)
             if name not in NEUTRAL and held is not None and held != []:
                 yield name
-                yield from _normal(held, isinstance(node, ast.ClassDef) and name == "body")
+                yield from _normal(held, type(node))
         yield "."
