@@ -18,9 +18,9 @@ from fedskew.data import skew
 from fedskew.engines.trained import STEPS
 from fedskew.method.component import SLOTS
 from fedskew.records.decisions import SHARES, Decision
-from fedskew.records.metrics import EACH, SCORES, from_confusion
+from fedskew.records.metrics import EACH, SCORES, from_confusion, named
 from fedskew.records.typed import Number, Real, Whole, entries
-from fedskew.studies.clients import ByClient
+from fedskew.studies.clients import MEANS, ByClient
 
 Named = entries("Named", {"name": str})
 Spread = entries("Spread", dict.fromkeys(("min", "median", "max"), Real))
@@ -78,11 +78,15 @@ Unlabelled = entries(
     "Unlabelled", {**ABOUT, "predicted": list[str], "probabilities": list[list[Real]]},
     {"decided": list[Any], **DECISION},
 )  # fmt: skip
-Step = entries("Step", dict.fromkeys(("accuracy", "balanced_accuracy", "loss", "ece", "auroc_macro"), Number))
+Step = entries("Step", dict.fromkeys(named(where="brief"), Number))
 Decomposed = entries("Decomposed", dict.fromkeys(STEPS, Step))
 Client = entries(
-    "Client", {n: t for n, t in get_type_hints(ByClient).items() if n not in ("recalls", "support")}
-)  # fmt: skip
+    "Client",
+    {
+        **{n: t for n, t in get_type_hints(ByClient).items() if n not in ("recalls", "support", "means")},
+        **dict.fromkeys(MEANS, Number),
+    },
+)
 
 
 Expected = entries("Expected", {"mean": Real, "low": Number, "high": Number}) | None

@@ -24,7 +24,8 @@ What a run is:
     ingredients. `launch` trains and gives a `Result`; `arithmetic` sets the precision of a thread.
 
 What is measured:
-    An `Observer` makes a `Row` of a round; `METRICS` and `PERSONAL` name what is measured, `AVERAGED` and `TAIL` when.
+    An `Observer` makes a `Row` of a round; `EVALUATED`, `PERSONAL` and `named` say what is
+    measured, `AVERAGED` and `TAIL` when.
     `Tested` is what one client measured, `pooled` adds up, a `MeanModel` is that of the last rounds.
     `ClientLogits` gives the `Sums` of a `Fit`, `fits_by` asks for them, at most `FIT_EXCHANGES` times for a fit, of at
     most `FIT_CLASSES` classes; `triangle_of` and `whole_of` turn a Hessian into what is sent, and back.
@@ -77,7 +78,6 @@ from fedskew.engines.fitting import LIMIT as FIT_CLASSES
 from fedskew.engines.fitting import ClientLogits, Fit, fits_by, triangle_of, whole_of
 from fedskew.engines.guard import guarded, unguarded
 from fedskew.engines.guard import infinite as first_infinite
-from fedskew.engines.measures import PERSONAL
 from fedskew.engines.network import frozen as frozen_digests
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.outcomes import Fault, Outcome, Settle, chained, identity, require_finite
@@ -96,7 +96,8 @@ from fedskew.models.prepare import Model
 from fedskew.records import digests
 from fedskew.records.files import Hold, load_tree, save_tree, write_atomic, writing
 from fedskew.records.folder import Record, check_config
-from fedskew.records.summary import AVERAGED, METRICS, TAIL, summarise
+from fedskew.records.metrics import EVALUATED, PERSONAL, named
+from fedskew.records.summary import AVERAGED, TAIL, summarise
 from fedskew.records.typed import Row, object_of
 from fedskew.server import Broadcast, State, close_round
 from fedskew.session import Observer
@@ -105,13 +106,13 @@ from fedskew.studies.work import federation_of
 from fedskew.types import Assignment, Params, Report, Task, Tree
 
 __all__ = [
-    "AVERAGED", "FIT_CLASSES", "FIT_EXCHANGES", "METRICS", "PERSONAL", "PLAIN", "TABLE_FILES", "TAIL", "Broadcast",
+    "AVERAGED", "EVALUATED", "FIT_CLASSES", "FIT_EXCHANGES", "PERSONAL", "PLAIN", "TABLE_FILES", "TAIL", "Broadcast",
     "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "Column", "Encoding", "Experiment", "Fault", "Fit",
     "Hold", "Iid", "Inputs", "MeanModel", "Member", "Model", "Observer", "Outcome", "Pace", "RemoteEngine", "Result",
     "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config", "close_round",
     "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of", "finished",
     "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files", "is_absent", "launch",
-    "left_out_words", "load_tree", "make", "method_named", "missing_rows", "object_of", "plain_values", "pooled",
+    "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named", "object_of", "plain_values", "pooled",
     "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "triangle_of", "unguarded", "whole_of",
     "write_atomic", "write_model", "writing",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from fedskew.averages import Averages, Kept
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.evaluation import Tested, pooled
-from fedskew.engines.measures import PERSONAL, averaged_row, fitted_last, fitted_row, given_of, newcomers
+from fedskew.engines.measures import averaged_row, fitted_last, fitted_row, given_of, newcomers
 from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
@@ -28,8 +28,16 @@ from fedskew.records import diagnostics
 from fedskew.records.clients import MOST_CLIENTS, client_row
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
-from fedskew.records.metrics import RANKED, from_confusion, from_mixes, from_probabilities, groups_by_counts
-from fedskew.records.summary import METRICS, TAIL, Watch
+from fedskew.records.metrics import (
+    EVALUATED,
+    PERSONAL,
+    RANKED,
+    from_confusion,
+    from_mixes,
+    from_probabilities,
+    groups_by_counts,
+)
+from fedskew.records.summary import TAIL, Watch
 from fedskew.records.typed import Row
 from fedskew.server import Ask, Broadcast, Opened, Shown, State
 from fedskew.settings import Settings
@@ -344,7 +352,7 @@ class Observer:
             found |= fitted_last(self.engine, self.method, shown, self.settings.recall_at, served)
         if mean:
             fits = self.settings.fit_logits != "none"
-            found |= averaged_row(self.engine, mean, fits, (*METRICS, *RANKED), self.settings.recall_at)
+            found |= averaged_row(self.engine, mean, fits, (*EVALUATED, *RANKED), self.settings.recall_at)
         return found | self._served_once(shown, row) if served and "served_accuracy" not in row else found
 
     def _served_once(self, shown: Shown, row: Row) -> Row:

@@ -11,13 +11,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fedskew.errors import ConfigError, FieldError, closest
 from fedskew.fields import Above, AtLeast, AtMost, Within, check, deciding, option, recorded
 from fedskew.records.diagnostics import Diagnostics
+from fedskew.records.metrics import named
 
-Monitor = Literal["val_accuracy", "val_macro_f1", "val_balanced_accuracy", "val_g_mean", "val_loss"]
+if TYPE_CHECKING:
+    Monitor = str  # config/keywords.pyi names them where a user types
+else:
+    Monitor = Literal[tuple([f"val_{name}" for name in named(where="monitor")])]
 Engine = Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "flower"]
 Precision = Literal["float32", "tf32", "bfloat16"]
 DEVICE = re.compile(r"cpu|cuda(?::\d+)?")

@@ -454,13 +454,16 @@ def test_an_archive_is_not_computed_again(place: Path, capsys: pytest.CaptureFix
     assert fedskew("study", "archive", "one/study", "--out", "results/studies/one.jsonl", "--points", 1) == 0
     assert "4 runs in results/studies/one.jsonl" in capsys.readouterr().out
     assert fedskew(*words, "--store", "empty", "--dry-run") == 0
-    assert "4 done, 0 missing" in capsys.readouterr().out and not list(Path("empty").glob("*.jsonl"))
+    said = capsys.readouterr()
+    assert "4 done, 0 missing" in said.out and not list(Path("empty").glob("*.jsonl"))
+    assert said.err == "fedskew: note: 4 runs reused from results/studies/one.jsonl\n"
     assert fedskew(*words, "--store", "empty", "--out", "again") == 0
     assert "nothing to do" in capsys.readouterr().out
     assert (place / "again/runs.csv").read_text() == (place / "one/study/runs.csv").read_text()
     shutil.move("results", "elsewhere")
     assert fedskew(*words, "--store", "empty", "--dry-run") == 0, "the study's own store has them now"
-    assert "0 missing" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "0 missing" in said.out and not said.err
     assert fedskew(*words, "--store", "new", "--dry-run") == 0
     assert "0 done, 4 missing" in capsys.readouterr().out
     assert fedskew(*words, "--store", "new", "--dry-run", "--archives", "elsewhere/studies/one.jsonl") == 0

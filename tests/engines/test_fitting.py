@@ -20,7 +20,8 @@ from fedskew.engines import fitting
 from fedskew.engines.fitting import Fit
 from fedskew.functional import even_weights, fit_by_sums, logit_sums
 from fedskew.method import Method
-from fedskew.records.summary import FITTED, METRICS
+from fedskew.records.metrics import EVALUATED
+from fedskew.records.summary import FITTED
 from support.federations import RAGGED, blobs, skewed
 from support.methods import WHOLE, tiny
 from support.runs import measured as go
@@ -123,7 +124,7 @@ def test_the_run_is_the_same_with_and_without(method: str, tmp_path: Path) -> No
         assert raw == {n: v for n, v in plain.summary.items() if n != "total_wall_s"}
         read_run(tmp_path / when)  # every entry is one that a run may have
     assert rows_of(runs["last"]) == rows_of(plain), "its numbers are in the summary"
-    assert all(f"fitted_{name}" in row for row in runs["every"].rounds for name in METRICS)
+    assert all(f"fitted_{name}" in row for row in runs["every"].rounds for name in EVALUATED)
     assert runs["every"].rounds[-1]["fitted_loss"] == runs["last"].summary["final_fitted_loss"]
 
 
@@ -201,7 +202,7 @@ def test_a_run_folder_gives_the_fitted_model_again(tmp_path: Path) -> None:
     assert trained.fits == result.trained.fits
     assert torch.equal(trained.probabilities(x, fitted=True), result.probabilities(x, fitted=True))
     found = trained.evaluate(fed.dataset, fitted=True)
-    assert {n: found[n] for n in METRICS} == {n: result.summary[f"final_fitted_{n}"] for n in METRICS}
+    assert {n: found[n] for n in EVALUATED} == {n: result.summary[f"final_fitted_{n}"] for n in EVALUATED}
 
 
 def test_a_folder_without_a_fit_still_predicts(tmp_path: Path) -> None:

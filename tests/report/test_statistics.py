@@ -155,7 +155,7 @@ def test_a_score_is_shown_without_a_row_of_its_own_in_the_report(monkeypatch: py
     for entry in entries:
         entry.run.summary["final_confidence"] = 0.125
     told = sections(report.build(entries))["scores"]
-    assert "calibration error confidence" in told and "0.125 (0.125 to 0.125)" in told
+    assert "ECE confidence" in told and "0.125 (0.125 to 0.125)" in told
 
 
 def test_runs_without_scores_are_said_to_have_none() -> None:

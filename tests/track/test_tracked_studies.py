@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -45,19 +45,6 @@ def steps_of_tensorboard(place: Path) -> dict[str, list[int]]:
     return found
 
 
-def steps_of_mlflow(uri: str) -> dict[str, list[int]]:
-    """{name of a run: the steps of its accuracy}; there is one experiment."""
-    with _base.environment(MLFLOW_ALLOW_FILE_STORE="true", MLFLOW_DISABLE_TELEMETRY="true"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        client = import_module("mlflow").MlflowClient(tracking_uri=uri)
-        (experiment,) = [e for e in client.search_experiments() if e.name == "fedskew"]
-        runs = client.search_runs([experiment.experiment_id])
-        assert {run.info.status for run in runs} == {"FINISHED"}
-        return {
-            run.info.run_name: [m.step for m in client.get_metric_history(run.info.run_id, "accuracy")] for run in runs
-        }
-
-
 def numbers(store: Path) -> dict[str, Any]:
     """The configuration byte for byte, and every number of the rounds and of the summary but seconds."""
     found = {}
@@ -74,8 +61,7 @@ def numbers(store: Path) -> dict[str, Any]:
 
 def environment(**more: str) -> dict[str, str]:
     path = os.pathsep.join([str(Path(fs.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    plain = {k: v for k, v in os.environ.items() if k not in ("WANDB_MODE", "MLFLOW_TRACKING_URI")}
-    return {**plain, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 
 
 def command(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
@@ -85,12 +71,11 @@ def command(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_run_is_told_by_its_method_setting_and_seed_and_no_run_changes(tmp_path: Path) -> None:
-    """Over worker processes that begin at the same time, in one event folder and one MLflow experiment."""
+    """Over worker processes that begin at the same time, in one event folder."""
     pytest.importorskip("tensorboard")
-    pytest.importorskip("mlflow")
     given = ("--partition.alpha", "0.1,1", "--seeds", "0-1")
     plain = command(*given, "--store", tmp_path / "plain")
-    track = ("--track", "tensorboard,mlflow", "--track.folder", tmp_path / "track")
+    track = ("--track", "tensorboard", "--track.folder", tmp_path / "track")
     told = command(*given, *track, "--store", tmp_path / "told")
     assert (plain.returncode, told.returncode) == (0, 0), told.stderr
     assert "note" not in told.stderr and "Warning" not in told.stderr, told.stderr
@@ -98,44 +83,14 @@ def test_every_run_is_told_by_its_method_setting_and_seed_and_no_run_changes(tmp
     board = steps_of_tensorboard(tmp_path / "track" / "tensorboard")
     assert {name.rpartition("-")[0] for name in board} == NAMES
     assert all(steps == [1, 2, 3] for steps in board.values()), board
-    flow = steps_of_mlflow((tmp_path / "track" / "mlruns").as_uri())
-    assert flow == {name: [1, 2, 3] for name in NAMES}
-
-
-def test_a_study_is_tracked_in_the_database_of_mlflow(tmp_path: Path) -> None:
-    """Two workers and one SQLite file, which the scheduler makes before they begin; then a run with more rounds."""
-    for package in ("mlflow", "sqlalchemy", "alembic"):
-        pytest.importorskip(package, reason="the database of MLflow needs the package mlflow")
-    uri = f"sqlite:///{tmp_path / 'runs.db'}"
-    given = ("--seeds", "0-1", "--track", "mlflow", "--store", tmp_path / "store")
-    done = command(*given, MLFLOW_TRACKING_URI=uri)
-    assert done.returncode == 0 and "note" not in done.stderr, done.stderr
-    names = {f"{method}, seed {seed}" for method in LABELLED for seed in (0, 1)}
-    assert steps_of_mlflow(uri) == {name: [1, 2, 3] for name in names}
-    folder = next((tmp_path / "store" / "runs").iterdir())
-    words = ["run", "--resume", str(folder), "--rounds", "4", "--track", "mlflow"]
-    more = subprocess.run(
-        [sys.executable, "-m", "fedskew", *words], env=environment(MLFLOW_TRACKING_URI=uri), capture_output=True,
-        text=True, timeout=300,
-    )  # fmt: skip
-    assert more.returncode == 0 and "note" not in more.stderr, more.stderr
-    assert sorted(steps_of_mlflow(uri).values()) == [[1, 2, 3]] * 3 + [[1, 2, 3, 4]]
-
-
-def test_a_study_is_tracked_by_wandb_offline_from_its_workers(tmp_path: Path) -> None:
-    pytest.importorskip("wandb")
-    done = command("--track", "wandb", "--track.folder", tmp_path / "track", "--store", tmp_path / "store")
-    assert done.returncode == 0 and "note" not in done.stderr, done.stderr
-    assert len(list((tmp_path / "track" / "wandb").glob("offline-run-*/*.wandb"))) == 2
 
 
 def test_a_run_that_was_killed_and_goes_on_repeats_no_round(tmp_path: Path) -> None:
     """A worker is killed in the middle of its run; the next one tells the rounds that are missing, and no others."""
     pytest.importorskip("tensorboard")
-    pytest.importorskip("mlflow")
     more = [word.replace("3", "30") for word in WORDS]
     words = ["fedavg", *more, "--processes", "1", "--store", str(tmp_path / "store")]
-    track = ["--track", "tensorboard,mlflow", "--track.folder", str(tmp_path / "track")]
+    track = ["--track", "tensorboard", "--track.folder", str(tmp_path / "track")]
     process = subprocess.Popen(
         [sys.executable, "-m", "fedskew", "compare", *words, *track], env=environment(), stderr=subprocess.PIPE,
         text=True, start_new_session=True,
@@ -154,7 +109,6 @@ def test_a_run_that_was_killed_and_goes_on_repeats_no_round(tmp_path: Path) -> N
     assert again.returncode == 0 and "note" not in again.stderr, again.stderr
     whole = list(range(1, 31))
     assert list(steps_of_tensorboard(tmp_path / "track" / "tensorboard").values()) == [whole]
-    assert steps_of_mlflow((tmp_path / "track" / "mlruns").as_uri()) == {"fedavg, seed 0": whole}
 
 
 def test_a_tracker_that_fails_in_a_worker_is_one_note_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -199,9 +153,6 @@ class Board(fs.track.Tracker):
         if Board.broken and Board.broken[0] == what:
             raise Board.broken[1]
 
-    def _prepare(self) -> None:
-        self._happens("prepare", None)
-
     def _begin(self, config: dict[str, Any]) -> None:
         self.called = config["name"]
         self._happens("begin", config["run"])
@@ -220,13 +171,12 @@ def board(here: None, monkeypatch: pytest.MonkeyPatch) -> type[Board]:
     return Board
 
 
-def test_trials_of_a_tuning_are_named_and_the_place_is_made_once_before_workers_begin(board: type[Board]) -> None:
+def test_trials_of_a_tuning_are_named(board: type[Board]) -> None:
     words = ("compare", "fedavg", *WORDS, "--tune", "lr=0.01..0.1", "--tune-trials", "2", "--track", "tensorboard")
     assert fedskew(*words) == 0
     trials = [called for what, called, _ in board.told if what == "begin"]
     assert len(trials) == 3 and trials[2] == "fedavg, seed 0"
     assert [name.partition(", trial ")[2] for name in trials[:2]] == ["0", "1"]
-    assert [what for what, *_ in board.told][:2] == ["prepare", "begin"]
 
 
 def test_runs_that_the_store_has_are_not_told_again_and_the_command_says_so(
@@ -236,13 +186,13 @@ def test_runs_that_the_store_has_are_not_told_again_and_the_command_says_so(
     assert fedskew(*words) == 0 and "note" not in capsys.readouterr().err
     board.told.clear()
     assert fedskew(*words, "--seeds", "0-1") == 0
-    assert "1 of the runs are stored already; trackers follow only the others" in capsys.readouterr().err
-    assert {called for _, called, _ in board.told} == {"", "fedavg, seed 1"}
+    assert re.search(r"1 run reused from the store .*; trackers follow only the others", capsys.readouterr().err)
+    assert {called for _, called, _ in board.told} == {"fedavg, seed 1"}
 
 
 @pytest.mark.filterwarnings("always")
 @pytest.mark.parametrize("error", [OSError("the disk\nis full"), SystemExit(3)])
-@pytest.mark.parametrize("when", ["prepare", "begin", "round", "end"])
+@pytest.mark.parametrize("when", ["begin", "round", "end"])
 def test_what_a_tracker_raises_never_ends_a_study(
     when: str, error: BaseException, board: type[Board], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -250,7 +200,7 @@ def test_what_a_tracker_raises_never_ends_a_study(
     assert fedskew("compare", "fedavg", "fedla", *WORDS, "--track", "tensorboard") == 0
     said = capsys.readouterr()
     notes = [line for line in said.err.splitlines() if "the run continues" in line]
-    assert len(notes) == (1 if when == "prepare" else 2), said.err
+    assert len(notes) == 2, said.err
     assert all(entry and entry.state == "finished" for entry in map(Store("store").entry, Store("store").addresses()))
 
 
@@ -291,7 +241,7 @@ def test_a_package_that_is_missing_is_one_line_before_anything_runs(
     here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_base, "_installed", lambda package: False)
-    said = mistake(capsys, "compare", "fedavg", *WORDS, "--track", "wandb")
+    said = mistake(capsys, "compare", "fedavg", *WORDS, "--track", "tensorboard")
     assert "pip install '.[track]'" in said and not (tmp_path / "store").exists()
 
 
@@ -302,7 +252,7 @@ def test_trackers_stand_beside_a_study_file_which_does_not_name_them(
     options = "".join(f'"{option}" = "{value}"\n' for option, value in SMALL)
     (tmp_path / "s.toml").write_text(f'methods = ["fedavg"]\n[options]\n{options}')
     assert fedskew("compare", "s.toml", "--track", "tensorboard", "--out", "study") == 0
-    assert [what for what, *_ in board.told] == ["prepare", "begin", "round", "round", "round", "end"]
+    assert [what for what, *_ in board.told] == ["begin", "round", "round", "round", "end"]
     assert "track" not in json.loads((tmp_path / "study" / "study.json").read_text())["command"]
     shutil.rmtree("store")
     capsys.readouterr()

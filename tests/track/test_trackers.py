@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-import struct
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ import fedskew as fs
 from fedskew import track as _base
 from fedskew.errors import ConfigError
 from support.command import SMALL, fedskew, mistake
+from support.paths import ROOT
 from support.tracking import MISTAKES
 
 Steps = dict[str, list[tuple[int, float]]]  # name -> (step, value)
@@ -39,85 +39,21 @@ def read_tensorboard(place: Path) -> tuple[Steps, dict[str, Any]]:
     return steps, {name: getattr(v, next(k for k in kinds if v.HasField(k))) for name, v in told.items()}
 
 
-def read_mlflow(place: Path) -> tuple[Steps, dict[str, Any]]:
-    with _base.environment(MLFLOW_ALLOW_FILE_STORE="true", MLFLOW_DISABLE_TELEMETRY="true"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        client = import_module("mlflow").MlflowClient(tracking_uri=place.resolve().as_uri())
-        (run,) = client.search_runs([client.get_experiment_by_name("fedskew").experiment_id])
-        names = run.data.metrics
-        steps = {n: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, n)] for n in names}
-    return steps, dict(run.data.params)
-
-
-def read_wandb(place: Path) -> tuple[Steps, dict[str, Any]]:
-    """The newest offline file, once W&B's own process has written its end."""
-    (file,) = sorted((place / "wandb").glob("offline-run-*"))[-1].glob("*.wandb")
-    for _ in range(200):
-        steps, config, ended = _read_offline(file.read_bytes())
-        if ended:
-            break
-        time.sleep(0.1)
-    assert ended
-    return steps, config
-
-
-def _read_offline(data: bytes) -> tuple[Steps, dict[str, Any], bool]:
-    """Records of the LevelDB log format, each a message."""
-    message = import_module("wandb.proto.wandb_internal_pb2").Record
-    at, whole, ended = 7, b"", False
-    steps: Steps = {}
-    config: dict[str, Any] = {}
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:
-            at += 32768 - at % 32768
-            continue
-        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
-        whole = data[at + 7 : at + 7 + length] if kind in (1, 2) else whole + data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind not in (1, 4):
-            continue
-        record = message.FromString(whole)
-        if record.HasField("history"):
-            row = {i.key or ".".join(i.nested_key): json.loads(i.value_json) for i in record.history.item}
-            for name, value in row.items():
-                if not name.startswith("_"):
-                    steps.setdefault(name, []).append((record.history.step.num, value))
-        for update in [*record.run.config.update, *record.config.update]:
-            config[update.key or ".".join(update.nested_key)] = json.loads(update.value_json)
-        ended |= record.HasField("exit")
-    return steps, config, ended
-
-
-READERS: dict[str, tuple[str, str, Callable[[Path], tuple[Steps, dict[str, Any]]]]] = {
-    "tensorboard": ("tensorboard", "tensorboard", read_tensorboard),
-    "mlflow": ("mlflow", "mlruns", read_mlflow),
-    "wandb": ("wandb", "", read_wandb),
-}
-
-
-@pytest.fixture(params=READERS)
-def tracker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each tracker whose package is installed; nothing leaves this machine."""
-    pytest.importorskip(READERS[request.param][0])
-    for name in ("WANDB_MODE", "MLFLOW_TRACKING_URI"):
-        monkeypatch.delenv(name, raising=False)
+@pytest.fixture(scope="module")
+def board() -> None:
+    """TensorBoard, where it is installed."""
+    pytest.importorskip("tensorboard")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a package warns of while it is imported for the first time
-        import_module({"tensorboard": "torch.utils.tensorboard"}.get(request.param, request.param))
-        if request.param == "mlflow":
-            with _base.environment(MLFLOW_ALLOW_FILE_STORE="true", MLFLOW_DISABLE_TELEMETRY="true"):
-                assert import_module("mlflow").MlflowClient
-    return str(request.param)
+        warnings.simplefilter("ignore")  # what the package warns of while it is imported for the first time
+        import_module("torch.utils.tensorboard")
 
 
-def made(tracker: str, place: Path) -> Any:
-    below = READERS[tracker][1]
-    return getattr(fs.track, tracker)(place / below if below else place)
+def made(place: Path) -> Any:
+    return fs.track.tensorboard(place / "tensorboard")
 
 
-def found(tracker: str, place: Path) -> tuple[Steps, dict[str, Any]]:
-    _, below, read = READERS[tracker]
-    return read(place / below if below else place)
+def found(place: Path) -> tuple[Steps, dict[str, Any]]:
+    return read_tensorboard(place / "tensorboard")
 
 
 @pytest.fixture(scope="module")
@@ -131,15 +67,11 @@ def fed() -> Any:
 OPTIONS: dict[str, Any] = {"model": "logistic", "cohort": 3, "checkpoint_every": 2}
 
 
-def test_a_tracker_has_every_number_of_every_round_and_the_configuration(
-    tracker: str, fed: Any, tmp_path: Path
-) -> None:
+def test_a_tracker_has_every_number_of_every_round_and_the_configuration(board: None, fed: Any, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = fs.run(
-            fed, fs.methods.fedla(), rounds=3, out=tmp_path / "run", on_round=made(tracker, tmp_path), **OPTIONS
-        )
-    steps, config = found(tracker, tmp_path)
+        result = fs.run(fed, fs.methods.fedla(), rounds=3, out=tmp_path / "run", on_round=made(tmp_path), **OPTIONS)
+    steps, config = found(tmp_path)
     for row in result.rounds:
         for name, value in row.items():
             if name != "round" and isinstance(value, int | float):
@@ -157,42 +89,41 @@ def test_a_tracker_has_every_number_of_every_round_and_the_configuration(
 
 
 def test_a_run_that_was_killed_and_resumed_has_no_step_twice_and_none_missing(
-    tracker: str, fed: Any, tmp_path: Path
+    board: None, fed: Any, tmp_path: Path
 ) -> None:
     """The disk as it is when round 5 is tracked and the last checkpoint is that of round 4; then two rounds more."""
     one, two = tmp_path / "one", tmp_path / "two"
-    running = made(tracker, one / "track")
+    running = made(one / "track")
 
     def killed(row: dict[str, Any]) -> None:
         if row["round"] == 5:
-            if tracker == "tensorboard":
-                running._writer.flush()
+            running._writer.flush()
             shutil.copytree(one, two, symlinks=True)
 
     first = fs.track.several(running, killed)
     whole = fs.run(fed, fs.methods.fedavg(), rounds=6, out=one / "run", on_round=first, **OPTIONS)
     (two / "run/.owner.json").unlink(missing_ok=True)
-    again = made(tracker, two / "track")
+    again = made(two / "track")
     fs.run(fed, fs.methods.fedavg(), rounds=6, out=two / "run", resume=True, on_round=again, **OPTIONS)
-    steps, _ = found(tracker, two / "track")
+    steps, _ = found(two / "track")
     for name in ("accuracy", "train_loss", "wall_s", "class/c0"):
         assert [step for step, _ in steps[name]] == [1, 2, 3, 4, 5, 6], name
     assert [v for _, v in steps["loss"]] == pytest.approx([row["loss"] for row in whole.rounds], rel=1e-6)
 
 
-def test_a_run_with_more_rounds_goes_on_in_the_same_place(tracker: str, fed: Any, tmp_path: Path) -> None:
+def test_a_run_with_more_rounds_goes_on_in_the_same_place(board: None, fed: Any, tmp_path: Path) -> None:
     for rounds in (2, 4):
         fs.run(fed, fs.methods.fedavg(), rounds=rounds, out=tmp_path / "run", resume=rounds == 4,
-               on_round=made(tracker, tmp_path), **OPTIONS)  # fmt: skip
-    steps, _ = found(tracker, tmp_path)
+               on_round=made(tmp_path), **OPTIONS)  # fmt: skip
+    steps, _ = found(tmp_path)
     assert [step for step, _ in steps["accuracy"]] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("when", ["_begin", "_round", "_end"])
 def test_a_tracker_that_raises_never_ends_a_run_and_is_noted_once(
-    when: str, tracker: str, fed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    when: str, board: None, fed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = made(tracker, tmp_path)
+    broken = made(tmp_path)
 
     def failing(*_: Any) -> None:
         raise OSError("the disk\nis full")
@@ -207,40 +138,39 @@ def test_a_tracker_that_raises_never_ends_a_run_and_is_noted_once(
     assert json.loads((tmp_path / "run/summary.json").read_text())["rounds"] == 3
 
 
-def test_a_folder_that_cannot_be_written_never_ends_a_run(tracker: str, fed: Any, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_never_ends_a_run(board: None, fed: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / "below"
     with pytest.warns(RuntimeWarning, match="the run continues"):
-        assert len(fs.run(fed, fs.methods.fedavg(), rounds=2, on_round=made(tracker, place), **OPTIONS).rounds) == 2
+        assert len(fs.run(fed, fs.methods.fedavg(), rounds=2, on_round=made(place), **OPTIONS).rounds) == 2
 
 
-def test_a_tracker_changes_no_number(tracker: str, fed: Any, tmp_path: Path) -> None:
+def test_a_tracker_changes_no_number(board: None, fed: Any, tmp_path: Path) -> None:
     options = {**OPTIONS, "rounds": 2}
     plain = fs.run(fed, fs.methods.fedavg(), **options)
-    tracked = fs.run(fed, fs.methods.fedavg(), on_round=made(tracker, tmp_path), **options)
+    tracked = fs.run(fed, fs.methods.fedavg(), on_round=made(tmp_path), **options)
     assert [r["loss"] for r in plain.rounds] == [r["loss"] for r in tracked.rounds]
 
 
-def test_the_command_tracks_by_name(tracker: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--track", tracker, "--track.folder", tmp_path / "track"]
+def test_the_command_tracks_by_name(board: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--track", "tensorboard", "--track.folder", tmp_path / "track"]
     assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "run", *words) == 0
     assert fedskew("run", "--resume", tmp_path / "run", "--rounds", 3, *words) == 0
     assert "note" not in capsys.readouterr().err
-    steps, _ = found(tracker, tmp_path / "track")
+    steps, _ = found(tmp_path / "track")
     assert [step for step, _ in steps["accuracy"]] == [1, 2, 3] and "class/0" in steps
 
 
 # Without any package
 
 
-@pytest.mark.parametrize("name", sorted(READERS))
 def test_a_package_that_is_missing_is_one_line_that_names_the_extra(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_base, "_installed", lambda package: False)
     with pytest.raises(ConfigError, match=r"pip install '.\[track\]'"):
-        getattr(fs.track, name)(tmp_path)
-    said = mistake(capsys, "run", "fedavg", *SMALL, "--track", name, "--out", tmp_path / "run")
+        fs.track.tensorboard(tmp_path)
+    said = mistake(capsys, "run", "fedavg", *SMALL, "--track", "tensorboard", "--out", tmp_path / "run")
     assert "pip install '.[track]'" in said and not (tmp_path / "run").exists()
 
 
@@ -252,18 +182,6 @@ def test_a_mistake_is_one_line(
     monkeypatch.setattr(_base, "_installed", lambda package: True)
     assert expected in mistake(capsys, "run", "fedavg", *SMALL, *words, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_the_mode_of_wandb_is_offline_unless_the_user_says_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_base, "_installed", lambda package: True)
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    assert fs.track.wandb(tmp_path).mode == "offline"  # type: ignore[attr-defined]
-    monkeypatch.setenv("WANDB_MODE", "online")
-    assert fs.track.wandb(tmp_path).mode == "online"  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="mode must be one of offline, online, disabled; got 'onlin'"):
-        fs.track.wandb(tmp_path, mode="onlin")
 
 
 class Seen:
@@ -300,6 +218,28 @@ def test_any_object_with_the_three_methods_is_a_tracker(fed: Any, tmp_path: Path
     assert [s["rounds"] for s in first.ends + second.ends] == [2, 3]
 
 
+@pytest.mark.parametrize(("package", "name"), [("mlflow", "MLflow"), ("wandb", "WandB")])
+def test_the_trackers_of_the_guide_are_told_everything(
+    package: str, name: str, fed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their lines run; the package is a stand-in that notes its calls."""
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    class Stub(ModuleType):
+        def __getattr__(self, called: str) -> Any:
+            return lambda *given, **named: calls.append((called, given, named))
+
+    monkeypatch.setitem(sys.modules, package, Stub(package))
+    guide = (ROOT / "docs/guide/tracking.md").read_text(encoding="utf-8")
+    (text,) = re.findall(rf"```python\n(import {package}\n.*?class {name}:.*?)```", guide, re.S)
+    scope: dict[str, Any] = {}
+    exec(text, scope)
+    result = fs.run(fed, fs.methods.fedavg(), rounds=2, on_round=scope[name](), **OPTIONS)
+    logged = [(given[0], named["step"]) for called, given, named in calls if called in ("log", "log_metrics")]
+    assert [step for _, step in logged] == [1, 2] and logged[1][0]["accuracy"] == result.rounds[1]["accuracy"]
+    assert calls[-1][0] in ("end_run", "finish") and "'method.name': 'fedavg'" in str(calls[:2])
+
+
 def test_a_tracker_inside_of_a_function_is_one_clear_error(fed: Any) -> None:
     """It is told of no beginning, and wrote nothing without a word."""
 
@@ -333,6 +273,5 @@ def test_a_run_that_fails_tells_its_tracker_why(fed: Any) -> None:
 def test_no_package_is_imported_before_it_is_used() -> None:
     import subprocess
 
-    names = "('tensorboard', 'mlflow', 'wandb')"
-    code = f"import sys, fedskew as fs; fs.track.TRACKERS; sys.exit(any(n in sys.modules for n in {names}))"
+    code = "import sys, fedskew as fs; fs.track.TRACKERS; sys.exit('tensorboard' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -20,6 +20,7 @@ from fedskew.cli.seam import (
     print_plan,
     run_study,
     say,
+    say_reused,
     show,
     store_of,
     store_options,
@@ -125,7 +126,7 @@ def lent(spec: Spec, store: str | None, given: Mapping[str, Any]) -> Study:
     from fedskew_papers.runs import HERE
 
     study = Study(spec, store_of(store))
-    lend(study, given["archives"] or (str(HERE) if HERE.is_dir() else None), keep=not given["dry_run"])
+    lend(study, given["archives"] or (str(HERE) if HERE.is_dir() else None), not given["dry_run"], say_reused)
     return study
 
 

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from fedskew.cli.output import say
-from fedskew.cli.studying import Optioned, print_plan, run_study, store_of, store_options, track_options, trackers
+from fedskew.cli.studying import (
+    Optioned,
+    print_plan,
+    run_study,
+    say_reused,
+    store_of,
+    store_options,
+    track_options,
+    trackers,
+)
 from fedskew.cli.values import POSITIVE, Names, Value
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError
@@ -60,10 +69,6 @@ class CompareCommand(Optioned):
 @click.option("--seeds", metavar="NUMBERS", help="seeds of every method, such as 0-4 or 0,3,7  [default: 0]")
 @store_options("results/studies")
 @click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for job arrays, such as 2/8")
-@click.option(
-    "--cluster", metavar="ADDRESS",
-    help="a Ray cluster for the runs, HOST:PORT or auto; --processes limits the runs at a time  [unset: none]",
-)  # fmt: skip
 @click.option("--retry", is_flag=True, help="repeat runs that were refused or failed")
 @click.option(
     "--controls", metavar="[NAMES]",
@@ -117,11 +122,11 @@ def compare(
     study = Study(spec, store_of(store))
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
     processes = given["processes"] or 0
-    lend(study, given["archives"], keep=not given["dry_run"])
+    lend(study, given["archives"], not given["dry_run"], say_reused)
     if given["dry_run"]:
         return print_plan(study, processes)
     command = _command(methods, options, given)
-    beside = tracking, given["cluster"], given["fitted"] or spec.longer, given["by"]
+    beside = tracking, given["fitted"] or spec.longer, given["by"]
     return run_study(study, processes, part, given["retry"], out, command, *beside)
 
 

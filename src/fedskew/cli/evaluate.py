@@ -250,12 +250,13 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     """Print what the error of the run's model is made of."""
     from fedskew.engines.trained import STEPS
     from fedskew.engines.trained import decompose as parts
+    from fedskew.records.metrics import METRICS
 
     steps = parts(*_divided(trained, run, about))
     if as_json:
         say(json.dumps(steps, indent=1))
         return
-    heads = ("step", "accuracy", "balanced", "loss", "ECE", "AUROC", "fitted on training rows")
+    heads = ("step", *(m.head or m.title for m in METRICS if "brief" in m.where), "fitted on training rows")
     view = grid(heads, ((step, *map(_rate, row.values()), STEPS[step]) for step, row in steps.items()), plain=True)
     view.columns[0].no_wrap, view.columns[-1].justify = True, "left"
     show(view)
@@ -333,27 +334,30 @@ def _notes(
 
 def _line(scores: Scores) -> str:
     """The metrics in one line, the worst class by name."""
+    from fedskew.records.metrics import METRICS
+
     m, names = scores.metrics, scores.label_names
     present = [c for c, rows in enumerate(m["support"]) if rows]
     worst = min(present, key=lambda c: m["per_class_recall"][c])
     parts = [
-        f"accuracy {m['accuracy']:.4f}", f"balanced accuracy {m['balanced_accuracy']:.4f}",
-        f"macro-F1 {m['macro_f1']:.4f}", f"G-mean {m['g_mean']:.4f}",
-        f"worst class {names[worst]} with recall {m['per_class_recall'][worst]:.4f}", f"loss {m['loss']:.4f}",
-    ]  # fmt: skip
-    for name, score in (("AUROC", "auroc_macro"), ("AUPRC", "auprc_macro"), ("calibration error", "ece")):
-        parts += [f"{name} {m[score]:.4f}"] if m.get(score) is not None else []
+        f"{metric.title}{f' ({names[worst]})' * metric.name.startswith('worst')} {m[metric.name]:.4f}"
+        for metric in METRICS
+        if "line" in metric.where and m.get(metric.name) is not None
+    ]
     return f"{scores.what}: {len(scores.numbers)} rows, {', '.join(parts)}"
 
 
 def _classes(scores: Scores) -> Table:
-    """Rows, recall, precision, F1, AUROC and AUPRC of each class."""
+    """Rows and metrics of each class."""
+    from fedskew.records.metrics import METRICS
+
     m = scores.metrics
     none = [None] * len(m["support"])
-    rates = [m.get(f"per_class_{rate}", none) for rate in ("recall", "precision", "f1", "auroc", "auprc")]
+    shown = {metric.name: metric.title for metric in METRICS if "class table" in metric.where}
+    rates = [m.get(name, none) for name in shown]
     classes = zip(scores.label_names, m["support"], *rates, strict=True)
     lines = ((name, f"{rows:,}", *(_rate(cell if rows else None) for cell in cells)) for name, rows, *cells in classes)
-    return grid(("class", "rows", "recall", "precision", "F1", "AUROC", "AUPRC"), lines, plain=True)
+    return grid(("class", "rows", *shown.values()), lines, plain=True)
 
 
 def _rate(value: float | None) -> str:

@@ -231,8 +231,8 @@ def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[...,
         ),
         click.option(
             "--archives", metavar="FOLDER", type=FILE,
-            help="archives of `fedskew study archive`, whose runs are not computed "
-            f"again  [default: {archives}, if it exists]",
+            help="archives of `fedskew study archive`, whose runs are not computed again; "
+            f"a note says which are used  [default: {archives}, if it exists]",
         ),
         click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]"),
         click.option("--dry-run", is_flag=True, help="only print which runs are missing and what they cost"),
@@ -242,6 +242,11 @@ def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[...,
 def store_of(given: str | None) -> str:
     """The folder of the store."""
     return given or os.environ.get("FEDSKEW_STORE") or "runs/store"
+
+
+def say_reused(line: str) -> None:
+    """Say which runs are not computed again."""
+    say(f"fedskew: note: {line}", sys.stderr)
 
 
 def print_plan(study: Study, processes: int) -> int:
@@ -285,13 +290,13 @@ def print_plan(study: Study, processes: int) -> int:
 
 def run_study(
     study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
-    tracking: Named | None = None, cluster: str | None = None, under_controls: bool = False, by: str | None = None,
+    tracking: Named | None = None, under_controls: bool = False, by: str | None = None,
 ) -> int:  # fmt: skip
     """Do the study and print its tables, `study_tables`; exit code 1 where a run broke."""
 
     if out:
         _check_free(out, study)
-    lost = work_off(study, processes, part, retry, tracking, cluster)
+    lost = work_off(study, processes, part, retry, tracking)
     if lost is None:
         return INTERRUPTED
     for table in (*study_tables(study, under_controls), *clients_tables(study, by == "client")):
@@ -306,23 +311,25 @@ def run_study(
 
 def work_off(
     study: Study, processes: int, part: tuple[int, int] = (1, 1), retry: bool = False,
-    tracking: Named | None = None, cluster: str | None = None,
+    tracking: Named | None = None,
 ) -> list[str] | None:  # fmt: skip
     """Do the missing runs of a study; a line for each that broke, or None where somebody interrupts."""
 
     if retry:
         study.retry()
     todo = study.missing([*study.trials(), *study.plan()])
-    if tracking and (before := len({p.address for p in study.plan() if p.address} - {p.address for p in todo})):
-        say(f"fedskew: note: {before} of the runs are stored already; trackers follow only the others", sys.stderr)
+    stored = len({p.address for p in study.plan() if p.address} - {p.address for p in todo})
+    if stored and (todo or tracking):
+        others = "; trackers follow only the others" if tracking else ""
+        say_reused(f"{plural(stored, 'run')} reused from the store {study.store.folder}{others}")
     progress = StudyProgress(study, len(todo[part[0] - 1 :: part[1]]))
     try:
-        study.run(processes, part, told=progress.ended, track=tracking, cluster=cluster)
+        study.run(processes, part, told=progress.ended, track=tracking)
     except KeyboardInterrupt:
         say("interrupted; the same command continues", sys.stderr)
         return None
     if not todo and all(planned.address for planned in study.plan()):  # what is refused has none
-        say("nothing to do: every run is in the store")
+        say(f"nothing to do: every run is in the store {study.store.folder}")
     return progress.lost
 
 

@@ -187,6 +187,9 @@ def renewed(config: Mapping[str, Any], experiment: Experiment) -> str:
     """What to say of a record with ingredients that compute something else in an experiment; "" where none does."""
     now, was = experiment.to_json(), config.get("sources", {})
     other = [name for name, source in now.get("sources", {}).items() if was.get(name, source) != source]
+    if other:
+        earlier = sources(experiment, earlier=True)
+        other = [name for name in other if was[name] != earlier[name]]
     return former(current(config), now) or (f"other code of {other[0]!r} than is installed here" if other else "")
 
 

@@ -1,22 +1,27 @@
 """Objects of the user's own in an experiment, and a digest of what they compute: of their source and their values.
 
-Two objects of one digest compute the same. The digest covers what a class holds: the text of its functions and of every
-function, class and value that they read; what is of a library counts by its name. What an installed plug-in brings is
-no library. Where the text does not say what is computed there is no digest: a lambda, a class that was typed at the
-prompt, a global that may change.
+Two objects of one digest compute the same. The digest covers what a class holds: the syntax of its functions and of
+every function, class and value that they read; what is of a library counts by its name. What an installed plug-in
+brings is no library. Comments, docstrings, annotations and the version of Python do not count. Where the text does not
+say what is computed there is no digest: a lambda, a class that was typed at the prompt, a global that may change.
+
+The earlier digest was of text and bytecode. It is still computed where a run is looked for that was stored under it.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import dis
 import functools
 import hashlib
 import inspect
 import json
+import linecache
 import sys
 import sysconfig
 import types
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -31,6 +36,8 @@ from fedskew.method import SLOTS, Component, spec
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
 DESCRIBED = (types.GetSetDescriptorType, types.MemberDescriptorType)
+ADDED = ("__replace__", "__annotate__", "__annotate_func__")  # functions that some Pythons give every class
+NEUTRAL = ("annotation", "returns", "ctx", "kind", "type_comment", "type_params")  # fields of syntax that do not count
 FEDSKEW = __file__.rpartition("config")[0]
 LIBRARIES = (  # an environment may see the packages of another one
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
@@ -56,15 +63,19 @@ class Held:
         return self.dataset
 
 
-def sources(experiment: Any) -> dict[str, str]:
+def sources(experiment: Any, earlier: bool = False) -> dict[str, str]:
     """The digest of each object of the user's own, by its name; empty where all have names in a table.
+
+    Args:
+        experiment: The experiment.
+        earlier: Whether the digest is that of text and bytecode.
 
     Raises:
         ConfigError: One has no digest; the message says why.
     """
     data = experiment.data
     found = {data.name: data.dataset.fingerprint} if isinstance(data, Held) else {}
-    return found | {name_of(one): source for one in _own(experiment) if (source := source_of(one))}
+    return found | {name_of(one): source for one in _own(experiment) if (source := source_of(one, earlier))}
 
 
 def is_named(experiment: Any) -> bool:
@@ -72,6 +83,11 @@ def is_named(experiment: Any) -> bool:
     if isinstance(experiment.data, Held):
         return False
     return all(any(table.get(name_of(one)) is type(one) for table in TABLES.values()) for one in _own(experiment))
+
+
+def has_own(experiment: Any) -> bool:
+    """Whether an ingredient, the partitioner or the network is not fedskew's."""
+    return bool(_own(experiment))
 
 
 def _own(experiment: Any) -> list[Any]:
@@ -89,13 +105,13 @@ def name_of(value: Any) -> str:
     return str(getattr(value, "name", type(value).__name__))
 
 
-def source_of(value: Any) -> str:
+def source_of(value: Any, earlier: bool = False) -> str:
     """The digest of an ingredient or a network, 16 hex digits; "" of those of fedskew. Raises ConfigError.
 
     Values of the fields of an ingredient are not in it: records and addresses hold them.
     """
     if isinstance(value, nn.Module):
-        return _digest(_Reader(f"the network {type(value).__name__}").of_module(value))
+        return _digest(_Reader(f"the network {type(value).__name__}", earlier).of_module(value))
     if _is_library(type(value)):
         return ""
     try:
@@ -104,12 +120,12 @@ def source_of(value: Any) -> str:
         rule = "must be numbers, words or tuples of them, which a record can hold"
         raise ConfigError(f"the fields of {type(value).__name__} {rule}; {error}") from None
     kind: Any = type(value)  # which can be hashed, whatever its metaclass says
-    return _of_class(kind)
+    return _of_class(kind, earlier)
 
 
 @functools.cache
-def _of_class(kind: Any) -> str:
-    return _digest(_Reader(f"the class {kind.__name__}").of_class(kind))
+def _of_class(kind: Any, earlier: bool) -> str:
+    return _digest(_Reader(f"the class {kind.__name__}", earlier).of_class(kind))
 
 
 def _digest(told: Iterator[str]) -> str:
@@ -132,10 +148,15 @@ def _is_library(thing: Any) -> bool:
 
 
 class _Reader:
-    """Reads what a class, a function or a network is made of, each thing once; ``owner`` is what messages call it."""
+    """Reads what a class, a function or a network is made of, each thing once.
 
-    def __init__(self, owner: str) -> None:
-        self.owner, self.seen = owner, set[int]()
+    Args:
+        owner: What messages call it.
+        earlier: Whether it reads text and bytecode.
+    """
+
+    def __init__(self, owner: str, earlier: bool) -> None:
+        self.owner, self.earlier, self.seen = owner, earlier, set[int]()
 
     def refuse(self, why: str, hint: str) -> ConfigError:
         """The error for something whose text does not say what it computes."""
@@ -144,34 +165,41 @@ class _Reader:
     def of_class(self, kind: type) -> Iterator[str]:
         """What a class and its bases hold; those of libraries are named."""
         for base in kind.__mro__:
-            yield f"{base.__module__ if _is_library(base) else ''}.{base.__qualname__}"
+            home = base.__module__ if _is_library(base) else ""
+            home = "fedskew" if home.startswith("fedskew.") and not self.earlier else home  # whose modules move
+            yield f"{home}.{base.__qualname__}"
             for name, held in {} if _is_library(base) or id(base) in self.seen else vars(base).items():
                 yield from self.of_attribute(name, held, f"{base.__name__}.{name}")
             self.seen.add(id(base))
 
     def of_attribute(self, name: str, held: Any, where: str) -> Iterator[str]:
         """What a class holds under a name: functions and values."""
-        yield name
+        if self.earlier:
+            yield name
         if isinstance(held, property):
             held = held.fget
         elif isinstance(held, staticmethod | classmethod | functools.cached_property):
             held = vars(held).get("func", getattr(held, "__func__", None))
         if isinstance(held, types.FunctionType):
-            if inspect.unwrap(held).__code__.co_filename != "<string>":  # what `dataclass` writes follows from fields
-                yield from self.of_value(held, where)
-        elif not name.startswith(("__", "_abc_")) and not isinstance(held, DESCRIBED):
+            written = inspect.unwrap(held).__code__.co_filename == "<string>"  # by `dataclass`: it follows from fields
+            counts = not written and name not in ADDED
+        else:
+            counts = not name.startswith(("__", "_abc_")) and not isinstance(held, DESCRIBED)
+        if counts:
+            yield from [] if self.earlier else [name]
             yield from self.of_value(held, where)
 
     def of_function(self, function: types.FunctionType, where: str) -> Iterator[str]:
-        """The text of a function, and what its code reads: defaults, globals and the variables around it."""
+        """The syntax of a function, and what its code reads: defaults, globals and the variables around it."""
         code = function.__code__
         if code.co_name == "<lambda>":
             raise self.refuse(f"{where} is a lambda", "write a function with a name")
         try:
-            yield inspect.getsource(code)
+            text = inspect.getsource(code)
         except OSError:
             raise self.refuse(f"{where} has none, as what is typed at the prompt", "put it into a file") from None
-        yield from map(_executed, _codes(code))  # a file may have changed since it was imported
+        definition = None if self.earlier else _definition(code)
+        yield from (text, *map(_executed, _codes(code))) if definition is None else _normal(definition)
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             yield from self.of_value(value, f"a default of {where}")
         steps = (step for inner in _codes(code) for step in dis.get_instructions(inner))
@@ -243,3 +271,56 @@ def _executed(code: types.CodeType) -> str:
     """What code does, whatever its file says by now: instructions, names and constants."""
     plain = sorted(repr(one) for one in code.co_consts if isinstance(one, (*PLAIN, tuple)))
     return json.dumps([code.co_code.hex(), code.co_names, plain])
+
+
+def _definition(code: types.CodeType) -> ast.AST | None:
+    """The syntax of a function, from its file; None where the file has changed since it was imported."""
+    known = _definitions("".join(linecache.getlines(code.co_filename)))
+    node, compiled = known.get((code.co_firstlineno, code.co_name), (None, code))
+    same = [*map(_executed, _codes(code))] == [*map(_executed, _codes(compiled))]
+    return node if same else None
+
+
+@functools.lru_cache(16)
+def _definitions(text: str) -> dict[tuple[int, str], tuple[ast.AST, types.CodeType]]:
+    """Syntax and code of every function of a file, by first line and name."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python told of them when the file was imported
+            tree, whole = ast.parse(text), compile(text, "<own>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):  # a cell of a notebook with commands of its own
+        return {}
+    codes = {(code.co_firstlineno, code.co_name): code for code in _codes(whole)}
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    places = [(min(one.lineno for one in (node, *node.decorator_list)), node.name) for node in nodes]
+    return {place: (node, codes[place]) for place, node in zip(places, nodes, strict=True) if place in codes}
+
+
+def _normal(node: Any, parent: type = ast.Module) -> Iterator[str]:
+    """Syntax as words, without what computes nothing and without what only some Pythons write.
+
+    Args:
+        node: A node, a list of nodes, or the value of a field.
+        parent: The node that it stands in.
+    """
+    if isinstance(node, list):
+        yield "["
+        for one in node:
+            if not (parent is ast.JoinedStr and getattr(one, "value", None) == ""):  # which Python 3.12 adds
+                yield from _normal(one, parent)
+        yield "]"
+    elif not isinstance(node, ast.AST):
+        yield node if isinstance(node, str) else f"{type(node).__name__} {node!r}"
+    elif isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        return  # a docstring, among others
+    elif isinstance(node, ast.AnnAssign) and parent is not ast.ClassDef:  # where it makes a field
+        if node.value is not None:
+            yield from _normal(ast.Assign([node.target], node.value))
+    else:
+        yield type(node).__name__
+        for name in node._fields:
+            held = getattr(node, name, None)
+            if name not in NEUTRAL and held is not None and held != []:
+                yield name
+                yield from _normal(held, type(node))
+        yield "."

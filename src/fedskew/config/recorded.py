@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew.config.experiment import RECORDED
-from fedskew.config.schema import PER_CLASS, Config, Round, Summary
+from fedskew.config.schema import CLASSES, Config, Round, Summary
 from fedskew.config.tables import TABLES, method_from, method_named
 from fedskew.errors import FedskewError, RecordError
 from fedskew.fields import deciding
@@ -300,13 +300,13 @@ def _crooked(summary: Row) -> str:
 def _uneven(row: Row) -> str:
     """What is wrong with the lists of a round that have one number a class."""
     for prefix in PREFIXES:
-        lengths = {name: len(row[name]) for each in PER_CLASS if (name := f"{prefix}{each}") in row}
+        lengths = {name: len(row[name]) for each in CLASSES if (name := f"{prefix}{each}") in row}
         if len(set(lengths.values())) > 1:
             return f"one number a class must be in each of {', '.join(lengths)}"
     scored = {len(row[name]) for name in EACH if name in row}
     if scored and scored != {len(row.get("support", ()))}:
         return f"one number a class must be in each of {', '.join(EACH)}"
-    if any(isinstance(x, float) and not math.isfinite(x) for name in PER_CLASS for x in row.get(name, ())):
+    if any(isinstance(x, float) and not math.isfinite(x) for name in CLASSES for x in row.get(name, ())):
         return "the numbers of the classes must be finite"
     return ""
 

@@ -7,13 +7,13 @@ from typing import TypedDict
 
 from fedskew.fields import plain_types
 from fedskew.method.component import SLOTS
-from fedskew.records.metrics import EACH, SCORES
-from fedskew.records.summary import METRICS, ONCE, PREFIXES, TOTALS
+from fedskew.records.metrics import EACH, EVALUATED, PER_CLASS, SCORES
+from fedskew.records.summary import ONCE, PREFIXES, TOTALS
 from fedskew.records.typed import Number, Real, Whole, entries
 from fedskew.settings import Division, Settings
 
 BOUNDED = {int: Whole, float: Real, int | None: Whole | None, float | None: Number}
-PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
+CLASSES = (*PER_CLASS, "support")  # a number for each
 
 
 class Named(TypedDict):
@@ -56,10 +56,10 @@ Diagnostics = entries("Diagnostics", {}, {
     "per_class": Recalls, "asymmetry": Asymmetry, "cosine": Cosine, "drift": Drift, "coverage": Coverage,
     "oversampling": dict[str, dict[str, list[Real]]], "features": Features,
 })  # fmt: skip
-NAMES = [prefix + name for prefix in PREFIXES for name in METRICS]
+NAMES = [prefix + name for prefix in PREFIXES for name in EVALUATED]
 Round = entries("Round", {"round": Whole}, {
     **dict.fromkeys([*NAMES, *SCORES, "train_loss"], Number), **dict.fromkeys(TOTALS, Real), "rounds": Whole,
-    **dict.fromkeys([prefix + name for prefix in PREFIXES for name in PER_CLASS], list[Real]),
+    **dict.fromkeys([prefix + name for prefix in PREFIXES for name in CLASSES], list[Real]),
     **dict.fromkeys(EACH, Numbers), "clients": list[Whole | list[Whole]], "weights": list[Real],
     "diagnostics": Diagnostics,
 })  # fmt: skip

@@ -15,20 +15,18 @@ from fedskew.engines.evaluation import Tested, personal_model, pooled, shares_of
 from fedskew.engines.fitting import measured
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
-from fedskew.records.metrics import RANKED, from_confusion, from_probabilities
-from fedskew.records.summary import AVERAGED, FITTED, METRICS
+from fedskew.records.metrics import EVALUATED, PERSONAL, RANKED, from_confusion, from_probabilities
+from fedskew.records.summary import AVERAGED, FITTED
 from fedskew.records.typed import Row
 from fedskew.server import Broadcast, Shown, State
 from fedskew.types import Answers, Assignment, Params, Query
-
-PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of what each client would use
 
 
 def fitted_row(
     engine: LocalEngine,
     params: Params,
     buffers: Params,
-    names: Sequence[str] = METRICS,
+    names: Sequence[str] = EVALUATED,
     recall_at: float | None = None,
     served: bool = False,
 ) -> Row:
@@ -68,7 +66,7 @@ def fitted_last(engine: LocalEngine, method: Method, shown: Shown, recall_at: fl
         served: whether what each client would use is measured, too.
     """
     shared = served and not method.personal
-    row = fitted_row(engine, shown.params, shown.buffers, (*METRICS, *RANKED), recall_at, shared)
+    row = fitted_row(engine, shown.params, shown.buffers, (*EVALUATED, *RANKED), recall_at, shared)
     if row and method.personal:
         matrix, loss = engine.personal(method, given_of(method, shown), fitted=True)
         found = {**from_confusion(matrix), "loss": loss} if matrix.any() else {}
@@ -83,7 +81,7 @@ def given_of(method: Method, shown: Shown) -> Broadcast:
 
 
 def averaged_row(
-    engine: LocalEngine, mean: Kept, fitted: bool, names: Sequence[str] = METRICS, recall_at: float = 0.9
+    engine: LocalEngine, mean: Kept, fitted: bool, names: Sequence[str] = EVALUATED, recall_at: float = 0.9
 ) -> Row:
     """Metrics of the mean of the last models on the test rows, ``averaged_...``; nothing where there are none.
 

@@ -36,7 +36,7 @@ from fedskew.records.decisions import FEW, Decision, choose_threshold, client_na
 from fedskew.records.files import member
 from fedskew.records.folder import insist_on_run
 from fedskew.records.manifest import check_file
-from fedskew.records.metrics import PRECISION, confusion_of, from_confusion, from_probabilities
+from fedskew.records.metrics import PRECISION, confusion_of, from_confusion, from_probabilities, named
 from fedskew.records.typed import Row, entries, object_of
 from fedskew.types import Params, Width
 
@@ -603,7 +603,7 @@ def decompose(trained: Trained, fed: Federation, ridge: float = RIDGE) -> dict[s
         ridge: Weight of the penalty on the head of "features", above 0.
 
     Returns:
-        For each step accuracy, balanced_accuracy, loss (mean cross-entropy), ece and auroc_macro; None if a
+        For each step accuracy, balanced_accuracy, loss (mean cross-entropy), auroc_macro and ece; None if a
             class that it needs has no test rows.
 
     Raises:
@@ -676,5 +676,5 @@ def _measured(labels: Tensor, logits: Tensor) -> Row:
     matrix = confusion_of(labels, logits.argmax(1), logits.shape[1])
     plain, ranked = from_confusion(matrix), from_probabilities(labels, logits.softmax(1), PRECISION)
     loss = float(cross_entropy(logits, labels).mean())
-    return {"accuracy": plain["accuracy"], "balanced_accuracy": plain["balanced_accuracy"], "loss": loss,
-            "ece": ranked["ece"], "auroc_macro": ranked["auroc_macro"]}  # fmt: skip
+    found: Row = {**plain, **ranked, "loss": loss}
+    return {name: found[name] for name in named(where="brief")}

@@ -106,7 +106,7 @@ class NodeObserver(lib.Observer):
     def _mean_at_nodes(self, mean: lib.MeanModel) -> lib.Row:
         """Metrics of the mean of the last models on the nodes' own test rows."""
         metrics = self._metrics(*self.engine.at_nodes(mean.params, mean.buffers, mean.round))
-        return {f"{lib.AVERAGED}{name}": metrics[name] for name in lib.METRICS}
+        return {f"{lib.AVERAGED}{name}": metrics[name] for name in lib.EVALUATED}
 
     def _served_once(self, shown: Any, row: lib.Row) -> lib.Row:
         """As `Observer._served_once`; of a global model what the nodes have measured in the row."""
@@ -259,7 +259,7 @@ def _log_rows(link: Link) -> None:
 
 
 def _log_round(row: lib.Row) -> None:
-    shown = {name: row[name] for name in ("accuracy", "balanced_accuracy", "loss") if name in row}
+    shown = {name: row[name] for name in lib.named(where="brief") if name in row}
     gone = [f"client {d['client']}: {d['tensor']}" for d in row.get("dropped", ())]
     LOG.info("fedskew: round %d %s%s", row["round"], json.dumps(shown), f"; dropped {gone}" if gone else "")
 

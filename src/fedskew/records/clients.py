@@ -14,21 +14,26 @@ from fedskew.errors import RecordError, content_of, from_json
 from fedskew.records.decisions import FEW
 from fedskew.records.files import DAMAGED, member
 from fedskew.records.manifest import check_file
-from fedskew.records.metrics import calibration_error, from_confusion, from_probabilities
+from fedskew.records.metrics import METRICS, from_confusion, from_probabilities
 from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Natural, Number, Real, Row, entries, fault_of
 
 FILE = "clients.jsonl"
 MOST_CLIENTS = 1000  # of a federation whose clients are measured although nobody asks for it
 Share = Annotated[float, Meta(ge=0, le=1)]
+# in the order in which rows have them
+COUNTED = sorted(m.client for m in METRICS if m.client and m.needs == "matrix")
+JUDGED = [m for m in METRICS if m.client and m.needs == "probabilities"]
 Each = entries(
     "Each",
     {
         "round": Natural, "client": Natural, "name": str, "rows": Annotated[int, Meta(ge=1, le=1 << 62)],
-        **dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1"), Share),
-        "per_class_recall": list[Share | None], "support": list[Natural], "loss": Real,
+        "accuracy": Share, "per_class_recall": list[Share | None], "support": list[Natural], "loss": Real,
     },
-    {"auroc": Number, "auprc": Number, "ece": Number, "dealt": bool, "heldout": bool},
+    {
+        **dict.fromkeys(COUNTED, Share), **dict.fromkeys([m.client for m in JUDGED], Number), "dealt": bool,
+        "heldout": bool,
+    },
 )  # fmt: skip
 
 
@@ -57,17 +62,19 @@ def client_row(
     recalls = [r if n else None for r, n in zip(whole["per_class_recall"], support, strict=True)]
     row = {
         "round": number, "client": client, "name": name, "rows": rows,
-        **{metric: whole[metric] for metric in ("accuracy", "balanced_accuracy", "macro_f1")},
+        **{metric: whole[metric] for metric in COUNTED},
         "per_class_recall": recalls, "support": support, "loss": loss, **({"dealt": True} if dealt else {}),
         **({"heldout": True} if heldout else {}),
     }  # fmt: skip
     if probabilities is None or not bool(probabilities.isfinite().all()):
         return row
     ranked = [c for c, n in enumerate(support) if FEW <= n <= rows - FEW]
-    found: dict[str, Any] = from_probabilities(labels, probabilities) if ranked else {}
-    for which in ("auroc", "auprc"):
-        row[which] = sum(found[f"per_class_{which}"][c] for c in ranked) / len(ranked) if ranked else None
-    return {**row, "ece": found["ece"] if ranked else calibration_error(labels, probabilities)}
+    found: dict[str, Any] = from_probabilities(labels, probabilities)
+    for metric in JUDGED:
+        each = found.get(f"per_class_{metric.client}")
+        mean = sum(each[c] for c in ranked) / len(ranked) if each and ranked else None
+        row[metric.client] = mean if each else found[metric.name]
+    return row
 
 
 def read_clients(run: str | Path) -> list[Row]:

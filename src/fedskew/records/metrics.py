@@ -1,5 +1,8 @@
 """Metrics of classifiers from confusion matrices, probabilities and label mixes. Pure functions in float64.
 
+`METRICS` is the table of all of them: what a metric is made of, what it is called, and where it appears. Settings,
+records, archives, summaries, reports and the command read it.
+
 C classes, B rows, N clients. Rows of a confusion matrix are true classes, columns are predictions; support_c is the
 sum of row c.
 
@@ -17,8 +20,10 @@ that is not ranked is NaN, and a macro mean covers the ranked classes.
 """
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,21 +32,188 @@ from torch import Tensor
 from fedskew.errors import DataError, require
 
 __all__ = [
-    "Groups", "auprc", "auroc", "calibration_error", "confusion", "error_asymmetry", "from_confusion", "from_mixes",
-    "from_probabilities", "groups_by_counts", "macro", "mean_probabilities", "mix_accuracy", "recall_at_precision",
+    "METRICS", "Groups", "Metric", "auprc", "auroc", "calibration_error", "confusion", "error_asymmetry",
+    "from_confusion", "from_mixes", "from_probabilities", "groups_by_counts", "macro", "mean_probabilities",
+    "mix_accuracy", "recall_at_precision",
 ]  # fmt: skip
 
 Metrics = dict[str, float | list[float] | list[int]]
 Values = dict[str, float | list[float | None] | None]
 
 QUANTILES = (10, 25, 50, 75, 90)
-MIXES = tuple([f"mix_accuracy_{name}" for name in ("mean", *[f"p{q}" for q in QUANTILES], "worst_decile")])
-RANKED = ("auroc_macro", "auprc_macro", "recall_at_precision_macro", "ece")  # of the probabilities alone
-SCORES = (*RANKED, *MIXES)  # as records name them
-EACH = ("per_class_auroc", "per_class_auprc", "per_class_recall_at_precision")
 PRECISION = 0.9  # at which recall is measured by default
 BINS = 15
 CELLS = 1 << 21  # rows times classes that are sorted at a time
+
+
+# The table
+
+
+class Matrix(NamedTuple):
+    """What metrics of a confusion matrix are made of; numbers of each class are float64 [C]."""
+
+    rows: Tensor  # all of them, []
+    hits: Tensor
+    precision: Tensor
+    recall: Tensor
+    f1: Tensor
+    present: Tensor  # bool [C]
+
+
+class Ranks(NamedTuple):
+    """What metrics of predicted probabilities are made of; numbers of each class are float64 [C]."""
+
+    labels: Tensor  # [B]
+    probabilities: Tensor  # [B, C]
+    auroc: Tensor
+    auprc: Tensor
+    recall_at_precision: Tensor
+
+
+Needs = Literal["matrix", "loss", "probabilities", "mixes"]
+Where = Literal["monitor", "personal", "archive", "client table", "class table", "report", "line", "brief"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric, as the table `METRICS` has it.
+
+    Attributes:
+        name: As records name it.
+        needs: What it is made of. "matrix": a confusion matrix, in every evaluation and of all rows; "loss": the mean
+            cross-entropy, likewise; "probabilities" and "mixes": predicted probabilities, and the label mixes of
+            clients, on test rows of the last model.
+        of: The function: of a `Matrix`, of the loss, of `Ranks`, or of the sorted accuracies of clients with a mix.
+        title: In a sentence.
+        head: At the head of a column.
+        unit: "share", in [0, 1], whose differences are told in points; or "nats".
+        higher_is_better: Whether more is better.
+        per_class: Whether it is a list of C numbers.
+        client: Its name in a client's row of clients.jsonl; "" where a client's row does not have it. A mean over
+            classes is there over those with enough rows of the client.
+        where: Further places. "monitor": a run may choose a round by it. "personal": measured of what each client
+            would use, too, and kept in archives. "archive": kept in archives. "client table", "class table": a column
+            there. "report": stands beside the metric that is compared. "line": in the line of ``fedskew evaluate``.
+            "brief": in the log of a server and in `fedskew.decompose`.
+    """
+
+    name: str
+    needs: Needs
+    of: Callable[[Any], Any]
+    title: str
+    head: str = ""
+    unit: Literal["share", "nats"] = "share"
+    higher_is_better: bool = True
+    per_class: bool = False
+    client: str = ""
+    where: tuple[Where, ...] = ()
+
+    def value(self, given: Any) -> Any:
+        """The metric as JSON has it: a number or a list of them; None for NaN."""
+        found = self.of(given)
+        return [_plain(one) for one in found.tolist()] if self.per_class else _plain(float(found))
+
+
+def _percentile(q: int, held: Tensor) -> Tensor | float:
+    """Of sorted values, with linear interpolation; NaN without one."""
+    return torch.quantile(held, q / 100) if len(held) else math.nan
+
+
+METRICS = (  # in the order in which records have them
+    Metric(
+        "accuracy", "matrix", lambda m: m.hits.sum() / m.rows, "accuracy", client="accuracy",
+        where=("monitor", "personal", "line", "brief"),
+    ),
+    Metric(
+        "macro_f1", "matrix", lambda m: m.f1[m.present].mean(), "macro F1", client="macro_f1",
+        where=("monitor", "personal", "report", "line"),
+    ),
+    Metric(
+        "balanced_accuracy", "matrix", lambda m: m.recall[m.present].mean(), "balanced accuracy", "balanced",
+        client="balanced_accuracy", where=("monitor", "personal", "client table", "line", "brief"),
+    ),
+    Metric(
+        "g_mean", "matrix", lambda m: m.recall[m.present].log().mean().exp(), "G-mean",  # log 0 = -inf gives 0
+        where=("monitor", "report", "line"),
+    ),
+    Metric(
+        "worst_class_recall", "matrix", lambda m: m.recall[m.present].min(), "worst class recall", "worst recall",
+        where=("archive", "report", "line"),
+    ),
+    Metric(
+        "loss", "loss", float, "loss", unit="nats", higher_is_better=False, client="loss",
+        where=("monitor", "personal", "line", "brief"),
+    ),
+    Metric("per_class_precision", "matrix", lambda m: m.precision, "precision", per_class=True, where=("class table",)),
+    Metric("per_class_recall", "matrix", lambda m: m.recall, "recall", per_class=True, where=("class table",)),
+    Metric("per_class_f1", "matrix", lambda m: m.f1, "F1", per_class=True, where=("class table",)),
+    Metric(
+        "auroc_macro", "probabilities", lambda r: macro(r.auroc), "macro AUROC", "AUROC", client="auroc",
+        where=("client table", "line", "brief"),
+    ),
+    Metric(
+        "auprc_macro", "probabilities", lambda r: macro(r.auprc), "macro AUPRC", "AUPRC", client="auprc",
+        where=("client table", "line"),
+    ),
+    Metric(
+        "recall_at_precision_macro", "probabilities", lambda r: macro(r.recall_at_precision),
+        "macro recall at a precision", "recall at precision",
+    ),
+    Metric(
+        "ece", "probabilities", lambda r: calibration_error(r.labels, r.probabilities), "expected calibration error",
+        "ECE", higher_is_better=False, client="ece", where=("client table", "line", "brief"),
+    ),
+    Metric("per_class_auroc", "probabilities", lambda r: r.auroc, "AUROC", per_class=True, where=("class table",)),
+    Metric("per_class_auprc", "probabilities", lambda r: r.auprc, "AUPRC", per_class=True, where=("class table",)),
+    Metric(
+        "per_class_recall_at_precision", "probabilities", lambda r: r.recall_at_precision, "recall at a precision",
+        per_class=True,
+    ),
+    Metric("mix_accuracy_mean", "mixes", lambda held: macro(held), "accuracy over the clients' mixes", "mean"),
+    *(
+        Metric(
+            f"mix_accuracy_p{q}", "mixes", partial(_percentile, q),
+            f"percentile {q} of the accuracy over the clients' mixes", "median" if q == 50 else f"p{q}",
+        )
+        for q in QUANTILES
+    ),
+    Metric(
+        "mix_accuracy_worst_decile", "mixes", lambda held: macro(held[: -(-len(held) // 10)]),
+        "accuracy over the worst decile of the clients' mixes", "worst decile",
+    ),
+)  # fmt: skip
+
+
+def named(*needs: Needs, where: Where | None = None, per_class: bool = False) -> tuple[str, ...]:
+    """Names of metrics, in the order of the table.
+
+    Args:
+        needs: What they are made of; anything unless given.
+        where: A place where they are.
+        per_class: Whether they are lists of a number for each class.
+    """
+    chosen = [m for m in METRICS if m.per_class == per_class and (not needs or m.needs in needs)]
+    return tuple(m.name for m in chosen if where is None or where in m.where)
+
+
+def metric_of(name: str) -> Metric | None:
+    """The metric that a number is of, whatever stands before its name: spans, rows and models; None of another number.
+
+    Example:
+        >>> from fedskew.records.metrics import metric_of
+        >>> metric_of("mean10_fitted_macro_f1").title, metric_of("total_samples")
+        ('macro F1', None)
+    """
+    ends = [m for m in METRICS if name == m.name or name.endswith(f"_{m.name}")]
+    return max(ends, key=lambda m: len(m.name), default=None)
+
+
+EVALUATED = named("matrix", "loss")  # of every evaluation
+PERSONAL = named(where="personal")  # of what each client would use
+RANKED = named("probabilities")
+SCORES = named("probabilities", "mixes")  # of the last model
+PER_CLASS = named("matrix", per_class=True)
+EACH = named("probabilities", per_class=True)
 
 
 class Groups(NamedTuple):
@@ -160,18 +332,8 @@ def from_confusion(m: Tensor, groups: Groups | None = None) -> Metrics:
     recall = _ratio(hits, exact.sum(1))
     precision = _ratio(hits, exact.sum(0))
     f1 = _ratio(2 * hits, exact.sum(1) + exact.sum(0))  # = 2PR/(P+R), and 0 where P + R is 0
-    seen = recall[support > 0]
-    out: Metrics = {
-        "accuracy": float(hits.sum() / exact.sum()),
-        "macro_f1": float(f1[support > 0].mean()),
-        "balanced_accuracy": float(seen.mean()),
-        "g_mean": float(seen.log().mean().exp()),  # log 0 = -inf gives 0
-        "worst_class_recall": float(seen.min()),
-        "per_class_precision": precision.tolist(),
-        "per_class_recall": recall.tolist(),
-        "per_class_f1": f1.tolist(),
-        "support": support.tolist(),
-    }
+    given = Matrix(exact.sum(), hits, precision, recall, f1, support > 0)
+    out: Metrics = {**_measured("matrix", given), "support": support.tolist()}
     for name, ids in (groups._asdict() if groups else {}).items():
         if rows := int(support[ids].sum()):
             out[f"{name}_accuracy"] = float(hits[ids].sum() / rows)
@@ -394,10 +556,7 @@ def from_probabilities(labels: Tensor, probabilities: Tensor, precision: float =
         >>> found["auroc_macro"], found["per_class_auroc"]
         (1.0, [1.0, 1.0, None])
     """
-    each = dict(zip(("auroc", "auprc", "recall_at_precision"), _ranked(labels, probabilities, precision), strict=True))
-    out: Values = {f"{name}_macro": _plain(macro(values)) for name, values in each.items()}
-    out["ece"] = calibration_error(labels, probabilities)
-    return out | {f"per_class_{name}": [_plain(v) for v in values.tolist()] for name, values in each.items()}
+    return _measured("probabilities", Ranks(labels, probabilities, *_ranked(labels, probabilities, precision)))
 
 
 # Clients' label mixes
@@ -459,9 +618,7 @@ def from_mixes(m: Tensor, counts: Tensor) -> Values:
     """
     accuracies = mix_accuracy(m, counts)
     held = accuracies[~accuracies.isnan()].sort().values
-    worst = -(-len(held) // 10)
-    at = [float(torch.quantile(held, q / 100)) if len(held) else math.nan for q in QUANTILES]
-    return dict(zip(MIXES, map(_plain, (macro(held), *at, macro(held[:worst]))), strict=True))
+    return _measured("mixes", held)
 
 
 # One against rest
@@ -517,6 +674,11 @@ def _checked(labels: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
         row = int((~probabilities.isfinite()).any(1).int().argmax())
         raise DataError(f"probabilities must be finite; got {probabilities[row].tolist()[:8]} in row {row}")
     return labels, probabilities
+
+
+def _measured(needs: Needs, given: Any) -> dict[str, Any]:
+    """Every metric that is made of this, by name."""
+    return {m.name: m.value(given) for m in METRICS if m.needs == needs}
 
 
 def _plain(value: float) -> float | None:

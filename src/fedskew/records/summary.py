@@ -6,10 +6,9 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from fedskew.errors import unknown
-from fedskew.records.metrics import EACH, RANKED, SCORES
+from fedskew.records.metrics import EACH, EVALUATED, RANKED, SCORES, metric_of
 from fedskew.records.typed import Row
 
-METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 TOTALS = ("upload_bytes", "download_bytes", "contacts", "samples", "steps", "wall_s")
 FITTED = "fitted_"  # of the model with fitted biases and temperature
 AVERAGED = "averaged_"  # of the mean of the models of the last ten rounds
@@ -52,7 +51,7 @@ def summary_names() -> tuple[str, ...]:
         True
     """
     spans = ("final", "best", *MEANS)
-    rounds = [f"{span}_{prefix}{name}" for prefix in PREFIXES for name in METRICS for span in spans]
+    rounds = [f"{span}_{prefix}{name}" for prefix in PREFIXES for name in EVALUATED for span in spans]
     scores = *SCORES, *ONCE
     return *rounds, *(f"final_{name}" for name in scores), *(f"total_{name}" for name in TOTALS)
 
@@ -92,7 +91,9 @@ def metric_words(name: str) -> str:
     before, which, metric = name.rpartition("served_")
     if not which:
         before, which, metric = name.rpartition("personal_")
-    told = (before + metric).replace("_", " ").replace("macro f1", "macro F1").replace("g mean", "G-mean")
+    known = metric_of(metric)
+    before += metric.removesuffix(known.name) if known else metric
+    told = before.replace("_", " ") + (known.title if known else "")
     told = told.replace("val ", "validation ", 1) if told.startswith("val ") else told
     return told + WHOSE[which]
 
@@ -196,7 +197,7 @@ def summarise(
         (0.3, 0.2, 24)
     """
     out: Row = {"rounds": rows[-1]["round"] if rows else 0, "stopped": stopped}
-    for name in [prefix + name for prefix in PREFIXES for name in METRICS]:
+    for name in [prefix + name for prefix in PREFIXES for name in EVALUATED]:
         out |= _spans(rows, name)
     scores = {name: value for name, value in _last(rows).items() if name in (*SCORES, *EACH)}
     out |= {f"final_{name}": value for name, value in (finals or scores).items()}
@@ -337,7 +338,8 @@ def more_is_better(metric: str) -> bool:
         >>> [more_is_better(m) for m in ("final_accuracy", "mean10_loss", "final_ece", "total_upload_bytes")]
         [True, False, False, False]
     """
-    return not metric.endswith(("loss", "_ece")) and metric != "ece" and not metric.startswith("total_")
+    known = metric_of(metric)
+    return known.higher_is_better if known else not metric.startswith("total_")
 
 
 class Watch(NamedTuple):
@@ -392,4 +394,4 @@ def best_of(rows: Sequence[Row], watch: Watch) -> Row:
     if watch.best is None:
         return {}
     row = rows[watch.best.round - 1]
-    return {"monitor": watch.metric, **watch.best._asdict(), **{name: row[name] for name in METRICS if name in row}}
+    return {"monitor": watch.metric, **watch.best._asdict(), **{name: row[name] for name in EVALUATED if name in row}}

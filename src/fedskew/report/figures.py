@@ -17,11 +17,6 @@ from fedskew.report.compared import Compared
 from fedskew.report.tables import fixed, under
 
 Floats = npt.NDArray[np.float64]
-SCORED = {
-    "auroc_macro": "macro AUROC", "auprc_macro": "macro AUPRC", "ece": "expected calibration error",
-    "recall_at_precision_macro": "macro recall at a precision", "mix_accuracy_mean": "accuracy over the clients' mixes",
-    "mix_accuracy_worst_decile": "accuracy over the worst decile of the clients' mixes",
-}  # fmt: skip
 COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
 CLASSES = 40  # most classes whose confusion matrix is drawn
 WRITTEN = 12  # classes up to which the shares of a confusion matrix are written into it
@@ -41,7 +36,7 @@ class Detail(NamedTuple):
 
 def words(metric: str) -> str:
     """A metric's name in words: "macro F1", "accuracy of what each client would use"."""
-    return SCORED.get(metric) or metric_words(metric).partition(" (")[0]
+    return metric_words(metric).partition(" (")[0]
 
 
 def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -> list[Chart]:

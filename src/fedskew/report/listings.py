@@ -9,6 +9,7 @@ import numpy as np
 
 from fedskew.config.recorded import Run
 from fedskew.plots.drawing import Heat, levels
+from fedskew.records.metrics import METRICS
 from fedskew.records.summary import MEANS
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
@@ -26,7 +27,7 @@ LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
 LEAVES = 12  # values of a list that are written out
 UNSAID = ("folder", "method.name")  # they stand in other columns
-FURTHER = ("macro_f1", "g_mean", "worst_class_recall")
+FURTHER = {m.name: m.head or m.title for m in METRICS if "report" in m.where}
 SPENT = (
     ("rounds", "rounds", 1.0), ("total_upload_bytes", "MB up", 1e6), ("total_download_bytes", "MB down", 1e6),
     ("total_samples", "samples", 1.0), ("total_steps", "steps", 1.0), ("total_wall_s", "seconds", 1.0),
@@ -50,7 +51,7 @@ def results(found: Compared, setting: str, brief: bool = False) -> Table:
     head = ["method", *["verdict"] * several, "seeds", "mean", "sd", "95 % interval"]
     head += [f"from {found.baseline}", "its 95 % interval"] if several else []
     head += ["p (Holm)", "significant"] if several and ranked else []
-    head += [words(name).replace("worst class recall", "worst recall") for name in further]
+    head += [FURTHER[name] for name in further]
     rows, records = [], []
     for method in found.present(setting):
         value, gap = found.summary(method, setting), found.difference(method, setting)

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedskew.records.metrics import PRECISION, SCORES
+from fedskew.records.metrics import METRICS, PRECISION, named
 from fedskew.report.compared import Compared
 from fedskew.report.tables import TEXTS, Cell, Section, Table, fixed, row, titled
 
 MIX = "mix_accuracy_"
-RANKED = tuple(name for name in SCORES if not name.startswith(MIX))
-MIXED = (f"{MIX}mean", f"{MIX}worst_decile", *(name for name in SCORES if name.startswith(f"{MIX}p")))
+RANKED = named("probabilities")
+MIXED = sorted(named("mixes"), key=lambda name: name.startswith(f"{MIX}p"))  # few columns stand before many
+AT = "recall_at_precision_macro"
 TITLE = "Ranking, calibration and client mixes"
-CALLED = {"auroc_macro": "AUROC", "auprc_macro": "AUPRC", "ece": "calibration error"}
+CALLED = {m.name: m.head or m.title for m in METRICS}
 
 
 def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], left_out: tuple[str, ...]) -> Section:
@@ -26,10 +27,11 @@ def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], lef
     Returns:
         The section; a sentence where no run has a score on record.
     """
-    mixed = {n: n.removeprefix(MIX).replace("_", " ").replace("p50", "median") for n in MIXED}
+    mixed = {n: CALLED[n] for n in MIXED}
     tables = []
     for setting in settings:
-        called = {**CALLED, "recall_at_precision_macro": f"recall at precision {_precisions(found, setting)}"}
+        precision = f"{CALLED[AT]} {_precisions(found, setting)}"
+        called = {**CALLED, AT: precision}
         for key, what, names in (
             ("scores", "scores of the last global model", {n: called.get(n, n) for n in RANKED}),
             ("mixes", "accuracy of the global model over the clients' own label mixes", mixed),

@@ -10,7 +10,7 @@ from fedskew.records.summary import Collapse, collapses, metric_words
 from fedskew.report.compared import Compared
 from fedskew.report.controls import controlled, verdicts_over
 from fedskew.report.entries import Entry, ended_early
-from fedskew.report.figures import SCORED, listed, words
+from fedskew.report.figures import listed, words
 from fedskew.report.tables import fixed
 from fedskew.studies.differences import Difference
 from fedskew.studies.scores import FEWEST, FOR_RANKS, NO_VERDICT, gain_words, in_points
@@ -21,7 +21,7 @@ LISTED = 8  # most runs that a caution names
 
 def measured(found: Compared) -> str:
     """What is compared, of which model and which rounds: "accuracy, the mean over the last 10 rounds"."""
-    return f"{SCORED.get(found.metric) or metric_words(found.metric)}, {found.span}"
+    return f"{metric_words(found.metric)}, {found.span}"
 
 
 def compared_what(found: Compared) -> str:

@@ -33,12 +33,13 @@ DIGITS = 16
 SLOW, REMEMBERED = 1.0, 60.0  # seconds: a failure that took as long is the hub's, and is remembered as long
 
 
-def address(experiment: Experiment, dataset: Dataset) -> str:
+def address(experiment: Experiment, dataset: Dataset, earlier: bool = False) -> str:
     """The hash of what decides a run's numbers, 16 hexadecimal digits.
 
     Args:
         experiment: the run.
         dataset: its data, loaded.
+        earlier: whether objects of the user's own have the digest that they had before, see `fedskew.config.own`.
 
     Example:
         >>> from fedskew.config.flags import experiment_from
@@ -46,7 +47,7 @@ def address(experiment: Experiment, dataset: Dataset) -> str:
         >>> address(one, one.data.load()) == address(two, two.data.load())
         True
     """
-    text = json.dumps(deciding(experiment, dataset), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(deciding(experiment, dataset, earlier), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
@@ -80,18 +81,18 @@ def _loaded(data: Any, path: str | None) -> Dataset:
     return loaded
 
 
-def deciding(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
+def deciding(experiment: Experiment, dataset: Dataset, earlier: bool = False) -> dict[str, Any]:
     """Everything that decides a run's numbers, as plain values."""
     return {
         "address": ADDRESS,
         "data": dataset.fingerprint,
         "rows": [list(dataset.augment), list(dataset.mean), list(dataset.std)],
         "engine": engine_of(experiment, dataset),
-        **asked(experiment),
+        **asked(experiment, earlier),
     }
 
 
-def asked(experiment: Experiment) -> dict[str, Any]:
+def asked(experiment: Experiment, earlier: bool = False) -> dict[str, Any]:
     """What decides a run's numbers beside the content of its data and the engine, as plain values."""
     method, default = experiment.method, Settings()
     # a partition that decides has one number, which a record names and a study leaves open
@@ -101,13 +102,13 @@ def asked(experiment: Experiment) -> dict[str, Any]:
     names = fields.deciding(Settings, "numbers", "measures", resolved=False)
     settings = {name: _plain(getattr(experiment, name)) for name in names}
     return {
-        "partition": _partition(experiment.partition),
+        "partition": _partition(experiment.partition, earlier),
         "clients": clients,
         **{n: v for n in ("longtail", "validation", "local_test", "heldout_clients") if (v := getattr(experiment, n))},
         "auxiliary": experiment.rows_at_server,
-        "model": _network(experiment.network, method.projection),
-        "parts": [_of(part, "parts") for part in method.parts],
-        **{slot: _of(ingredient, slot) for slot, ingredient in method.slots.items()},
+        "model": _network(experiment.network, method.projection, earlier),
+        "parts": [_of(part, earlier) for part in method.parts],
+        **{slot: _of(ingredient, earlier) for slot, ingredient in method.slots.items()},
         **{n: v for n, v in settings.items() if n == "rounds" or v != _plain(getattr(default, n))},
         **({"init": digest} if (digest := digest_of(experiment)) else {}),
         "cohort": cohort,
@@ -136,14 +137,14 @@ def engine_of(experiment: Experiment, dataset: Dataset) -> str:
 _CHOSEN: dict[Any, str] = {}
 
 
-def _network(model: Any, width: Width) -> dict[str, Any]:
+def _network(model: Any, width: Width, earlier: bool) -> dict[str, Any]:
     """As `_of`; of a network of the user's own, its digest and the projection head that it gets."""
     if not isinstance(model, nn.Module):
-        return _of(model, "model")
-    return {"name": name_of(model), "source": source_of(model), "projection": width}
+        return _of(model, earlier)
+    return {"name": name_of(model), "source": source_of(model, earlier), "projection": width}
 
 
-def _of(ingredient: Any, slot: str) -> dict[str, Any]:
+def _of(ingredient: Any, earlier: bool) -> dict[str, Any]:
     """Name, version and the fields that are not at their default; ingredients among the fields likewise.
 
     A class of the user's own has the digest of its source.
@@ -152,20 +153,20 @@ def _of(ingredient: Any, slot: str) -> dict[str, Any]:
     found: dict[str, Any] = {"name": ingredient.name}
     if (version := getattr(kind, "version", 1)) != 1:
         found["version"] = version
-    if source := source_of(ingredient):
+    if source := source_of(ingredient, earlier):
         found["source"] = source
     for f in dataclasses.fields(ingredient):
         value = getattr(ingredient, f.name)
         if dataclasses.is_dataclass(value) and hasattr(value, "name"):
-            found[f.name] = _of(value, slot)
+            found[f.name] = _of(value, earlier)
         elif _plain(value) != _default(f):
             found[f.name] = _plain(value)
     return found
 
 
-def _partition(partition: Any) -> dict[str, Any]:
+def _partition(partition: Any, earlier: bool) -> dict[str, Any]:
     """As `_of`; of a file, what it holds and not where it is."""
-    found, path = _of(partition, "partition"), getattr(partition, "path", None)
+    found, path = _of(partition, earlier), getattr(partition, "path", None)
     if path:
         with opened(path) as file:
             found["path"] = hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]

@@ -5,19 +5,21 @@
 """
 
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fedskew.records.clients import last_clients
 from fedskew.records.decisions import FEW, wilson
+from fedskew.records.metrics import METRICS
 from fedskew.records.typed import Row
 
 SHOWN = 3  # classes whose recalls stand in a table
 SAMPLING = "sampling: Wilson's interval over a client's test rows; seeds: standard deviation over the runs"
 DEALT = "test rows are dealt to clients by class; --local-test 0.2 tests each client on rows of its own"
 
-MEANS = ("balanced_accuracy", "macro_f1", "auroc", "auprc", "ece", "loss")
+MEANS = tuple(m.client for m in METRICS if m.client and m.name != "accuracy")
+COLUMNS = {m.client: m.head for m in METRICS if "client table" in m.where}
 Runs = Iterable[tuple[str, str, Sequence[Row]]]  # method, setting, rows of clients.jsonl
 
 
@@ -37,12 +39,7 @@ class ByClient:
         sd: Standard deviation over the runs ("seeds"); None of one run.
         recalls: Recall of each class; None where no run has rows of it.
         support: Rows of each class, the least of all runs.
-        balanced_accuracy: As ``accuracy``, like those below; None where a run does not have it.
-        macro_f1: Over the classes with test rows.
-        auroc: Mean over the classes with enough rows.
-        auprc: Likewise.
-        ece: Expected calibration error.
-        loss: Mean cross-entropy.
+        means: The other metrics of clients.jsonl by name, means over the runs; None where a run does not have one.
         dealt: Whether the rows are a share of a test set that does not say whose its rows are.
     """
 
@@ -57,21 +54,15 @@ class ByClient:
     sd: float | None
     recalls: tuple[float | None, ...]
     support: tuple[int, ...]
-    balanced_accuracy: float | None = None
-    macro_f1: float | None = None
-    auroc: float | None = None
-    auprc: float | None = None
-    ece: float | None = None
-    loss: float | None = None
+    means: Mapping[str, float | None]
     dealt: bool = False
 
     def to_json(self, label_names: Sequence[str]) -> Row:
         """One number or word an entry."""
-        told = asdict(self)
-        recalls, support = told.pop("recalls"), told.pop("support")
-        names = [label_names[c] if c < len(label_names) else str(c) for c in range(len(recalls))]
-        return {**told, **{f"recall {n}": r for n, r in zip(names, recalls, strict=True)},
-                **{f"rows {n}": r for n, r in zip(names, support, strict=True)}}  # fmt: skip
+        told = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("recalls", "support", "means")}
+        names = [label_names[c] if c < len(label_names) else str(c) for c in range(len(self.recalls))]
+        told |= {**self.means, **{f"recall {n}": r for n, r in zip(names, self.recalls, strict=True)}}
+        return told | {f"rows {n}": r for n, r in zip(names, self.support, strict=True)}
 
 
 def by_client(runs: Runs) -> list[ByClient]:
@@ -110,7 +101,7 @@ def _of_runs(method: str, setting: str, client: str, rows: Sequence[Row]) -> ByC
         method, setting, client, len(rows), n, accuracy, *wilson(accuracy * n, n),
         statistics.stdev(accuracies) if len(rows) > 1 else None,
         tuple(statistics.fmean(each) if each else None for each in seen), tuple(map(min, support)),
-        dealt=any(row.get("dealt") for row in rows), **means,
+        means, any(row.get("dealt") for row in rows),
     )  # fmt: skip
 
 
@@ -118,10 +109,7 @@ def in_cells(one: ByClient, label_names: Sequence[str]) -> dict[str, str]:
     """A client's numbers by the heads of a table's columns, with a dash where there is none."""
     names = label_names if len(label_names) <= SHOWN else ()
     recalls = {f"recall of {name}": value for name, value in zip(names, one.recalls, strict=False)}
-    beside = {
-        "seeds, sd": one.sd, **recalls, "balanced": one.balanced_accuracy, "AUROC": one.auroc, "AUPRC": one.auprc,
-        "ECE": one.ece,
-    }  # fmt: skip
+    beside = {"seeds, sd": one.sd, **recalls, **{head: one.means[name] for name, head in COLUMNS.items()}}
     told = {head: "–" if value is None else f"{value:.3f}" for head, value in beside.items()}
     sampling = f"{one.low:.3f} to {one.high:.3f}"
     return {"test rows": f"{one.rows:,}", "accuracy": f"{one.accuracy:.3f}", "sampling, 95 %": sampling, **told}
@@ -131,7 +119,7 @@ def few_rows(found: Iterable[ByClient], label_names: Sequence[str]) -> list[str]
     """A sentence for each client without AUROC and AUPRC, as in "va: 2 test rows of ill, so no AUROC ..."."""
     notes = {}
     for one in found:
-        if one.auroc is None and one.client not in notes:
+        if one.means["auroc"] is None and one.client not in notes:
             few = [(n, c) for c, n in enumerate(one.support) if n < FEW]
             n, c = few[0] if few else (0, -1)
             what = f" of {label_names[c]}" if 0 <= c < len(label_names) else ""

@@ -11,15 +11,17 @@ import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
+from itertools import chain
 from os.path import lexists
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedskew.config.recorded import Run
-from fedskew.errors import DataError, RecordError, regular, require
+from fedskew.errors import DataError, RecordError, plural, regular, require
 from fedskew.records.files import replace_whole, write_atomic, writing
 from fedskew.records.typed import Number, Whole, entries, object_of
 from fedskew.studies.lines import RATIO, TEXT, archives, files_of, forms, may_hold
@@ -316,13 +318,16 @@ def compress(archive: str | Path) -> tuple[int, Path]:
     return len(found), target
 
 
-def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
+def lend(
+    study: Study, folder: str | Path | None, keep: bool = True, told: Callable[[str], None] | None = None
+) -> int:  # fmt: skip
     """Let a study find the runs of archives: what they hold is not missing.
 
     Args:
         study: The study.
         folder: A folder of archives, or one archive; None: ``results/studies`` of the current folder, if it is there.
         keep: Write these runs into an archive of the study's store, so that the store alone holds the study.
+        told: Called with a line for each archive that has some: how many, and where.
 
     Returns:
         The number of runs of the study that are found there and not in its store.
@@ -335,12 +340,14 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
         return 0
     if not path.is_dir() and not lexists(files_of(path)[0]):
         raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
-    count, stage = 0, study.trials
+    count, stage = Counter[Path](), study.trials
     while True:  # the best trial decides whether there are more trials, and what the compared runs are
         missing = study.missing(stage())
-        known = _found(path, {one.address: one.before for one in missing})
-        addresses = (next((a for a in (one.address, one.before) if a in known), None) for one in missing)
-        runs = [known[address] for address in sorted({a for a in addresses if a})]
+        places = [[a for a in (one.address, one.earlier, *one.before) if a] for one in missing]
+        known = _found(path, {address: others for address, *others in filter(None, places)})
+        addresses = (next((a for a in others if a in known), None) for others in places)
+        taken = [known[address] for address in sorted({a for a in addresses if a})]
+        runs = [run for _, run in taken]
         if keep:
             take([run for run in runs if run.state == "finished"], study.store)
             for run in runs:
@@ -348,24 +355,29 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
                     study.store.refuse(run.address, "failed", run.reason)
         else:
             study.store.archived.update({run.address: run for run in runs})
-        count += len(runs)
+        count.update(file for file, _ in taken)
         if stage == study.plan:
-            return count
+            break
         if not runs:
             stage = study.plan
+    if told is not None:
+        for file, number in sorted(count.items()):
+            told(f"{plural(number, 'run')} reused from {' and '.join(map(str, files_of(file)))}")
+    return count.total()
 
 
-def _found(path: Path, left: dict[str, str]) -> dict[str, Run]:
-    """Runs of archives, from the last one that has them.
+def _found(path: Path, left: dict[str, list[str]]) -> dict[str, tuple[Path, Run]]:
+    """Runs of archives and where they are, from the last one that has them.
 
     Args:
         path: A folder of archives, or one. Once all runs are found, no more are read.
-        left: Addresses, and those that their runs had before.
+        left: Addresses, and others at which their runs may be.
     """
-    known: dict[str, Run] = {}
+    known: dict[str, tuple[Path, Run]] = {}
     for file in reversed(archives(path)):
         if not left:
             break
-        known = {run.address: run for run in read_archive(file, {*left, *left.values()})} | known
-        left = {address: before for address, before in left.items() if address not in known}
+        runs = read_archive(file, {*left, *chain(*left.values())})
+        known = {run.address: (file, run) for run in runs} | known
+        left = {address: others for address, others in left.items() if address not in known}
     return known

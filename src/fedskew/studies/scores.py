@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedskew.errors import ConfigError, FieldError, RecordError, require, unknown
+from fedskew.records.metrics import metric_of
 from fedskew.records.summary import more_is_better
 
 __all__ = [
@@ -148,7 +149,8 @@ class Scores:
 
 def in_points(metric: str) -> bool:
     """Whether a difference of a metric is told in points, hundredths: not of a loss or a cost of a run."""
-    return not metric.startswith("total_") and not metric.endswith("loss")
+    known = metric_of(metric)
+    return known.unit == "share" if known else not metric.startswith("total_")
 
 
 def gain_words(value: float, metric: str) -> str:
@@ -159,7 +161,7 @@ def gain_words(value: float, metric: str) -> str:
         >>> gain_words(0.0234, "mean10_accuracy"), gain_words(-0.5, "final_loss"), gain_words(12e6, "total_samples")
         ('+2.3', '-0.500', '+1.2e+07')
     """
-    digits, told = (".1f", 100 * value) if in_points(metric) else (".3f" if metric.endswith("loss") else ".4g", value)
+    digits, told = (".1f", 100 * value) if in_points(metric) else (".3f" if metric_of(metric) else ".4g", value)
     return f"{told + 0.0:+{digits}}"
 
 

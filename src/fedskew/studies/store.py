@@ -25,7 +25,8 @@ from fedskew.config.recorded import Run, faults, finished, read_run
 from fedskew.errors import RecordError, from_json, json_file
 from fedskew.records.files import Hold, member, write_atomic
 from fedskew.records.folder import current
-from fedskew.records.summary import AVERAGED, FITTED, METRICS, TOTALS
+from fedskew.records.metrics import EVALUATED, PERSONAL, named
+from fedskew.records.summary import AVERAGED, FITTED, TOTALS
 from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS
 from fedskew.studies.lines import archives, compressed, files_of, lines_of
@@ -33,9 +34,8 @@ from fedskew.studies.same import require_same
 
 LAYOUT = 1
 KEPT = (  # entries of a round that an archive holds
-    "round", "accuracy", "macro_f1", "balanced_accuracy", "loss", "train_loss", "worst_class_recall", "upload_bytes",
-    "download_bytes", "contacts", "samples", "steps", "wall_s", "val_accuracy", "rounds",
-    *(f"{AVERAGED}{FITTED}{name}" for name in METRICS),
+    "round", *PERSONAL, "train_loss", *named(where="archive"), *TOTALS, "val_accuracy", "rounds",
+    *(f"{AVERAGED}{FITTED}{name}" for name in EVALUATED),
 )  # fmt: skip
 BEGINS = re.compile(rb'\{"address":"([0-9a-f]{16})",')  # a line of an archive, as `archive_line` writes it
 INDEX = b'{"addresses":'  # the first line of a compressed archive: one without a run that is asked for is not read
@@ -146,6 +146,10 @@ class Store:
         except RecordError:
             return None  # none, or damaged: the run is tried again
         return content["state"], content["reason"]
+
+    def knows(self, address: str) -> bool:
+        """Whether there is anything of a run, finished or not."""
+        return address in self.archived or self.run_folder(address).is_dir() or self.refusal(address) is not None
 
     def done(self, address: str, rounds: int, patience: int | None = None) -> bool:
         """Whether nothing is left to do for a run."""

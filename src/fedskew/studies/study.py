@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fedskew.config.experiment import Experiment
-from fedskew.config.own import is_named, name_of
+from fedskew.config.own import has_own, is_named, name_of
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, FedskewError, install, require, unknown
 from fedskew.method import Method
@@ -20,7 +20,7 @@ from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.arguments import keywords, options_of_table, seeds_of, shard_of
-from fedskew.studies.pool import schedule, spread
+from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_from, tuning_of, without
 from fedskew.studies.store import Store
@@ -43,7 +43,8 @@ class Planned:
     cell: Cell
     address: str
     options: Options = ()  # of a trial
-    before: str = ""  # address of the run without the fits that are asked for; "" where none are
+    before: tuple[str, ...] = ()  # addresses of the run without the fits that are asked for; none where none are
+    earlier: str = ""  # address by the earlier digest of objects of the user's own; "" without any
 
     @property
     def job(self) -> Any:
@@ -51,13 +52,18 @@ class Planned:
         made = self.cell.experiment
         return {} if made is None else made.to_json() if is_named(made) else made
 
+    def place(self, store: Store) -> str:
+        """The address under which a store has the run, or will have it: the earlier one where it knows no other."""
+        is_earlier = self.earlier and not store.knows(self.address) and store.knows(self.earlier)
+        return self.earlier if is_earlier else self.address
+
     def entry(self, store: Store) -> Run | None:
         """What a store knows of the run, or None.
 
         Until a run with the fits that are asked for is done, the same run without them stands: its raw numbers are
         those of the same training. It stays missing.
         """
-        found = (store.entry(address) for address in (self.address, self.before) if address)
+        found = (store.entry(address) for address in (self.place(store), *self.before) if address)
         return next((entry for entry in found if entry), None)
 
 
@@ -135,7 +141,7 @@ class Study:
 
     def _score(self, trial: Planned) -> float | None:
         """The score of a trial that is finished, or None."""
-        entry = self.store.entry(trial.address) if trial.address else None
+        entry = self.store.entry(trial.place(self.store)) if trial.address else None
         score = entry.summary.get(self.spec.trial[1]) if entry and self.spec.tuning else None
         return None if score is None or (entry and entry.state != "finished") else float(score)
 
@@ -193,7 +199,7 @@ class Study:
     def is_done(self, one: Planned) -> bool:
         """Whether nothing is left to do for a run that can be."""
         made = one.cell.experiment
-        return bool(one.address and made and self.store.done(one.address, made.rounds, made.patience))
+        return bool(one.address and made and self.store.done(one.place(self.store), made.rounds, made.patience))
 
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
@@ -208,7 +214,7 @@ class Study:
     def run(
         self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
         told: Callable[[Outcome, Planned], None] | None = None, began: Callable[[Planned], None] | None = None,
-        track: Named | None = None, cluster: str | None = None,
+        track: Named | None = None,
     ) -> None:  # fmt: skip
         """Do what is missing: the trials first, then, once all are done, what is compared.
 
@@ -218,11 +224,9 @@ class Study:
             told: called with the end of each run.
             began: called when a run begins.
             track: trackers that are told of every round, from `fedskew.track.named`.
-            cluster: address of a Ray cluster that does the runs, as for `--ray.address`; None: processes of this
-                machine do.
 
         Raises:
-            ConfigError: the shard is none, or there is no such cluster.
+            ConfigError: the shard is none.
             RecordError: the store cannot be written; what it has is kept.
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
@@ -231,20 +235,14 @@ class Study:
             last = self._plan is not None
             planned = compared if last else self._trials
             mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
-            by = {one.address: one for one in mine}
+            by = {one.place(self.store): one for one in mine}
             shown = self.spec.metric if last else self.spec.trial[1]
-            jobs = [Job(one.address, one.job, str(self.store.folder), one.cell.name, track, shown) for one in mine]
+            store = str(self.store.folder)
+            jobs = [Job(address, one.job, store, one.cell.name, track, shown) for address, one in by.items()]
             if jobs:
-                if track:
-                    track.prepare()
                 end = lambda outcome, by=by: _ended(outcome, by[outcome.address], told)
                 start = lambda job, by=by: began(by[job.address]) if began else None
-                if cluster:
-                    named = all(isinstance(job.experiment, dict) for job in jobs)
-                    require(named, "cluster", "be left out with objects of your own, which run here", cluster)
-                    spread(jobs, cluster, processes, end, start)
-                else:
-                    schedule(jobs, processes, end, start)
+                schedule(jobs, processes, end, start)
             if self.missing(planned) or (last and len(self.plan()) == len(planned)):
                 return  # other shards have the rest, or some of them broke, or nothing came to it
 
@@ -252,7 +250,7 @@ class Study:
         """Forget that runs were refused or failed, so that they are missing again."""
         for one in [*self.trials(), *self.plan()]:
             if one.address:
-                self.store.forgive(one.address)
+                self.store.forgive(one.place(self.store))
         self._plan, self._more = None, []
 
     # Reading
@@ -365,10 +363,11 @@ def _located(cell: Cell, options: Options = ()) -> Planned:
         return Planned(cell, "", options)
     made = cell.experiment
     try:
-        where, plain = (address(one, dataset_of(one.data, one.path)) for one in (made, _unfitted(made)))
+        data, kinds = dataset_of(made.data, made.path), (False, True) if has_own(made) else (False,)
+        (where, *earlier), plain = ([address(one, data, kind) for kind in kinds] for one in (made, _unfitted(made)))
     except FedskewError as error:
         return Planned(replace(cell, experiment=None, refused=str(error)), "", options)
-    return Planned(cell, where, options, plain if plain != where else "")
+    return Planned(cell, where, options, tuple(plain) if plain[0] != where else (), *earlier)
 
 
 def _unfitted(made: Experiment) -> Experiment:

@@ -1,23 +1,19 @@
-"""Trackers: the rounds of a run in TensorBoard, MLflow or W&B while it trains.
+"""Trackers: the rounds of a run in TensorBoard, or in a tracker of your own, while it trains.
 
 A tracker goes where `fedskew.run` takes ``on_round``. Any object with the same three methods is one: ``begin(config)``,
-the call with each round's row, and ``end(summary)``.
+the call with each round's row, and ``end(summary)``. `numbers` and `flat` give what most packages take.
 """
 
-import os
 import re
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from fedskew.errors import ConfigError, install, require, unknown
 
@@ -39,8 +35,6 @@ class Tracker(ABC):
 
     name = ""
     packages: tuple[str, ...] = ()  # one of them must be installed
-    # of the process while the package works, unless the user says otherwise
-    variables: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self) -> None:
         """Raises ConfigError where the package is not installed."""
@@ -49,11 +43,6 @@ class Tracker(ABC):
         self._tracks: bool | None = None  # whether nothing has failed since a run began; None before the first one
         self._labels: list[str] = []
         self.note: Callable[[str], None] = _warn  # told once what fails
-
-    def prepare(self) -> None:
-        """Make what several processes, each with a run of its own, could not make at the same time."""
-        self._tracks = True
-        self._safely(self._prepare)
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """A run begins or is resumed.
@@ -84,7 +73,7 @@ class Tracker(ABC):
         if not self._tracks:
             return
         try:
-            with warnings.catch_warnings(), environment(**self.variables):
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the package: the user cannot mend what it deprecates
                 work(*given)
         except (Exception, SystemExit) as error:
@@ -92,9 +81,6 @@ class Tracker(ABC):
             why = " ".join(str(error).split())[:300]
             told = f"{self.name} failed; the run continues without it: {type(error).__name__}: {why}"
             self.note(told)
-
-    def _prepare(self) -> None:  # noqa: B027  most trackers have nothing to make
-        pass
 
     @abstractmethod
     def _begin(self, config: Row) -> None: ...
@@ -180,18 +166,6 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-@contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Variables of this process that are set for a while, where the user has not set them."""
-    mine = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(mine)
-    try:
-        yield
-    finally:
-        for name in mine:
-            os.environ.pop(name, None)
-
-
 def name_of(config: Mapping[str, Any]) -> str:
     """What a tracker calls a run: its name, in characters that every folder takes, else that of its own folder.
 
@@ -222,14 +196,6 @@ def _installed(package: str) -> bool:
 
 
 # The packages
-
-
-MODES = ("offline", "online", "disabled")  # of W&B
-TAG = "fedskew.run"  # of MLflow, the run's own name: it is found again when the run is resumed
-LAST = "wall_s"  # written last of a round: a round that has it is whole
-ENDED = {"": "FINISHED", "interrupted": "KILLED", "time limit": "KILLED"}
-MOST = 100  # parameters of a batch
-LONGEST = 500  # characters of a parameter
 
 
 class TensorBoard(Tracker):
@@ -271,141 +237,12 @@ class TensorBoard(Tracker):
         self._writer.close()
 
 
-class MLflow(Tracker):
-    """A tracker that writes to an MLflow store.
-
-    Args:
-        uri: a folder, or the address of a server or database; unset: MLFLOW_TRACKING_URI, else track/mlruns.
-        experiment: name of the experiment, made where there is none.
-
-    Raises:
-        ConfigError: neither mlflow-skinny nor mlflow is installed.
-
-    Example:
-        >>> import fedskew as fs
-        >>> tracker = fs.track.mlflow("mlruns")  # doctest: +SKIP
-        >>> fs.run(fed, fs.methods.fedavg(), rounds=3, on_round=tracker)  # doctest: +SKIP
-    """
-
-    name, packages = "MLflow", ("mlflow",)
-    variables = MappingProxyType({"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"})
-
-    def __init__(self, uri: str | Path | None = None, experiment: str = "fedskew") -> None:
-        super().__init__()
-        text = str(uri or os.environ.get("MLFLOW_TRACKING_URI") or "track/mlruns")
-        self.uri = text if "://" in text or text.startswith("databricks") else Path(text).resolve().as_uri()
-        self.experiment = experiment
-        self._package: Any = None
-        self._client: Any = None
-        self._run, self._last = "", 0
-        self._half: set[str] = set()  # metrics of a round that a kill left half written
-
-    def _prepare(self) -> None:
-        """The store and the experiment: two processes that make them at the same time make two, or half of one."""
-        self._opened()
-
-    def _opened(self) -> str:
-        """Open the store; the number of the experiment, which is made where there is none."""
-        self._package = import_module("mlflow")
-        self._client = self._package.MlflowClient(tracking_uri=self.uri)
-        found = self._client.get_experiment_by_name(self.experiment)
-        return str(found.experiment_id if found else self._client.create_experiment(self.experiment))
-
-    def _begin(self, config: Row) -> None:
-        place = self._opened()
-        before = self._client.search_runs([place], f"tags.`{TAG}` = '{config['run']}'", max_results=1)
-        if before:
-            self._run, known = before[0].info.run_id, before[0].data.params
-            self._client.update_run(self._run, "RUNNING")
-            steps = {key: self._steps(key) for key in {*before[0].data.metrics, LAST}}
-            self._last = max(steps[LAST], default=0)
-            self._half = {key for key, written in steps.items() if self._last + 1 in written}
-        else:
-            made = self._client.create_run(place, tags={TAG: str(config["run"])}, run_name=name_of(config))
-            self._run = made.info.run_id
-            known, self._last, self._half = {}, 0, set()
-        told = {name: str(value)[:LONGEST] for name, value in flat(config).items()}
-        params = [self._package.entities.Param(name, value) for name, value in told.items() if name not in known]
-        for i in range(0, len(params), MOST):
-            self._client.log_batch(self._run, params=params[i : i + MOST])
-        for name, value in told.items():  # a parameter never changes, but a resumed run may have more rounds
-            if name in known and known[name] != value:
-                self._client.set_tag(self._run, name, value)
-
-    def _round(self, number: int, values: dict[str, float]) -> None:
-        if number <= self._last:
-            return
-        now = int(time.time() * 1000)
-        metric = self._package.entities.Metric
-        ordered = sorted(((k, v) for k, v in values.items() if k not in self._half), key=lambda item: item[0] == LAST)
-        self._client.log_batch(self._run, metrics=[metric(name, value, now, number) for name, value in ordered])
-        self._last, self._half = number, set()
-
-    def _steps(self, key: str) -> set[int]:
-        """The rounds in which a metric was written."""
-        return {metric.step for metric in self._client.get_metric_history(self._run, key)}
-
-    def _end(self, summary: Row) -> None:
-        self._client.set_terminated(self._run, ENDED.get(str(summary.get("stopped", "")), "FAILED"))
+__all__ = ["TRACKERS", "Named", "Several", "Tracker", "flat", "named", "numbers", "several", "tensorboard"]
 
 
-class WandB(Tracker):
-    """A tracker that writes a run of Weights & Biases, offline unless you say otherwise.
-
-    Args:
-        folder: where its files go; ``wandb sync FOLDER/wandb/offline-run-...`` sends them when you want that.
-        project: name of the project.
-        mode: "offline", "online" or "disabled"; unset: WANDB_MODE, else offline.
-
-    Raises:
-        ConfigError: the package wandb is not installed, or ``mode`` is something else.
-
-    Example:
-        >>> import fedskew as fs
-        >>> tracker = fs.track.wandb("track")  # doctest: +SKIP
-        >>> fs.run(fed, fs.methods.fedavg(), rounds=3, on_round=tracker)  # doctest: +SKIP
-    """
-
-    name, packages = "W&B", ("wandb",)
-    variables = MappingProxyType({"WANDB_ERROR_REPORTING": "false"})
-
-    def __init__(self, folder: str | Path = "track", project: str = "fedskew", mode: str | None = None) -> None:
-        super().__init__()
-        self.folder, self.project = Path(folder), project
-        self.mode = mode or os.environ.get("WANDB_MODE") or "offline"
-        require(self.mode in MODES, "mode", f"be one of {', '.join(MODES)}", self.mode)
-        self._run: Any = None
-        self._from = 0
-
-    def _begin(self, config: Row) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        package: Any = import_module("wandb")
-        # what is said of the machine is in env.json; nothing that the user prints is recorded
-        quiet = package.Settings(
-            console="off", silent=True, disable_git=True, save_code=False, x_disable_stats=True,
-            x_disable_meta=True,
-        )  # fmt: skip
-        self._run = package.init(
-            project=self.project, id=str(config["run"]), name=name_of(config),
-            dir=str(self.folder), mode=self.mode, resume="allow", config=flat(config), settings=quiet,
-            reinit="create_new", allow_val_change=True,
-        )  # fmt: skip
-        self._from = self._run.step if self.mode == "online" else 0  # offline files are whole, each by itself
-
-    def _round(self, number: int, values: dict[str, float]) -> None:
-        if number >= self._from:
-            self._run.log(values, step=number)
-
-    def _end(self, summary: Row) -> None:
-        self._run.summary.update({n: v for n, v in summary.items() if isinstance(v, int | float | str)})
-        self._run.finish(exit_code=0 if str(summary.get("stopped", "")) in ("", "time limit", "interrupted") else 1)
-
-
-__all__ = ["TRACKERS", "Named", "Several", "Tracker", "mlflow", "named", "several", "tensorboard", "wandb"]
-
-
-tensorboard, mlflow, wandb = TensorBoard, MLflow, WandB
-TRACKERS: dict[str, Callable[..., Tracker]] = {"mlflow": mlflow, "tensorboard": tensorboard, "wandb": wandb}
+tensorboard = TensorBoard
+TRACKERS: dict[str, Callable[..., Tracker]] = {"tensorboard": tensorboard}
+OTHERS = ("mlflow", "wandb")  # the guide has their three lines
 
 
 def several(*listeners: Callable[[dict[str, Any]], None]) -> Several:
@@ -430,11 +267,13 @@ class Named:
 
     names: tuple[str, ...]
     folder: str | None = None
-    """where their files go; unset: the folder track, and for MLflow what MLFLOW_TRACKING_URI says"""
+    """where their files go; unset: the folder track"""
 
     def __post_init__(self) -> None:
         """Check all of it now, where a mistake costs nothing."""
         for name in self.names:
+            rule = f"be {', '.join(TRACKERS)}"
+            require(name not in OTHERS, "track", rule, name, "docs/guide/tracking.md tracks by it in three lines")
             if name not in TRACKERS:
                 raise unknown("tracker", name, TRACKERS)
         once = 0 < len(set(self.names)) == len(self.names)
@@ -443,18 +282,10 @@ class Named:
 
     def made(self, note: Callable[[str], None] | None = None) -> list[Tracker]:
         """The trackers, new ones; ``note`` is told what fails later, which is warned of by default."""
-        place = Path(self.folder or "track")
-        store = None if self.folder is None and os.environ.get("MLFLOW_TRACKING_URI") else place / "mlruns"
-        given = {"tensorboard": place / "tensorboard", "mlflow": store, "wandb": place}
-        made = [TRACKERS[name](given[name]) for name in self.names]
+        made = [TRACKERS[name](Path(self.folder or "track") / name) for name in self.names]
         for tracker in made:
             tracker.note = note or tracker.note
         return made
-
-    def prepare(self) -> None:
-        """Make what several processes could not make at the same time. A failure is warned of, no more."""
-        for tracker in self.made():
-            tracker.prepare()
 
 
 def named(names: str | Sequence[str], folder: str | Path | None = None) -> Named:
@@ -462,7 +293,7 @@ def named(names: str | Sequence[str], folder: str | Path | None = None) -> Named
 
     Args:
         names: names of ``TRACKERS``, between commas or as a list.
-        folder: where their files go; unset: the folder track, and for MLflow what MLFLOW_TRACKING_URI says.
+        folder: where their files go; unset: the folder track.
 
     Raises:
         ConfigError: a name that there is not or that is given twice, or a package that is not installed.
@@ -470,7 +301,7 @@ def named(names: str | Sequence[str], folder: str | Path | None = None) -> Named
     Example:
         >>> import fedskew as fs
         >>> study = fs.study(["fedavg", "fedla"], rounds=2, clients=5, store="store")
-        >>> study.run(track=fs.track.named("tensorboard,mlflow", "track"))  # doctest: +SKIP
+        >>> study.run(track=fs.track.named("tensorboard", "track"))  # doctest: +SKIP
     """
     listed = names.split(",") if isinstance(names, str) else names
     return Named(tuple(name.strip() for name in listed), None if folder is None else str(folder))
