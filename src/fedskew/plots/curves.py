@@ -19,7 +19,10 @@ from fedskew.plots.groups import Group, groups_of, recall_of, title_of
 from fedskew.records.clients import last_clients, read_clients
 
 SERVED = "mean10_served_accuracy"
-ACROSS = {"rounds": "round", "megabytes": "MB uploaded by all clients", "seconds": "seconds"}
+ACROSS = {
+    "rounds": "round", "megabytes": "MB uploaded by all clients", "seconds": "seconds",
+    "steps": "local steps of all clients",
+}  # fmt: skip
 
 
 def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
@@ -130,6 +133,7 @@ class Curve:
     rounds: Floats  # [R]
     megabytes: Floats  # [R] uploaded until then, mean over the seeds
     seconds: Floats  # [R] until then, mean over the seeds
+    steps: Floats  # [R] until then, mean over the seeds
     mean: Floats  # [R]
     low: Floats | None  # [R] the least seed; None where there is one
     high: Floats | None  # [R] the greatest seed
@@ -143,20 +147,28 @@ def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6, smooth: int 
         return None
     rounds = np.unique(np.concatenate([found[0] for found in seeds]))
     picked = rounds if len(rounds) <= points else rounds[np.rint(np.linspace(0, len(rounds) - 1, points)).astype(int)]
-    whole = np.full((3, len(seeds), len(picked)), np.nan)
+    whole = np.full((4, len(seeds), len(picked)), np.nan)
     for i, (seen, values, *spent) in enumerate(seeds):
         _, at, here = np.intersect1d(seen, picked, return_indices=True)
         whole[:, i, here] = np.array([smoothed(values, smooth), *spent])[:, at]
-    mean, sent, seconds = np.nanmean(whole, 1)
+    mean, *spent = np.nanmean(whole, 1)
     low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
-    return Curve(picked, sent, seconds, mean, low, high, len(rounds))
+    return Curve(picked, *spent, mean, low, high, len(rounds))
 
 
 def chart_of(
-    curves: Sequence[tuple[str, int, Curve | None]], unit: str, title: str, ylabel: str, told: str = ""
+    curves: Sequence[tuple[str, int, Curve | None]],
+    unit: str,
+    title: str,
+    ylabel: str,
+    told: str = "",
+    times: float = 1,
 ) -> Chart:
-    """Lines over rounds, megabytes or seconds of (label, place of its colour, curve)."""
-    lines = tuple(Line(m, place, getattr(c, unit), c.mean, c.low, c.high) for m, place, c in curves if c is not None)
+    """Lines over rounds, megabytes, seconds or steps of (label, place of its colour, curve), times a factor."""
+    lines = tuple(
+        Line(m, place, getattr(c, unit), times * c.mean, *(None if v is None else times * v for v in (c.low, c.high)))
+        for m, place, c in curves if c is not None
+    )  # fmt: skip
     ends = [float(line.x[-1]) for line in lines if line.x[-1] > 0]
     far = unit != "rounds" and bool(ends) and max(ends) > 20 * min(ends)
     return Chart(f"curves-{unit}", title, ACROSS[unit], ylabel, lines, told, logarithmic=far)

@@ -11,6 +11,7 @@ from typing import Any
 from fedskew import __version__
 from fedskew.errors import ConfigError, install, plural
 from fedskew.plots import canvas
+from fedskew.plots.curves import ACROSS
 from fedskew.plots.drawing import inline
 from fedskew.report import controls, figures, listings, sentences
 from fedskew.report.clients import clients
@@ -20,9 +21,7 @@ from fedskew.report.figures import Detail
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
 from fedskew.report.tables import TEXTS, Figure, Section, Table, clean
-from fedskew.studies.scores import FOR_RANKS
 
-OPEN = 12  # rows of a table of options that is not folded
 INTRODUCED = TEXTS["introduced"]
 
 
@@ -70,13 +69,13 @@ def build(
     template = _template()
     found = compare([Entry(*entry) for entry in entries], metric, baseline)
     made = sections(found, Detail(), command=command, notes=notes, trials=trials, targets=targets)
-    style, script = _asset("style.css"), _asset("sort.js")
+    style, script = _asset("style.css"), _asset("page.js")
     return str(
         template.render(
             title=title or f"{', '.join(found.methods[:4])}{' and more' if len(found.methods) > 4 else ''}",
             lead=sentences.compared_what(found), sections=made, version=__version__, style=style, script=script,
             style_hash=_hash(style), script_hash=_hash(script), draw=inline,
-            is_table=lambda part: isinstance(part, Table),
+            is_table=lambda part: isinstance(part, Table), units=tuple(ACROSS),
         )
     )  # fmt: skip
 
@@ -131,25 +130,31 @@ def sections(
     shown, settings = _methods(found, detail.methods), found.settings[: detail.settings]
     written = _left_out(found, detail, shown, TEXTS["written"])
     made = [
-        Section("verdict", "Verdict", listed=tuple(sentences.verdict(found))),
+        _verdict(found),
         Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(found))),
-        _how(found),
         _results(found),
-        _overall(found),
         _curves(found, detail, shown),
         _recalls(found, detail, shown),
-        scored(found, settings, shown, written),
         clients(found, settings, written),
+        scored(found, settings, shown, written),
         _ranks(found),
         _cost(found),
         reached(found, settings, shown, checked(targets), written),
         _federation(found, detail),
         _confusion(found, detail, shown),
         _tuning(trials),
+        _how(found),
         _runs(found),
         _again(found, command),
     ]
-    return [s for s in made if s.parts or s.listed or s.code or s.folded or s.missing or s.key == "how"]
+    return [s for s in made if s.parts or s.listed or s.code or s.folded]
+
+
+def _verdict(found: Compared) -> Section:
+    """The picture of the gains, and a sentence for each method."""
+    picture = figures.gains(found)
+    parts = (Figure((picture,)),) if picture else ()
+    return Section("verdict", "Result", (f"{sentences.headline(found)}",), parts, tuple(sentences.verdict(found)))
 
 
 def _methods(found: Compared, most: int) -> list[str]:
@@ -169,30 +174,19 @@ def _left_out(found: Compared, detail: Detail, shown: Sequence[str], whole: str 
 
 
 def _results(found: Compared) -> Section:
-    """The methods, their differences from the baseline, and what is left of these under the controls."""
-    told = [TEXTS["means"]]
-    if len(found.methods) > 1:
-        told.append(TEXTS["gains"].format(baseline=found.baseline, holm=TEXTS["holm"]))
-        told += [TEXTS["ranks"]] * (found.most_pairs >= FOR_RANKS)
-    made = [(listings.results(found, setting), controls.table(found, setting)) for setting in found.settings]
-    return Section("results", "Results", (" ".join(told),), tuple(t for tables in made for t in tables if t))
+    """The methods with their gains over the baseline, under each setting and over all."""
+    several = len(found.methods) > 1 and len(found.settings) > 1
+    settings = (*([None] * several), *found.settings)
+    return Section("results", "Results", parts=tuple(listings.results(found, setting) for setting in settings))
 
 
 def _how(found: Compared) -> Section:
     """What was compared, and in what the methods differ besides their ideas."""
-    tables = listings.options(found)
     text = (
-        f"Compared: {sentences.measured(found)}. The baseline is {found.baseline}. Runs of one setting and seed have "
-        "the same partition, initial weights and sequence of clients, unless a method selects clients or the tables "
-        "below say otherwise.",
+        f"The baseline is {found.baseline}. Runs of one setting and seed have the same partition, initial weights and "
+        "sequence of clients, unless a method selects clients or the tables below say otherwise.",
     )
-    open_ = tuple(t for t in tables if t.key != "shared" and len(t.rows) <= OPEN)
-    return Section("how", "What was compared, and how", text, open_, folded=tuple(t for t in tables if t not in open_))
-
-
-def _overall(found: Compared) -> Section:
-    several = len(found.methods) > 1 and len(found.settings) > 1
-    return Section("overall", "All settings together", (TEXTS["over"],), (listings.together(found),) if several else ())
+    return Section("how", "What was compared, and how", text, folded=tuple(listings.options(found)))
 
 
 def _curves(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
@@ -203,15 +197,14 @@ def _curves(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
 
 def _recalls(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
     heats = [(figures.recalls(found, s, shown), s) for s in found.settings[: detail.settings]]
-    parts = tuple(listings.recalls(heat, s) for heat, s in heats if heat)
-    if not parts and found.own:
-        return Section("recalls", "Recall of each class", missing=TEXTS["unheld"])
-    return Section("recalls", "Recall of each class", (INTRODUCED["recalls"], *_left_out(found, detail, shown)), parts)
+    parts = tuple(listings.recalls(found, heat, s) for heat, s in heats if heat)
+    text = (TEXTS["coloured"].format(baseline=found.baseline), *_left_out(found, detail, shown))
+    return Section("recalls", "Recall of each class", text, parts)
 
 
 def _ranks(found: Compared) -> Section:
     if found.ranks is None or len(found.ranks.settings) < 2:
-        return Section("ranks", "Ranks", missing=TEXTS["ranked"])
+        return Section("ranks", "Ranks")
     return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (listings.ranks(found),))
 
 
