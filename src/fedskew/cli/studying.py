@@ -14,7 +14,7 @@ import click
 from fedskew.cli.base import WORDS, Command, decorated
 from fedskew.cli.composed import check_composed
 from fedskew.cli.interrupt import INTERRUPTED
-from fedskew.cli.output import LEFT_OUT, say, show, table_of
+from fedskew.cli.output import say, show, table_of
 from fedskew.cli.values import FILE, FOLDER, POSITIVE, Names, names
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, FedskewError, json_file, plural, require, some, visible
@@ -89,14 +89,13 @@ def study_tables(study: Study, under_controls: bool = False) -> Iterator[Any]:
 def results_of(
     compared: Compared, under_controls: bool = False, computed: Mapping[str, str] | None = None
 ) -> Iterator[Any]:
-    """The results under each setting, the work, the ranks over several, and what these numbers do not show."""
+    """The results under each setting, a verdict for each method, the work, and what these numbers do not show."""
     from fedskew.report import controls, listings, sentences
 
-    gains = (f"from {compared.baseline}", "its 95 % interval") * under_controls
+    models = None if under_controls else [controls.model_of(compared)]
     for setting in compared.settings:
-        yield table_of(listings.results(compared, setting, brief=True), (*LEFT_OUT, *gains))
-        table = controls.table(compared, setting) if under_controls else None
-        yield from [table_of(table)] if table else []
+        yield table_of(listings.results(compared, setting, models, brief=True))
+    yield "\n".join(["", *map(visible, sentences.verdict(compared))])
     if under_controls and "fitted" not in controls.models_of(compared):
         yield f"no run of {compared.baseline} has fitted numbers; --fit-logits last measures them"
     work = controls.work(compared, computed)
@@ -115,7 +114,7 @@ def comparison_tables(folders: Iterable[Path]) -> Iterator[Any]:
     compared = compare(from_folders(folders))
     yield visible(sentences.compared_what(compared))
     for setting in compared.settings:
-        yield table_of(listings.results(compared, setting), (*LEFT_OUT, "its 95 % interval", "verdict", "significant"))
+        yield table_of(listings.results(compared, setting, [], brief=True))
         yield table_of(listings.costs(compared, setting))
     yield from map(visible, sentences.cautions(compared))
 
