@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedskew.cli import studying
+from fedskew.studies.progress import duration
 from support.command import fedskew, mistake
 from support.scheduling import without_workers
 
@@ -238,7 +238,7 @@ def test_a_study_of_which_nothing_came_to_an_end_has_no_page(
 
 
 def test_durations() -> None:
-    assert [studying.duration(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]
+    assert [duration(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]
 
 
 def test_gains_are_shown_under_the_controls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

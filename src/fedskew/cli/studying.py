@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,51 +21,11 @@ from fedskew.errors import ConfigError, FedskewError, json_file, plural, require
 if TYPE_CHECKING:
     from fedskew.report.compared import Compared
     from fedskew.studies.clients import ByClient
-    from fedskew.studies.study import Planned, Study
-    from fedskew.studies.work import Outcome
+    from fedskew.studies.study import Study
     from fedskew.track import Named
 
 
 NAMED, WORST = 10, 20  # clients that are shown unasked; that are shown at most
-
-
-class StudyProgress:
-    """A line for each run that ends, with the time left."""
-
-    def __init__(self, study: Study, total: int) -> None:
-        self.total, self.done, self.unfinished = total, 0, dict[str, dict[str, list[int]]]()
-        self.metrics = study.spec.metric, study.spec.trial[1]  # of a run that is compared, of a trial
-        self._began = time.monotonic()
-
-    def ended(self, outcome: Outcome, planned: Planned) -> None:
-        """A run ended."""
-        self.done += 1
-        self.total = max(self.total, self.done)  # a control of more rounds is planned once the others are done
-        cell = planned.cell
-        place = f"{cell.label}, {cell.setting}"
-        where = f"{place}, seed {cell.seed}" + f", trial {cell.trial}" * (cell.trial >= 0)
-        lost = outcome.state in ("broken", "interrupted")
-        if lost:
-            self.unfinished.setdefault(outcome.reason, {}).setdefault(place, []).append(cell.seed)
-        scored = outcome.score is not None and not lost  # a run that was stopped has no result yet
-        ending = f"{self.metrics[cell.trial >= 0]} {outcome.score:.4f}" if scored else outcome.state
-        why = f": {outcome.reason}" if outcome.state != "finished" else ""
-        left = f", {self.left} left" if self.done < self.total else ""
-        say(f"[{self.done}/{self.total}] {where}: {ending}{why} ({outcome.seconds:.1f} s{left})", sys.stderr)
-
-    @property
-    def lost(self) -> list[str]:
-        """A line for each reason why runs did not end."""
-        from fedskew.report.entries import alike
-
-        again = "; the same command tries again"
-        return [f"fedskew: {alike(f'not finished: {why}', at)}{again}" for why, at in self.unfinished.items()]
-
-    @property
-    def left(self) -> str:
-        """Time left, from the runs that are done."""
-        passed = time.monotonic() - self._began
-        return duration(passed / max(self.done, 1) * (self.total - self.done))
 
 
 def study_tables(study: Study, under_controls: bool = False) -> Iterator[Any]:
@@ -158,23 +117,19 @@ def _tuned_notes(study: Study) -> Iterator[str]:
     for (label, setting), options in study.chosen.items():
         where = "" if setting == "all" else f", {setting}"
         tried = [dict(p.options) for p in trials if (p.cell.label, p.cell.setting) == (label, setting)]
-        ends = {option: _edge(value, [float(each[option]) for each in tried]) for option, value in options}
-        if chosen := ", ".join(f"{option} {value}{ends[option]}" for option, value in options):
+        told = [
+            f"{option} {value}{_edge(value, [float(each[option]) for each in tried])}"
+            for option, value in options.items()
+        ]
+        if chosen := ", ".join(told):
             yield f"tuned: {label}{where}: {chosen} (by {study.spec.trial[1]} on rows that are not those of the test)"
 
 
-def _edge(value: str, tried: list[float]) -> str:
+def _edge(value: float, tried: list[float]) -> str:
     """That a value is the smallest or the largest of those that were tried: a better one may lie beyond."""
-    if min(tried) < float(value) < max(tried):
+    if min(tried) < value < max(tried):
         return ""
-    return f", the {'smallest' if float(value) == min(tried) else 'largest'} of {len(tried)} values"
-
-
-def duration(seconds: float) -> str:
-    """As in "40 s", "12 min" or "3.5 h"."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f", the {'smallest' if value == min(tried) else 'largest'} of {len(tried)} values"
 
 
 track_options = decorated(
@@ -247,6 +202,7 @@ def print_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.engines.runtime import Workers
     from fedskew.report.entries import alike
+    from fedskew.studies.progress import duration
     from fedskew.studies.study import cost_of
 
     plan, trials = study.plan(), study.trials()
@@ -308,21 +264,24 @@ def work_off(
     tracking: Named | None = None, cluster: str | None = None,
 ) -> list[str] | None:  # fmt: skip
     """Do the missing runs of a study; a line for each that broke, or None where somebody interrupts."""
+    from fedskew.report.entries import alike
+    from fedskew.studies.progress import Progress
 
     if retry:
         study.retry()
     todo = study.missing([*study.trials(), *study.plan()])
     if tracking and (before := len({p.address for p in study.plan() if p.address} - {p.address for p in todo})):
         say(f"fedskew: note: {before} of the runs are stored already; trackers follow only the others", sys.stderr)
-    progress = StudyProgress(study, len(todo[part[0] - 1 :: part[1]]))
     try:
-        study.run(processes, part, told=progress.ended, track=tracking, cluster=cluster)
+        with Progress(study, len(todo[part[0] - 1 :: part[1]]), lambda line: say(line, sys.stderr)) as progress:
+            study.run(processes, part, told=progress.ended, track=tracking, cluster=cluster)
     except KeyboardInterrupt:
         say("interrupted; the same command continues", sys.stderr)
         return None
     if not todo and all(planned.address for planned in study.plan()):  # what is refused has none
         say("nothing to do: every run is in the store")
-    return progress.lost
+    again = "; the same command tries again"
+    return [f"fedskew: {alike(f'not finished: {why}', at)}{again}" for why, at in progress.unfinished.items()]
 
 
 def _check_free(folder: str, study: Study) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from fedskew.config.recorded import Run
 from fedskew.errors import RecordError, require
 from fedskew.plots import canvas, drawing
-from fedskew.plots.canvas import Figure, Floats, matplotlib, readable
+from fedskew.plots.canvas import Figure, Floats, readable
 from fedskew.plots.drawing import Chart, Heat, Line
 from fedskew.plots.groups import Group, groups_of, recall_of, title_of
 from fedskew.records.clients import last_clients, read_clients
@@ -43,7 +43,8 @@ def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
 # The picture that compares runs
 
 
-def comparison(folders: Iterable[str | Path], out: str | Path, smooth: int = 1) -> Path:
+@canvas.styled
+def comparison(folders: Iterable[str | Path], smooth: int = 1) -> Figure:
     """Compare runs in one picture.
 
     Panels show accuracy and macro-F1 over rounds, accuracy over MB uploaded, the final recall of each class and, where
@@ -53,16 +54,15 @@ def comparison(folders: Iterable[str | Path], out: str | Path, smooth: int = 1) 
 
     Args:
         folders: Run folders.
-        out: File ending in .png, .svg or .pdf; no suffix means .png.
         smooth: Evaluations that a line averages, this one and those before it. 1 draws what was measured. More is named
             in the title. The clients' own models, which are evaluated seldom, are never averaged.
 
     Returns:
-        The file.
+        The figure.
 
     Raises:
-        RecordError: No run was evaluated yet, or the file cannot be written.
-        ConfigError: The suffix is wrong, ``smooth`` is below 1, or matplotlib is missing.
+        RecordError: No run was evaluated yet.
+        ConfigError: ``smooth`` is below 1, or matplotlib is missing.
 
     Example:
         >>> import fedskew as fs
@@ -70,19 +70,16 @@ def comparison(folders: Iterable[str | Path], out: str | Path, smooth: int = 1) 
         >>> fed = fs.federate("digits", "iid", clients=4)
         >>> for name, method in {"avg": fs.methods.fedavg(), "prox": fs.methods.fedprox(mu=0.1)}.items():
         ...     _ = fs.run(fed, method, model="logistic", rounds=2, cohort=2, out=f"runs/{name}")
-        >>> comparison(["runs/avg", "runs/prox"], "runs.png").name
-        'runs.png'
+        >>> len(comparison(["runs/avg", "runs/prox"]).axes)
+        4
     """
     require(smooth >= 1, "smooth", "be at least 1", smooth)
-    target, mpl = canvas.target(out), matplotlib()
     places = list(folders)
     groups, joined = _ranked([g for g in groups_of(places) if any(run.last for run in g.runs)])
     if not groups:
         raise RecordError(f"no evaluated round yet in {', '.join(repr(str(f)) for f in places) or 'no folder'}")
-    with mpl.rc_context(canvas.STYLE):
-        with readable("curves", [run.folder for g in groups for run in g.runs]):
-            drawn = _compared(groups, smooth, joined)
-        return canvas.save(drawn, target)
+    with readable("curves", [run.folder for g in groups for run in g.runs]):
+        return _compared(groups, smooth, joined)
 
 
 def _compared(groups: list[Group], smooth: int = 1, joined: bool = False) -> Figure:

@@ -12,7 +12,7 @@ from fedskew.plots.canvas import Axes, Figure, Floats, look_of
 
 LEVELS = 11  # shades of a heat map
 SAFE = " ='()*,/:;?@!$+"  # characters that an address within double quotes may hold as they are
-PAGE = {**canvas.STYLE, "svg.fonttype": "none", "font.family": ["DejaVu Sans"]}  # letters stay text
+FONT = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"]}  # letters stay text
 SHADES = (
     "#ffffff", "#eef4fa", "#dde9f5", "#ccdff1", "#adcde7", "#88b8dc", "#3877ae", "#2d6ba2", "#225e95", "#145088",
     "#073d78",
@@ -87,8 +87,9 @@ def levels(values: Floats, top: float = 1.0, root: bool = False) -> Any:
     return np.where(np.isnan(values), -1, np.where((share > 0) & (shade == 0), 1, shade))
 
 
+@canvas.styled
 def figure_of(picture: Picture) -> Figure:
-    """A picture as a figure. Within `canvas.STYLE`."""
+    """A picture as a figure."""
     if isinstance(picture, Forest):
         return forest(picture)
     if isinstance(picture, Chart):
@@ -194,7 +195,7 @@ def forest(picture: Forest) -> Figure:
         axes.text(1.05, i, text, transform=axes.get_yaxis_transform(), va="center")
     axes.text(1.05, 1.02, picture.head, transform=axes.transAxes, va="bottom", fontsize=9, color="0.3")
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=2 if sum(map(len, labels)) > 60 else 4, fontsize=9)
+    figure.legend(handles, labels, loc="outside upper left", ncols=2 if sum(map(len, labels)) > 42 else 4, fontsize=9)
     return figure
 
 
@@ -215,15 +216,15 @@ def heat(axes: Axes, picture: Heat) -> None:
     _label(axes, picture)
     if picture.numbers or (columns <= 12 and picture.top == 1):
         for (r, c), v in np.ndenumerate(picture.cells):
-            if np.isfinite(v) and (v >= 0.005 or picture.key == "recall"):
+            if np.isfinite(v) and (v >= 0.005 or picture.key in ("recall", "clients")):
                 ink = DEEP if shades[r, c] > LEVELS // 2 else PALE
                 axes.text(c, r, f"{100 * v:.0f}", ha="center", va="center", fontsize=8, color=ink)
 
 
 def inline(picture: Picture) -> str:
     """A picture as the address of an image that holds it: the page needs no file beside it."""
-    with canvas.matplotlib().rc_context(PAGE):
-        text = canvas.content_of(figure_of(picture), ".svg").decode()
+    with canvas.matplotlib().rc_context(FONT):
+        text = canvas.content_of(figure_of(picture), ".svg", **FONT).decode()
     tag = re.compile(r"(\.\d\d)\d+|\s+")
     fine = re.sub(r"<[^>]*>", lambda each: tag.sub(lambda found: found[1] or " ", each[0]), text)  # what a screen shows
     return f"data:image/svg+xml,{quote(fine, SAFE)}"

@@ -9,7 +9,7 @@ from fedskew.report.controls import Controlled, controlled
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import SCORED, listed, words
 from fedskew.report.tables import gain, level, levels
-from fedskew.studies.scores import FEWEST, NO_VERDICT, gain_words, in_points
+from fedskew.studies.scores import NO_VERDICT, gain_words, in_points
 from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE
 
 LISTED = 8  # most runs that a caution names
@@ -153,16 +153,10 @@ def _unseen(found: Compared) -> str:
     widths = sorted((d.high - d.low) / 2 for d in gaps if d.low is not None and d.high is not None)
     if not widths:
         return ""
-    few = min(gap.pairs for gap in gaps)
-    told = (
-        f"With {plural(few, 'seed')} there is no verdict: it takes {FEWEST} (--seeds 0-{FEWEST - 1}). "
-        if few < FEWEST
-        else ""
-    )
     reach = gain_words(widths[len(widths) // 2], found.key)[1:] + " points" * in_points(found.key)
     return (
-        f"{told}Intervals of differences reach {reach} to both sides (median) and take differences between seeds as "
-        "normal. “No gain shown” does not mean that there is none."
+        f"The median interval is ± {reach}. Intervals assume normally distributed differences. “No gain shown” does "
+        "not mean that there is none."
     )
 
 

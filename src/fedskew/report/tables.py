@@ -196,7 +196,7 @@ def to_text(table: Table) -> str:
         a         3
         b        12
     """
-    lines = [table.head, *([cell.text.replace("\n", " ") for cell in row] for row in table.rows)]
+    lines = [table.head, *([_inline(cell.text) for cell in row] for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     told = (
         "  ".join(f"{text:{'<' if at < table.words else '>'}{widths[at]}}" for at, text in enumerate(line))
@@ -205,8 +205,14 @@ def to_text(table: Table) -> str:
     return "\n".join(visible(line.rstrip()) for line in (table.caption, *told, *table.notes))
 
 
+def _inline(text: str) -> str:
+    """A cell of two lines as one, the second in brackets."""
+    first, _, second = text.partition("\n")
+    return f"{first} ({second})" if second else first
+
+
 def _marked(cell: Cell) -> str:
-    return f"{cell.text} *" if cell.mark else cell.text
+    return f"{_inline(cell.text)} *" if cell.mark else _inline(cell.text)
 
 
 def _line(cells: Sequence[Cell | str]) -> str:
