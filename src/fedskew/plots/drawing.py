@@ -102,7 +102,8 @@ def figure_of(picture: Picture) -> Figure:
     longest, wide = (max((len(canvas.short(n)) for n in names), default=0) for names in (picture.columns, picture.rows))
     slant = 0.065 * longest * _tilted(picture.columns)  # of tilted names, down and to the left
     tall, across = min(max(0.28 * rows, 1.4), 9), min(max(0.36 * columns, 1.8), 10)
-    figure = canvas.figure(1.0 + tall + slant, 1.0 + max(0.085 * wide, slant) + across)
+    width = max(1.0 + max(0.085 * wide, slant) + across, 0.085 * len(picture.title))  # the title is not cut
+    figure = canvas.figure(1.0 + tall + slant, width)
     heat(figure.add_subplot(), picture)
     return figure
 

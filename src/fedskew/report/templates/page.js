@@ -32,8 +32,8 @@ for (const table of document.querySelectorAll("table")) {
   });
 }
 function look(box) {
-  const right = box.scrollLeft + box.clientWidth < box.scrollWidth - 1;
-  const down = box.scrollTop + box.clientHeight < box.scrollHeight - 1;
+  const right = box.scrollWidth - box.clientWidth - box.scrollLeft > 1;
+  const down = box.scrollHeight - box.clientHeight - box.scrollTop > 1;
   const way = [...(right ? ["right \u2192"] : []), ...(down ? ["below \u2193"] : [])];
   box.nextElementSibling.textContent = way.length !== 0 ? "This table goes on: " + way.join(", ") : "";
 }
