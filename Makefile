@@ -45,7 +45,7 @@ BENCH_ARGS ?=
 DOCS_ARGS ?=
 
 DEMO := fedavg feddyn fedla fedga scaffold --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 \
-	--rounds 20 --epochs 5 --batch-size 16 --seeds 0-4 --fitted --store demo/store --out demo
+	--rounds 30 --epochs 5 --batch-size 16 --seeds 0-4 --fitted --store demo/store --out demo
 
 .PHONY: help env demo test test-all test-ray test-ray-env test-hf test-flower test-flower-env check reference docs mutants attack bench bench-peers clean
 help:

@@ -91,7 +91,7 @@ class Result:
         """A picture of the run, a matplotlib figure.
 
         Args:
-            kind: "curves" of the metrics over rounds, "recalls" of each class, "clients", the accuracy of what each
+            kind: "curves" of the accuracy over rounds, "recalls" of each class, "clients", the accuracy of what each
                 would use, or "confusion".
 
         Raises:

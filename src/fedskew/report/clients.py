@@ -15,18 +15,18 @@ def measured(found: Compared, settings: Sequence[str]) -> list[ByClient]:
     return by_client((entry.method, entry.setting, read_clients(entry.run.folder)) for entry in shown)
 
 
-def clients(found: Compared, settings: Sequence[str], left_out: tuple[str, ...]) -> Section:
+def clients(found: Compared, settings: Sequence[str], text: tuple[str, ...]) -> Section:
     """The section of what each client would use; empty where no run has it on record.
 
     Args:
         found: What was compared.
         settings: Those that are shown.
-        left_out: What to say of settings and methods that are not shown.
+        text: Its sentences.
     """
     every = measured(found, settings)
     labels = found.entries[0].run.config.get("label_names", ())
     tables = tuple(_accuracies(found, setting, [c for c in every if c.setting == setting]) for setting in settings)
-    return Section("clients", "Clients", left_out, tables if every else (), folded=tuple(clients_tables(every, labels)))
+    return Section("clients", "Clients", text, tables if every else (), folded=tuple(clients_tables(every, labels)))
 
 
 def _accuracies(found: Compared, setting: str, every: Sequence[ByClient]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from fedskew.config.recorded import Run
 from fedskew.errors import RecordError, unknown
 from fedskew.plots import canvas, drawing
 from fedskew.plots.canvas import Figure
-from fedskew.plots.curves import chart_of, curve_of, recalls_of
 from fedskew.plots.drawing import Heat, Picture, figure_of
 from fedskew.report import figures, listings, sentences
 from fedskew.report.clients import measured
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from fedskew.studies.study import Study
 
 KINDS = ("gains", "curves", "recalls", "clients", "confusion")
-FOLLOWED = ("accuracy", "macro_f1", "worst_class_recall", "served_accuracy")  # metrics of a single run
 
 
 def compared_of(study: Study) -> Compared:
@@ -37,48 +35,19 @@ def compared_of(study: Study) -> Compared:
 
 
 def of_study(study: Study, kind: str, setting: str) -> Figure:
-    """The picture of a study.
-
-    Args:
-        study: What is drawn.
-        kind: One of `KINDS`.
-        setting: Which setting; "" where there is one. "gains" are over all of them.
-
-    Raises:
-        ConfigError: There is no such kind or setting, or matplotlib is missing.
-        RecordError: No run is finished, or none has what the picture shows.
-    """
-    if kind not in KINDS:
-        raise unknown("kind", kind, KINDS)
+    """The picture of a study, one of `KINDS`; errors are those of `Study.plot`."""
     found = compared_of(study)
-    if kind == "gains":
-        return _figure(kind, [figures.gains(found)])
     setting = found.whole or setting
-    if setting not in found.settings:
+    if kind != "gains" and setting not in found.settings:
         raise unknown("setting", setting, found.settings)
-    of = {
-        "curves": lambda: figures.curves(found, setting, found.order, 10**6)[:1],
-        "recalls": lambda: [figures.recalls(found, setting, found.order)],
-        "clients": lambda: [_clients(measured(found, [setting]))],
-        "confusion": lambda: [figures.confusion(found, method, setting) for method in found.present(setting)],
-    }
-    return _figure(kind, of[kind]())
+    return _figure(kind, found, setting, measured(found, [setting]) if kind == "clients" else [])
 
 
 def of_result(result: Result, kind: str) -> Figure:
-    """The picture of one run: its metrics over rounds, or another of `KINDS`, no "gains". Errors as `of_study`."""
-    if kind not in KINDS[1:]:
-        raise unknown("kind", kind, KINDS[1:])
-    names = result.trained.label_names
-    run = Run(result.folder or Path(), {"label_names": names}, result.rounds, result.summary)
-    curves = [(figures.words(name), place, curve_of([run], name)) for place, name in enumerate(FOLLOWED)]
-    of = {
-        "curves": lambda: [chart_of(curves, "rounds", "", "share of test rows, %", times=100)],
-        "recalls": lambda: [recalls_of({"": [run]}, "Recall of each class at the last evaluation, %")],
-        "clients": lambda: [_clients(by_client([("", "", result.client_rows)]))],
-        "confusion": lambda: [figures.confusion(compare([Entry("confusion", "", 0, run)]), "confusion", "")],
-    }
-    return _figure(kind, of[kind]())
+    """The picture of one run, one of `KINDS` but "gains"; errors are those of `Result.plot`."""
+    run = Run(result.folder or Path(), {"label_names": result.trained.label_names}, result.rounds, result.summary)
+    found = compare([Entry("this run", "", 0, run)])
+    return _figure(kind, found, "", by_client([("this run", "", result.client_rows)]))
 
 
 def _clients(every: Sequence[ByClient]) -> Heat | None:
@@ -92,9 +61,19 @@ def _clients(every: Sequence[ByClient]) -> Heat | None:
 
 
 @canvas.styled
-def _figure(kind: str, pictures: Sequence[Picture | None]) -> Figure:
+def _figure(kind: str, found: Compared, setting: str, every: Sequence[ByClient]) -> Figure:
     """One picture, or several heat maps side by side."""
-    shown = [picture for picture in pictures if picture is not None and getattr(picture, "lines", True)]
+    known = KINDS if len(found.methods) > 1 else KINDS[1:]
+    if kind not in known:
+        raise unknown("kind", kind, known)
+    pictures: dict[str, Callable[[], Sequence[Picture | None]]] = {
+        "gains": lambda: [figures.gains(found)],
+        "curves": lambda: figures.curves(found, setting, found.order, 10**6)[:1],
+        "recalls": lambda: [figures.recalls(found, setting, found.order)],
+        "clients": lambda: [_clients(every)],
+        "confusion": lambda: [figures.confusion(found, method, setting) for method in found.present(setting)],
+    }
+    shown = [picture for picture in pictures[kind]() if picture is not None]
     if not shown:
         raise RecordError(f"no run on record has what {kind!r} shows")
     if len(shown) == 1:
@@ -103,6 +82,7 @@ def _figure(kind: str, pictures: Sequence[Picture | None]) -> Figure:
     figure = canvas.figure(3.4 * -(-len(shown) // columns), 3.6 * columns)
     panels = list(figure.subplots(-(-len(shown) // columns), columns, squeeze=False).flat)
     for picture, axes in zip(shown, panels, strict=False):
+        assert isinstance(picture, Heat)
         drawing.heat(axes, picture)
     for axes in panels[len(shown) :]:
         axes.set_axis_off()

@@ -3,16 +3,15 @@
 import base64
 import hashlib
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
 from fedskew import __version__
-from fedskew.errors import ConfigError, install, plural
+from fedskew.errors import ConfigError, install
 from fedskew.plots import canvas
 from fedskew.plots.curves import ACROSS
-from fedskew.plots.drawing import inline
+from fedskew.plots.drawing import Picture, inline
 from fedskew.report import controls, figures, listings, sentences
 from fedskew.report.clients import clients
 from fedskew.report.compared import Compared, compare
@@ -21,8 +20,6 @@ from fedskew.report.figures import Detail
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
 from fedskew.report.tables import TEXTS, Figure, Section, Table, clean
-
-INTRODUCED = TEXTS["introduced"]
 
 
 def build(
@@ -127,34 +124,55 @@ def sections(
     Returns:
         The sections, in order.
     """
-    shown, settings = _methods(found, detail.methods), found.settings[: detail.settings]
-    written = _left_out(found, detail, shown, TEXTS["written"])
+    shown, settings, heads = _methods(found, detail.methods), found.settings[: detail.settings], TEXTS["introduced"]
+    here, written = _left_out(found, detail, shown), _left_out(found, detail, shown, TEXTS["written"])
+    coloured, work = TEXTS["coloured"].format(baseline=found.baseline), controls.work(found)
+    splits = [figures.federation(found, s) for s in found.settings[: detail.heats]]
+    pairs = [(m, s) for s in settings for m in shown][: detail.matrices]
+    charts = [tuple(figures.curves(found, s, shown, detail.points)) for s in settings]
+    heats = [(figures.recalls(found, s, shown), s) for s in settings]
+    together = [None] * (len(found.methods) > 1 and len(found.settings) > 1)
+    ranked = found.ranks is not None and len(found.ranks.settings) > 1
     made = [
-        _verdict(found),
+        Section(
+            "verdict", "Result", (sentences.headline(found),), _drawn([figures.gains(found)]),
+            tuple(sentences.verdict(found)),
+        ),
         Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(found))),
-        _results(found),
-        _curves(found, detail, shown),
-        _recalls(found, detail, shown),
-        clients(found, settings, written),
+        Section("results", "Results", parts=tuple(listings.results(found, s) for s in (*together, *found.settings))),
+        Section("curves", "Curves", (heads["curves"], *here), tuple(map(Figure, filter(None, charts)))),
+        Section(
+            "recalls", "Recall of each class", (coloured, *here),
+            tuple(listings.recalls(found, heat, s) for heat, s in heats if heat),
+        ),
+        clients(found, settings, (coloured, *written)),
         scored(found, settings, shown, written),
-        _ranks(found),
-        _cost(found),
+        Section("ranks", "Ranks", (heads["ranks"],), (listings.ranks(found),) if ranked else ()),
+        Section("cost", "Cost", parts=(*(listings.costs(found, s) for s in found.settings), *([work] if work else ()))),
         reached(found, settings, shown, checked(targets), written),
-        _federation(found, detail),
-        _confusion(found, detail, shown),
-        _tuning(trials),
-        _how(found),
-        _runs(found),
+        Section(
+            "federation", "The federation", (heads["federation"],), _drawn([heat for heat, _ in splits]),
+            tuple(f"{s}: {told}" if s else told for s, (_, told) in zip(found.settings, splits, strict=False)),
+        ),
+        Section(
+            "confusion", "Confusion matrices", (heads["confusion"], *here),
+            _drawn([figures.confusion(found, m, s) for m, s in pairs]),
+        ),
+        Section("tuning", "Tuning", (heads["tuning"],), (listings.tuned(trials),) if trials else ()),
+        Section(
+            "how", "What was compared, and how", (heads["how"].format(baseline=found.baseline),),
+            folded=tuple(listings.options(found)),
+        ),
+        Section("runs", "Runs and environments", folded=(listings.runs(found),)),
         _again(found, command),
-    ]
+    ]  # fmt: skip
     return [s for s in made if s.parts or s.listed or s.code or s.folded]
 
 
-def _verdict(found: Compared) -> Section:
-    """The picture of the gains, and a sentence for each method."""
-    picture = figures.gains(found)
-    parts = (Figure((picture,)),) if picture else ()
-    return Section("verdict", "Result", (f"{sentences.headline(found)}",), parts, tuple(sentences.verdict(found)))
+def _drawn(pictures: Sequence[Picture | None]) -> tuple[Figure, ...]:
+    """The pictures that there are, side by side."""
+    shown = tuple(picture for picture in pictures if picture is not None)
+    return (Figure(shown),) if shown else ()
 
 
 def _methods(found: Compared, most: int) -> list[str]:
@@ -171,77 +189,6 @@ def _left_out(found: Compared, detail: Detail, shown: Sequence[str], whole: str 
     if len(found.methods) > len(shown):
         told.append(f"The {len(shown)} methods of {len(found.methods)} with the best ranks are shown here; {whole}.")
     return tuple(told)
-
-
-def _results(found: Compared) -> Section:
-    """The methods with their gains over the baseline, under each setting and over all."""
-    several = len(found.methods) > 1 and len(found.settings) > 1
-    settings = (*([None] * several), *found.settings)
-    return Section("results", "Results", parts=tuple(listings.results(found, setting) for setting in settings))
-
-
-def _how(found: Compared) -> Section:
-    """What was compared, and in what the methods differ besides their ideas."""
-    text = (
-        f"The baseline is {found.baseline}. Runs of one setting and seed have the same partition, initial weights and "
-        "sequence of clients, unless a method selects clients or the tables below say otherwise.",
-    )
-    return Section("how", "What was compared, and how", text, folded=tuple(listings.options(found)))
-
-
-def _curves(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
-    drawn = [figures.curves(found, s, shown, detail.points) for s in found.settings[: detail.settings]]
-    parts = tuple(Figure(tuple(charts)) for charts in drawn if charts)
-    return Section("curves", "Curves", (INTRODUCED["curves"], *_left_out(found, detail, shown)), parts)
-
-
-def _recalls(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
-    heats = [(figures.recalls(found, s, shown), s) for s in found.settings[: detail.settings]]
-    parts = tuple(listings.recalls(found, heat, s) for heat, s in heats if heat)
-    text = (TEXTS["coloured"].format(baseline=found.baseline), *_left_out(found, detail, shown))
-    return Section("recalls", "Recall of each class", text, parts)
-
-
-def _ranks(found: Compared) -> Section:
-    if found.ranks is None or len(found.ranks.settings) < 2:
-        return Section("ranks", "Ranks")
-    return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (listings.ranks(found),))
-
-
-def _cost(found: Compared) -> Section:
-    work = controls.work(found)
-    tables = *(listings.costs(found, setting) for setting in found.settings), *((work,) if work else ())
-    return Section("cost", "Cost", parts=tables)
-
-
-def _federation(found: Compared, detail: Detail) -> Section:
-    drawn = [figures.federation(found, s) for s in found.settings[: detail.heats]]
-    pictures = tuple(heat for heat, _ in drawn if heat)
-    told = tuple(f"{s}: {said}" if s else said for s, (_, said) in zip(found.settings, drawn, strict=False))
-    parts = (Figure(pictures),) if pictures else ()
-    return Section("federation", "The federation", (INTRODUCED["federation"],) if pictures else (), parts, told)
-
-
-def _confusion(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
-    pairs = [(m, s) for s in found.settings[: detail.settings] for m in shown][: detail.matrices]
-    heats = [heat for m, s in pairs if (heat := figures.confusion(found, m, s))]
-    if not heats:
-        return Section("confusion", "Confusion matrices")
-    text = (INTRODUCED["confusion"], *_left_out(found, detail, shown))
-    return Section("confusion", "Confusion matrices", text, (Figure(tuple(heats)),))
-
-
-def _tuning(trials: Sequence[Trial]) -> Section:
-    if not trials:
-        return Section("tuning", "Tuning")
-    counts = set(Counter((t.method, t.setting) for t in trials).values())
-    budget = f"Each tuned method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TEXTS["trials"]
-    text = (f"{budget} Scores are from validation rows.",)
-    return Section("tuning", "Tuning", text, (listings.tuned(trials),))
-
-
-def _runs(found: Compared) -> Section:
-    return Section("runs", "Runs and environments", folded=(listings.runs(found),))
 
 
 def _again(found: Compared, command: str) -> Section:
