@@ -148,9 +148,9 @@ def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6, smooth: int 
     for i, (seen, values, *spent) in enumerate(seeds):
         _, at, here = np.intersect1d(seen, picked, return_indices=True)
         whole[:, i, here] = np.array([smoothed(values, smooth), *spent])[:, at]
-    mean, *spent = np.nanmean(whole, 1)
+    mean, sent, seconds, steps = np.nanmean(whole, 1)
     low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
-    return Curve(picked, *spent, mean, low, high, len(rounds))
+    return Curve(picked, sent, seconds, steps, mean, low, high, len(rounds))
 
 
 def chart_of(

@@ -119,7 +119,7 @@ def _name_places(axes: Axes, places: Any, names: tuple[str, ...]) -> None:
     axes.set_xticks(places, shown, rotation=45 * tilted, ha="right" if tilted else "center")
 
 
-def _label(axes: Axes, picture: Picture) -> None:
+def _label(axes: Axes, picture: Chart | Heat) -> None:
     labels = {"xlabel": canvas.short(picture.xlabel, 50), "ylabel": canvas.short(picture.ylabel, 50)}
     axes.set(**labels, title=picture.title)
 
@@ -143,7 +143,8 @@ def chart(axes: Axes, picture: Chart) -> None:
 def name_ends(axes: Axes, picture: Chart) -> None:
     """The name of each line beside the axes, joined to the line's end; no two names overlap."""
     low, high = axes.get_ylim()
-    ends = sorted((line for line in picture.lines if np.isfinite(line.y).any()), key=lambda line: line.y[-1])
+    ended = [line for line in picture.lines if np.isfinite([line.x[-1], line.y[-1]]).all()]
+    ends = sorted(ended, key=lambda line: line.y[-1])
     step = min(0.065, 1 / max(1, len(ends) - 1))
     places, least = [], 0.0
     for line in ends:
@@ -173,7 +174,7 @@ def forest(picture: Forest) -> Figure:
         max(reach / 9, *(min(one[2], reach) for one in known)),
     )
     pad = 0.04 * (high - low)
-    axes.set(xlim=(low - pad, high + pad), ylim=(rows - 0.5, -0.5), xlabel=picture.xlabel)
+    axes.set(xlim=(low - pad, high + pad), ylim=(rows - 0.5, -0.5), xlabel=canvas.short(picture.xlabel, 70))
     axes.axvline(0, color="0.35", lw=1)
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0)

@@ -85,7 +85,7 @@ def gains(found: Compared) -> Forest | None:
     worst = {one.method: _mean(found, one.method, key) for one in judged}
     base = _mean(found, found.baseline, key)
     beside = tuple(fixed(100 * worst[one.method], 0) for one in judged) if math.isfinite(base) else ()
-    head = f"worst recall, %\n({found.baseline}: {fixed(100 * base, 0)})" if beside else ""
+    head = f"worst recall, %\n({canvas.short(found.baseline, 12)}: {fixed(100 * base, 0)})" if beside else ""
     told = [
         f"{one.method} {_gained(one.of[model], found.key)} {model}"
         for one in judged

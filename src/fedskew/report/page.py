@@ -21,6 +21,8 @@ from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
 from fedskew.report.tables import TEXTS, Figure, Section, Table, clean
 
+OPEN = 12  # rows of a table of options that is not folded
+
 
 def build(
     entries: Iterable[Entry | tuple[str, str, int | str, Any]],
@@ -132,6 +134,9 @@ def sections(
     charts = [tuple(figures.curves(found, s, shown, detail.points)) for s in settings]
     heats = [(figures.recalls(found, s, shown), s) for s in settings]
     together = [None] * (len(found.methods) > 1 and len(found.settings) > 1)
+    options, how = listings.options(found), heads["how"].format(baseline=found.baseline)
+    open_ = tuple(t for t in options if t.key != "shared" and len(t.rows) <= OPEN)
+    rest = tuple(t for t in options if t not in open_)
     ranked = found.ranks is not None and len(found.ranks.settings) > 1
     made = [
         Section(
@@ -159,10 +164,7 @@ def sections(
             _drawn([figures.confusion(found, m, s) for m, s in pairs]),
         ),
         Section("tuning", "Tuning", (heads["tuning"],), (listings.tuned(trials),) if trials else ()),
-        Section(
-            "how", "What was compared, and how", (heads["how"].format(baseline=found.baseline),),
-            folded=tuple(listings.options(found)),
-        ),
+        Section("how", "What was compared, and how", (how,), open_, folded=rest),
         Section("runs", "Runs and environments", folded=(listings.runs(found),)),
         _again(found, command),
     ]  # fmt: skip

@@ -71,7 +71,8 @@ def reached(
         The section; empty where the metric does not grow, or is not on record round by round.
     """
     known = any(row.get(found.metric) is not None for entry in found.entries for row in entry.run.rows)
-    tables = [table for s in settings * (found.higher and known) if (table := _table(found, s, methods, targets))]
+    listed = settings if found.higher and known else ()
+    tables = [table for s in listed if (table := _table(found, s, methods, targets))]
     return Section("targets", TITLE, left_out, tuple(tables))
 
 

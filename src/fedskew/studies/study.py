@@ -245,8 +245,8 @@ class Study:
         if told is None:
             from fedskew.studies.progress import Progress
 
-            with Progress(self, len(self.missing([*self.trials(), *self.plan()])[shard[0] - 1 :: shard[1]])) as shown:
-                return self.run(processes, shard, told=shown.ended, began=began, track=track, cluster=cluster)
+            with Progress(self, len(self.missing([*self.trials(), *self.plan()])[shard[0] - 1 :: shard[1]])) as line:
+                return self.run(processes, shard, told=line.ended, began=began, track=track, cluster=cluster)
         while True:  # trials at an edge ask for more trials
             compared = self.plan()  # which asks for the trials
             last = self._plan is not None
