@@ -164,11 +164,12 @@ def beside(rows: list[Row]) -> Any:
     for row in rows:
         n = row.number
         told, ours, span, seeds = row.texts
-        between = f" ({span})" if span else ""
+        between = f"\n({span})" if span else ""
         gain = "{1} ({0}) ".format(*row.gain.texts) if row.gain is not None else ""
         judged = gain + (row.state if row.judged else "")
-        lines.append((n.setting, n.method, n.metric, told, f"{ours}{between}", seeds, judged))
-    return grid(("setting", "method", "metric", "printed", "ours (95 %)", "seeds", "gain (printed)"), lines)
+        lines.append((n.setting, n.method, n.metric, judged, told, f"{ours}{between}", seeds))
+    heads = ("setting", "method", "metric", "gain (printed)", "printed", "ours, interval", "seeds")
+    return grid(heads, lines, words=4)
 
 
 @click.command(cls=Command, lines=("fedskew ledger", "fedskew ledger --paper FedGA"))
