@@ -70,7 +70,8 @@ class Forest:
     key: str
     title: str
     rows: tuple[str, ...]
-    marks: dict[str, tuple[tuple[float, float, float] | None, ...]]  # by model: mean, low and high of each row
+    marks: dict[str, tuple[tuple[float, ...] | None, ...]]  # by model: mean, low and high of each row
+    places: tuple[int, ...]  # of each model: its look in every picture
     xlabel: str
     beside: tuple[str, ...]  # texts of the rows, none
     head: str  # of what stands beside
@@ -179,7 +180,7 @@ def forest(picture: Forest) -> Figure:
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0)
     for j, (model, each) in enumerate(picture.marks.items()):
-        tint, mark, label = FOREST[j % len(FOREST)], canvas.MARKS[j % len(canvas.MARKS)], canvas.entry(model)
+        tint, mark, label = FOREST[picture.places[j]], canvas.MARKS[picture.places[j]], canvas.entry(model)
         for i, one in enumerate(each):
             at = i + (j - (models - 1) / 2) * 0.72 / models
             if one is None:

@@ -16,9 +16,9 @@ from fedskew.plots.groups import federation_of
 from fedskew.records.summary import MEANS, metric_words
 from fedskew.report.compared import Compared
 from fedskew.report.controls import controlled, model_words, models_of
-from fedskew.report.tables import fixed, gain, level, under
+from fedskew.report.tables import fixed, level, under
 from fedskew.studies.scores import in_points
-from fedskew.studies.verdicts import RAW, Interval
+from fedskew.studies.verdicts import RAW, UNDONE
 
 Floats = npt.NDArray[np.float64]
 SCORED = {
@@ -73,46 +73,26 @@ def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -
 
 def gains(found: Compared) -> Forest | None:
     """The gain of each method by model, over all settings, with its worst recall; None of a single method."""
-    judged = controlled(found, found.whole)
-    if not judged:
+    judged, points = controlled(found, found.whole), in_points(found.key)
+    if not any(one.of for one in judged):
         return None
-    times = 100 if in_points(found.key) else 1
+    key, times = further_key(found, "worst_class_recall"), 100 if points else 1
     marks = {
-        model: tuple(_ends(one.of.get(model), times) for one in judged)
+        f"{model}{f': {model_words(found, model)}' * (model == RAW)}": tuple(
+            tuple(times * end for end in (one.of[model][:3] if one.of[model].pairs > 1 else [one.of[model].mean] * 3))
+            if model in one.of else None for one in judged
+        )
         for model in (*models_of(found), "work") if any(model in one.of for one in judged)
     }  # fmt: skip
-    key = further_key(found, "worst_class_recall")
-    worst = {one.method: _mean(found, one.method, key) for one in judged}
-    base = _mean(found, found.baseline, key)
-    beside = tuple(fixed(100 * worst[one.method], 0) for one in judged) if math.isfinite(base) else ()
-    head = f"worst recall, %\n({canvas.short(found.baseline, 12)}: {fixed(100 * base, 0)})" if beside else ""
-    told = [
-        f"{one.method} {_gained(one.of[model], found.key)} {model}"
-        for one in judged
-        for model in marks
-        if model in one.of
-    ]
-    points = ", points" if in_points(found.key) else ""
-    xlabel = f"gain over {found.baseline} in {words(found.metric)}{points}, 95 % interval"
-    called = {model: f"{model}: {model_words(found, model)}" if model == RAW else model for model in marks}
-    title = f"Gain over {found.baseline} of each method"
-    named = {called[model]: each for model, each in marks.items()}
-    return Forest(
-        "gains", title, tuple(one.method for one in judged), named, xlabel, beside, head, listed("Gains: ", told, 60)
-    )
-
-
-def _ends(one: Interval | None, times: float) -> tuple[float, float, float] | None:
-    """Mean and ends of a gain; of one pair the mean alone."""
-    if one is None:
-        return None
-    ends = (one.low, one.high) if one.pairs > 1 else (one.mean, one.mean)
-    return times * one.mean, times * ends[0], times * ends[1]
-
-
-def _gained(one: Interval, metric: str) -> str:
-    ends = f" ({gain(one.low, metric)} to {gain(one.high, metric)})" if one.pairs > 1 else ""
-    return f"{gain(one.mean, metric)}{ends}"
+    worst = {m: fixed(100 * _mean(found, m, key), 0) for m in (found.baseline, *(one.method for one in judged))}
+    known = worst.pop(found.baseline)
+    head = f"worst recall, %\n({canvas.short(found.baseline, 12)}: {known})"
+    xlabel = f"gain over {found.baseline} in {words(found.metric)}{', points' * points}, 95 % interval"
+    told = "The table of results has the numbers."
+    beside, head = (tuple(worst.values()), head) if known != fixed(None) else ((), "")
+    title = f"Gain over {found.baseline} of each method by model"
+    places = tuple((RAW, *UNDONE).index(name.partition(":")[0]) for name in marks)
+    return Forest("gains", title, tuple(worst), marks, places, xlabel, beside, head, told)
 
 
 def _mean(found: Compared, method: str, key: str) -> float:

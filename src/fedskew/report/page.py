@@ -128,7 +128,8 @@ def sections(
     """
     shown, settings, heads = _methods(found, detail.methods), found.settings[: detail.settings], TEXTS["introduced"]
     here, written = _left_out(found, detail, shown), _left_out(found, detail, shown, TEXTS["written"])
-    coloured, work = TEXTS["coloured"].format(baseline=found.baseline), controls.work(found)
+    coloured = [TEXTS["coloured"].format(baseline=found.baseline)] * (len(found.methods) > 1)
+    work = controls.work(found)
     splits = [figures.federation(found, s) for s in found.settings[: detail.heats]]
     pairs = [(m, s) for s in settings for m in shown][: detail.matrices]
     charts = [tuple(figures.curves(found, s, shown, detail.points)) for s in settings]
@@ -147,10 +148,10 @@ def sections(
         Section("results", "Results", parts=tuple(listings.results(found, s) for s in (*together, *found.settings))),
         Section("curves", "Curves", (heads["curves"], *here), tuple(map(Figure, filter(None, charts)))),
         Section(
-            "recalls", "Recall of each class", (coloured, *here),
+            "recalls", "Recall of each class", (*coloured, *here),
             tuple(listings.recalls(found, heat, s) for heat, s in heats if heat),
         ),
-        clients(found, settings, (coloured, *written)),
+        clients(found, settings, (*coloured, *written)),
         scored(found, settings, shown, written),
         Section("ranks", "Ranks", (heads["ranks"],), (listings.ranks(found),) if ranked else ()),
         Section("cost", "Cost", parts=(*(listings.costs(found, s) for s in found.settings), *([work] if work else ()))),
