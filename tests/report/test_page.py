@@ -95,6 +95,16 @@ def test_what_differs_because_of_a_methods_default_is_in_sight() -> None:
     assert "weighting.beta" in words_of(section)
 
 
+def test_the_page_opens_with_a_picture_of_the_gains_and_its_curves_have_a_switch(small: str) -> None:
+    root = parsed(small)
+    pictures = [image.attrib["alt"] for image in root.iter("img")]
+    assert pictures[0].startswith("Gain over method0 of each method by model.")
+    units = [e.attrib["id"] for e in root.iter("input")]
+    assert units == [f"over-{unit}" for unit in ("rounds", "megabytes", "seconds", "steps")]
+    assert sum("checked" in e.attrib for e in root.iter("input")) == 1
+    assert all(f"curves-{unit.removeprefix('over-')}" in _asset("style.css") for unit in units)
+
+
 def test_equal_entries_give_equal_pages(small: str) -> None:
     assert report.build(study(3, 2, 3), title="Three methods") == small
 
