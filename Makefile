@@ -1,4 +1,4 @@
-# make demo    five methods with three seeds on the digits that scikit-learn brings, and a report to look at
+# make demo    five methods with five seeds on the digits that scikit-learn brings, raw and fitted, and a report to look at
 # make test    each behaviour once, in minutes: representative methods, and no attacks or examples of docstrings
 # make test-all   all tests that need no special hardware, extra or network: what CI runs
 # make test-ray   the tests of the engine ray, which needs the extra of that name; it is installed into the same environment
@@ -44,8 +44,8 @@ ATTACK_ARGS ?=
 BENCH_ARGS ?=
 DOCS_ARGS ?=
 
-DEMO := fedavg fedla fedbal fedga scaffold --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 \
-	--rounds 30 --epochs 5 --batch-size 16 --seeds 0-2 --store demo/store --out demo
+DEMO := fedavg feddyn fedla fedga scaffold --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 \
+	--rounds 30 --epochs 5 --batch-size 16 --seeds 0-4 --fitted --store demo/store --out demo
 
 .PHONY: help env demo test test-all test-ray test-ray-env test-hf test-flower test-flower-env check reference docs mutants attack bench bench-peers clean
 help:

@@ -63,7 +63,9 @@ def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
         lend(study, archives, keep=False)
-        tuned = {key: ", ".join(f"{name} {value}" for name, value in chosen) for key, chosen in study.chosen.items()}
+        tuned = {
+            key: ", ".join(f"{name} {value}" for name, value in chosen.items()) for key, chosen in study.chosen.items()
+        }
         rows = study.table()
         if not any(row["state"] == "finished" for row in rows):
             sys.exit(

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,19 @@ class Result:
         except ImportError:
             return list(self.client_rows)
         return pandas.DataFrame(self.client_rows)
+
+    def plot(self, kind: str = "curves") -> Any:
+        """A picture of the run, a matplotlib figure.
+
+        Args:
+            kind: "curves" of the accuracy over rounds, "recalls" of each class, "clients", the accuracy of what each
+                would use, or "confusion".
+
+        Raises:
+            ConfigError: There is no such kind, or matplotlib is not installed.
+            RecordError: The run did not measure what the picture shows.
+        """
+        return import_module("fedskew.report.draw").of_result(self, kind)  # it lies above, and is found by its name
 
     def __repr__(self) -> str:
         accuracy = self.summary.get("final_accuracy")

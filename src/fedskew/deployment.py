@@ -112,8 +112,8 @@ __all__ = [
     "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config", "close_round",
     "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of", "finished",
     "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files", "is_absent", "launch",
-    "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named", "object_of", "plain_values", "pooled",
-    "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "triangle_of", "unguarded", "whole_of",
+    "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named", "object_of", "plain_values",
+    "pooled", "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "triangle_of", "unguarded", "whole_of",
     "write_atomic", "write_model", "writing",
 ]  # fmt: skip
 

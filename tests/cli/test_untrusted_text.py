@@ -48,7 +48,8 @@ def test_a_legend_shows_a_label_that_begins_with_an_underscore() -> None:
 
 
 def test_a_dollar_in_a_picture_is_a_dollar(tmp_path: Path) -> None:
-    picture = skew.heatmap(np.eye(5) + 1, tmp_path / "a.svg", title="$\\frac{$ and $", class_names=list(NAMES))
+    drawn = skew.draw(np.eye(5) + 1, title="$\\frac{$ and $", class_names=list(NAMES))
+    picture = canvas.save(drawn, tmp_path / "a.svg")
     assert "<svg" in picture.read_text()
 
 

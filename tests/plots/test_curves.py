@@ -16,6 +16,7 @@ from fedskew.config import recorded
 from fedskew.config.recorded import Run, find_runs
 from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, RecordError
+from fedskew.plots import canvas
 from fedskew.plots import curves as plots
 from fedskew.plots.canvas import look_of
 from fedskew.plots.groups import recall_of, title_of
@@ -225,7 +226,7 @@ def test_no_text_is_clipped_and_the_legend_stands_below(tmp_path: Path, runs: in
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ""])
 def test_the_picture_is_written_and_is_the_same_again(tmp_path: Path, suffix: str) -> None:
     folders = [written(tmp_path / "runs" / str(s), [0.2, 0.4], seed=s) for s in range(2)]
-    one, two = (plots.comparison(folders, tmp_path / "new" / f"{n}{suffix}") for n in "ab")
+    one, two = (canvas.save(plots.comparison(folders), tmp_path / "new" / f"{n}{suffix}") for n in "ab")
     assert one.suffix == (suffix or ".png") and one.read_bytes() == two.read_bytes()
     if one.suffix == ".png":
         assert size(one)[0] == 1600
@@ -234,30 +235,30 @@ def test_the_picture_is_written_and_is_the_same_again(tmp_path: Path, suffix: st
 def test_another_suffix_an_unwritable_place_and_runs_without_a_round_are_one_line(tmp_path: Path) -> None:
     run = written(tmp_path / "run", [0.5])
     with pytest.raises(ConfigError, match=r"out must end in .png, .svg or .pdf; got 'x.gif'"):
-        plots.comparison([run], Path("x.gif"))
+        canvas.save(plots.comparison([run]), Path("x.gif"))
     with pytest.raises(RecordError, match="cannot write"):
-        plots.comparison([run], run / "config.json" / "x.png")
+        canvas.save(plots.comparison([run]), run / "config.json" / "x.png")
     with pytest.raises(RecordError, match="no evaluated round yet"):
-        plots.comparison([written(tmp_path / "young", [None])], tmp_path / "x.png")
+        plots.comparison([written(tmp_path / "young", [None])])
 
 
 def test_without_matplotlib_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run = written(tmp_path / "run", [0.5])
     with pytest.raises(ConfigError, match=r"pip install '\.\[plot\]'"):
-        plots.comparison([run], tmp_path / "x.png")
+        plots.comparison([run])
 
 
 def test_pyplot_is_never_imported_and_no_setting_is_left_behind(tmp_path: Path) -> None:
     run = written(tmp_path / "run", [0.5])
     program = f"""
 import sys
-from fedskew.plots import curves as plots
+from fedskew.plots import canvas, curves as plots
 assert "matplotlib" not in sys.modules
 import matplotlib
 settings = lambda: {{k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != "backend"}}  # which loads pyplot
 before = settings()
-plots.comparison([{str(run)!r}], {str(tmp_path / "x.png")!r})
+canvas.save(plots.comparison([{str(run)!r}]), {str(tmp_path / "x.png")!r})
 assert settings() == before and "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
@@ -272,7 +273,7 @@ def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
         config.Experiment(method_named(name), seed=seed, **made).run(tmp_path / f"{name}{seed}")
     folders = find_runs([tmp_path])
     assert sorted(labels(*folders)) == ["fedavg, 2 seeds", "scaffold"]
-    assert plots.comparison(folders, tmp_path / "x.png").stat().st_size > 10_000
+    assert canvas.save(plots.comparison(folders), tmp_path / "x.png").stat().st_size > 10_000
 
 
 def test_a_title_leaves_out_what_is_unset() -> None:

@@ -92,20 +92,10 @@ def colours(figure: Any) -> dict[str, str]:
     return found
 
 
-def drawn(name: str, folders: list[Path], monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
-    """The figure that `draw` saves."""
-    kept: list[Any] = []
-    monkeypatch.setattr(rounds.canvas, "save", lambda figure, out: kept.append(figure) or Path(out))
-    rounds.draw(name, folders, "x.png", **options)
-    return kept[-1]
-
-
-def test_a_configuration_has_one_colour_in_every_figure_whatever_the_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_configuration_has_one_colour_in_every_figure_whatever_the_order(tmp_path: Path) -> None:
     folders = [*ran(tmp_path, "scaffold"), *ran(tmp_path, "fedavg"), *ran(tmp_path, "fedbal", 0, 1)]
     told = [
-        colours(drawn(name, some, monkeypatch))
+        colours(rounds.draw(name, some))
         for name in ("curves", "drift", "selection")
         for some in (folders, folders[::-1])
     ]
@@ -115,21 +105,19 @@ def test_a_configuration_has_one_colour_in_every_figure_whatever_the_order(
 # Seeds
 
 
-def test_figures_of_one_seed_show_the_same_seed_of_every_method_and_name_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_of_one_seed_show_the_same_seed_of_every_method_and_name_it(tmp_path: Path) -> None:
     a, b = ran(tmp_path, "fedavg", 2, 1, 0), ran(tmp_path, "fedbal", 1, 2)
-    figure = drawn("drift", [*a, *b], monkeypatch)
+    figure = rounds.draw("drift", [*a, *b])
     assert figure.get_suptitle().endswith(", seed 1") and set(colours(figure)) == {"fedavg", "fedbal"}
     expected = json.loads((a[1] / "rounds.jsonl").read_text().splitlines()[0])["diagnostics"]["drift"]["update"]
     assert expected in [line.get_ydata()[0] for line in figure.axes[1].lines]
-    figure = drawn("drift", [a[0], b[0]], monkeypatch)
+    figure = rounds.draw("drift", [a[0], b[0]])
     assert [str(t.get_text()) for t in figure.legends[0].texts] == ["fedavg, seed 2", "fedbal, seed 1"]
 
 
-def test_selection_shows_the_mean_and_the_range_of_the_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_selection_shows_the_mean_and_the_range_of_the_seeds(tmp_path: Path) -> None:
     folders = ran(tmp_path, "fedavg", 0, 1, 2)
-    figure = drawn("selection", folders, monkeypatch)
+    figure = rounds.draw("selection", folders)
     used = [[json.loads(r)["samples"] for r in (f / "rounds.jsonl").read_text().splitlines()] for f in folders]
     shown = figure.axes[0].lines[0].get_ydata()
     assert np.allclose(shown, np.cumsum(used, axis=1).mean(0)) and len(figure.axes[0].collections) == 1
@@ -147,9 +135,7 @@ def test_seeds_that_stopped_at_different_rounds_are_averaged_where_they_ran() ->
 # Raw and smooth
 
 
-def test_lines_are_what_was_measured_and_smoothing_is_asked_for_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_are_what_was_measured_and_smoothing_is_asked_for_and_named(tmp_path: Path) -> None:
     """A collapse of one round stands in the picture."""
     folder = as_format_1(ran(tmp_path, "fedavg")[0])
     first = json.loads((folder / "rounds.jsonl").read_text().splitlines()[0])
@@ -157,9 +143,9 @@ def test_lines_are_what_was_measured_and_smoothing_is_asked_for_and_named(
     rows = [{**first, "round": r, "accuracy": v, "macro_f1": v} for r, v in enumerate(values, 1)]
     (folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "summary.json").unlink()
-    raw = drawn("curves", [folder], monkeypatch)
+    raw = rounds.draw("curves", [folder])
     assert raw.axes[0].lines[0].get_ydata().tolist() == values and "smooth" not in raw.get_suptitle()
-    smooth = drawn("curves", [folder], monkeypatch, smooth=10)
+    smooth = rounds.draw("curves", [folder], smooth=10)
     assert smooth.axes[0].lines[-1].get_ydata().min() > 0.7
     assert smooth.get_suptitle().endswith("; lines smoothed: mean of the last 10 evaluations")
 
@@ -167,15 +153,15 @@ def test_lines_are_what_was_measured_and_smoothing_is_asked_for_and_named(
 def test_smoothing_goes_with_curves_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = ran(tmp_path, "fedavg")[0]
     with pytest.raises(ConfigError, match="smooth must go with the figure curves, not with drift; got 3"):
-        rounds.draw("drift", [folder], tmp_path / "x.png", smooth=3)
+        rounds.draw("drift", [folder], smooth=3)
     with pytest.raises(ConfigError, match="smooth must be at least 1; got 0"):
-        rounds.draw("curves", [folder], tmp_path / "x.png", smooth=0)
+        rounds.draw("curves", [folder], smooth=0)
     told = mistake(capsys, "plot", folder, "--figure", "drift", "--smooth", 3)
     assert "--smooth must go with the curves" in told
     assert fedskew("plot", folder, "--smooth", 3, "--out", tmp_path / "x.svg") == 0
 
 
-def test_error_asymmetry_is_explained_where_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_asymmetry_is_explained_where_it_is_shown() -> None:
     row = {"each": [0.5, 2.0, 1.0], "ratio": 4.0, "train_counts": [1, 2, 3]}
     rows = [{"round": r, "diagnostics": {"asymmetry": row}} for r in (1, 2)]
     figure = rounds.asymmetry([Shown("mine", Path("x"), {}, rows)])

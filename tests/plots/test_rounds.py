@@ -11,6 +11,7 @@ import pytest
 from fedskew.cli.command import main
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
+from fedskew.plots import canvas
 from fedskew.records.diagnostics import DIAGNOSTICS
 from support.federations import skewed
 from support.methods import tiny
@@ -32,7 +33,7 @@ def test_every_figure_is_drawn_from_a_record(recorded: Path, tmp_path: Path) -> 
     from fedskew.plots import rounds as diagplots
 
     for name in diagplots.FIGURES:
-        picture = diagplots.draw(name, [recorded], tmp_path / f"{name}.svg")
+        picture = canvas.save(diagplots.draw(name, [recorded]), tmp_path / f"{name}.svg")
         assert picture.read_text().count("<path") > 10, name
 
 
@@ -47,10 +48,10 @@ def test_runs_stand_side_by_side_and_equal_records_give_equal_files(recorded: Pa
         json.dumps({**content, "method": {**content["method"], "name": "fedother"}, "format": 1})
     )
     (other / "rounds.jsonl").write_bytes((recorded / "rounds.jsonl").read_bytes())
-    one, two = (diagplots.draw("drift", [recorded, other], tmp_path / f"drift{i}.svg") for i in (1, 2))
+    one, two = (canvas.save(diagplots.draw("drift", [recorded, other]), tmp_path / f"drift{i}.svg") for i in (1, 2))
     assert one.read_bytes() == two.read_bytes() and b"fedother" in one.read_bytes()
     with pytest.raises(ConfigError, match="be given one run for heatmap; got 2"):
-        diagplots.draw("heatmap", [recorded, other], tmp_path / "h.png")
+        diagplots.draw("heatmap", [recorded, other])
 
 
 def test_asymmetry_shows_the_mean_of_the_local_models(tmp_path: Path) -> None:

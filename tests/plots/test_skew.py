@@ -11,7 +11,8 @@ import torch
 
 from fedskew.errors import ConfigError, DataError
 from fedskew.plots import skew as skewplots
-from fedskew.plots.skew import heatmap, histograms, pairs
+from fedskew.plots.canvas import save
+from fedskew.plots.skew import draw
 from support.pictures import size_of
 
 MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
@@ -19,9 +20,9 @@ MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
 
 def test_pictures_are_written_and_equal_counts_give_equal_files(tmp_path: Path) -> None:
     for place in ("a", "b"):
-        heatmap(MATRIX, tmp_path / place / "heat.png", class_names=["x", "y", "z"])
-        histograms(torch.from_numpy(MATRIX), tmp_path / place / "sizes.svg")
-        pairs(MATRIX, tmp_path / place / "pairs")
+        save(draw(MATRIX, class_names=["x", "y", "z"]), tmp_path / place / "heat.png")
+        save(draw(torch.from_numpy(MATRIX), "histograms"), tmp_path / place / "sizes.svg")
+        save(draw(MATRIX, "pairs"), tmp_path / place / "pairs")
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["heat.png", "pairs.png", "sizes.svg"]
     assert all(p.read_bytes() == (tmp_path / "b" / p.name).read_bytes() for p in (tmp_path / "a").iterdir())
     assert size_of(tmp_path / "a/heat.png")[0] == 1600
@@ -31,20 +32,21 @@ def test_pictures_are_written_and_equal_counts_give_equal_files(tmp_path: Path) 
 
 def test_a_hundred_thousand_clients_are_drawn_in_blocks(tmp_path: Path) -> None:
     many = np.tile(MATRIX, (25_000, 1))
-    for draw, name in ((heatmap, "h.svg"), (histograms, "s.png"), (pairs, "p.png")):
-        assert draw(many, tmp_path / name).stat().st_size < 400_000
+    for kind, name in (("heatmap", "h.svg"), ("histograms", "s.png"), ("pairs", "p.png")):
+        assert save(draw(many, kind), tmp_path / name).stat().st_size < 400_000
     assert "25,000 without rows" in re.sub(r"<!--|-->", "", (tmp_path / "h.svg").read_text())
 
 
 def test_what_a_picture_refuses(tmp_path: Path) -> None:
     for attempt, error, message in (
-        (lambda: heatmap(MATRIX, tmp_path / "a.gif"), ConfigError, "out must end in .png, .svg or .pdf"),
+        (lambda: save(draw(MATRIX), tmp_path / "a.gif"), ConfigError, "out must end in .png, .svg or .pdf"),
         (
-            lambda: heatmap(MATRIX, tmp_path / "a.png", class_names=["x"]),
+            lambda: draw(MATRIX, class_names=["x"]),
             ConfigError,
             "name each of the 3 classes; got 1",
         ),
-        (lambda: heatmap(MATRIX * 0, tmp_path / "a.png"), DataError, "not all 0"),
+        (lambda: draw(MATRIX * 0), DataError, "not all 0"),
+        (lambda: draw(MATRIX, "heat"), ConfigError, "unknown kind 'heat'; did you mean 'heatmap'?"),
     ):
         with pytest.raises(error, match=message):
             attempt()
@@ -65,19 +67,19 @@ def test_the_heat_map_shows_the_counts_and_clips_nothing(clients: int, tmp_path:
     assert [bar.get_height() for bar in above.patches] == counts.sum(1).tolist()
     assert [bar.get_width() for bar in beside.patches] == counts.sum(0).tolist()
     assert np.array_equal(main.images[0].get_array().filled(0), counts.T)
-    assert size_of(heatmap(torch.from_numpy(counts), tmp_path / "h.png", class_names=names))[0] == 1600
+    assert size_of(save(draw(torch.from_numpy(counts), class_names=names), tmp_path / "h.png"))[0] == 1600
 
 
 @pytest.mark.parametrize("clients", [3, 80])
 def test_overlap_is_written_for_few_and_many_clients(clients: int, tmp_path: Path) -> None:
     counts = np.eye(4, dtype=int)[np.arange(clients) % 4] * 5
     counts[0] = 0  # a client without rows is left out
-    assert pairs(counts, tmp_path / "o.png").stat().st_size > 1000
+    assert save(draw(counts, "pairs"), tmp_path / "o.png").stat().st_size > 1000
 
 
-def test_counts_and_names_are_checked(tmp_path: Path) -> None:
+def test_counts_and_names_are_checked() -> None:
     for wrong in (np.zeros((2, 3)), np.array([1, 2]), np.array([[-1, 2]])):
         with pytest.raises(DataError, match="counts must be a matrix"):
-            heatmap(wrong, tmp_path / "h.png")
+            draw(wrong)
     with pytest.raises(ConfigError, match="class_names must name each of the 3 classes; got 2"):
-        heatmap(np.ones((2, 3)), tmp_path / "h.png", class_names=("a", "b"))
+        draw(np.ones((2, 3)), class_names=("a", "b"))

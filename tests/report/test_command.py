@@ -66,7 +66,7 @@ def test_the_command_writes_the_page(runs: Path, tmp_path: Path, capsys: pytest.
 def test_targets_are_taken_from_the_command(runs: Path, tmp_path: Path) -> None:
     assert fedskew("report", runs, "--out", tmp_path / "r.html", "--targets", "0.9, 0.05") == 0
     told = words_of(parsed((tmp_path / "r.html").read_text()))
-    assert "fedavg 0.05 2 of 2" in told and "fedavg 0.9 0 of 2" in told and "50, 75 and 90 %" not in told
+    assert "fedavg 5 % 2 of 2" in told and "fedavg 90 % 0 of 2" in told and "50, 75 and 90 %" not in told
 
 
 def test_a_split_that_cannot_be_made_again_is_said(runs: Path, tmp_path: Path) -> None:

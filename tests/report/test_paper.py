@@ -115,7 +115,7 @@ def test_every_figure_of_the_page_is_written(tmp_path: Path) -> None:
     list(paper.write(entries, tmp_path / "r.html", figures=tmp_path / "figures"))
     found = sorted(p.name for p in (tmp_path / "figures").iterdir())
     kinds = {re.sub(r"-\d+\.(pdf|svg)$", "", name) for name in found}
-    wanted = {"confusion", "curves-megabytes", "curves-rounds", "curves-seconds", "federation", "recall"}
+    wanted = {"confusion", "curves-megabytes", "curves-rounds", "curves-seconds", "federation", "gains", "recall"}
     assert wanted <= kinds and len([n for n in found if n.endswith(".pdf")]) * 2 == len(found)
     pictures = list(parsed((tmp_path / "r.html").read_text()).iter("img"))
     assert len(found) == 2 * (len(pictures) + 2), "the recalls, which the page shows as tables, are pictures here"

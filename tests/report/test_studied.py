@@ -45,5 +45,5 @@ def test_title_notes_metric_and_baseline_of_a_study_file_reach_the_page(
         section = {s.attrib["id"]: words_of(s) for s in root.iter("section")}
         assert "those of the papers: <b>nothing</b> is tuned. 5 % of all." in section["cautions"]
         assert root.findtext(".//h1") == "Five & <one>"
-        assert "Compared: macro F1, at the last evaluation. The baseline is fedla." in section["how"]
+        assert "Gains over fedla in macro F1: 1 seed, at the last evaluation." in section["verdict"]
         assert "fedskew compare" in section["again"]

@@ -15,6 +15,7 @@ from fedskew import rng
 from fedskew.report import controls
 from fedskew.report.compared import Compared, compare
 from fedskew.report.entries import of_rows
+from fedskew.report.listings import results
 from fedskew.studies.differences import holm
 from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
@@ -186,8 +187,8 @@ def test_the_command_prints_levels_gains_work_and_a_verdict(
 
 def test_a_record_has_every_number(longer: Study) -> None:
     found = compared(longer)
-    table: Any = controls.table(found, found.settings[0])
-    assert table.head == ("method", "raw", "averaged", "fitted", "both", "work")
+    table: Any = results(found, found.settings[0], brief=True)
+    assert table.head == ("method", "seeds", "mean", "sd", "raw", "averaged", "fitted", "both", "work")
     one = next(record for record in table.records if record["method"] == "fedavg(rounds=24)")
     assert one["raw_low"] < one["raw_gain"] < one["raw_high"] and one["raw_pairs"] == 5
     assert one["work_gain"] == pytest.approx(0, abs=1e-12) and one["verdict"] == "more work"
@@ -202,9 +203,9 @@ def test_runs_without_mean_models_have_a_table_of_what_was_measured(tmp_path: Pa
     )
     study.run(1)
     found = compared(study)
-    table: Any = controls.table(found, found.settings[0])
-    assert table.head == ("method", "raw", "fitted") and "averaged" not in " ".join(table.notes)
-    assert controls.table(compare(found.entries, "total_upload_bytes"), found.settings[0]) is None
+    table: Any = results(found, found.settings[0])
+    assert table.head[5:7] == ("raw", "fitted") and "averaged" not in " ".join(table.notes)
+    assert results(compare(found.entries, "total_upload_bytes"), found.settings[0]).head[5] == "over fedavg"
 
 
 def test_the_verdict_is_the_same_whichever_form_of_the_metric_is_compared(longer: Study) -> None:
@@ -221,7 +222,9 @@ def test_over_all_settings_the_verdict_knows_the_work(longer: Study) -> None:
     one = compared(longer)
     both = compare([e._replace(setting=at) for e in one.entries for at in ("a", "b")], one.key, one.baseline)
     told = {each.method: each.verdict for each in controls.controlled(one, "")}
-    assert controls.verdicts_over(both) == told and "more work" in told.values()
+    assert {
+        each.method: each.verdict for each in controls.controlled(both, None)
+    } == told and "more work" in told.values()
 
 
 def test_work_is_shown_over_all_settings(longer: Study) -> None:

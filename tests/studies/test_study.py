@@ -371,7 +371,7 @@ def test_a_method_without_the_tuned_field_trains_as_it_is(tmp_path: Path) -> Non
     for trial in study.trials():
         work(Job(trial.address, trial.job, str(tmp_path)))
     fedavg, fedprox = study.plan()
-    assert study.chosen["fedavg", "all"] == () and study.chosen["fedprox", "all"]
+    assert study.chosen["fedavg", "all"] == {} and study.chosen["fedprox", "all"]
     assert fedavg.address == Study(spec_from(["fedavg"], SMALL), tmp_path).plan()[0].address
     assert fedprox.address
     place = study.save(tmp_path / "out")
@@ -400,14 +400,14 @@ def test_the_best_trial_of_each_method_is_compared(tmp_path: Path) -> None:
         work(Job(trial.address, trial.job, str(tmp_path)))
     study.choose()
     assert set(study.chosen) == {("fedavg", "all"), ("fedrs", "all")}
-    for (label, _), options in study.chosen.items():
+    for (label, _), options in study._chosen.items():
         scores = {
             t.options: study.store.entry(t.address).summary["mean10_val_accuracy"]  # type: ignore[union-attr]
             for t in trials if t.cell.label == label
         }  # fmt: skip
         assert scores[options] == max(scores.values())
     made = [p.cell.experiment for p in study.plan() if p.cell.label == "fedavg"]
-    assert {f"{e.method.pace.lr:.4g}" for e in made if e} == {study.chosen["fedavg", "all"][0][1]}
+    assert {f"{e.method.pace.lr:.4g}" for e in made if e} == {f"{study.chosen['fedavg', 'all']['lr']:.4g}"}
     assert all(e.validation == 0 for e in made if e)
 
 
@@ -424,7 +424,7 @@ def test_trials_go_beyond_the_range_while_the_best_is_at_its_edge(
             work(Job(trial.address, trial.job, str(tmp_path)))
     rates = [float(t.options[0][1]) for t in study.trials()]
     assert counts == [2, 3, 4] and rates[2:] == pytest.approx([max(rates[:2]) * 2**k for k in (1, 2)], rel=1e-3)
-    assert study.choose() and study.chosen["fedavg", "all"] == study.trials()[-1].options
+    assert study.choose() and study._chosen["fedavg", "all"] == study.trials()[-1].options
     again = Study(spec_from(["fedavg"], [*SMALL, ("epochs", "1")], tuning=tuning), tmp_path / "other")
     path = tmp_path / "all.jsonl"
     assert write(study.store.folder, path) == 4

@@ -26,7 +26,7 @@ from fedskew.cli.seam import (
     store_options,
     work_off,
 )
-from fedskew.errors import ConfigError, FieldError, require, unknown, visible
+from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew_papers import names
 
 if TYPE_CHECKING:
@@ -161,19 +161,16 @@ def _check_list(scale: str, **of_one: object) -> None:
 
 def beside(rows: list[Row]) -> Any:
     """A table of printed numbers and ours; below five seeds a gain has no verdict."""
-    from rich.table import Table
-
-    table = Table("setting", "method", "metric", "printed", "ours (95 %)", "seeds", "gain (printed)")
-    table.columns[0].min_width = min(12, max(len(row.number.setting) for row in rows))
-    table.columns[2].overflow = "fold"  # metrics of one table differ in their ends
+    lines = []
     for row in rows:
         n = row.number
         told, ours, span, seeds = row.texts
-        between = f" ({span})" if span else ""
+        between = f"\n({span})" if span else ""
         gain = "{1} ({0}) ".format(*row.gain.texts) if row.gain is not None else ""
-        place = visible(n.setting), visible(n.method), n.metric
-        table.add_row(*place, told, f"{ours}{between}", seeds, gain + (row.state if row.judged else ""))
-    return table
+        judged = gain + (row.state if row.judged else "")
+        lines.append((n.setting, n.method, n.metric, judged, told, f"{ours}{between}", seeds))
+    heads = ("setting", "method", "metric", "gain (printed)", "printed", "ours, interval", "seeds")
+    return grid(heads, lines, words=4)
 
 
 @click.command(cls=Command, lines=("fedskew ledger", "fedskew ledger --paper FedGA"))
@@ -208,9 +205,8 @@ def ledger(paper: str | None, archives: str | None) -> None:
     rows = every(Runs.of(folder) if folder.is_dir() else Runs(()))
     papers = coverage(rows)
     states = {paper: [str(sum(row.state == s for row in of) or "") for s in STATES] for paper, of in papers.items()}
-    table = grid(("paper", *STATES, "all"), ((paper, *states[paper], str(len(of))) for paper, of in papers.items()))
-    table.columns[0].no_wrap = table.columns[-1].no_wrap = True  # the states fold in a narrow terminal
-    show(table)
+    lines = ((paper, *states[paper], str(len(of))) for paper, of in papers.items())
+    show(grid(("paper", *STATES, "all"), lines, plain=True))
     for name in (TOTAL, *THIRD):
         ours = [row for row in papers[name] if row.ours is not None]
         full = sum(row.scale == "paper" for row in ours)

@@ -7,29 +7,24 @@ from typing import Any
 import click
 
 from fedskew.cli.base import Command
-from fedskew.cli.output import say, show
+from fedskew.cli.output import grid, say, show
 from fedskew.cli.values import Names
 from fedskew.errors import ConfigError
 
-
-def _listing(names: Sequence[str], texts: Sequence[str], lines: bool = False) -> Any:
-    """A table whose first columns are names, which do not wrap, and the others texts, which do."""
-    from rich.table import Column, Table
-
-    whole, folded = (Column(head, no_wrap=True) for head in names), (Column(head, overflow="fold") for head in texts)
-    return Table(*whole, *folded, show_lines=lines)
+WIDE = 200  # columns of a wide table
 
 
 @click.command(
     cls=Command, lines=("fedskew methods", "fedskew methods fedbal aggregation_balancer", "fedskew methods --json")
 )
 @click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("method"))
+@click.option("--wide", is_flag=True, help=f"also list extra traffic, in a table of {WIDE} columns")
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON, with fields and references")
-def methods(wanted: tuple[str, ...], as_json: bool) -> None:
+def methods(wanted: tuple[str, ...], wide: bool, as_json: bool) -> None:
     """List the methods, or explain the named methods and ingredients.
 
-    The list has each method's composition, what leaves the client and extra traffic; the page of a NAME has formula,
-    options, cost, what leaves the client and reference.
+    The list has each method's composition and what leaves the client; the page of a NAME has formula, options, cost,
+    what leaves the client and reference.
     """
     from fedskew.catalogue import listing
 
@@ -40,23 +35,24 @@ def methods(wanted: tuple[str, ...], as_json: bool) -> None:
     elif as_json:
         say(json.dumps(listing.catalogue(), indent=1))
     else:
-        _print_methods(listing.catalogue())
+        _print_methods(listing.catalogue(), wide)
 
 
-def _print_methods(rows: list[dict[str, Any]]) -> None:
-    heads = ("leaves the client, beside the model", "extra up / down")
-    table = _listing(("method", "beyond FedAvg", "serves"), heads)
+def _print_methods(rows: list[dict[str, Any]], wide: bool) -> None:
+    lines = []
     plain = next(r for r in rows if r["name"] == "fedavg")["slots"]
     for row in rows:
         own = [p["name"] for p in row["slots"]["parts"] if p["name"] != "cross_entropy"]
         own += [v["name"] for slot, v in row["slots"].items() if slot != "parts" and v["name"] != plain[slot]["name"]]
         up, down = ("; ".join(row[f]) or "–" for f in ("extra_upload", "extra_download"))
-        disclosed = "; ".join(row["discloses"]) or "nothing"
-        sent = "–" if (up, down) == ("–", "–") else f"{up} / {down}"
-        table.add_row(row["name"], "\n".join(own) or "–", row["serves"], disclosed, sent)
-    show(table)
+        line = [row["name"], ", ".join(own) or "–", row["serves"], "; ".join(row["discloses"]) or "nothing"]
+        lines.append([*line, *["–" if (up, down) == ("–", "–") else f"{up} / {down}"] * wide])
+    heads = ("method", "beyond FedAvg", "serves", "leaves the client, beside the model", "extra up / down")
+    show(grid(heads[: 4 + wide], lines, width=WIDE * wide), WIDE * wide)
     say("serves: what clients use, the global model, their own models, or both")
-    say("P parameters, C classes, F features: numbers a client and round; `fedskew methods NAME` explains one")
+    if wide:
+        say("P parameters, C classes, F features: numbers a client and round")
+    say("`fedskew methods NAME` explains one" + ", --wide adds what it sends" * (not wide))
 
 
 @click.command(cls=Command, lines=("fedskew datasets", "fedskew datasets digits csv"))
@@ -84,13 +80,13 @@ def _print_names(command: str, slot: str, wanted: Sequence[str]) -> None:
     """Every name that --data, --partition or --model takes, or those asked for."""
     from fedskew.catalogue.listing import named
 
-    view = _listing((f"--{slot}",), ("what it is", f"--{slot}.OPTION"), lines=True)
+    lines = []
     for name, text, options in named(slot, wanted):
         if wanted:
             say("\n".join([name, "", text, "", *options, ""]))
-        view.add_row(name, text, "\n".join(options) or "–")
+        lines.append((name, text, "\n".join(options) or "–"))
     if not wanted:
-        show(view)
+        show(grid((f"--{slot}", "what it is", f"--{slot}.OPTION"), lines))
         say(f"`fedskew {command} NAME` says what the options of NAME mean")
 
 

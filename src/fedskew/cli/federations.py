@@ -43,9 +43,10 @@ def source_of(file: str | None, experiment: Experiment | None) -> Any:
     "--out", metavar="PICTURE", type=FILE,
     help="a picture's file, .png, .svg or .pdf, next to which histograms and overlap are drawn  [default: no picture]",
 )  # fmt: skip
+@click.option("--wide", is_flag=True, help="print all measures")
 @click.option("--json", "as_json", is_flag=True, help="print numbers as JSON instead of the table")
-def describe(file: str | None, out: str | None, as_json: bool, experiment: Experiment | None) -> None:
-    """Show how skewed a federation is, as a table and, with --out, in three pictures.
+def describe(file: str | None, out: str | None, wide: bool, as_json: bool, experiment: Experiment | None) -> None:
+    """Show how skewed a federation is, as a table of one screen and, with --out, in three pictures.
 
     FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy). Without it, the
     options describe the federation. Other options of `fedskew run` are accepted and ignored.
@@ -62,7 +63,7 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
     if as_json:
         say(json.dumps({**words.describe(source), "notes": notes}, indent=1))
     else:
-        show(words.describe_table(source))
+        show(words.describe_table(source, wide=wide))
         lines = list(dataset.reading.lines()) if dataset else []
         for line in ["\nwhat was read", *lines] if lines else []:
             say(line)
@@ -72,16 +73,18 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
         beside = [path.with_name(f"{path.stem}-{name}{path.suffix}") for name in ("histograms", "overlap")]
         draw(found, (path, *beside), sys.stderr if as_json else sys.stdout)
     elif not as_json:
-        say("add `--out federation.png` to draw it")
+        say("`--out federation.png` draws it" + ", `--wide` shows all measures" * (not wide))
 
 
 def draw(found: Counted, files: Any, to: TextIO) -> None:
     """Write the three pictures, and say where they are."""
+    from fedskew.plots import canvas
     from fedskew.plots import skew as skewplots
 
-    drawn = skewplots.report(found.counts, files, title=found.title, class_names=found.class_names)
-    for name, picture in zip(("heat map", "histograms", "overlap"), drawn, strict=True):
-        say(f"{name}: {picture}", to)
+    named = {"heatmap": "heat map", "histograms": "histograms", "pairs": "overlap"}
+    for (kind, name), file in zip(named.items(), files, strict=True):
+        picture = skewplots.draw(found.counts, kind, found.title, found.class_names)
+        say(f"{name}: {canvas.save(picture, file)}", to)
 
 
 MADE = "fedskew partition make --partition shards --clients 20 --out split.npz"
@@ -128,7 +131,7 @@ def _show(file: str, out: str | None, as_json: bool) -> None:
     """Show how skewed the partition in FILE is, or a matrix of counts (csv, npy)."""
     import fedskew.data.describe as words
 
-    say(json.dumps(words.describe(file), indent=1)) if as_json else show(words.describe_table(file))
+    say(json.dumps(words.describe(file), indent=1)) if as_json else show(words.describe_table(file, wide=True))
     if out is not None:
         files = [Path(out) / f"{name}.png" for name in ("heatmap", "histograms", "pairs")]
         draw(words.counted(file), files, sys.stderr if as_json else sys.stdout)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import os
 import sys
-import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 SPELT = "fedskew.spelt"  # how a stream treats what its encoding lacks
 SPELLINGS = {
-    "–": "-", "—": "-", "…": "...", "±": "+-", "²": "^2", "█": "#", "×": "x", "→": "->", "’": "'", "•": "*", "≥": ">=",
-    "▁": "_", "▂": ".", "▃": "-", "▄": "~", "▅": "=", "▆": "+", "▇": "*",
+    "–": "-", "—": "-", "−": "-", "…": "...", "±": "+-", "²": "^2", "█": "#", "×": "x", "→": "->", "’": "'", "•": "*",
+    "≥": ">=", "▁": "_", "▂": ".", "▃": "-", "▄": "~", "▅": "=", "▆": "+", "▇": "*",
 }  # fmt: skip
 
 
@@ -71,51 +70,61 @@ def console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
-LEFT_OUT = ("95 % interval", "p (Holm)")  # columns of results that a terminal has no room for
-
-
 def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
-    """A table of a report as one of `rich`, but for some columns; no number in it is cut: before, names are folded."""
+    """A table of a report as one of `rich`, but for some columns."""
     from rich.console import Group
-    from rich.table import Table as View
+    from rich.text import Text
 
-    title, notes = visible(table.caption), "\n".join(map(visible, table.notes))
-    view = View(box=None, pad_edge=False, collapse_padding=True, header_style="dim", title=title, caption=notes or None)
-    view.title_justify = view.caption_justify = "left"
     shown = [place for place, head in enumerate(table.head) if head not in left_out]
-    cells = {
-        place: max((len(line) for row in table.rows for line in row[place].text.splitlines()), default=0)
-        for place in shown
-    }
-    narrow = sum(max(wide, len(table.head[place])) + 1 for place, wide in cells.items()) > console().width + 1
-    for place, wide in cells.items():
-        is_words, head = place < table.words, visible(table.head[place])
-        if narrow and not is_words:
-            head = "\n".join(textwrap.wrap(head, max(wide, *map(len, head.split()))))
-        view.add_column(head, justify="left" if is_words else "right", overflow="fold",
-                        min_width=0 if is_words else wide, no_wrap=narrow and not is_words)  # fmt: skip
-    for row in table.rows:
-        view.add_row(*(f"{visible(row[place].text)}{' (best)' * row[place].best}" for place in shown))
-    return Group("", view)
+    rows = ([f"{row[place].text}{' (best)' * row[place].best}" for place in shown] for row in table.rows)
+    view = grid([table.head[place] for place in shown], rows, words=sum(place < table.words for place in shown))
+    notes = [Text(visible(note)) for note in table.notes]
+    return Group("", Text(visible(table.caption), style="bold"), view, *notes)
 
 
-def grid(heads: Sequence[str], rows: Iterable[Sequence[str]], plain: bool = False) -> View:
-    """A table of `rich`; a plain one has no box, and its columns after the first are numbers."""
+def grid(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], plain: bool = False, words: int | None = None,
+    width: int = 0,
+) -> View:  # fmt: skip
+    """A table of `rich`: no word and no number is cut while the terminal has room for the longest of each column.
+
+    Args:
+        heads: Of the columns.
+        rows: Their cells.
+        plain: Whether columns after the first are numbers.
+        words: Leading columns of words; unless given all, or one of a plain table.
+        width: Columns of the terminal; 0: those that it has.
+    """
     from rich.table import Table as View
 
-    view = View(box=None, pad_edge=False, header_style="dim") if plain else View()
+    cells = [list(map(visible, row)) for row in rows]
+    words = (1 if plain else len(heads)) if words is None else words
+    least, most = list[int](), list[int]()
     for place, head in enumerate(heads):
-        view.add_column(head, justify="right" if plain and place else "left", overflow="fold" if plain else "ellipsis")
-    for row in rows:
+        lines = [line for row in cells for line in row[place].splitlines()]
+        parts = lines if place >= words else [word for line in lines for word in line.split()]
+        least.append(max(map(len, [*head.split(), *parts]), default=0))
+        most.append(max(map(len, [head, *lines])))
+    width = width or console().width
+    gap = 2 if sum(least) + 2 * (len(heads) - 1) <= width else 1
+    room, widths = width - gap * (len(heads) - 1), list(least)
+    while sum(widths) < min(room, sum(most)):  # to the column that lacks most
+        widths[max(range(len(heads)), key=lambda i: most[i] - widths[i])] += 1
+    view = View(box=None, pad_edge=False, collapse_padding=gap == 1, header_style="dim")
+    for place, head in enumerate(heads):
+        fixed = widths[place] if cells and sum(widths) <= room else None
+        view.add_column(head, justify="right" if place >= words else "left", overflow="fold", width=fixed)
+    for row in cells:
         view.add_row(*row)
     return view
 
 
-def show(body: RenderableType) -> None:
-    """Print a table or a text of `rich`."""
+def show(body: RenderableType, width: int = 0) -> None:
+    """Print a table or a text of `rich`, as wide as the terminal unless a width is given."""
     from rich.segment import Segment
 
     made = console()
+    made.width = width or made.width
 
     class Shown:
         """What is inside, its text without control characters."""

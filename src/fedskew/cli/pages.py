@@ -56,7 +56,7 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     if figure is None:
         for part in comparison_tables(folders):
             show(part)
-    say(f"picture: {rounds.draw(figure or 'curves', folders, target, smooth)}")
+    say(f"picture: {canvas.save(rounds.draw(figure or 'curves', folders, smooth), target)}")
 
 
 @click.command(

@@ -13,13 +13,14 @@ import click
 
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show, table_of
-from fedskew.cli.studying import Optioned, duration, store_of, work_off
+from fedskew.cli.studying import Optioned, store_of, work_off
 from fedskew.cli.values import FILE, FOLDER, POSITIVE, Names, Value
 from fedskew.config.words import Pair
 from fedskew.errors import plural, require
 from fedskew.fields import Above
 
 if TYPE_CHECKING:
+    from fedskew.studies.progress import duration
     from fedskew.studies.rehearsal import Rehearsal
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import click
 from fedskew.cli.base import WORDS, Command, decorated
 from fedskew.cli.composed import check_composed
 from fedskew.cli.interrupt import INTERRUPTED
-from fedskew.cli.output import LEFT_OUT, say, show, table_of
+from fedskew.cli.output import say, show, table_of
 from fedskew.cli.values import FILE, FOLDER, POSITIVE, Names, names
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, FedskewError, json_file, plural, require, some, visible
@@ -22,51 +21,11 @@ from fedskew.errors import ConfigError, FedskewError, json_file, plural, require
 if TYPE_CHECKING:
     from fedskew.report.compared import Compared
     from fedskew.studies.clients import ByClient
-    from fedskew.studies.study import Planned, Study
-    from fedskew.studies.work import Outcome
+    from fedskew.studies.study import Study
     from fedskew.track import Named
 
 
 NAMED, WORST = 10, 20  # clients that are shown unasked; that are shown at most
-
-
-class StudyProgress:
-    """A line for each run that ends, with the time left."""
-
-    def __init__(self, study: Study, total: int) -> None:
-        self.total, self.done, self.unfinished = total, 0, dict[str, dict[str, list[int]]]()
-        self.metrics = study.spec.metric, study.spec.trial[1]  # of a run that is compared, of a trial
-        self._began = time.monotonic()
-
-    def ended(self, outcome: Outcome, planned: Planned) -> None:
-        """A run ended."""
-        self.done += 1
-        self.total = max(self.total, self.done)  # a control of more rounds is planned once the others are done
-        cell = planned.cell
-        place = f"{cell.label}, {cell.setting}"
-        where = f"{place}, seed {cell.seed}" + f", trial {cell.trial}" * (cell.trial >= 0)
-        lost = outcome.state in ("broken", "interrupted")
-        if lost:
-            self.unfinished.setdefault(outcome.reason, {}).setdefault(place, []).append(cell.seed)
-        scored = outcome.score is not None and not lost  # a run that was stopped has no result yet
-        ending = f"{self.metrics[cell.trial >= 0]} {outcome.score:.4f}" if scored else outcome.state
-        why = f": {outcome.reason}" if outcome.state != "finished" else ""
-        left = f", {self.left} left" if self.done < self.total else ""
-        say(f"[{self.done}/{self.total}] {where}: {ending}{why} ({outcome.seconds:.1f} s{left})", sys.stderr)
-
-    @property
-    def lost(self) -> list[str]:
-        """A line for each reason why runs did not end."""
-        from fedskew.report.entries import alike
-
-        again = "; the same command tries again"
-        return [f"fedskew: {alike(f'not finished: {why}', at)}{again}" for why, at in self.unfinished.items()]
-
-    @property
-    def left(self) -> str:
-        """Time left, from the runs that are done."""
-        passed = time.monotonic() - self._began
-        return duration(passed / max(self.done, 1) * (self.total - self.done))
 
 
 def study_tables(study: Study, under_controls: bool = False) -> Iterator[Any]:
@@ -89,14 +48,13 @@ def study_tables(study: Study, under_controls: bool = False) -> Iterator[Any]:
 def results_of(
     compared: Compared, under_controls: bool = False, computed: Mapping[str, str] | None = None
 ) -> Iterator[Any]:
-    """The results under each setting, the work, the ranks over several, and what these numbers do not show."""
+    """The results under each setting, a verdict for each method, the work, and what these numbers do not show."""
     from fedskew.report import controls, listings, sentences
 
-    gains = (f"from {compared.baseline}", "its 95 % interval") * under_controls
+    models = None if under_controls else [controls.model_of(compared)]
     for setting in compared.settings:
-        yield table_of(listings.results(compared, setting, brief=True), (*LEFT_OUT, *gains))
-        table = controls.table(compared, setting) if under_controls else None
-        yield from [table_of(table)] if table else []
+        yield table_of(listings.results(compared, setting, models, brief=True))
+    yield "\n".join(["", *map(visible, sentences.verdict(compared))])
     if under_controls and "fitted" not in controls.models_of(compared):
         yield f"no run of {compared.baseline} has fitted numbers; --fit-logits last measures them"
     work = controls.work(compared, computed)
@@ -115,7 +73,7 @@ def comparison_tables(folders: Iterable[Path]) -> Iterator[Any]:
     compared = compare(from_folders(folders))
     yield visible(sentences.compared_what(compared))
     for setting in compared.settings:
-        yield table_of(listings.results(compared, setting), (*LEFT_OUT, "its 95 % interval", "verdict", "significant"))
+        yield table_of(listings.results(compared, setting, [], brief=True))
         yield table_of(listings.costs(compared, setting))
     yield from map(visible, sentences.cautions(compared))
 
@@ -159,23 +117,19 @@ def _tuned_notes(study: Study) -> Iterator[str]:
     for (label, setting), options in study.chosen.items():
         where = "" if setting == "all" else f", {setting}"
         tried = [dict(p.options) for p in trials if (p.cell.label, p.cell.setting) == (label, setting)]
-        ends = {option: _edge(value, [float(each[option]) for each in tried]) for option, value in options}
-        if chosen := ", ".join(f"{option} {value}{ends[option]}" for option, value in options):
+        told = [
+            f"{option} {value}{_edge(value, [float(each[option]) for each in tried])}"
+            for option, value in options.items()
+        ]
+        if chosen := ", ".join(told):
             yield f"tuned: {label}{where}: {chosen} (by {study.spec.trial[1]} on rows that are not those of the test)"
 
 
-def _edge(value: str, tried: list[float]) -> str:
+def _edge(value: float, tried: list[float]) -> str:
     """That a value is the smallest or the largest of those that were tried: a better one may lie beyond."""
-    if min(tried) < float(value) < max(tried):
+    if min(tried) < value < max(tried):
         return ""
-    return f", the {'smallest' if float(value) == min(tried) else 'largest'} of {len(tried)} values"
-
-
-def duration(seconds: float) -> str:
-    """As in "40 s", "12 min" or "3.5 h"."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f", the {'smallest' if value == min(tried) else 'largest'} of {len(tried)} values"
 
 
 track_options = decorated(
@@ -253,6 +207,7 @@ def print_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.engines.runtime import Workers
     from fedskew.report.entries import alike
+    from fedskew.studies.progress import duration
     from fedskew.studies.study import cost_of
 
     plan, trials = study.plan(), study.trials()
@@ -314,6 +269,8 @@ def work_off(
     tracking: Named | None = None,
 ) -> list[str] | None:  # fmt: skip
     """Do the missing runs of a study; a line for each that broke, or None where somebody interrupts."""
+    from fedskew.report.entries import alike
+    from fedskew.studies.progress import Progress
 
     if retry:
         study.retry()
@@ -322,15 +279,16 @@ def work_off(
     if stored and (todo or tracking):
         others = "; trackers follow only the others" if tracking else ""
         say_reused(f"{plural(stored, 'run')} reused from the store {study.store.folder}{others}")
-    progress = StudyProgress(study, len(todo[part[0] - 1 :: part[1]]))
     try:
-        study.run(processes, part, told=progress.ended, track=tracking)
+        with Progress(study, len(todo[part[0] - 1 :: part[1]]), lambda line: say(line, sys.stderr)) as progress:
+            study.run(processes, part, told=progress.ended, track=tracking)
     except KeyboardInterrupt:
         say("interrupted; the same command continues", sys.stderr)
         return None
     if not todo and all(planned.address for planned in study.plan()):  # what is refused has none
         say(f"nothing to do: every run is in the store {study.store.folder}")
-    return progress.lost
+    again = "; the same command tries again"
+    return [f"fedskew: {alike(f'not finished: {why}', at)}{again}" for why, at in progress.unfinished.items()]
 
 
 def _check_free(folder: str, study: Study) -> None:

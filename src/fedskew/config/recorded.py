@@ -145,20 +145,21 @@ class Run:
         config = flat({k: v for k, v in self.config.items() if k not in LARGE})
         return {**config, **flat(self.summary), **self.shown}
 
-    def series(self, name: str) -> tuple[list[int], Floats, Floats, Floats]:
+    def series(self, name: str) -> tuple[list[int], Floats, Floats, Floats, Floats]:
         """A metric over rounds.
 
         Args:
             name: Name of the metric in rounds.jsonl.
 
         Returns:
-            (rounds [R], values [R], MB uploaded until then [R], seconds until then [R]) of the rounds that have it, as
-            a finite number.
+            (rounds [R], values [R], MB uploaded until then [R], seconds [R], local steps [R]) of the rounds that have
+            it, as a finite number.
         """
-        sent, seconds = (np.cumsum([row.get(n, 0) for row in self.rows]) for n in ("upload_bytes", "wall_s"))
+        spent = (np.cumsum([row.get(n, 0) for row in self.rows]) for n in ("upload_bytes", "wall_s", "steps"))
+        sent, seconds, steps = spent
         seen = [i for i, row in enumerate(self.rows) if row.get(name) is not None and math.isfinite(row[name])]
         values = np.array([self.rows[i][name] for i in seen], dtype=np.float64)
-        return [self.rows[i]["round"] for i in seen], values, sent[seen] / 1e6, seconds[seen]
+        return [self.rows[i]["round"] for i in seen], values, sent[seen] / 1e6, seconds[seen], steps[seen]
 
 
 def name_of(value: Any) -> str:

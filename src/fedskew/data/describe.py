@@ -21,7 +21,13 @@ from fedskew.data.partitioners.file import convention_of, load_partition
 from fedskew.errors import claim, plural
 from fedskew.fields import untyped
 
-SHOWN = 20  # most classes to list; of more, the ten largest and the ten smallest
+SHOWN, BRIEF = 20, 10  # most classes to list; of more, the largest and the smallest
+BEYOND = (  # what one screen has no room for
+    "effective clients", "effective classes of a client", "Gini coefficient of the sizes",
+    "entropy of a client's labels", "Kullback-Leibler to all rows", "total variation to all rows",
+    "Hellinger to all rows", "Jensen-Shannon of two clients", "Hellinger of two clients' shapes",
+    "earth mover's of two shapes", "rows two clients share by label", "rows whose label others hold too",
+)  # fmt: skip
 FEW_CLASSES = 5  # whose shares stand beside each other
 BAR = 24  # characters of the largest class
 
@@ -119,12 +125,13 @@ def describe(source: Source, most: int = 500) -> dict[str, Any]:
     return {**skew.summary(found.counts, most), **found.facts}
 
 
-def describe_table(source: Source, most: int = 500) -> RenderableType:
+def describe_table(source: Source, most: int = 500, wide: bool = False) -> RenderableType:
     """The skew report as tables for `rich`: data, clients, label skew and classes.
 
     Args:
         source: As for `describe`.
         most: As for `describe`.
+        wide: Whether all measures are shown; else those that fill one screen.
 
     Returns:
         A renderable of at most 80 columns.
@@ -134,13 +141,11 @@ def describe_table(source: Source, most: int = 500) -> RenderableType:
     """
     found = counted(source)
     facts = {"label_names": list(found.class_names), **skew.summary(found.counts, most), **found.facts}
-    known = [_section("data", _data(facts))] if "training_rows" in facts else []
+    lines = [*(_data(facts) if "training_rows" in facts else []), *_clients(facts), *_skew(facts)]
     return Group(
         Text(found.title, style="bold"),
-        *known,
-        _section("clients", _clients(facts)),
-        _section("label skew", _skew(facts)),
-        _classes(facts),
+        _lines([line for line in lines if wide or line[0] not in BEYOND]),
+        _classes(facts, SHOWN if wide else BRIEF),
         *_by_name(found, getattr(source, "client_names", ())),
     )
 
@@ -162,12 +167,12 @@ def _headline(d: dict[str, Any], clients: int) -> str:
     return f"{d['dataset']}{tail}, {how}, {plural(clients, 'client')}{test}, seed {d['seed']}"
 
 
-def _section(title: str, lines: Sequence[tuple[str, str, str]]) -> Table:
+def _lines(lines: Sequence[tuple[str, str, str]]) -> Table:
     """A table of three columns: what, how much, and a remark."""
-    view = Table(title=f"\n{title}", title_justify="left", box=None, show_header=False, pad_edge=False)
-    view.add_column(width=33)
+    view = Table(box=None, show_header=False, pad_edge=False)
+    view.add_column(width=32, no_wrap=True)
     view.add_column(justify="right", width=9)
-    view.add_column(style="dim", width=36)
+    view.add_column(style="dim", width=37)
     for line in lines:
         view.add_row(*map(Text, line))
     return view
@@ -202,7 +207,7 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("rows of a client", _plain(d["size_median"]), sizes),
         ("classes of a client", f"{d['labels_mean']:.1f}", held),
         *stray,
-        ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; {d['clients']} if all equal"),
+        ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; at most {d['clients']}"),
         ("effective classes of a client", f"{d['effective_classes_mean']:.1f}", "mean; exp of its labels' entropy"),
         ("Gini coefficient of the sizes", f"{d['quantity_gini']:.3f}", "0: equal sizes, 1: one has all"),
     ]
@@ -229,21 +234,21 @@ def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _classes(d: dict[str, Any]) -> Table:
-    """Rows and owners of each class, with a bar; the largest and smallest ten where there are many."""
+def _classes(d: dict[str, Any], most: int) -> Table:
+    """Rows and owners of each class, with a bar; the largest and the smallest where there are many."""
     rows, names = d["class_rows"], d["label_names"]
     order = list(range(len(rows)))
-    if len(order) > SHOWN:
+    if len(order) > most:
         ranked = sorted(order, key=lambda c: (-rows[c], c))
-        order = [*ranked[: SHOWN // 2], -1, *ranked[-(SHOWN // 2) :]]
-    view = Table(title="\nclasses", title_justify="left", box=None, pad_edge=False, header_style="dim")
+        order = [*ranked[: most // 2], -1, *ranked[-(most // 2) :]]
+    view = Table(box=None, pad_edge=False, header_style="dim")
     view.add_column("class", no_wrap=True, overflow="ellipsis", width=24)
     view.add_column("held by", justify="right", width=8)
     view.add_column("rows", justify="right", width=9)
     view.add_column("", width=BAR, no_wrap=True)
     for c in order:
         if c < 0:
-            view.add_row(f"… {len(rows) - SHOWN} more")
+            view.add_row(f"… {len(rows) - most} more")
             continue
         name = str(names[c]) if names and str(names[c]) != str(c) else ""
         bar = "█" * max(round(BAR * rows[c] / max(rows)), 1 if rows[c] else 0)
@@ -256,7 +261,7 @@ def _by_name(found: Counted, names: Sequence[str]) -> Iterator[Table]:
     """Rows of clients that have names, and the share of each class, where a terminal has room for them."""
     if not 0 < len(names) <= SHOWN or found.counts.shape[1] > FEW_CLASSES:
         return
-    view = Table(title="\nclients by name", title_justify="left", box=None, pad_edge=False, header_style="dim")
+    view = Table(box=None, pad_edge=False, header_style="dim")
     view.add_column("client", no_wrap=True, overflow="ellipsis", max_width=24)
     for head in ("rows", *found.class_names):
         view.add_column(head, justify="right")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
@@ -158,6 +159,23 @@ class Federation:
                 yield from ((name, part.rows), ("offsets", part.offsets))
         if self.unseen is not None:
             yield from self.unseen._parts()
+
+    def plot(self, kind: str = "heatmap", title: str = "") -> Any:
+        """A picture of the label skew, a matplotlib figure.
+
+        Args:
+            kind: "heatmap", the rows of each class at each client; "histograms" of sizes and labels; or "pairs", the
+                overlap of all pairs of clients.
+            title: Title; empty says what divides the data.
+
+        Raises:
+            ConfigError: There is no such kind, or matplotlib is not installed.
+        """
+        from fedskew.data.describe import counted
+
+        found = counted(self)
+        drawn = import_module("fedskew.plots.skew").draw  # it lies above, and is found by its name
+        return drawn(found.counts, kind, title or found.title, found.class_names)
 
     def name_of(self, k: int) -> str:
         """Name of a natural client; the number of another."""

@@ -8,6 +8,7 @@ import io
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -64,7 +65,7 @@ def target(out: str | Path) -> Path:
 
 
 def figure(height: float, width: float = WIDTH, dpi: int = DPI) -> Figure:
-    """A figure that pyplot does not know.
+    """A figure that pyplot does not know. A notebook shows it where it is the last line of a cell.
 
     Args:
         height: Inches.
@@ -78,9 +79,26 @@ def figure(height: float, width: float = WIDTH, dpi: int = DPI) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    made = Figure(figsize=(width, height), dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
+    class Shown(Figure):
+        """A figure that a notebook shows."""
+
+        def _repr_png_(self) -> bytes:
+            return content_of(self, ".png")
+
+    made = Shown(figsize=(width, height), dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
     FigureCanvasAgg(made)
     return made
+
+
+def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """A function that draws, in the style of all pictures. Where matplotlib is missing, the extra is named."""
+
+    @wraps(draw)
+    def drawn(*given: Any, **options: Any) -> Figure:
+        with matplotlib().rc_context(STYLE):
+            return draw(*given, **options)
+
+    return drawn
 
 
 def save(drawn: Figure, out: str | Path) -> Path:
@@ -105,11 +123,11 @@ def save(drawn: Figure, out: str | Path) -> Path:
     return path
 
 
-def content_of(drawn: Figure, kind: str) -> bytes:
+def content_of(drawn: Figure, kind: str, **style: Any) -> bytes:
     """The content of a figure's file with this suffix."""
     content = io.BytesIO()
     _plain(drawn)
-    with warnings.catch_warnings():
+    with matplotlib().rc_context({**STYLE, **style}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
         drawn.savefig(content, format=kind[1:], metadata=UNDATED[kind])
     return content.getvalue()

@@ -13,13 +13,16 @@ import numpy as np
 from fedskew.config.recorded import Run
 from fedskew.errors import RecordError, require
 from fedskew.plots import canvas, drawing
-from fedskew.plots.canvas import Figure, Floats, matplotlib, readable
+from fedskew.plots.canvas import Figure, Floats, readable
 from fedskew.plots.drawing import Chart, Heat, Line
 from fedskew.plots.groups import Group, groups_of, recall_of, title_of
 from fedskew.records.clients import last_clients, read_clients
 
 SERVED = "mean10_served_accuracy"
-ACROSS = {"rounds": "round", "megabytes": "MB uploaded by all clients", "seconds": "seconds"}
+ACROSS = {
+    "rounds": "round", "megabytes": "MB uploaded by all clients", "seconds": "seconds",
+    "steps": "local steps of all clients",
+}  # fmt: skip
 
 
 def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
@@ -40,7 +43,8 @@ def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
 # The picture that compares runs
 
 
-def comparison(folders: Iterable[str | Path], out: str | Path, smooth: int = 1) -> Path:
+@canvas.styled
+def comparison(folders: Iterable[str | Path], smooth: int = 1) -> Figure:
     """Compare runs in one picture.
 
     Panels show accuracy and macro-F1 over rounds, accuracy over MB uploaded, the final recall of each class and, where
@@ -50,16 +54,15 @@ def comparison(folders: Iterable[str | Path], out: str | Path, smooth: int = 1) 
 
     Args:
         folders: Run folders.
-        out: File ending in .png, .svg or .pdf; no suffix means .png.
         smooth: Evaluations that a line averages, this one and those before it. 1 draws what was measured. More is named
             in the title. The clients' own models, which are evaluated seldom, are never averaged.
 
     Returns:
-        The file.
+        The figure.
 
     Raises:
-        RecordError: No run was evaluated yet, or the file cannot be written.
-        ConfigError: The suffix is wrong, ``smooth`` is below 1, or matplotlib is missing.
+        RecordError: No run was evaluated yet.
+        ConfigError: ``smooth`` is below 1, or matplotlib is missing.
 
     Example:
         >>> import fedskew as fs
@@ -67,19 +70,16 @@ def comparison(folders: Iterable[str | Path], out: str | Path, smooth: int = 1) 
         >>> fed = fs.federate("digits", "iid", clients=4)
         >>> for name, method in {"avg": fs.methods.fedavg(), "prox": fs.methods.fedprox(mu=0.1)}.items():
         ...     _ = fs.run(fed, method, model="logistic", rounds=2, cohort=2, out=f"runs/{name}")
-        >>> comparison(["runs/avg", "runs/prox"], "runs.png").name
-        'runs.png'
+        >>> len(comparison(["runs/avg", "runs/prox"]).axes)
+        4
     """
     require(smooth >= 1, "smooth", "be at least 1", smooth)
-    target, mpl = canvas.target(out), matplotlib()
     places = list(folders)
     groups, joined = _ranked([g for g in groups_of(places) if any(run.last for run in g.runs)])
     if not groups:
         raise RecordError(f"no evaluated round yet in {', '.join(repr(str(f)) for f in places) or 'no folder'}")
-    with mpl.rc_context(canvas.STYLE):
-        with readable("curves", [run.folder for g in groups for run in g.runs]):
-            drawn = _compared(groups, smooth, joined)
-        return canvas.save(drawn, target)
+    with readable("curves", [run.folder for g in groups for run in g.runs]):
+        return _compared(groups, smooth, joined)
 
 
 def _compared(groups: list[Group], smooth: int = 1, joined: bool = False) -> Figure:
@@ -130,6 +130,7 @@ class Curve:
     rounds: Floats  # [R]
     megabytes: Floats  # [R] uploaded until then, mean over the seeds
     seconds: Floats  # [R] until then, mean over the seeds
+    steps: Floats  # [R] until then, mean over the seeds
     mean: Floats  # [R]
     low: Floats | None  # [R] the least seed; None where there is one
     high: Floats | None  # [R] the greatest seed
@@ -143,20 +144,28 @@ def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6, smooth: int 
         return None
     rounds = np.unique(np.concatenate([found[0] for found in seeds]))
     picked = rounds if len(rounds) <= points else rounds[np.rint(np.linspace(0, len(rounds) - 1, points)).astype(int)]
-    whole = np.full((3, len(seeds), len(picked)), np.nan)
+    whole = np.full((4, len(seeds), len(picked)), np.nan)
     for i, (seen, values, *spent) in enumerate(seeds):
         _, at, here = np.intersect1d(seen, picked, return_indices=True)
         whole[:, i, here] = np.array([smoothed(values, smooth), *spent])[:, at]
-    mean, sent, seconds = np.nanmean(whole, 1)
+    mean, sent, seconds, steps = np.nanmean(whole, 1)
     low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
-    return Curve(picked, sent, seconds, mean, low, high, len(rounds))
+    return Curve(picked, sent, seconds, steps, mean, low, high, len(rounds))
 
 
 def chart_of(
-    curves: Sequence[tuple[str, int, Curve | None]], unit: str, title: str, ylabel: str, told: str = ""
+    curves: Sequence[tuple[str, int, Curve | None]],
+    unit: str,
+    title: str,
+    ylabel: str,
+    told: str = "",
+    times: float = 1,
 ) -> Chart:
-    """Lines over rounds, megabytes or seconds of (label, place of its colour, curve)."""
-    lines = tuple(Line(m, place, getattr(c, unit), c.mean, c.low, c.high) for m, place, c in curves if c is not None)
+    """Lines over rounds, megabytes, seconds or steps of (label, place of its colour, curve), times a factor."""
+    lines = tuple(
+        Line(m, place, getattr(c, unit), times * c.mean, *(None if v is None else times * v for v in (c.low, c.high)))
+        for m, place, c in curves if c is not None
+    )  # fmt: skip
     ends = [float(line.x[-1]) for line in lines if line.x[-1] > 0]
     far = unit != "rounds" and bool(ends) and max(ends) > 20 * min(ends)
     return Chart(f"curves-{unit}", title, ACROSS[unit], ylabel, lines, told, logarithmic=far)

@@ -38,11 +38,11 @@ def draw_decision(
         >>> [file.name for file in draw_decision([False, True, True], [0.2, 0.4, 0.9], "ill", "ill", 0.3)]
         ['reliability.png', 'decision-curve.png']
     """
-    with canvas.matplotlib().rc_context(canvas.STYLE):
-        first = canvas.save(reliability_diagram(y, p, positive), Path(folder) / "reliability.png")
-        return first, canvas.save(decision_curve(y, p, positive, threshold), Path(folder) / "decision-curve.png")
+    first = canvas.save(reliability_diagram(y, p, positive), Path(folder) / "reliability.png")
+    return first, canvas.save(decision_curve(y, p, positive, threshold), Path(folder) / "decision-curve.png")
 
 
+@canvas.styled
 def reliability_diagram(y: Any, p: Any, positive: str = "positive") -> Figure:
     """The share of positive rows over the mean probability of ten bins, with Wilson's intervals, and the rows below."""
     rows, chance, share = reliability(y, p, BINS)
@@ -61,6 +61,7 @@ def reliability_diagram(y: Any, p: Any, positive: str = "positive") -> Figure:
     return figure
 
 
+@canvas.styled
 def decision_curve(y: Any, p: Any, positive: str = "positive", threshold: float | None = None) -> Figure:
     """Net benefit over threshold probabilities: of the model, of treating all and of treating none."""
     t = np.linspace(0.0, LAST, 200)

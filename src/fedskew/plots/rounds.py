@@ -46,53 +46,52 @@ EXPLAINED = (
 )
 
 
-def draw(name: str, folders: Iterable[str | Path], out: str | Path, smooth: int = 1) -> Path:
+@canvas.styled
+def draw(name: str, folders: Iterable[str | Path], smooth: int = 1) -> Figure:
     """Draw a figure of runs.
 
     Args:
         name: A name of `FIGURES`, such as "curves", "weights" or "drift".
         folders: Run folders.
-        out: File ending in .png, .svg or .pdf; no suffix means .png.
         smooth: Evaluations that a line of "curves" averages; 1 draws what was measured.
 
     Returns:
-        The file.
+        The figure.
 
     Raises:
-        ConfigError: The figure is unknown, there are too many runs, the suffix is wrong, matplotlib is missing, or
-            ``smooth`` is not 1 and the figure is not "curves".
-        RecordError: A run did not record what the figure shows, or the file cannot be written.
+        ConfigError: The figure is unknown, there are too many runs, matplotlib is missing, or ``smooth`` is not 1 and
+            the figure is not "curves".
+        RecordError: A run did not record what the figure shows.
 
     Example:
         >>> import fedskew as fs
         >>> from fedskew.plots.rounds import draw
         >>> fed = fs.federate("digits", "dirichlet", clients=4)
         >>> _ = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2, out="run")
-        >>> draw("weights", ["run"], "weights.png").name
-        'weights.png'
+        >>> len(draw("weights", ["run"]).axes)
+        2
     """
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     places = list(folders)
     if name == "curves":
-        return plots.comparison(places, out, smooth)
+        return plots.comparison(places, smooth)
     require(smooth == 1, "smooth", f"go with the figure curves, not with {name}", smooth)
     if name in _WHOLE:
-        return _WHOLE[name](places, out)
-    target, mpl, groups = canvas.target(out), canvas.matplotlib(), groups_of(places)
+        return _WHOLE[name](places)
+    groups = groups_of(places)
     runs, told = _shown(groups, every=name in _EVERY_SEED)
     figure, most = _DRAWN[name]
     require(len(runs) <= most, "fedskew plot", f"be given at most {most} configurations for {name}", len(runs))
     empty = next((run for run in runs if not run.rows), None)
     if empty:
         raise RecordError(f"{str(empty.folder)!r} holds no round yet")
-    with mpl.rc_context(canvas.STYLE):
-        with readable(name, [run.folder for run in runs]):
-            drawn = figure(runs)
-        title = title_of([group.runs[0] for group in groups])
-        title = f"{title}: {runs[0].label}" if len(runs) == 1 else title
-        drawn.suptitle(f"{title}{told}", fontsize=12)
-        return canvas.save(drawn, target)
+    with readable(name, [run.folder for run in runs]):
+        drawn = figure(runs)
+    title = title_of([group.runs[0] for group in groups])
+    title = f"{title}: {runs[0].label}" if len(runs) == 1 else title
+    drawn.suptitle(f"{title}{told}", fontsize=12)
+    return drawn
 
 
 def _shown(groups: list[Group], every: bool) -> tuple[list[Shown], str]:
@@ -353,13 +352,13 @@ def oversampling(runs: list[Shown]) -> Figure:
     return legend(figure, grid[0, 0])
 
 
-def _heatmap(folders: list[str | Path], out: str | Path) -> Path:
+def _heatmap(folders: list[str | Path]) -> Figure:
     """Rows of each class at each client: those on record, or of the split made again from the configuration."""
     from fedskew.plots import skew as skewplots
 
     require(len(folders) == 1, "fedskew plot", "be given one run for heatmap", len(folders))
     found = federation_of(read_run(folders[0]))
-    return skewplots.heatmap(found.counts, out, title=found.title, class_names=found.class_names)
+    return skewplots.draw(found.counts, title=found.title, class_names=found.class_names)
 
 
 def tsne(runs: list[Shown]) -> Figure:
@@ -403,7 +402,7 @@ def _features(run: Shown, row: dict[str, Any]) -> tuple[npt.NDArray[np.float32],
         raise RecordError(f"{run.folder / name} cannot be read: {error}") from None
 
 
-_WHOLE: dict[str, Callable[[list[str | Path], str | Path], Path]] = {"curves": plots.comparison, "heatmap": _heatmap}
+_WHOLE: dict[str, Callable[[list[str | Path]], Figure]] = {"curves": plots.comparison, "heatmap": _heatmap}
 _DRAWN: dict[str, tuple[Callable[[list[Shown]], Figure], int]] = {  # name -> (what draws it, most configurations)
     "asymmetry": (asymmetry, 28),
     "cosine": (cosine, 4),

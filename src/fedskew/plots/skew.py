@@ -5,165 +5,92 @@ Beyond 500 clients, the matrix of pairs shows an even selection. For files see `
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from fedskew.data import skew
-from fedskew.errors import plural, require
+from fedskew.errors import plural, require, unknown
 from fedskew.plots import canvas
-from fedskew.plots.canvas import COLOURS, STYLE, Axes, Counts, Figure, Floats, counted
+from fedskew.plots.canvas import COLOURS, Axes, Counts, Figure, Floats, counted
 
 BLUE, ORANGE = COLOURS[:2]
 COLUMNS, COMPARED = 1200, 500
 OVERLAP = "overlap of label distributions"
 
 
-def heatmap(
-    counts: Counts,
-    out: str | Path,
-    *,
-    title: str = "",
-    class_names: Sequence[str] = (),
-) -> Path:
-    """Draw the rows of each class at each client.
+@canvas.styled
+def draw(counts: Counts, kind: str = "heatmap", title: str = "", class_names: Sequence[str] = ()) -> Figure:
+    """Draw a federation.
 
-    Colours have a logarithmic scale. Bars above are the clients' sizes, bars on the right the classes' sizes.
+    "heatmap" has the rows of each class at each client, in colours of a logarithmic scale, and the sizes of both
+    beside it; "histograms" how many clients have how many rows, and how many labels; "pairs" the
+    overlap sum_c min(q_ic, q_jc) of all pairs of clients with rows, sorted by their most frequent label.
 
     Args:
         counts: Label histograms, [N, C].
-        out: File ending in .png, .svg or .pdf; no suffix means .png.
-        title: Title; empty describes the size of the federation.
+        kind: One of `KINDS`.
+        title: Title; empty describes the picture.
         class_names: C names, or none.
 
     Returns:
-        The file.
+        The figure.
 
     Raises:
         DataError: The counts hold no row.
-        ConfigError: The suffix or the number of names is wrong, or matplotlib is missing.
-        RecordError: The file cannot be written.
+        ConfigError: The kind or the number of names is wrong, or matplotlib is missing.
 
     Example:
         >>> from fedskew.data import federate
-        >>> from fedskew.plots.skew import heatmap
+        >>> from fedskew.plots import canvas, skew
         >>> fed = federate("digits", "dirichlet", clients=8)
-        >>> heatmap(fed.counts, "skew.png").name
+        >>> canvas.save(skew.draw(fed.counts), "skew.png").name
         'skew.png'
     """
+    if kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
     n = counted(counts)
     named = f"name each of the {n.shape[1]} classes"
     require(len(class_names) in (0, n.shape[1]), "class_names", named, len(class_names))
-    with canvas.matplotlib().rc_context(STYLE):
-        return canvas.save(_federation(n, title, class_names), out)
+    return KINDS[kind](n, title, class_names)
 
 
-def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
-    """Draw how many clients have how many rows, and how many labels.
-
-    Args:
-        counts: Label histograms, [N, C].
-        out: File ending in .png, .svg or .pdf; no suffix means .png.
-        title: Title; empty describes the size of the federation.
-
-    Returns:
-        The file.
-
-    Raises:
-        DataError: The counts hold no row.
-        ConfigError: The suffix is wrong, or matplotlib is missing.
-        RecordError: The file cannot be written.
-    """
-    n = counted(counts)
+def _histograms(n: Floats, title: str, _: Sequence[str]) -> Figure:
     sizes, held = n.sum(axis=1), skew.diversity(n)
-    with canvas.matplotlib().rc_context(STYLE):
-        figure = canvas.figure(4.6)
-        left, right = figure.subplots(1, 2)
-        _sizes(left, sizes)
-        labels, clients = np.unique(held, return_counts=True)
-        right.bar(labels, clients, width=0.8, color=BLUE)
-        right.axvline(float(held.mean()), color=ORANGE, lw=1.5)
-        right.set(xlabel=f"labels held (mean {held.mean():.1f} of {n.shape[1]})", ylabel="clients")
-        right.set_xlim(-0.6, held.max() + 0.6)
-        right.locator_params(axis="x", integer=True)
-        for axes in (left, right):
-            axes.grid(True, axis="y")
-            axes.yaxis.get_major_locator().set_params(integer=True)
-        figure.suptitle(title or f"{plural(len(n), 'client')}, {plural(int(n.sum()), 'row')}", fontsize=12)
-        return canvas.save(figure, out)
+    figure = canvas.figure(4.6)
+    left, right = figure.subplots(1, 2)
+    _sizes(left, sizes)
+    labels, clients = np.unique(held, return_counts=True)
+    right.bar(labels, clients, width=0.8, color=BLUE)
+    right.axvline(float(held.mean()), color=ORANGE, lw=1.5)
+    right.set(xlabel=f"labels held (mean {held.mean():.1f} of {n.shape[1]})", ylabel="clients")
+    right.set_xlim(-0.6, held.max() + 0.6)
+    right.locator_params(axis="x", integer=True)
+    for axes in (left, right):
+        axes.grid(True, axis="y")
+        axes.yaxis.get_major_locator().set_params(integer=True)
+    figure.suptitle(title or f"{plural(len(n), 'client')}, {plural(int(n.sum()), 'row')}", fontsize=12)
+    return figure
 
 
-def pairs(counts: Counts, out: str | Path, *, title: str = "") -> Path:
-    """Draw the overlap sum_c min(q_ic, q_jc) of all pairs of clients, sorted by their most frequent label.
-
-    Args:
-        counts: Label histograms, [N, C]. Clients without rows are left out.
-        out: File ending in .png, .svg or .pdf; no suffix means .png.
-        title: Title; empty names the overlap.
-
-    Returns:
-        The file.
-
-    Raises:
-        DataError: The counts hold no row.
-        ConfigError: The suffix is wrong, or matplotlib is missing.
-        RecordError: The file cannot be written.
-    """
-    n = counted(counts)
+def _pairs(n: Floats, title: str, _: Sequence[str]) -> Figure:
     full = np.flatnonzero(n.sum(axis=1))
     ids = full[np.linspace(0, len(full) - 1, min(len(full), COMPARED)).astype(np.intp)]
     q = n[ids] / n[ids].sum(axis=1, keepdims=True)
     order = np.lexsort((ids, -q.max(axis=1), q.argmax(axis=1)))
     ids, q = ids[order], q[order]
-    with canvas.matplotlib().rc_context(STYLE):
-        figure = canvas.figure(11.2)
-        axes = figure.add_subplot()
-        shown = axes.imshow(skew.overlap(q), vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
-        figure.colorbar(shown, ax=axes, label=OVERLAP, fraction=0.05, pad=0.02)
-        axes.grid(False)
-        _name_clients(axes, ids, q.argmax(axis=1))
-        compared = f", {len(ids):,} of {len(n):,} clients compared" * (len(ids) < len(n))
-        figure.suptitle((title or f"{OVERLAP}, {plural(len(n), 'client')}") + compared, fontsize=12)
-        return canvas.save(figure, out)
-
-
-def report(
-    counts: Counts,
-    files: tuple[str | Path, str | Path, str | Path],
-    *,
-    title: str = "",
-    class_names: Sequence[str] = (),
-) -> tuple[Path, Path, Path]:
-    """Draw the heat map, the histograms and the pairs of one federation.
-
-    Args:
-        counts: Label histograms, [N, C].
-        files: The three files, in this order.
-        title: Title of all three.
-        class_names: C names, or none.
-
-    Returns:
-        The files.
-
-    Raises:
-        DataError: The counts hold no row.
-        ConfigError: An option or a suffix is wrong, or matplotlib is missing.
-        RecordError: A file cannot be written.
-    """
-    heat, sizes, compared = files
-    return (
-        heatmap(counts, heat, title=title, class_names=class_names),
-        histograms(counts, sizes, title=title),
-        pairs(counts, compared, title=title),
-    )
-
-
-# what pictures are made of
+    figure = canvas.figure(11.2)
+    axes = figure.add_subplot()
+    shown = axes.imshow(skew.overlap(q), vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
+    figure.colorbar(shown, ax=axes, label=OVERLAP, fraction=0.05, pad=0.02)
+    axes.grid(False)
+    _name_clients(axes, ids, q.argmax(axis=1))
+    compared = f", {len(ids):,} of {len(n):,} clients compared" * (len(ids) < len(n))
+    figure.suptitle((title or f"{OVERLAP}, {plural(len(n), 'client')}") + compared, fontsize=12)
+    return figure
 
 
 def _federation(n: Floats, title: str, class_names: Sequence[str]) -> Figure:
-    """The figure of `heatmap`."""
     blocks, _ = canvas.blocks(n, COLUMNS)
     clients, classes = blocks.shape
     figure = canvas.figure(min(max(4.0 + 0.3 * classes, 5.5), 9.0))
@@ -258,3 +185,6 @@ def _sizes(axes: Axes, sizes: Floats) -> None:
     empty = int((sizes == 0).sum())
     told = f", {empty:,} without rows{' not shown' if spread else ''}" if empty else ""
     axes.set(xlabel=f"rows of a client (median {np.median(sizes):,.0f}{told})", ylabel="clients")
+
+
+KINDS = {"heatmap": _federation, "histograms": _histograms, "pairs": _pairs}

@@ -1,30 +1,47 @@
-"""Every client of a comparison: a table with two kinds of intervals."""
+"""Every client of a comparison: its accuracy under each method, and all its numbers with two kinds of intervals."""
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 from fedskew.records.clients import read_clients
 from fedskew.report.compared import Compared
-from fedskew.report.tables import Section, Table, row, titled
+from fedskew.report.tables import TEXTS, Cell, Section, Table, fixed, row, shade, titled
 from fedskew.studies.clients import DEALT, SAMPLING, ByClient, by_client, few_rows, in_cells
 
-NOTED = 12  # clients whose few rows are named: the worst
+
+def measured(found: Compared, settings: Sequence[str]) -> list[ByClient]:
+    """Each client under each method and setting, the worst first; none where no run has them on record."""
+    shown = [entry for entry in found.entries if entry.setting in settings]
+    return by_client((entry.method, entry.setting, read_clients(entry.run.folder)) for entry in shown)
 
 
-def clients(found: Compared, settings: Sequence[str], left_out: tuple[str, ...]) -> Section:
+def clients(found: Compared, settings: Sequence[str], text: tuple[str, ...]) -> Section:
     """The section of what each client would use; empty where no run has it on record.
 
     Args:
         found: What was compared.
         settings: Those that are shown.
-        left_out: What to say of settings and methods that are not shown.
+        text: Its sentences.
     """
-    shown = [entry for entry in found.entries if entry.setting in settings]
-    every = by_client((entry.method, entry.setting, read_clients(entry.run.folder)) for entry in shown)
-    if not every:
-        return Section("clients", "Clients")
-    labels = shown[0].run.config.get("label_names", ())
-    text = f"What each client would use on its own test rows, the worst first. {SAMPLING[0].upper()}{SAMPLING[1:]}."
-    return Section("clients", "Clients", (text, *left_out), tuple(clients_tables(every, labels)))
+    every = measured(found, settings)
+    labels = found.entries[0].run.config.get("label_names", ())
+    tables = tuple(_accuracies(found, setting, [c for c in every if c.setting == setting]) for setting in settings)
+    return Section("clients", "Clients", text, tables if every else (), folded=tuple(clients_tables(every, labels)))
+
+
+def _accuracies(found: Compared, setting: str, every: Sequence[ByClient]) -> Table:
+    """A line a client, a column a method, coloured by the difference from the baseline."""
+    of = {(one.client, one.method): one for one in every}
+    order = sorted({one.method for one in every}, key=lambda m: (m != found.baseline, found.order.index(m)))
+    rows = []
+    for client in dict.fromkeys(one.client for one in every):
+        held = {method: of[client, method] for method in order if (client, method) in of}
+        base = held[found.baseline].accuracy if found.baseline in held else float("nan")
+        cells = [Cell(fixed(100 * held[m].accuracy, 0), shade(held[m].accuracy, base)) if m in held else Cell("–")
+                 for m in order]  # fmt: skip
+        rows.append(row(client, f"{statistics.median_low(one.rows for one in held.values()):,}", *cells))
+    caption = titled(setting, f"accuracy at each of {len(rows)} clients, %")
+    return Table("accuracies", caption, ("client", "test rows", *order), tuple(rows), 1, notes=(TEXTS["clients"],))
 
 
 def clients_tables(every: Sequence[ByClient], labels: Sequence[str], most: int = 0) -> Iterator[Table]:
@@ -33,13 +50,14 @@ def clients_tables(every: Sequence[ByClient], labels: Sequence[str], most: int =
         here = [client for client in every if client.setting == setting]
         names = list(dict.fromkeys(client.client for client in here))
         kept = [client for client in here if client.client in names[: most or None]]
-        cells = [in_cells(client, labels) for client in kept]
-        rows = tuple(row(c.client, c.method, *each.values()) for c, each in zip(kept, cells, strict=True))
+        told = [in_cells(client, labels) for client in kept]
+        head = [name for name in told[0] if any(cells[name] != "–" for cells in told)]
+        rows = tuple(row(c.client, c.method, *(cells[n] for n in head)) for c, cells in zip(kept, told, strict=True))
         records = tuple(client.to_json(labels) for client in kept)
         worst = f", the worst {most} of {len(names)} clients" if 0 < most < len(names) else ""
         caption = titled(
             "" if setting == "all" else setting, f"what each client would use at its last evaluation{worst}"
         )
-        notes = [*few_rows(kept, labels)[:NOTED], *([f"{DEALT}."] if any(client.dealt for client in kept) else [])]
-        head = ("client", "method", *cells[0])
-        yield Table("clients", caption, head, rows, 2, records, tuple(notes))
+        notes = [f"{SAMPLING[0].upper()}{SAMPLING[1:]}.", *few_rows(kept)]
+        notes += [f"{DEALT[0].upper()}{DEALT[1:]}."] if any(client.dealt for client in kept) else []
+        yield Table("clients", caption, ("client", "method", *head), rows, 2, records, tuple(notes))

@@ -74,6 +74,11 @@ class Compared:
         """Whether more of the metric is better."""
         return more_is_better(self.key)
 
+    @property
+    def whole(self) -> str | None:
+        """What stands for the comparison: its one setting, or None, all settings together."""
+        return self.settings[0] if len(self.settings) == 1 else None
+
     def runs(self, method: str, setting: str) -> list[Run]:
         """The runs of a method under a setting, in the order of the seeds."""
         found = self.cells.get((method, setting), {})

@@ -18,11 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedskew.config.recorded import Run
-from fedskew.records.summary import AVERAGED, FITTED, metric_words, span_words
+from fedskew.records.summary import AVERAGED, FITTED, span_words
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared, gaps
-from fedskew.report.tables import TEXTS, Table, fixed, row, titled
-from fedskew.studies.scores import gain_words, in_points
+from fedskew.report.tables import TEXTS, Table, fixed, row
 from fedskew.studies.verdicts import RAW, UNDONE, Interval, intervals, verdict
 from fedskew.studies.work import SAME, Work, work_of
 
@@ -95,36 +94,31 @@ def _plain(found: Compared) -> str:
     return found.key.partition("_")[2].removeprefix(AVERAGED).removeprefix(FITTED)
 
 
-@lru_cache(64)
-def controlled(found: Compared, setting: str) -> tuple[Controlled, ...]:
-    """The methods of a setting under the controls that are on record, without the baseline."""
-    others = [method for method in found.present(setting) if method != found.baseline]
-    works = {method: _work(found, setting, method) for method in others}
-    dear = {method for method, work in works.items() if work is None or work.dear}
-    over = intervals({method: [*_matched(found, setting, method).values()] for method in dear})
-    made = []
-    for method in others:
-        of = _gains(found, setting, method) | ({"work": over[method]} if method in over else {})
-        made.append(Controlled(method, of, works[method], _worth(found, setting, method), verdict(of, method in dear)))
-    return tuple(made)
+def model_of(found: Compared) -> str:
+    """The model whose numbers are compared."""
+    return next((model for model, key in models_of(found).items() if key == found.key), RAW)
 
 
 @lru_cache(64)
-def verdicts_over(found: Compared) -> dict[str, str]:
-    """The verdict on each method over all settings; a seed counts with its mean over the settings."""
-    cells = {m: [s for s in found.settings if (m, s) in found.cells] for m in found.methods if m != found.baseline}
-    works = {method: [_work(found, setting, method) for setting in held] for method, held in cells.items()}
+def controlled(found: Compared, setting: str | None) -> tuple[Controlled, ...]:
+    """The methods of a setting under the controls that are on record, without the baseline, the best first.
+
+    Without a setting it is over all of them: a seed counts with its mean over the settings.
+    """
+    settings, of_all = (found.settings, found.order) if setting is None else ((setting,), found.present(setting))
+    held = {m: [s for s in settings if (m, s) in found.cells] for m in of_all if m != found.baseline}
+    works = {method: [_work(found, at, method) for at in each] for method, each in held.items()}
     dear = {method for method, each in works.items() if any(work is None or work.dear for work in each)}
     matched = {}
     for method in dear:
-        each = [_matched(found, setting, method) for setting in cells[method]]
+        each = [_matched(found, at, method) for at in held[method]]
         matched[method] = [fmean(gains[seed] for gains in each) for seed in set.intersection(*map(set, each))]
-    over = intervals(matched)
-    told = {}
-    for method in cells:
-        of = _gains(found, None, method) | ({"work": over[method]} if method in over else {})
-        told[method] = verdict(of, method in dear)
-    return told
+    over, made = intervals(matched), []
+    for method in held:
+        of = _gains(found, setting, method) | ({"work": over[method]} if method in over else {})
+        work, worth = (works[method][0], _worth(found, setting, method)) if setting is not None else (None, None)
+        made.append(Controlled(method, of, work, worth, verdict(of, method in dear)))
+    return tuple(made)
 
 
 def _gains(found: Compared, setting: str | None, method: str) -> dict[str, Interval]:
@@ -205,25 +199,7 @@ def _worth(found: Compared, setting: str, method: str) -> Worth | None:
     return Worth(next(reached, math.inf), max(numbers, default=0))
 
 
-def table(found: Compared, setting: str) -> Table | None:
-    """Level of the baseline and gains of the others, of each model; None without a control on record."""
-    listed, keys = controlled(found, setting), models_of(found)
-    if not listed or len(keys) == 1:
-        return None
-    shown = [*keys, *["work"] * any("work" in one.of for one in listed)]
-    scale, digits, unit = (100, 1, " %") if (points := in_points(found.key)) else (1, 3, "")
-    levels = {model: found.summary(found.baseline, setting, key).mean for model, key in keys.items()}
-    told = {model: f"{fixed(scale * level, digits)}{unit}" for model, level in levels.items() if level is not None}
-    rows = [row(found.baseline, *(told.get(model, "–") for model in shown))]
-    rows += [row(one.method, *(interval_words(one.of.get(model), found.key) for model in shown)) for one in listed]
-    what = f"gains over {found.baseline} in {metric_words(_plain(found))}{', points' * points}"
-    notes = f"{'; '.join(f'{model}: {_of(found, model)}' for model in shown)}"
-    told_once = (notes, TEXTS["holm"]) if setting == found.settings[-1] else ()
-    records = tuple(_record(found, setting, one) for one in listed)
-    return Table("controls", titled(setting, what), ("method", *shown), tuple(rows), 1, records, told_once)
-
-
-def _of(found: Compared, model: str) -> str:
+def model_words(found: Compared, model: str) -> str:
     """Which model it is."""
     span = found.key.partition("_")[0]
     same = models_of(found).get("fitted", "").startswith(span)
@@ -234,14 +210,6 @@ def _of(found: Compared, model: str) -> str:
         "both": "the mean model, fitted",
         "work": f"both, over {found.baseline} with as much work",
     }[model]
-
-
-def interval_words(one: Interval | None, metric: str) -> str:
-    """As in "+4.2" over "[3.4, 5.0]"."""
-    if one is None or one.pairs < 2:
-        return "–" if one is None else gain_words(one.mean, metric)
-    low, high = (gain_words(end, metric).removeprefix("+") for end in (one.low, one.high))
-    return f"{gain_words(one.mean, metric)}\n[{low}, {high}]"
 
 
 def work(found: Compared, computed: Mapping[str, str] | None = None) -> Table | None:
@@ -285,9 +253,9 @@ def _span(told: Sequence[str]) -> str:
     return f"{told[0]} to {told[-1]}" if told and told[0] != told[-1] else (*told, "–")[0]
 
 
-def _record(found: Compared, setting: str, one: Controlled) -> Row:
+def record_of(one: Controlled) -> Row:
     """All numbers of a method, in full precision."""
-    record: Row = {"setting": setting, "method": one.method, "metric": found.key, "baseline": found.baseline}
+    record: Row = {}
     for model in (RAW, *UNDONE):
         of = one.of.get(model)
         names = (f"{model}_gain", f"{model}_low", f"{model}_high", f"{model}_pairs")

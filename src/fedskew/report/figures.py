@@ -1,5 +1,6 @@
 """The pictures of a comparison. C classes, N clients."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -9,12 +10,15 @@ import numpy.typing as npt
 
 from fedskew.errors import FedskewError, plural
 from fedskew.plots import canvas
-from fedskew.plots.curves import chart_of, curve_of, names_of, recalls_of, served_recall
-from fedskew.plots.drawing import Chart, Heat
+from fedskew.plots.curves import ACROSS, chart_of, curve_of, names_of, recalls_of, served_recall
+from fedskew.plots.drawing import Chart, Forest, Heat
 from fedskew.plots.groups import federation_of
-from fedskew.records.summary import metric_words
+from fedskew.records.summary import MEANS, metric_words
 from fedskew.report.compared import Compared
-from fedskew.report.tables import fixed, under
+from fedskew.report.controls import controlled, model_words, models_of
+from fedskew.report.tables import fixed, level, under
+from fedskew.studies.scores import in_points
+from fedskew.studies.verdicts import RAW, UNDONE
 
 Floats = npt.NDArray[np.float64]
 COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
@@ -39,21 +43,58 @@ def words(metric: str) -> str:
     return metric_words(metric).partition(" (")[0]
 
 
+def further_key(found: Compared, name: str) -> str:
+    """The number of a summary that stands beside the metric; "" for the metric itself, and without one like it."""
+    span = found.key.partition("_")[0]
+    key = f"{span}_{found.whose}{name}"
+    return "" if key == found.key or span not in ("final", *MEANS) else key
+
+
 def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -> list[Chart]:
-    """The metric over rounds, megabytes and seconds."""
+    """The metric over rounds, megabytes, seconds and steps."""
     shown = [(m, curve) for m in methods if (curve := curve_of(found.runs(m, setting), found.metric, points))]
     if not shown:
         return []
-    name = words(found.metric)
-    told = listed(f"Lines of {name}: ", [f"{m} ends at {c.mean[-1]:.3f} in round {c.rounds[-1]:.0f}" for m, c in shown])
+    name, share = words(found.metric), in_points(found.key)
+    ends = [f"{m} ends at {level(c.mean[-1], found.key)} in round {c.rounds[-1]:.0f}" for m, c in shown]
+    told = listed(f"Lines of {name}: ", ends)
     most = max((curve for _, curve in shown), key=lambda c: c.evaluated)
     if most.evaluated > len(most.rounds):
         told += f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn."
     lines = [(m, found.place(m), curve) for m, curve in shown]
-    return [
-        chart_of(lines, unit, f"{name[:1].upper()}{name[1:]} over {unit}{under(setting)}", name, told)
-        for unit in ("rounds", "megabytes", "seconds")
-    ]
+    title, ylabel, times = f"{name[:1].upper()}{name[1:]}", f"{name}{', %' * share}", 100 if share else 1
+    return [chart_of(lines, across, f"{title} over {across}{under(setting)}", ylabel, told, times) for across in ACROSS]
+
+
+def gains(found: Compared) -> Forest | None:
+    """The gain of each method by model, over all settings, with its worst recall; None of a single method."""
+    judged, points = controlled(found, found.whole), in_points(found.key)
+    if not any(one.of for one in judged):
+        return None
+    key, times = further_key(found, "worst_class_recall"), 100 if points else 1
+    marks = {
+        f"{model}{f': {model_words(found, model)}' * (model == RAW)}": tuple(
+            tuple(times * end for end in (one.of[model][:3] if one.of[model].pairs > 1 else [one.of[model].mean] * 3))
+            if model in one.of else None for one in judged
+        )
+        for model in (*models_of(found), "work") if any(model in one.of for one in judged)
+    }  # fmt: skip
+    worst = {m: fixed(100 * _mean(found, m, key), 0) for m in (found.baseline, *(one.method for one in judged))}
+    known = worst.pop(found.baseline)
+    head = f"worst recall, %\n({canvas.short(found.baseline, 12)}: {known})"
+    xlabel = f"gain over {found.baseline} in {words(found.metric)}{', points' * points}, 95 % interval"
+    told = "The table of results has the numbers."
+    beside, head = (tuple(worst.values()), head) if known != fixed(None) else ((), "")
+    title = f"Gain over {found.baseline} of each method by model"
+    places = tuple((RAW, *UNDONE).index(name.partition(":")[0]) for name in marks)
+    return Forest("gains", title, tuple(worst), marks, places, xlabel, beside, head, told)
+
+
+def _mean(found: Compared, method: str, key: str) -> float:
+    """Of a number of the summaries, over the settings that have it."""
+    seen = [found.summary(method, setting, key).mean for setting in found.settings if key]
+    known = [value for value in seen if value is not None]
+    return sum(known) / len(known) if known else math.nan
 
 
 def listed(head: str, told: Sequence[str], most: int = TOLD, end: str = ".") -> str:

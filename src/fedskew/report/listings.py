@@ -8,20 +8,33 @@ from typing import Any
 import numpy as np
 
 from fedskew.config.recorded import Run
-from fedskew.plots.drawing import Heat, levels
+from fedskew.plots.drawing import Heat
 from fedskew.records.metrics import METRICS
-from fedskew.records.summary import MEANS
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
-from fedskew.report.controls import controlled, verdicts_over
+from fedskew.report.controls import controlled, model_words, models_of, record_of
 from fedskew.report.entries import Trial, ended_early
-from fedskew.report.figures import words
+from fedskew.report.figures import further_key, words
 from fedskew.report.sentences import measured, p_value
-from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled, under
+from fedskew.report.tables import (
+    TEXTS,
+    Cell,
+    Table,
+    amount,
+    fixed,
+    gain,
+    level,
+    levels,
+    row,
+    shade,
+    titled,
+    under,
+    unit,
+)  # fmt: skip
 from fedskew.studies.differences import Difference
-from fedskew.studies.scores import ALPHA, FOR_RANKS
+from fedskew.studies.scores import ALPHA, FOR_RANKS, in_points
 from fedskew.studies.store import env_of
-from fedskew.studies.verdicts import GAIN, LOSS
+from fedskew.studies.verdicts import GAIN, LOSS, Interval
 
 LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
@@ -35,60 +48,75 @@ SPENT = (
 HARDWARE = ("python", "platform", "processor", "cores", "cuda")
 
 
-def results(found: Compared, setting: str, brief: bool = False) -> Table:
-    """The metric of each method: mean, deviation, interval and the paired difference from the baseline.
+def results(found: Compared, setting: str | None, models: Sequence[str] | None = None, brief: bool = False) -> Table:
+    """The metric of each method, and its paired gain over the baseline, of each model.
 
     Further numbers are of the same models and rounds as the metric, which the caption names.
 
     Args:
         found: What was compared.
-        setting: One of its settings.
-        brief: Whether further numbers of the summaries are left out.
+        setting: One of its settings; None: all of them together, a seed with its mean over them.
+        models: The models whose gains are shown; None: all that runs have, and the control of more work.
+        brief: Whether intervals of the means, p and further numbers are left out.
     """
-    several = len(found.methods) > 1
-    further = {} if brief else {n: key for n in FURTHER if (key := _further(found, n)) and found.has(setting, key)}
-    ranked, told = found.most_pairs >= FOR_RANKS, {one.method: one.verdict for one in controlled(found, setting)}
-    head = ["method", *["verdict"] * several, "seeds", "mean", "sd", "95 % interval"]
-    head += [f"from {found.baseline}", "its 95 % interval"] if several else []
-    head += ["p (Holm)", "significant"] if several and ranked else []
+    key, several, judged = found.key, len(found.methods) > 1, controlled(found, setting)
+    every = [*models_of(found), *["work"] * any("work" in one.of for one in judged)]
+    shown, by = (every if models is None else [*models]) * several, {one.method: one for one in judged}
+    further = {} if brief or setting is None else {
+        name: at for name in FURTHER if (at := further_key(found, name)) and found.has(setting, at)
+    }  # fmt: skip
+    ranked = several and not brief and found.most_pairs >= FOR_RANKS
+    head = ["method"] if setting is None else ["method", "seeds", "mean", "sd", *["95 % interval"] * (not brief)]
+    head += [f"over {found.baseline}" if len(shown) == 1 else model for model in shown]
+    head += ["p (Holm)", "significant"] * ranked + ["settings"] * (setting is None)
     head += [FURTHER[name] for name in further]
     rows, records = [], []
-    for method in found.present(setting):
-        value, gap = found.summary(method, setting), found.difference(method, setting)
-        cells: list[Cell | str] = [method, *[told.get(method, "baseline")] * several, str(value.runs)]
-        cells += [fixed(value.mean), fixed(value.sd, 3), spread(value.low, value.high)]
+    for method in [m for m in found.order if m in by] if setting is None else found.present(setting):
+        gap, one = found.difference(method, setting), by.get(method)
+        cells: list[Cell | str] = [method]
+        record: Row = {"setting": setting, "method": method, "metric": key}
+        if setting is not None:
+            value = found.summary(method, setting)
+            cells += [str(value.runs), level(value.mean, key), level(value.sd, key)]
+            cells += [levels(value.low, value.high, key)] * (not brief)
+            record |= {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
+        cells += [_gain_cell(one.of.get(model) if one else None, key) for model in shown]
         if several:
-            cells += [*gap_cells(gap), *(rank_cells(gap) if ranked else ())]
-        numbers = {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
-        record: Row = {"setting": setting, "method": method, "metric": found.key, **numbers}
-        if several:
-            record |= {"baseline": found.baseline, **gap_record(gap), "verdict": told.get(method, "")}
-        for key in further.values():
-            seen = found.summary(method, setting, key)
-            cells.append(fixed(seen.mean, 3))
-            record |= {f"{key}_mean": seen.mean, f"{key}_sd": seen.sd}
+            record |= {"baseline": found.baseline, **gap_record(gap)}
+            record |= record_of(one) if one else {"verdict": ""}
+        cells += rank_cells(gap) if ranked else []
+        if setting is None:
+            settings = gap.settings if gap else 0
+            cells, record = [*cells, f"{settings} of {len(found.settings)}"], {**record, "settings": settings}
+        for at in further.values():
+            assert setting is not None
+            seen = found.summary(method, setting, at)
+            cells.append(level(seen.mean, at))
+            record |= {f"{at}_mean": seen.mean, f"{at}_sd": seen.sd}
         rows.append(row(*cells))
         records.append(record)
-    return Table("results", titled(setting, measured(found)), tuple(head), tuple(rows), 1 + several, tuple(records))
+    name = "together" if setting is None else "results"
+    caption = titled("All settings together" if setting is None else setting, f"{measured(found)}{unit(key)}")
+    notes = [TEXTS["means"]] * (setting is not None and not brief)
+    if several and not brief:
+        points = ", in points," * in_points(key)
+        told = "; ".join(f"{model}: {model_words(found, model)}" for model in shown)
+        notes.append(TEXTS["gains"].format(baseline=found.baseline, points=points, models=told))
+        notes += [TEXTS["ranks"]] * ranked + [TEXTS["over"]] * (setting is None)
+    return Table(name, caption, tuple(head), tuple(rows), 1, tuple(records), tuple(notes))
 
 
-def _further(found: Compared, name: str) -> str:
-    """The number of a summary that stands beside the metric; "" for the metric itself, and without one like it."""
-    span = found.key.partition("_")[0]
-    key = f"{span}_{found.whose}{name}"
-    return "" if key == found.key or span not in ("final", *MEANS) else key
-
-
-def gap_cells(gap: Difference | None) -> list[Cell | str]:
-    """A paired difference: mean, marked where a gain or a loss is shown, and interval. None is the baseline."""
-    if gap is None or gap.mean is None:
-        return ["–", "–"]
-    side = {GAIN: "above", LOSS: "below"}.get(gap.verdict, "")
-    return [Cell(f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", mark=side), spread(gap.low, gap.high)]
+def _gain_cell(one: Interval | None, metric: str) -> Cell:
+    """As in "+4.2" over "3.4 to 5.0", marked where a gain or a loss is shown; a dash of the baseline."""
+    if one is None:
+        return Cell("–")
+    ends = [gain(end, metric).removeprefix("+") for end in (one.low, one.high)] if one.pairs > 1 else []
+    told = "\n".join([gain(one.mean, metric), *[" to ".join(ends)] * bool(ends)])
+    return Cell(told, mark={GAIN: "above", LOSS: "below"}.get(one.shows, ""))
 
 
 def rank_cells(gap: Difference | None) -> list[Cell | str]:
-    """What the rank test says of a difference: corrected p, and whether it is significant. None is the baseline."""
+    """What the rank test says of a difference: corrected p, and whether it is significant; dashes of the baseline."""
     if gap is None or gap.pairs < FOR_RANKS:
         return ["–", "–"]
     told = f"yes, {gap.ranked}" if gap.significant else "no" if (gap.least_p or 0.0) <= ALPHA else "–"
@@ -104,19 +132,19 @@ def gap_record(gap: Difference | None) -> Row:
             "p": p, "p_holm": p_holm}  # fmt: skip
 
 
-def recalls(heat: Heat, setting: str) -> Table:
-    """The heat map of recalls as a table: a line for each class, a column for each method."""
-    shades = levels(heat.cells)
-    rows = []
+def recalls(found: Compared, heat: Heat, setting: str) -> Table:
+    """The final recall of each class: the baseline, then the others, coloured by their difference from it."""
+    order = sorted(range(len(heat.rows)), key=lambda m: heat.rows[m] != found.baseline)
+    first = heat.cells[order[0]] if heat.rows[order[0]] == found.baseline else heat.cells[order[0]] * math.nan
+    rows, records = [], []
     for c, name in enumerate(heat.columns):
-        cells = [Cell(fixed(v, 2), int(shade)) for v, shade in zip(heat.cells[:, c], shades[:, c], strict=True)]
-        rows.append(row(name, *cells))
-    records = tuple(
-        {"setting": setting, "class": c, "name": name, "method": method, "recall": float(heat.cells[m, c])}
-        for m, method in enumerate(heat.rows)
-        for c, name in enumerate(heat.columns)
-    )
-    return Table("recall", heat.title, ("class", *heat.rows), tuple(rows), 1, records, heat=True)
+        values = [(heat.rows[m], float(heat.cells[m, c])) for m in order]
+        rows.append(row(name, *(Cell(fixed(100 * v, 0), shade(v, float(first[c]))) for _, v in values)))
+        records += [
+            {"setting": setting, "class": c, "name": name, "method": method, "recall": v} for method, v in values
+        ]
+    head = ("class", *(heat.rows[m] for m in order))
+    return Table("recall", f"{heat.title}, %", head, tuple(rows), 1, tuple(records), (TEXTS["recalls"],))
 
 
 def ranks(found: Compared) -> Table:
@@ -146,29 +174,11 @@ def compact(found: Compared) -> Table:
         for setting in found.settings:
             one, best = found.summary(method, setting), found.present(setting)[:1] == [method]
             ends = [abs(end - one.mean) for end in (one.low, one.high) if end is not None and one.mean is not None]
-            half = f" ± {fixed(max(ends))}" if ends else ""  # an end may be cut at 0 or 1
-            cells.append(Cell(f"{fixed(one.mean)}{half}", best=best))
+            half = f" ± {level(max(ends), found.key)}" if ends else ""  # an end may be cut at 0 or 1
+            cells.append(Cell(f"{level(one.mean, found.key)}{half}", best=best))
         rows.append(row(*cells))
-    caption = titled("", f"{measured(found)}: mean and half of the 95 % interval over the seeds")
+    caption = titled("", f"{measured(found)}{unit(found.key)}: mean and half of the 95 % interval over the seeds")
     return Table("compact", caption, ("method", *(setting or "mean" for setting in found.settings)), tuple(rows))
-
-
-def together(found: Compared) -> Table:
-    """Paired differences from the baseline over all settings."""
-    gaps = {m: found.difference(m, None) for m in found.order if m != found.baseline}
-    ranked = found.most_pairs >= FOR_RANKS
-    head = ["method", "verdict", f"from {found.baseline}", "its 95 % interval"]
-    head += ["p (Holm)", "significant"] if ranked else []
-    rows, records = [], []
-    for method, gap in gaps.items():
-        settings = gap.settings if gap else 0
-        told = verdicts_over(found)[method]
-        cells = [told, *gap_cells(gap), *(rank_cells(gap) if ranked else ())]
-        rows.append(row(method, *cells, f"{settings} of {len(found.settings)}"))
-        record = {"metric": found.key, "method": method, "baseline": found.baseline, **gap_record(gap)}
-        records.append({**record, "settings": settings, "verdict": told})
-    caption = f"Each method against {found.baseline} over all settings: {measured(found)}"
-    return Table("together", caption, (*head, "settings"), tuple(rows), 2, tuple(records))
 
 
 def costs(found: Compared, setting: str) -> Table:
@@ -179,13 +189,12 @@ def costs(found: Compared, setting: str) -> Table:
         means = [float(np.mean([run.value(key) for run in runs_])) / unit for key, _, unit in SPENT]
         value = found.mean(method, setting)
         amounts = [amount(v, unit != 1 or name == "seconds") for v, (_, name, unit) in zip(means, SPENT, strict=True)]
-        rows.append(row(method, fixed(value), *amounts))
+        rows.append(row(method, level(value, found.key), *amounts))
         spent = {name: mean for (_, name, _), mean in zip(SPENT, means, strict=True)}
         records.append({"setting": setting, "method": method, found.key: value, **spent})
-    head = ("method", words(found.metric), *(name for _, name, _ in SPENT))
-    return Table(
-        "cost", f"Cost of a run, mean over the seeds{under(setting)}; {told}", head, tuple(rows), 1, tuple(records)
-    )
+    head = ("method", f"{words(found.metric)}{unit(found.key)}", *(name for _, name, _ in SPENT))
+    caption = f"Cost of a run, mean over the seeds{under(setting)}; {told}"
+    return Table("cost", caption, head, tuple(rows), 1, tuple(records), (TEXTS["costs"],))
 
 
 # Options and runs
@@ -258,12 +267,13 @@ def runs(found: Compared) -> Table:
         engine = str(run.config.get("engine_used") or run.config.get("engine") or "–")
         device = str(run.config.get("device") or "–")
         end, place = ended_early(run), _environment(run)
-        rows.append(row(str(i), method, setting or "–", str(seed), fixed(value), str(rounds), end or "finished", engine,
-                        device, place, str(run.folder)))  # fmt: skip
+        rows.append(row(str(i), method, setting or "–", str(seed), level(value, found.key), str(rounds),
+                        end or "finished", engine, device, place, str(run.folder)))  # fmt: skip
         records.append({"run": i, "method": method, "setting": setting, "seed": seed, found.key: value,
                         "rounds": rounds, "ended": end, "engine": engine, "device": device,
                         "environment": place, "folder": str(run.folder)})  # fmt: skip
-    head = ("run", "method", "setting", "seed", words(found.metric), "rounds", "end", "engine", "device", "environment",
+    told = f"{words(found.metric)}{unit(found.key)}"
+    head = ("run", "method", "setting", "seed", told, "rounds", "end", "engine", "device", "environment",
             "folder")  # fmt: skip
     return Table("runs", f"Every run; {measured(found)}", head, tuple(rows), len(head), tuple(records))
 

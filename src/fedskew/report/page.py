@@ -3,15 +3,15 @@
 import base64
 import hashlib
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
 from fedskew import __version__
-from fedskew.errors import ConfigError, install, plural
+from fedskew.errors import ConfigError, install
 from fedskew.plots import canvas
-from fedskew.plots.drawing import inline
+from fedskew.plots.curves import ACROSS
+from fedskew.plots.drawing import Picture, inline
 from fedskew.report import controls, figures, listings, sentences
 from fedskew.report.clients import clients
 from fedskew.report.compared import Compared, compare
@@ -20,10 +20,8 @@ from fedskew.report.figures import Detail
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
 from fedskew.report.tables import TEXTS, Figure, Section, Table, clean
-from fedskew.studies.scores import FOR_RANKS
 
 OPEN = 12  # rows of a table of options that is not folded
-INTRODUCED = TEXTS["introduced"]
 
 
 def build(
@@ -70,13 +68,13 @@ def build(
     template = _template()
     found = compare([Entry(*entry) for entry in entries], metric, baseline)
     made = sections(found, Detail(), command=command, notes=notes, trials=trials, targets=targets)
-    style, script = _asset("style.css"), _asset("sort.js")
+    style, script = _asset("style.css"), _asset("page.js")
     return str(
         template.render(
             title=title or f"{', '.join(found.methods[:4])}{' and more' if len(found.methods) > 4 else ''}",
             lead=sentences.compared_what(found), sections=made, version=__version__, style=style, script=script,
             style_hash=_hash(style), script_hash=_hash(script), draw=inline,
-            is_table=lambda part: isinstance(part, Table),
+            is_table=lambda part: isinstance(part, Table), units=tuple(ACROSS),
         )
     )  # fmt: skip
 
@@ -128,28 +126,56 @@ def sections(
     Returns:
         The sections, in order.
     """
-    shown, settings = _methods(found, detail.methods), found.settings[: detail.settings]
-    written = _left_out(found, detail, shown, TEXTS["written"])
+    shown, settings, heads = _methods(found, detail.methods), found.settings[: detail.settings], TEXTS["introduced"]
+    here, written = _left_out(found, detail, shown), _left_out(found, detail, shown, TEXTS["written"])
+    coloured = [TEXTS["coloured"].format(baseline=found.baseline)] * (len(found.methods) > 1)
+    work = controls.work(found)
+    splits = [figures.federation(found, s) for s in found.settings[: detail.heats]]
+    pairs = [(m, s) for s in settings for m in shown][: detail.matrices]
+    charts = [tuple(figures.curves(found, s, shown, detail.points)) for s in settings]
+    heats = [(figures.recalls(found, s, shown), s) for s in settings]
+    together = [None] * (len(found.methods) > 1 and len(found.settings) > 1)
+    options, how = listings.options(found), heads["how"].format(baseline=found.baseline)
+    open_ = tuple(t for t in options if t.key != "shared" and len(t.rows) <= OPEN)
+    rest = tuple(t for t in options if t not in open_)
+    ranked = found.ranks is not None and len(found.ranks.settings) > 1
     made = [
-        Section("verdict", "Verdict", listed=tuple(sentences.verdict(found))),
+        Section(
+            "verdict", "Result", (sentences.headline(found),), _drawn([figures.gains(found)]),
+            tuple(sentences.verdict(found)),
+        ),
         Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(found))),
-        _how(found),
-        _results(found),
-        _overall(found),
-        _curves(found, detail, shown),
-        _recalls(found, detail, shown),
+        Section("results", "Results", parts=tuple(listings.results(found, s) for s in (*together, *found.settings))),
+        Section("curves", "Curves", (heads["curves"], *here), tuple(map(Figure, filter(None, charts)))),
+        Section(
+            "recalls", "Recall of each class", (*coloured, *here),
+            tuple(listings.recalls(found, heat, s) for heat, s in heats if heat),
+        ),
+        clients(found, settings, (*coloured, *written)),
         scored(found, settings, shown, written),
-        clients(found, settings, written),
-        _ranks(found),
-        _cost(found),
+        Section("ranks", "Ranks", (heads["ranks"],), (listings.ranks(found),) if ranked else ()),
+        Section("cost", "Cost", parts=(*(listings.costs(found, s) for s in found.settings), *([work] if work else ()))),
         reached(found, settings, shown, checked(targets), written),
-        _federation(found, detail),
-        _confusion(found, detail, shown),
-        _tuning(trials),
-        _runs(found),
+        Section(
+            "federation", "The federation", (heads["federation"],), _drawn([heat for heat, _ in splits]),
+            tuple(f"{s}: {told}" if s else told for s, (_, told) in zip(found.settings, splits, strict=False)),
+        ),
+        Section(
+            "confusion", "Confusion matrices", (heads["confusion"], *here),
+            _drawn([figures.confusion(found, m, s) for m, s in pairs]),
+        ),
+        Section("tuning", "Tuning", (heads["tuning"],), (listings.tuned(trials),) if trials else ()),
+        Section("how", "What was compared, and how", (how,), open_, folded=rest),
+        Section("runs", "Runs and environments", folded=(listings.runs(found),)),
         _again(found, command),
-    ]
-    return [s for s in made if s.parts or s.listed or s.code or s.folded or s.missing or s.key == "how"]
+    ]  # fmt: skip
+    return [s for s in made if s.parts or s.listed or s.code or s.folded]
+
+
+def _drawn(pictures: Sequence[Picture | None]) -> tuple[Figure, ...]:
+    """The pictures that there are, side by side."""
+    shown = tuple(picture for picture in pictures if picture is not None)
+    return (Figure(shown),) if shown else ()
 
 
 def _methods(found: Compared, most: int) -> list[str]:
@@ -166,89 +192,6 @@ def _left_out(found: Compared, detail: Detail, shown: Sequence[str], whole: str 
     if len(found.methods) > len(shown):
         told.append(f"The {len(shown)} methods of {len(found.methods)} with the best ranks are shown here; {whole}.")
     return tuple(told)
-
-
-def _results(found: Compared) -> Section:
-    """The methods, their differences from the baseline, and what is left of these under the controls."""
-    told = [TEXTS["means"]]
-    if len(found.methods) > 1:
-        told.append(TEXTS["gains"].format(baseline=found.baseline, holm=TEXTS["holm"]))
-        told += [TEXTS["ranks"]] * (found.most_pairs >= FOR_RANKS)
-    made = [(listings.results(found, setting), controls.table(found, setting)) for setting in found.settings]
-    return Section("results", "Results", (" ".join(told),), tuple(t for tables in made for t in tables if t))
-
-
-def _how(found: Compared) -> Section:
-    """What was compared, and in what the methods differ besides their ideas."""
-    tables = listings.options(found)
-    text = (
-        f"Compared: {sentences.measured(found)}. The baseline is {found.baseline}. Runs of one setting and seed have "
-        "the same partition, initial weights and sequence of clients, unless a method selects clients or the tables "
-        "below say otherwise.",
-    )
-    open_ = tuple(t for t in tables if t.key != "shared" and len(t.rows) <= OPEN)
-    return Section("how", "What was compared, and how", text, open_, folded=tuple(t for t in tables if t not in open_))
-
-
-def _overall(found: Compared) -> Section:
-    several = len(found.methods) > 1 and len(found.settings) > 1
-    return Section("overall", "All settings together", (TEXTS["over"],), (listings.together(found),) if several else ())
-
-
-def _curves(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
-    drawn = [figures.curves(found, s, shown, detail.points) for s in found.settings[: detail.settings]]
-    parts = tuple(Figure(tuple(charts)) for charts in drawn if charts)
-    return Section("curves", "Curves", (INTRODUCED["curves"], *_left_out(found, detail, shown)), parts)
-
-
-def _recalls(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
-    heats = [(figures.recalls(found, s, shown), s) for s in found.settings[: detail.settings]]
-    parts = tuple(listings.recalls(heat, s) for heat, s in heats if heat)
-    if not parts and found.own:
-        return Section("recalls", "Recall of each class", missing=TEXTS["unheld"])
-    return Section("recalls", "Recall of each class", (INTRODUCED["recalls"], *_left_out(found, detail, shown)), parts)
-
-
-def _ranks(found: Compared) -> Section:
-    if found.ranks is None or len(found.ranks.settings) < 2:
-        return Section("ranks", "Ranks", missing=TEXTS["ranked"])
-    return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (listings.ranks(found),))
-
-
-def _cost(found: Compared) -> Section:
-    work = controls.work(found)
-    tables = *(listings.costs(found, setting) for setting in found.settings), *((work,) if work else ())
-    return Section("cost", "Cost", parts=tables)
-
-
-def _federation(found: Compared, detail: Detail) -> Section:
-    drawn = [figures.federation(found, s) for s in found.settings[: detail.heats]]
-    pictures = tuple(heat for heat, _ in drawn if heat)
-    told = tuple(f"{s}: {said}" if s else said for s, (_, said) in zip(found.settings, drawn, strict=False))
-    parts = (Figure(pictures),) if pictures else ()
-    return Section("federation", "The federation", (INTRODUCED["federation"],) if pictures else (), parts, told)
-
-
-def _confusion(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
-    pairs = [(m, s) for s in found.settings[: detail.settings] for m in shown][: detail.matrices]
-    heats = [heat for m, s in pairs if (heat := figures.confusion(found, m, s))]
-    if not heats:
-        return Section("confusion", "Confusion matrices")
-    text = (INTRODUCED["confusion"], *_left_out(found, detail, shown))
-    return Section("confusion", "Confusion matrices", text, (Figure(tuple(heats)),))
-
-
-def _tuning(trials: Sequence[Trial]) -> Section:
-    if not trials:
-        return Section("tuning", "Tuning")
-    counts = set(Counter((t.method, t.setting) for t in trials).values())
-    budget = f"Each tuned method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TEXTS["trials"]
-    text = (f"{budget} Scores are from validation rows.",)
-    return Section("tuning", "Tuning", text, (listings.tuned(trials),))
-
-
-def _runs(found: Compared) -> Section:
-    return Section("runs", "Runs and environments", folded=(listings.runs(found),))
 
 
 def _again(found: Compared, command: str) -> Section:

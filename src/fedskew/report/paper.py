@@ -7,7 +7,7 @@ from typing import Any
 
 from fedskew.errors import plural, require
 from fedskew.plots import canvas
-from fedskew.plots.drawing import Picture, figure_of
+from fedskew.plots.drawing import figure_of
 from fedskew.records.files import write_atomic, writing
 from fedskew.report.compared import compare
 from fedskew.report.entries import Entry
@@ -68,7 +68,7 @@ def write(
         shown += [heat for setting in found.settings if (heat := recalls(found, setting, found.order))]
         for name, picture in _numbered(shown):
             for suffix in (".pdf", ".svg"):
-                picture_of(picture, Path(figures) / f"{name}{suffix}")
+                canvas.save(figure_of(picture), Path(figures) / f"{name}{suffix}")
         yield f"figures: {figures} ({plural(len(shown), 'figure')}, as PDF and SVG)"
 
 
@@ -79,21 +79,3 @@ def _numbered(items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         key = re.sub(r"[^a-z0-9]+", "-", item.key.lower()).strip("-")
         count[key] = count.get(key, 0) + 1
         yield f"{key}-{count[key]}", item
-
-
-def picture_of(picture: Picture, out: Path) -> Path:
-    """Draw a picture of the page as a file.
-
-    Args:
-        picture: The picture.
-        out: File ending in .png, .svg or .pdf.
-
-    Returns:
-        The file.
-
-    Raises:
-        ConfigError: The suffix is another, or matplotlib is missing.
-        RecordError: The file cannot be written.
-    """
-    with canvas.matplotlib().rc_context(canvas.STYLE):
-        return canvas.save(figure_of(picture), out)

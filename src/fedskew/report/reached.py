@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fedskew.errors import ConfigError, RecordError, plural
+from fedskew.errors import ConfigError, RecordError, plural, require
 from fedskew.report.compared import Compared
 from fedskew.report.figures import words
 from fedskew.report.tables import TEXTS, Section, Table, amount, row, under
-from fedskew.studies.scores import COSTS, Reached, reach_all
+from fedskew.studies.scores import COSTS, Reached, in_points, reach_all
 
 TITLE = "Cost of a target"
 SHARES = (0.5, 0.75, 0.9)  # of the best mean of a setting: the targets where none are named
@@ -28,10 +28,9 @@ def checked(targets: Iterable[float]) -> tuple[float, ...]:
     """
     listed = list(targets)
     for target in listed:
-        if isinstance(target, bool) or not isinstance(target, int | float) or not math.isfinite(target):
-            raise ConfigError(f"targets must be finite numbers; got {target!r}")
-    if len(listed) > MOST:
-        raise ConfigError(f"targets must be at most {MOST}; got {len(listed)}")
+        real = isinstance(target, int | float) and not isinstance(target, bool) and math.isfinite(target)
+        require(real, "targets", "be finite numbers", target)
+    require(len(listed) <= MOST, "targets", f"be at most {MOST}", len(listed))
     return tuple(sorted({float(target) for target in listed}))
 
 
@@ -69,20 +68,12 @@ def reached(
         left_out: What to say of settings and methods that are not shown.
 
     Returns:
-        The section; a sentence where the metric has no target.
+        The section; empty where the metric does not grow, or is not on record round by round.
     """
-    metric = words(found.metric)
-    if not found.higher:
-        return Section("targets", TITLE, missing=f"Targets need a metric that grows, and of {metric} less is better.")
-    if not any(row.get(found.metric) is not None for entry in found.entries for row in entry.run.rows):
-        why = f"The rounds on record have no {metric}, so the round that reached a value is not known."
-        return Section("targets", TITLE, missing=why)
-    tables = [table for s in settings if (table := _table(found, s, methods, targets)) is not None]
-    if not tables:
-        why = "No record has the costs of all rounds, so the cost of a target cannot be computed."
-        return Section("targets", TITLE, missing=why)
-    text = (TEXTS["read"], *([] if targets else [TEXTS["chosen"]]), *left_out)
-    return Section("targets", TITLE, text, tuple(tables))
+    known = any(row.get(found.metric) is not None for entry in found.entries for row in entry.run.rows)
+    listed = settings if found.higher and known else ()
+    tables = [table for s in listed if (table := _table(found, s, methods, targets))]
+    return Section("targets", TITLE, left_out, tuple(tables))
 
 
 def _chosen(found: Compared, setting: str) -> tuple[float, ...]:
@@ -106,10 +97,20 @@ def _table(found: Compared, setting: str, methods: Sequence[str], targets: Seque
             medians = {name: _median(reads, name) for name in COSTS}
             reached = sum(end.reached for end in reads)
             cells = [amount(medians[n] / UNITS[n], n in MEASURED) if medians[n] < math.inf else "never" for n in COSTS]
-            rows.append(row(method, f"{target:g}", f"{reached} of {len(reads)}", *cells))
+            rows.append(
+                row(
+                    method,
+                    f"{100 * target:g} %" if in_points(found.key) else f"{target:g}",
+                    f"{reached} of {len(reads)}",
+                    *cells,
+                )
+            )
             record = {"setting": setting, "method": method, "metric": found.metric, "target": target}
             records.append({**record, "runs": len(reads), "reached": reached, **medians})
-    notes = [f"Left out: {plural(n, 'run')} whose costs cannot be added up ({reason})." for reason, n in unread.items()]
+    notes = [TEXTS["read"], *[TEXTS["chosen"]] * (not targets)]
+    notes += [
+        f"Left out: {plural(n, 'run')} whose costs cannot be added up ({reason})." for reason, n in unread.items()
+    ]
     caption = f"Cost until {words(found.metric)} reaches a target{under(setting)}"
     return Table("targets", caption, HEAD, tuple(rows), 2, tuple(records), tuple(notes)) if rows else None
 

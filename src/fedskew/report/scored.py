@@ -5,7 +5,7 @@ from typing import Any
 
 from fedskew.records.metrics import METRICS, PRECISION, named
 from fedskew.report.compared import Compared
-from fedskew.report.tables import TEXTS, Cell, Section, Table, fixed, row, titled
+from fedskew.report.tables import TEXTS, Cell, Section, Table, fixed, level, row, titled
 
 MIX = "mix_accuracy_"
 RANKED = named("probabilities")
@@ -25,7 +25,7 @@ def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], lef
         left_out: What to say of settings and methods that are not shown.
 
     Returns:
-        The section; a sentence where no run has a score on record.
+        The section; empty where no run has a score on record.
     """
     mixed = {n: CALLED[n] for n in MIXED}
     tables = []
@@ -34,15 +34,11 @@ def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], lef
         called = {**CALLED, AT: precision}
         for key, what, names in (
             ("scores", "scores of the last global model", {n: called.get(n, n) for n in RANKED}),
-            ("mixes", "accuracy of the global model over the clients' own label mixes", mixed),
+            ("mixes", "accuracy of the global model over the clients' own label mixes, %", mixed),
         ):
             table = _table(found, setting, methods, key, what, names)
             tables += [table] if table is not None else []
-    if not tables:
-        return Section("scores", TITLE, missing=TEXTS["unscored"])
-    shown = {table.key for table in tables}
-    text = tuple(TEXTS[key] for key in ("scores", "mixes") if key in shown)
-    return Section("scores", TITLE, (*text, *left_out), tuple(tables))
+    return Section("scores", TITLE, left_out, tuple(tables))
 
 
 def _precisions(found: Compared, setting: str) -> str:
@@ -66,11 +62,11 @@ def _table(
         record: dict[str, Any] = {"setting": setting, "method": method}
         for name, one in told.items():
             plain = one.low is None or name.startswith(f"{MIX}p")  # a table of so many intervals is not read
-            span = "" if plain else f" ({fixed(one.low, 3)} to {fixed(one.high, 3)})"
-            cells.append(f"{fixed(one.mean, 3)}{span}")
+            low, mean, high = (level(v, name) if key == "mixes" else fixed(v, 3) for v in (one.low, one.mean, one.high))
+            cells.append(mean if plain else f"{mean} ({low} to {high})")
             record |= {f"{name}_seeds": one.runs, name: one.mean, f"{name}_sd": one.sd}
             record |= {f"{name}_low": one.low, f"{name}_high": one.high}
         rows.append(row(*cells))
         records.append(record)
     head = ("method", "seeds", *(called[n] for n in held))
-    return Table(key, titled(setting, what), head, tuple(rows), 1, tuple(records))
+    return Table(key, titled(setting, what), head, tuple(rows), 1, tuple(records), (TEXTS[key],))

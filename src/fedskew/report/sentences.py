@@ -1,22 +1,25 @@
 """The verdict in words, and what the numbers do not allow."""
 
-from collections import Counter
-from itertools import chain
-
 from fedskew.config.recorded import Run
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
 from fedskew.records.summary import Collapse, collapses, metric_words
 from fedskew.report.compared import Compared
-from fedskew.report.controls import controlled, verdicts_over
+from fedskew.report.controls import Controlled, controlled
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import listed, words
-from fedskew.report.tables import fixed
-from fedskew.studies.differences import Difference
-from fedskew.studies.scores import FEWEST, FOR_RANKS, NO_VERDICT, gain_words, in_points
+from fedskew.report.tables import gain, level, levels
+from fedskew.studies.scores import NO_VERDICT, gain_words, in_points
+from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE
 
-SPELT = 8  # most settings that have a sentence of their own
 LISTED = 8  # most runs that a caution names
+UNDER = {"averaged": "both are averaged", "fitted": "both are fitted", "both": "both are averaged and fitted",
+         "work": "the other trains as much"}  # fmt: skip
+JUDGED = {
+    OWN: ". It stays when both are averaged and fitted", LOSS: "",
+    OPEN: ". Whether it stays when both are averaged and fitted is open",
+}  # fmt: skip
+FEW = ("no", "one", "two", "three", "four")
 
 
 def measured(found: Compared) -> str:
@@ -31,81 +34,54 @@ def compared_what(found: Compared) -> str:
     return f"{what}, {runs}: {title_of([entry.run for entry in found.entries])}."
 
 
+def headline(found: Compared) -> str:
+    """What the picture and the sentences below it are about."""
+    what = words(found.metric)
+    over = f" over {plural(len(found.settings), 'setting')}" if len(found.settings) > 1 else ""
+    if len(found.methods) == 1:
+        return f"{what[:1].upper()}{what[1:]}, {found.span}."
+    return f"Gains over {found.baseline} in {what}{over}: {plural(len(found.seeds), 'seed')}, {found.span}."
+
+
 def verdict(found: Compared) -> list[str]:
-    """What the numbers say, the whole first, then each setting: one metric, one range of rounds, one unit."""
-    told = _gains(found) if len(found.methods) > 1 else []
-    if (ranks := found.ranks) is not None and len(found.settings) > 1:
-        told.append(ranks.conclusion)
-    told += [_of(found, setting) for setting in found.settings[:SPELT] if found.present(setting)]
-    more = len(found.settings) - SPELT
-    return told + ([f"The table of results holds {plural(more, 'more setting')}."] if more > 0 else [])
+    """A sentence for each method: its gain over the baseline, of all settings together, and what the rule says."""
+    if len(found.methods) > 1:
+        return [_judged(found, one) for one in controlled(found, found.whole)]
+    told = []
+    for setting in found.settings:
+        one = found.summary(found.methods[0], setting)
+        ends = f" (95 % interval {levels(one.low, one.high, found.key)})" if one.low is not None else ""
+        share = " %" * in_points(found.key)
+        seeds = plural(one.runs, "seed")
+        told.append(f"{setting or one.method}: {level(one.mean, found.key)}{share}{ends}, {seeds}.")
+    return told
 
 
-def _gains(found: Compared) -> list[str]:
-    """What the gain over the baseline of each method is, by setting and over all; from eight seeds on, rank tests."""
-    pairs = [gap.pairs for s in found.settings for m in found.methods if (gap := found.difference(m, s)) is not None]
-    if max(pairs, default=0) < 2:
-        return [f"Differences from {found.baseline} cannot be judged: both methods need two common seeds."]
-    if max(pairs) < FEWEST:
-        return [f"{plural(max(pairs), 'seed')}: {NO_VERDICT}, which takes {FEWEST} common seeds."]
-    others, several = [m for m in found.order if m != found.baseline], len(found.settings) > 1
-    counts = {method: Counter[str]() for method in others}
-    for one in chain.from_iterable(controlled(found, setting) for setting in found.settings):
-        counts[one.method][one.verdict] += 1
-    of = {m: ", ".join(f"{word}{f' in {n}' * several}" for word, n in counts[m].most_common()) for m in others}
-    head = f"Gains over {found.baseline}{f' in {len(found.settings)} settings' * several}: "
-    lines = [listed(head, [f"{method}: {told}" for method, told in of.items() if told])]
-    if several:
-        gaps = {method: gap for method in others if (gap := found.difference(method, None)) is not None}
-        over = [f"{method}: {gap.words}, {verdicts_over(found)[method]}" for method, gap in gaps.items()]
-        lines.append(listed("Over all settings together: ", over))
-    return [*lines, _ranked(found)] if found.most_pairs >= FOR_RANKS else lines
-
-
-def _ranked(found: Compared) -> str:
-    """In how many settings the rank test finds that a method differs from the baseline."""
-    gaps = [gap for s in found.settings for m in found.methods if (gap := found.difference(m, s)) is not None]
-    counts = Counter((gap.ranked, gap.method) for gap in gaps if gap.significant and gap.pairs >= FOR_RANKS)
-    of = f" of {len(found.settings)} settings" if len(found.settings) > 1 else ""
-    sides = [
-        f"{method} is significantly {word} than {found.baseline}{of and f' in {n}{of}'}"
-        for (word, method), n in sorted(counts.items(), key=lambda item: (item[0][0] == "worse", -item[1]))
-    ]
-    return listed("By the rank test, corrected by Holm: ", sides or [f"no method is told apart from {found.baseline}"])
-
-
-def _level(found: Compared, value: float | None) -> str:
-    """A mean in the unit of the differences: hundredths of a share."""
-    return fixed(value, 3) if value is None or not in_points(found.key) else f"{fixed(100 * value, 1)} %"
-
-
-def _of(found: Compared, setting: str) -> str:
-    """The best method of a setting, and how sure that is."""
-    order = found.present(setting)
-    best = found.summary(order[0], setting)
-    head = f"{setting}: " if setting else ""
-    word = "highest" if found.higher else "lowest"
-    interval = (
-        f" (95 % interval {_level(found, best.low)} to {_level(found, best.high)}, {plural(best.runs, 'seed')})"
-        if best.runs > 1
-        else " (1 seed)"
+def _judged(found: Compared, one: Controlled) -> str:
+    """As in "scaffold gains 5.0 points (3.6 to 6.3) over fedavg; three seeds are too few for a verdict, run five"."""
+    raw = one.of.get(RAW)
+    if raw is None:
+        return f"{one.method} has no seed in common with {found.baseline}."
+    size = gain_words(abs(raw.mean), found.key)[1:] + " points" * in_points(found.key)
+    apart, before, after = (
+        raw.pairs > 1 and (raw.gains or raw.high < 0),
+        "is",
+        "ahead of" if raw.mean >= 0 else "behind",
     )
-    if len(order) == 1:
-        return f"{head}{order[0]} has the mean {_level(found, best.mean)}{interval}."
-    told = f"{head}{order[0]} has the {word} mean, {_level(found, best.mean)}{interval}"
-    if order[0] == found.baseline:
-        following = found.difference(order[1], setting)
-        return f"{told}; {order[1]} follows{_against(found, following)}."
-    return f"{told}{_against(found, found.difference(order[0], setting))}."
-
-
-def _against(found: Compared, difference: Difference | None) -> str:
-    if difference is None or difference.mean is None:
-        return ""
-    gap = f", {difference.words} from {found.baseline}"
-    if difference.pairs < 2:
-        return f"{gap} in the one seed that both have"
-    return f"{gap} ({difference.interval})"
+    low, high = raw.low, raw.high
+    if apart:
+        before, after = ("gains", "over") if raw.gains else ("loses", "against")
+        low, high = (low, high) if raw.gains else (-high, -low)
+    span = " ({} to {})".format(*(gain(end, found.key).removeprefix("+") for end in (low, high))) * (raw.pairs > 1)
+    told = f"{one.method} {before} {size}{span} {after} {found.baseline}"
+    if one.verdict == NO_VERDICT:
+        few = min(each.pairs for each in one.of.values())
+        which = f"{FEW[few]} seed{'s are' if few != 1 else ' is'}"
+        return f"{told}; {which} too few for a verdict, run five."
+    undone = next((name for name, what in UNDONE.items() if what == one.verdict), "")
+    if undone:
+        return f"{told}. Nothing of it is left when {UNDER[undone]}: {one.verdict}."
+    return f"{told}{JUDGED.get(one.verdict, f'; {one.verdict}')}."
 
 
 def p_value(p: float | None) -> str:
@@ -177,12 +153,10 @@ def _unseen(found: Compared) -> str:
     widths = sorted((d.high - d.low) / 2 for d in gaps if d.low is not None and d.high is not None)
     if not widths:
         return ""
-    few = min(gap.pairs for gap in gaps)
-    told = f"With {plural(few, 'seed')} there is no verdict: it takes {FEWEST}. " if few < FEWEST else ""
     reach = gain_words(widths[len(widths) // 2], found.key)[1:] + " points" * in_points(found.key)
     return (
-        f"{told}Intervals of differences reach {reach} to both sides (median) and take differences between seeds as "
-        "normal. “No gain shown” does not mean that there is none."
+        f"The median interval is ± {reach}. Intervals assume normally distributed differences. “No gain shown” does "
+        "not mean that there is none."
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from fedskew.errors import text_of, visible
 from fedskew.plots.drawing import Picture
 from fedskew.records.sheets import csv_text
+from fedskew.studies.scores import gain_words, in_points
 
 TEXTS = tomllib.loads(text_of(Path(__file__).parent / "texts.toml"))  # of the sections
 SPECIAL = {
@@ -26,7 +27,7 @@ class Cell:
     """A cell of a page's table."""
 
     text: str
-    level: int | None = None  # shade of a heat map, 0 to 10; -1: not measured
+    level: int = 0  # shade, -5 of much less than the baseline to 5 of much more
     mark: str = ""  # "above" or "below", of a difference that is significant
     best: bool = False  # bold in LaTeX
 
@@ -41,8 +42,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     words: int = 1  # leading columns that hold words; the others hold numbers
     records: tuple[dict[str, Any], ...] = field(default=())
-    notes: tuple[str, ...] = ()
-    heat: bool = False
+    notes: tuple[str, ...] = ()  # what its numbers are
 
 
 def fixed(value: float | None, digits: int = 4) -> str:
@@ -57,6 +57,38 @@ def fixed(value: float | None, digits: int = 4) -> str:
         return "–"
     told = f"{value:,.{digits}f}"
     return told.replace("-", "") if float(told.replace(",", "")) == 0 else told.replace("-", "−")
+
+
+def level(value: float | None, metric: str) -> str:
+    """A value of a metric: a share in percent, anything else with three digits.
+
+    Example:
+        >>> from fedskew.report.tables import level
+        >>> level(0.8338, "final_accuracy"), level(0.8338, "final_loss")
+        ('83.4', '0.834')
+    """
+    return fixed(100 * value, 1) if value is not None and in_points(metric) else fixed(value, 3)
+
+
+def levels(low: float | None, high: float | None, metric: str) -> str:
+    """Ends of an interval of a metric, as in "78.1 to 86.0"; a dash where there is none."""
+    return "–" if low is None or high is None else f"{level(low, metric)} to {level(high, metric)}"
+
+
+def gain(value: float | None, metric: str) -> str:
+    """A difference in the unit of its metric, with the sign of a page: "+2.3", "−0.4"."""
+    return "–" if value is None else gain_words(value, metric).replace("-", "−", 1)
+
+
+def unit(metric: str) -> str:
+    """The unit of a metric's values after a comma: ", %"; "" where it has none."""
+    return ", %" * in_points(metric)
+
+
+def shade(value: float, baseline: float) -> int:
+    """The shade of a share beside the baseline's: one step for ten points, at most five; 0 below two points."""
+    apart = 10 * (value - baseline)
+    return 0 if not abs(apart) >= 0.2 else int(math.copysign(min(5, math.ceil(abs(apart))), apart))
 
 
 def amount(value: float, measured: bool = True) -> str:
@@ -141,10 +173,11 @@ def to_latex(table: Table, label: str = "") -> str:
         \end{table}
         <BLANKLINE>
     """
+    told = f"{table.caption}. {' '.join(table.notes)}" if table.notes else table.caption
     columns = "l" * table.words + "r" * (len(table.head) - table.words)
     lines = [
         r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}", r"\begin{table}", r"\centering",
-        rf"\caption{{{_escaped(table.caption)}}}", rf"\label{{tab:{label or table.key}}}",
+        rf"\caption{{{_escaped(told)}}}", rf"\label{{tab:{label or table.key}}}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule", _line(table.head), r"\midrule", *map(_line, table.rows),
         r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
@@ -152,8 +185,34 @@ def to_latex(table: Table, label: str = "") -> str:
     return "\n".join(lines)
 
 
+def to_text(table: Table) -> str:
+    """The table as plain text, its numbers to the right.
+
+    Example:
+        >>> from fedskew.report.tables import Table, row, to_text
+        >>> print(to_text(Table("t", "Rows", ("class", "rows"), (row("a", "3"), row("b", "12")))))
+        Rows
+        class  rows
+        a         3
+        b        12
+    """
+    lines = [table.head, *([_inline(cell.text) for cell in row] for row in table.rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    told = (
+        "  ".join(f"{text:{'<' if at < table.words else '>'}{widths[at]}}" for at, text in enumerate(line))
+        for line in lines
+    )
+    return "\n".join(visible(line.rstrip()) for line in (table.caption, *told, *table.notes))
+
+
+def _inline(text: str) -> str:
+    """A cell of two lines as one, the second in brackets."""
+    first, _, second = text.partition("\n")
+    return f"{first} ({second})" if second else first
+
+
 def _marked(cell: Cell) -> str:
-    return f"{cell.text} *" if cell.mark else cell.text
+    return f"{_inline(cell.text)} *" if cell.mark else _inline(cell.text)
 
 
 def _line(cells: Sequence[Cell | str]) -> str:
@@ -194,4 +253,3 @@ class Section:
     listed: tuple[str, ...] = ()
     code: str = ""
     folded: tuple[Table, ...] = ()
-    missing: str = ""  # why nothing is shown, in one sentence

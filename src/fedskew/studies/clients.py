@@ -115,17 +115,29 @@ def in_cells(one: ByClient, label_names: Sequence[str]) -> dict[str, str]:
     return {"test rows": f"{one.rows:,}", "accuracy": f"{one.accuracy:.3f}", "sampling, 95 %": sampling, **told}
 
 
-def few_rows(found: Iterable[ByClient], label_names: Sequence[str]) -> list[str]:
-    """A sentence for each client without AUROC and AUPRC, as in "va: 2 test rows of ill, so no AUROC ..."."""
-    notes = {}
-    for one in found:
-        if one.means["auroc"] is None and one.client not in notes:
-            few = [(n, c) for c, n in enumerate(one.support) if n < FEW]
-            n, c = few[0] if few else (0, -1)
-            what = f" of {label_names[c]}" if 0 <= c < len(label_names) else ""
-            why = f"{n} test row{'s' * (n != 1)}{what}" if few else "its probabilities are not known"
-            notes[one.client] = f"{one.client}: {why}, so no AUROC and no AUPRC is shown"
-    return list(notes.values())
+def few_rows(found: Iterable[ByClient]) -> list[str]:
+    """A sentence on the clients without AUROC and AUPRC, as in "Clients 0, 2 to 4 have fewer than 5 test rows ..."."""
+    names = list(dict.fromkeys(one.client for one in found if one.means["auroc"] is None))
+    if not names:
+        return []
+    which, verb = ("Clients", "have") if len(names) > 1 else ("Client", "has")
+    few = f"{verb} fewer than {FEW} test rows of some class, or no probabilities on record"
+    return [f"{which} {ranges(names)} {few}: AUROC and AUPRC are not shown."]
+
+
+def ranges(names: Sequence[str]) -> str:
+    """Names in order, neighbouring numbers as ranges.
+
+    Example:
+        >>> from fedskew.studies.clients import ranges
+        >>> ranges(["3", "0", "4", "5", "va"])
+        '0, 3 to 5, va'
+    """
+    told: list[list[str]] = []
+    for name in sorted(names, key=lambda n: (not n.isdecimal(), int(n) if n.isdecimal() else 0, n)):
+        follows = told and name.isdecimal() and told[-1][-1].isdecimal() and int(told[-1][-1]) + 1 == int(name)
+        told[-1].append(name) if follows else told.append([name])
+    return ", ".join(f"{one[0]} to {one[-1]}" if len(one) > 2 else ", ".join(one) for one in told)
 
 
 def is_natural(rows: Iterable[Row]) -> bool:

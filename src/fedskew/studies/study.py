@@ -7,13 +7,14 @@ import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.own import has_own, is_named, name_of
 from fedskew.config.recorded import Run
-from fedskew.errors import ConfigError, FedskewError, install, require, unknown
+from fedskew.errors import ConfigError, FedskewError, install, plural, require, unknown
 from fedskew.method import Method
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
@@ -85,12 +86,27 @@ class Study:
     def __init__(self, spec: Spec, store: Store | str | Path) -> None:
         self.spec = spec
         self.store = store if isinstance(store, Store) else Store(store)
-        self.chosen: dict[tuple[str, str], Options] = {}  # (method, setting) -> tuned options
+        self._chosen: dict[tuple[str, str], Options] = {}  # (method, setting) -> tuned options
         self._plan: list[Planned] | None = None
         self._more: list[Planned] = []
         self._trials: list[Planned] = []
 
+    def __repr__(self) -> str:
+        methods, plan = [entry.name for entry in self.spec.methods], self.plan()
+        done = len(plan) - len(self.missing(plan))
+        return f"Study({', '.join(methods)}; {plural(len(self.spec.seeds), 'seed')}; {done} of {len(plan)} runs done)"
+
+    def __str__(self) -> str:
+        """The results of the finished runs as a table."""
+        finished = any(run and run.state == "finished" for _, run in self.entries())
+        return str(_report().text_of(self)) if finished else repr(self)
+
     # Planning
+
+    @property
+    def chosen(self) -> dict[tuple[str, str], dict[str, float]]:
+        """By method and setting, the values that the tuning chose; empty before its trials are done."""
+        return {key: {option: number_of(text) for option, text in pairs} for key, pairs in self._chosen.items()}
 
     def trials(self) -> list[Planned]:
         """The runs of the tuning; none where nothing is tuned. They divide the rows as the compared runs do.
@@ -136,7 +152,7 @@ class Study:
             if score is not None and score > best.get(key, (float("-inf"), ()))[0]:
                 best[key] = score, planned.options
         untuned: dict[tuple[str, str], Options] = {key: () for key, names in self.spec.tunable.items() if not names}
-        self.chosen = untuned | {key: options for key, (_, options) in best.items()}
+        self._chosen = untuned | {key: options for key, (_, options) in best.items()}
         return True
 
     def _score(self, trial: Planned) -> float | None:
@@ -178,14 +194,14 @@ class Study:
 
     def untuned(self) -> list[str]:
         """A sentence for each method that has none of the tuned options, once the trials are done."""
-        labels = [f"{m}{f', {at}' * (at != 'all')}" for (m, at), options in self.chosen.items() if not options]
+        labels = [f"{m}{f', {at}' * (at != 'all')}" for (m, at), options in self._chosen.items() if not options]
         return [f"not tuned: {label}, which has none of these options" for label in labels]
 
     def _tuned(self, cell: Cell) -> Planned:
         """A compared run with the options that its trials chose."""
         if self.spec.tuning is None or cell.experiment is None:
             return _located(cell)
-        chosen = self.chosen.get((cell.label, cell.setting))
+        chosen = self._chosen.get((cell.label, cell.setting))
         if chosen is None:
             trials = (t.cell for t in self._trials if (t.cell.label, t.cell.setting) == (cell.label, cell.setting))
             why = next((f": {trial.refused}" for trial in trials if trial.refused), "")
@@ -221,7 +237,7 @@ class Study:
         Args:
             processes: worker processes; 0 takes one a core.
             shard: (i, n): only the i-th of n equal parts, for an array of jobs.
-            told: called with the end of each run.
+            told: called with the end of each run; unless given, a terminal shows a moving line.
             began: called when a run begins.
             track: trackers that are told of every round, from `fedskew.track.named`.
 
@@ -230,6 +246,11 @@ class Study:
             RecordError: the store cannot be written; what it has is kept.
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
+        if told is None:
+            from fedskew.studies.progress import Progress
+
+            with Progress(self, len(self.missing([*self.trials(), *self.plan()])[shard[0] - 1 :: shard[1]])) as line:
+                return self.run(processes, shard, told=line.ended, began=began, track=track)
         while True:  # trials at an edge ask for more trials
             compared = self.plan()  # which asks for the trials
             last = self._plan is not None
@@ -324,6 +345,26 @@ class Study:
             raise ConfigError(f"a data frame needs pandas: {install('study')}") from None
         return pandas.DataFrame(self.table() if by == "run" else self.rounds())
 
+    def plot(self, kind: str = "gains", setting: str = "") -> Any:
+        """A picture of the finished runs, a matplotlib figure.
+
+        Args:
+            kind: "gains" over the baseline, raw, averaged and fitted, with intervals; "curves" of the metric over
+                rounds; "recalls" of each class; "clients", the accuracy at each; or "confusion".
+            setting: which setting, of several; the gains are of all together.
+
+        Raises:
+            ConfigError: there is no such kind or setting, or matplotlib is not installed.
+            RecordError: no run is finished, or none has what the picture shows.
+
+        Example:
+            >>> import fedskew as fs
+            >>> study = fs.study(["fedavg", "fedla"], seeds="0-1", rounds=2, clients=5, cohort=3, store="store")
+            >>> study.run()
+            >>> study.plot("curves").savefig("curves.png")
+        """
+        return _report().of_study(self, kind, setting)
+
     def save(self, folder: str | Path, command: str = "") -> Path:
         """Write ``study.json``, the runs by address, and ``runs.csv``, one line a run without its times.
 
@@ -345,6 +386,16 @@ class Study:
         write_atomic(place / "study.json", json.dumps(content, indent=1).encode())
         write_atomic(place / "runs.csv", _csv(rows).encode())
         return place / "study.json"
+
+
+def _report() -> Any:
+    """What draws and prints: it lies above the studies, and is found by its name where it is asked for."""
+    return import_module("fedskew.report.draw")
+
+
+def number_of(text: str) -> float:
+    """An option's value as a number: "3" is 3, and "0.1" is 0.1."""
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
 def _ended(outcome: Outcome, planned: Planned, told: Callable[[Outcome, Planned], None] | None) -> None:
@@ -383,7 +434,7 @@ def _tried(study: Study) -> list[Row]:
     for one in study.trials():
         key = one.cell.label, one.cell.setting
         row = {"label": key[0], "setting": key[1], "options": dict(one.options), "score": study._score(one)}
-        found.append({**row, "chosen": study.chosen.get(key) == one.options})
+        found.append({**row, "chosen": study._chosen.get(key) == one.options})
     return found
 
 
