@@ -15,7 +15,6 @@ import sys
 import time
 from pathlib import Path
 
-import docs_api
 import docs_blocks
 import docs_contracts
 import docs_methods
@@ -54,7 +53,7 @@ def sources() -> Path:
     if subprocess.run([*run_gallery, str(kept("notebooks"))], env=surroundings()).returncode:
         raise SystemExit("a notebook of the gallery failed")
     list(reference.write(fresh / "docs"))
-    docs_api.write(fresh / "api")
+    (fresh / "docs/site/api").rename(fresh / "api")
     docs_contracts.write(fresh / "api/json.md", EXTRA / "schemas")
     docs_methods.write(fresh / "methods", kept("pictures"))
     for page in [fresh / "docs/site/llms.txt", *fresh.rglob("*.md")]:  # as they stand, for programs

@@ -18,7 +18,8 @@ from support.scripts import script
 
 REFERENCE = script("scripts/reference.py")
 MADE = {ROOT / "docs" / name: page for name, page in REFERENCE.PAGES.items()}  # they need not be there
-WRITTEN = {p for p in (ROOT / "docs").rglob("*.md") if "site" not in p.parts[-2:]}  # docs/site is for Sphinx alone
+# docs/site is for Sphinx alone
+WRITTEN = {p for p in (ROOT / "docs").rglob("*.md") if ROOT / "docs/site" not in p.parents}
 PAGES = [ROOT / "README.md", *sorted({*WRITTEN, *MADE, *(ROOT / "notes").glob("*.md")})]
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 # wants a file, a shell or the plug-in of docs/guide/plugins.md
