@@ -121,10 +121,10 @@ def surroundings() -> dict[str, str]:
     return {n: v for n, v in os.environ.items() if n != "FEDSKEW_DATA"} | told
 
 
-def sphinx(builder: str, out: Path) -> int:
-    """Run Sphinx; warnings are errors."""
+def sphinx(builder: str, out: Path, *pages: Path) -> int:
+    """Run Sphinx, over all pages or over some; warnings are errors."""
     words = ["-W", "--keep-going", "-q", "-b", builder, "-c", str(ROOT / "docs"), "-d", str(BUILD / "trees")]
-    command = [sys.executable, "-m", "sphinx", *words, str(SOURCE), str(out)]
+    command = [sys.executable, "-m", "sphinx", *words, str(SOURCE), str(out), *map(str, pages)]
     return subprocess.run(command, env=surroundings()).returncode
 
 
@@ -159,6 +159,10 @@ def main() -> int:
     if "--links" in sys.argv[1:]:
         return sphinx("linkcheck", BUILD / "links")
     failed = sphinx("html", HTML)
+    names = [page for page in SOURCE.glob("api/*.md") if "automodule" in page.read_text(encoding="utf-8")]
+    failed = failed or sphinx("text", BUILD / "text", *names)  # what is made of docstrings, for programs
+    for page in names if not failed else ():
+        shutil.copy(BUILD / f"text/api/{page.stem}.txt", HTML / f"api/{page.name}")
     wrong += [] if failed else complaints()
     print("\n".join(wrong), file=sys.stderr) if wrong else None
     pages = len(list(HTML.rglob("*.html")))
