@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fedskew import functional
 from fedskew.config.flags import experiment_from
 from fedskew.errors import PACKAGE, install
 from support.paths import ROOT
@@ -81,6 +82,13 @@ def test_the_commands_compose(line: str) -> None:
             at = words.index(flag)
             words = words[:at] + words[at + 2 :]
     assert experiment_from(words).method.name.partition("(")[0] == words[0]
+
+
+def test_every_function_stands_on_a_page_of_names() -> None:
+    pages = (page.read_text(encoding="utf-8") for page in (ROOT / "docs/site/api").glob("*.md"))
+    shown = {name for text in pages for name in re.findall(r"automodule:: ([\w.]+)", text)}
+    functions = (getattr(functional, name) for name in functional.__all__)
+    assert {function.__module__ for function in functions if callable(function)} <= shown
 
 
 def test_made_pages_are_not_committed() -> None:
