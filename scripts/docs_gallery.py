@@ -32,12 +32,13 @@ CARD = """:::{{grid-item-card}} {title}
 def executed(pages: list[Path], folder: Path) -> tuple[dict[Path, Any], list[str]]:
     """The notebooks with their outputs, from the cache where it has them; and what failed."""
     cache = get_cache(str(folder))
-    for page in pages:
-        cache.add_nb_to_project(str(page), read_data={"name": "myst_nb_md", "type": "plugin"})
-    done = load_executor("temp-parallel", cache).run_and_cache(timeout=LIMIT)
+    names = [str(page) for page in pages]
+    for name in names:
+        cache.add_nb_to_project(name, read_data={"name": "myst_nb_md", "type": "plugin"})
+    done = load_executor("temp-parallel", cache).run_and_cache(filter_uris=names, timeout=LIMIT)
     if wrong := [f"{uri}: {cache.get_project_record(uri).traceback}" for uri in done.excepted + done.errored]:
         return {}, wrong
-    return {page: cache.merge_match_into_notebook(myst_nb_reader_plugin(str(page)))[1] for page in pages}, []
+    return {p: cache.merge_match_into_notebook(myst_nb_reader_plugin(str(p)))[1] for p in pages}, []
 
 
 def thumbnail(notebook: Any, target: Path) -> None:
