@@ -6,7 +6,8 @@
 # make test-flower   the tests of fedskew on Flower, in an environment of their own: Flower pins versions that others need newer
 # make reference writes the pages of docs/reference that are made from the code, and their pictures
 # make docs    the site, into build/docs/html: runs the code of the pages and the gallery; warnings are errors; no network
-# make check   lint, format, types and those tests
+# make lint    format, lint and types, in seconds
+# make check   make lint and make test: what every change must pass
 # make mutants plants 200 faults in the library and counts those that the tests notice (MUTANTS_ARGS="--seed 7 --draws 20")
 # make attack  attacks it: kills, signals, full disks, flipped bytes, fuzzed commands; a table of what survived
 # make bench   fedskew beside other frameworks and bare torch, the same work in turns (BENCH_ARGS="--workloads mnist-lr")
@@ -14,7 +15,7 @@
 # make clean   removes what the others made, but for the environments and your runs/
 #
 # The first target that needs the environment makes it. PYTHON names the interpreter, VENV the folder, CONSTRAINTS the
-# file of versions: `make test VENV=.venv-3.13 PYTHON=python3.13`. CONTRIBUTING.md has the commands for the oldest versions.
+# file of versions: `make test VENV=.venv-3.13 PYTHON=python3.13`. notes/developing.md has the commands for the oldest versions.
 
 # What is compiled is kept, wherever the environment says otherwise: the tests start hundreds of commands.
 export PYTHONDONTWRITEBYTECODE :=
@@ -47,7 +48,7 @@ DOCS_ARGS ?=
 DEMO := fedavg feddyn fedla fedga scaffold --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 \
 	--rounds 30 --epochs 5 --batch-size 16 --seeds 0-4 --fitted --store demo/store --out demo
 
-.PHONY: help env demo test test-all test-ray test-ray-env test-hf test-flower test-flower-env check reference docs mutants attack bench bench-peers clean
+.PHONY: help env demo test test-all test-ray test-ray-env test-hf test-flower test-flower-env lint check reference docs mutants attack bench bench-peers clean
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -113,8 +114,12 @@ test-flower: $(FLOWER)/.flower
 	@OMP_NUM_THREADS=1 FLWR_TELEMETRY_ENABLED=0 $(FLOWER)/bin/python -m pytest -n 0 -m 'flower and not slow' $(PYTEST_ARGS) \
 		tests/flower tests/cli/test_flower.py tests/attack/test_flower_nodes.py tests/attack/test_flower_lies.py
 
-check:
-	@scripts/check
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy
+
+check: lint test
 
 $(VENV)/.docs: $(NEEDS) $(BIN)/python
 	@$(PIP) -e '.[docs]' -e ./papers

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.ext.napoleon import Config, GoogleDocstring
+
+from fedskew.fields import documented
 
 ROOT = Path(os.environ["FEDSKEW_CHECKOUT"])  # scripts/docs.py sets it: this file runs with a copy of the pages
 
@@ -14,17 +21,25 @@ author = copyright = "The fedskew developers"
 version = "main"
 
 root_doc = "index"
-extensions = ["myst_nb", "sphinx_design", "sphinx.ext.githubpages"]
+extensions = ["myst_nb", "sphinx_design", "sphinx.ext.githubpages", "sphinx.ext.autodoc"]
 myst_enable_extensions = ["colon_fence", "attrs_inline"]
 myst_heading_anchors = 5  # as on GitHub, so that links hold in both places
 highlight_language = "text"
-suppress_warnings = ["myst.header"]  # pages of notes may begin a section at the third level
+suppress_warnings = [
+    "myst.header",  # pages of notes may begin a section at the third level
+    "ref.python",  # a field's type names another field, as in AtMost("clients"), and several classes have that field
+]
 
 nb_execution_mode = "cache"
 nb_execution_cache_path = os.environ["FEDSKEW_NOTEBOOKS"]
 nb_execution_raise_on_error = True
 nb_execution_timeout = 180
 nb_merge_streams = True
+
+default_role = "literal"  # of one backquote in a docstring
+add_module_names = False
+autodoc_default_options = {"members": True}
+autodoc_member_order = "bysource"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "fedskew"
@@ -48,3 +63,42 @@ html_theme_options = {
 }
 html_sidebars = {"index": [], "docs/findings": [], "docs/guide/first-run": []}
 linkcheck_ignore = [r"http://(localhost|127\.0\.0\.1).*", r"https?://.*example\.(org|com).*"]
+
+MARKUP = re.compile(r"(``[^`]+``|`[^`]+`)|([|*_\\])")
+LIMITS = re.compile(r"~?(?:typing\.)?Annotated\[(.+?), .*?\](?= \||,? \w+:| =|, \.\.\.|\)|\]|$)")
+
+
+def plain(text: str) -> str:
+    """Text in which bars and asterisks mean themselves."""
+    return MARKUP.sub(lambda found: found[1] or f"\\{found[2]}", text)
+
+
+def as_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """What is indented keeps its lines; fields of a dataclass stand with it."""
+    parts = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
+    for i, part in enumerate(parts):
+        if all(line.startswith("  ") for line in part.splitlines()):
+            parts[i] = part if ">>>" in part else f"::\n\n{part}"
+        elif ">>>" not in part:
+            parts[i] = plain(part)
+    lines[:] = GoogleDocstring("\n\n".join(parts), Config(napoleon_use_ivar=True)).lines()
+    if isinstance(thing, type) and dataclasses.is_dataclass(thing) and ":ivar" not in "".join(lines):
+        fields = {field: " ".join(text.split()) for field, text in documented(thing).items()}
+        lines += ["", *(f":ivar {field}: {plain(text)}" for field, text in fields.items()), ""]
+
+
+def without_limits(app: Sphinx, what: str, name: str, thing: Any, options: Any, signature: str, returns: str) -> Any:
+    """The page of options has the limits."""
+    return (LIMITS.sub(r"\1", signature), returns) if signature else None
+
+
+def is_field(app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
+    """Fields stand with their class."""
+    return True if what == "class" and not callable(thing) and not isinstance(thing, property) else None
+
+
+def setup(app: Sphinx) -> None:
+    """Docstrings are Google's, not reStructuredText."""
+    app.connect("autodoc-process-docstring", as_text)
+    app.connect("autodoc-process-signature", without_limits)
+    app.connect("autodoc-skip-member", is_field)

@@ -15,7 +15,6 @@ import sys
 import time
 from pathlib import Path
 
-import docs_api
 import docs_blocks
 import docs_contracts
 import docs_methods
@@ -54,7 +53,7 @@ def sources() -> Path:
     if subprocess.run([*run_gallery, str(kept("notebooks"))], env=surroundings()).returncode:
         raise SystemExit("a notebook of the gallery failed")
     list(reference.write(fresh / "docs"))
-    docs_api.write(fresh / "api")
+    (fresh / "docs/site/api").rename(fresh / "api")
     docs_contracts.write(fresh / "api/json.md", EXTRA / "schemas")
     docs_methods.write(fresh / "methods", kept("pictures"))
     for page in [fresh / "docs/site/llms.txt", *fresh.rglob("*.md")]:  # as they stand, for programs
@@ -122,10 +121,10 @@ def surroundings() -> dict[str, str]:
     return {n: v for n, v in os.environ.items() if n != "FEDSKEW_DATA"} | told
 
 
-def sphinx(builder: str, out: Path) -> int:
-    """Run Sphinx; warnings are errors."""
+def sphinx(builder: str, out: Path, *pages: Path) -> int:
+    """Run Sphinx, over all pages or over some; warnings are errors."""
     words = ["-W", "--keep-going", "-q", "-b", builder, "-c", str(ROOT / "docs"), "-d", str(BUILD / "trees")]
-    command = [sys.executable, "-m", "sphinx", *words, str(SOURCE), str(out)]
+    command = [sys.executable, "-m", "sphinx", *words, str(SOURCE), str(out), *map(str, pages)]
     return subprocess.run(command, env=surroundings()).returncode
 
 
@@ -160,6 +159,10 @@ def main() -> int:
     if "--links" in sys.argv[1:]:
         return sphinx("linkcheck", BUILD / "links")
     failed = sphinx("html", HTML)
+    names = [page for page in SOURCE.glob("api/*.md") if "automodule" in page.read_text(encoding="utf-8")]
+    failed = failed or sphinx("text", BUILD / "text", *names)  # what is made of docstrings, for programs
+    for page in names if not failed else ():
+        shutil.copy(BUILD / f"text/api/{page.stem}.txt", HTML / f"api/{page.name}")
     wrong += [] if failed else complaints()
     print("\n".join(wrong), file=sys.stderr) if wrong else None
     pages = len(list(HTML.rglob("*.html")))

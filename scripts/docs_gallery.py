@@ -1,4 +1,4 @@
-"""Run the notebooks of the gallery, two at a time, into the cache that Sphinx reads; make thumbnails and their page.
+"""Run the notebooks of the gallery, one on each core, into the cache that Sphinx reads; make thumbnails and their page.
 
 python scripts/docs_gallery.py FOLDER CACHE    FOLDER has the notebooks and index.md, whose toctree orders them
 """
@@ -9,16 +9,12 @@ import base64
 import io
 import re
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from jupyter_cache import get_cache
-from jupyter_cache.base import CacheBundleIn
+from jupyter_cache.executors import load_executor
 from myst_nb.core.read import myst_nb_reader_plugin
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 from PIL import Image
 
 WIDE = 420  # pixels of a thumbnail
@@ -36,34 +32,13 @@ CARD = """:::{{grid-item-card}} {title}
 def executed(pages: list[Path], folder: Path) -> tuple[dict[Path, Any], list[str]]:
     """The notebooks with their outputs, from the cache where it has them; and what failed."""
     cache = get_cache(str(folder))
-    read = {page: myst_nb_reader_plugin(str(page)) for page in pages}
-    todo = [page for page in pages if not _is_known(cache, read[page])]
-    with ThreadPoolExecutor(2) as pool:
-        found = dict(zip(todo, pool.map(lambda page: _run(read[page]), todo), strict=True))
-    for page in (page for page in todo if not found[page]):
-        cache.cache_notebook_bundle(CacheBundleIn(read[page], str(page)), check_validity=False)
-    wrong = [f"examples/gallery/{page.name}: {found[page]}" for page in todo if found[page]]
-    return {page: cache.merge_match_into_notebook(read[page])[1] for page in pages} if not wrong else {}, wrong
-
-
-def _is_known(cache: Any, notebook: Any) -> bool:
-    try:
-        return bool(cache.match_cache_notebook(notebook))
-    except KeyError:
-        return False
-
-
-def _run(notebook: Any) -> str:
-    """Run it in an empty folder; what went wrong."""
-    with tempfile.TemporaryDirectory() as folder:
-        place, quiet = {"metadata": {"path": folder}}, ["--log-level=ERROR"]
-        try:
-            NotebookClient(
-                notebook, timeout=LIMIT, resources=place, extra_arguments=quiet, record_timing=False
-            ).execute()
-        except (CellExecutionError, TimeoutError) as error:
-            return str(error).strip()[-600:]
-    return ""
+    names = [str(page) for page in pages]
+    for name in names:
+        cache.add_nb_to_project(name, read_data={"name": "myst_nb_md", "type": "plugin"})
+    done = load_executor("temp-parallel", cache).run_and_cache(filter_uris=names, timeout=LIMIT)
+    if wrong := [f"{uri}: {cache.get_project_record(uri).traceback}" for uri in done.excepted + done.errored]:
+        return {}, wrong
+    return {p: cache.merge_match_into_notebook(myst_nb_reader_plugin(str(p)))[1] for p in pages}, []
 
 
 def thumbnail(notebook: Any, target: Path) -> None:

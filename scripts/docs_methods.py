@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 
 import make_evidence
 import numpy as np
-from docs_api import paragraphs, plain
 
 import fedskew as fs
 from fedskew.advice.adviser import verdict_on
@@ -30,6 +30,7 @@ from fedskew.studies.store import read_archives
 from fedskew.studies.verdicts import GAIN, LOSS
 
 ROOT = Path(__file__).parents[1]
+CODE = re.compile(r"(``[^`]+``|`[^`]+`)")
 RECORDS = ("results/studies", "results/papers")
 ROUNDS, SEEDS = 20, (0, 1, 2)
 COMMAND = "fedskew run {} --partition.alpha 0.1 --clients 20 --cohort 5 --rounds 20 --served every"
@@ -46,6 +47,23 @@ SERVES = {
     "own": "a model for each client; the global model is not meant to be used",
     "both": "one model for all clients, and one for each",
 }
+
+
+def plain(text: str) -> str:
+    """Text of a docstring as Markdown: what is no code in backquotes means itself."""
+    pieces = CODE.split(text)
+    pieces[::2] = [re.sub(r"([\\*_<>\[\]$|~#{}])", r"\\\1", piece) for piece in pieces[::2]]
+    return "".join(piece.replace("``", "`") for piece in pieces)
+
+
+def paragraphs(text: str) -> str:
+    """Prose; a paragraph that is indented stays as it is, as formulas are."""
+    shown = []
+    for part in re.split(r"\n\s*\n", text.strip("\n")):
+        lines = part.splitlines()
+        formula = all(line.startswith("  ") for line in lines)
+        shown.append(f"```\n{textwrap.dedent(part)}\n```" if formula else plain(" ".join(map(str.strip, lines))))
+    return "\n\n".join(shown)
 
 
 class Found(NamedTuple):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from click.testing import CliRunner
 
-from fedskew import functional
 from fedskew.catalogue import listing
 from fedskew.catalogue.listing import prose
 from fedskew.cli.command import root
@@ -63,12 +60,6 @@ DATA = """`--data NAME` chooses a dataset, `--data.OPTION VALUE` sets an option 
 `fs.data.load("NAME")`."""
 MODEL = """`--model NAME` chooses a network, `--model.OPTION VALUE` sets an option of it. In Python:
 `model="NAME"`, a class of `fs.models` with its options, or any `nn.Module`."""
-FUNCTIONAL = f"""# Functions of `fedskew.functional`
-
-{MADE} A function here takes tensors and returns tensors. It
-keeps no state and draws no random numbers, so it works in any PyTorch loop. `help(fs.functional.NAME)` prints its
-shapes and its source.
-"""
 COMMAND = f"""# The command
 
 {MADE} What each command prints for `--help`.
@@ -193,41 +184,6 @@ def _value(hint: Any) -> str:
 def _default(field: dataclasses.Field[Any]) -> str:
     made = field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
     return "unset" if made is None or made in ("", ()) else f"`{made}`"
-
-
-def functional_page() -> str:
-    """One line a function: signature and the first sentence of its docstring, module by module."""
-    lines = [FUNCTIONAL]
-    for module, functions in _modules().items():
-        title = inspect.getdoc(sys.modules[module]) or ""
-        lines += [f"## {module.rpartition('.')[2]}", "", _first(title), "", "| function | what it gives |", "|---|---|"]
-        lines += [f"| `{name}({_arguments(function)})` | {_cell(function)} |" for name, function in functions]
-        lines += [""]
-    return "\n".join(lines)
-
-
-def _modules() -> dict[str, list[tuple[str, Callable[..., Any]]]]:
-    found: dict[str, list[tuple[str, Callable[..., Any]]]] = {}
-    for name in sorted(functional.__all__):
-        function = getattr(functional, name)
-        if callable(function):
-            found.setdefault(function.__module__, []).append((name, function))
-    return dict(sorted(found.items()))
-
-
-def _arguments(function: Callable[..., Any]) -> str:
-    """Names and defaults; the types are in the docstring, with shapes."""
-    plain = [p.replace(annotation=inspect.Parameter.empty) for p in inspect.signature(function).parameters.values()]
-    return str(inspect.Signature(plain))[1:-1].replace("|", r"\|")
-
-
-def _cell(function: Callable[..., Any]) -> str:
-    return _first(inspect.getdoc(function) or "").replace("|", r"\|")
-
-
-def _first(text: str) -> str:
-    """The first paragraph of a docstring, on one line."""
-    return " ".join(text.partition("\n\n")[0].split())
 
 
 def command_page() -> str:
@@ -426,7 +382,6 @@ PAGES: dict[str, Callable[[], str]] = {  # below docs/
     "reference/paces.md": paces_page,
     "reference/partitions.md": partitions_page,
     "reference/options.md": options_page,
-    "reference/functional.md": functional_page,
     "reference/command.md": command_page,
 }
 

@@ -209,7 +209,7 @@ def make_model(work: Work) -> nn.Module:
     """The workload's network; torch's own initial weights under one fixed seed, the generator left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        if work.model.startswith("mlp-"):  # curves.py varies the width
+        if work.model.startswith("mlp-"):
             return mlp((int(work.model[4:]),), work.classes, math.prod(work.shape))
         return MODELS[work.model](work.classes)
 

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
+import torch
+
 import fedskew as fs
 from common import work as bench
-from common.runs import federation, measure, paced
 from fedskew.errors import FedskewError
 
 LEAST = 0.95  # of the loop's wall time must be on record
+
+
+def federation(work: bench.Work) -> Any:
+    """The workload's split, as clients that the data came with."""
+    x, y, x_test, y_test = bench.make_data(work)
+    client = torch.arange(work.clients).repeat_interleave(torch.from_numpy(work.sizes))
+    data = fs.from_arrays(x, y, x_test, y_test, name=work.name, classes=work.classes, columns={"client": client})
+    return fs.federate(data, fs.partitioners.Natural())
+
+
+def measure(work: bench.Work, **options: Any) -> tuple[bench.Clock, list[dict[str, Any]], str]:
+    """(clock outside the loop, recorded rounds, the engine that was used)."""
+    clock, fed, method = bench.Clock(), federation(work), fs.methods.fedavg()
+    method = method.with_("pace", lr=work.lr, epochs=work.epochs, batch_size=work.batch)
+    method = method.with_("local", weight_decay=work.weight_decay)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        network = bench.make_model(work)
+        clock.start()
+        result = fs.run(
+            fed, method, model=network, head="fc", rounds=work.rounds, cohort=work.cohort, checkpoint_every=0, out=out,
+            on_round=lambda row: clock.tick(), **options,
+        )  # fmt: skip
+        used = json.loads((out / "config.json").read_text()).get("engine_used", options["engine"])
+    return clock, result.rounds, used
 
 
 def on_record(clock: bench.Clock, rows: list[dict[str, Any]]) -> float | None:
@@ -31,24 +59,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", default="auto", help="auto, sequential, threaded, batched")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32", help="float32, tf32, bfloat16")
-    parser.add_argument("--no-record", action="store_true", help="write no run folder")
 
 
 def main() -> None:
     """Train and report; exit 1 where the record leaves out more than a twentieth of the time."""
     args = bench.options(__doc__, arguments)
-    work = args.work
-    fed, method = federation(work), paced(fs.methods.fedavg(), work)
     try:
-        clock, rows, engine = measure(work, fed, method, args.engine, args.device, not args.no_record, args.precision)
+        clock, rows, used = measure(args.work, engine=args.engine, device=args.device, precision=args.precision)
     except FedskewError as error:
         raise SystemExit(f"peer_fedskew.py: {error}") from None
     share = on_record(clock, rows)
     stages = {f"{s}_s": sum(row[f"{s}_s"] for row in rows[1:]) / len(rows[1:]) for s in ("train", "evaluate", "record")}
     bench.report(
-        "fedskew", work, clock, rows[-1]["accuracy"], sum(row["steps"] for row in rows),
-        engine=engine.get("engine_used", args.engine), engine_asked=args.engine, device=args.device,
-        precision=args.precision, recorded_share=share, **stages,
+        "fedskew", args.work, clock, rows[-1]["accuracy"], sum(row["steps"] for row in rows), engine=used,
+        engine_asked=args.engine, device=args.device, precision=args.precision, recorded_share=share, **stages,
     )  # fmt: skip
     if share is not None and share < LEAST:
         raise SystemExit(f"peer_fedskew.py: wall_s must account for {LEAST:.0%} of the loop's time; got {share:.1%}")

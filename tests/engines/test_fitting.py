@@ -24,6 +24,7 @@ from fedskew.records.metrics import EVALUATED
 from fedskew.records.summary import FITTED
 from support.federations import RAGGED, blobs, skewed
 from support.methods import WHOLE, tiny
+from support.resuming import stop_after
 from support.runs import measured as go
 from support.runs import rows_of, same
 
@@ -239,11 +240,7 @@ def test_a_damaged_fit_is_told_in_one_line(content: Any) -> None:
 
 
 def test_a_stopped_run_has_no_fit_until_it_is_resumed(tmp_path: Path) -> None:
-    def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 1:
-            raise KeyboardInterrupt
-
-    half = go(skewed(), tiny("fedavg"), out=tmp_path / "a", on_round=stop)
+    half = go(skewed(), tiny("fedavg"), out=tmp_path / "a", on_round=stop_after(1))
     assert "final_fit" not in half.summary and not half.trained.fits
     whole, again = go(skewed(), tiny("fedavg")), go(skewed(), tiny("fedavg"), out=tmp_path / "a", resume=True)
     assert again.summary["final_fit"] == whole.summary["final_fit"]

@@ -19,6 +19,7 @@ from fedskew.types import Params, Query, View
 from support.by_hand import ENGINES, Asked, descend, kept, logits_of, rows, start_of
 from support.federations import RAGGED, blobs, skewed
 from support.methods import WHOLE, changed, tiny
+from support.resuming import stop_after
 from support.runs import gap, go, rows_of, same
 
 
@@ -101,11 +102,7 @@ def test_an_answer_kept_on_the_client(tmp_path: Path) -> None:
     plain = go(fed, fs.methods.fedavg(), rounds=3)
     assert [r["upload_bytes"] for r in a.rounds] == [r["upload_bytes"] for r in plain.rounds]  # nothing came back
 
-    def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 2:
-            raise KeyboardInterrupt
-
-    go(fed, method, rounds=3, out=tmp_path / "stopped", on_round=stop)
+    go(fed, method, rounds=3, out=tmp_path / "stopped", on_round=stop_after(2))
     again = go(fed, method, rounds=3, out=tmp_path / "stopped", resume=True)
     assert same(again.params, a.params) and rows_of(again) == rows_of(a)
 

@@ -1,4 +1,4 @@
-"""CONTRIBUTING names what is there: files, tables, tests and targets; the pages that it links to exist."""
+"""CONTRIBUTING and the walks name what is there: files, tables, tests and targets; CONTRIBUTING fits on a page."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import pytest
 
 from support.paths import ROOT
 
-TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-WALKS = TEXT.split("## Where does it go?")[1]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+WALKS = (ROOT / "notes/developing.md").read_text(encoding="utf-8")
+TEXT = PAGE + WALKS
 PLACES = sorted(
     {p for p in re.findall(r"`((?:src|tests|docs|results|scripts)/[\w/.-]+)`", TEXT) if "NAME" not in p}
-    | set(re.findall(r"\]\(([\w/.-]+)\)", TEXT))
+    | set(re.findall(r"\]\(([\w/.-]+)\)", PAGE))
 )
 # "`TABLE` in `file`", as the walks write it
 TABLES = sorted(set(re.findall(r"`(\w+)`\s+in\s+`(src/[\w/.]+\.py)`", WALKS)))
+
+
+def test_contributing_fits_on_a_page() -> None:
+    assert len(PAGE.split()) < 600
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -45,6 +50,6 @@ def test_the_targets_and_variables_of_make_are_there() -> None:
 
 @pytest.mark.parametrize("walk", ["A method", "A dataset", "A plot", "A metric", "A command", "An engine"])
 def test_a_walk_names_file_table_test_and_page(walk: str) -> None:
-    steps = WALKS.split(f"### {walk}\n")[1].split("### ")[0]
+    steps = WALKS.split(f"## {walk}\n")[1].split("## ")[0]
     for number, what in enumerate(("File", "Table", "Test", "Page"), 1):
         assert re.search(rf"^{number}\. \*\*{what}s?\*\*: ", steps, re.M), f"{walk} has no {what.lower()}"

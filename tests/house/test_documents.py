@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fedskew import functional
 from fedskew.config.flags import experiment_from
 from fedskew.errors import PACKAGE, install
 from support.paths import ROOT
@@ -19,7 +20,8 @@ from support.scripts import script
 
 REFERENCE = script("scripts/reference.py")
 MADE = {ROOT / "docs" / name: page for name, page in REFERENCE.PAGES.items()}  # they need not be there
-WRITTEN = {p for p in (ROOT / "docs").rglob("*.md") if "site" not in p.parts[-2:]}  # docs/site is for Sphinx alone
+# docs/site is for Sphinx alone
+WRITTEN = {p for p in (ROOT / "docs").rglob("*.md") if ROOT / "docs/site" not in p.parents}
 PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted({*WRITTEN, *MADE, *(ROOT / "notes").glob("*.md")})]
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 # wants a file, a shell or the plug-in of docs/guide/plugins.md
@@ -87,6 +89,13 @@ def test_the_commands_compose(line: str) -> None:
             at = words.index(flag)
             words = words[:at] + words[at + 2 :]
     assert experiment_from(words).method.name.partition("(")[0] == words[0]
+
+
+def test_every_function_stands_on_a_page_of_names() -> None:
+    pages = (page.read_text(encoding="utf-8") for page in (ROOT / "docs/site/api").glob("*.md"))
+    shown = {name for text in pages for name in re.findall(r"automodule:: ([\w.]+)", text)}
+    functions = (getattr(functional, name) for name in functional.__all__)
+    assert {function.__module__ for function in functions if callable(function)} <= shown
 
 
 def test_made_pages_are_not_committed() -> None:

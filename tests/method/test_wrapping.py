@@ -15,6 +15,7 @@ from fedskew.method import component
 from fedskew.method.component import Component, Weighting, hooks_of, overrides
 from fedskew.method.weightings import Wrapping
 from support.federations import skewed
+from support.resuming import stop_after
 from support.runs import rows_of
 
 w = fs.weightings
@@ -131,11 +132,7 @@ def test_wrapped_weightings_resume(tmp_path: Any) -> None:
     method = fs.methods.fednova(w.Dual(primal_rounds=1, apply="loss"))
     whole = run(method)
 
-    def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 2:
-            raise KeyboardInterrupt
-
-    assert run(method, out=tmp_path / "run", on_round=stop).stopped
+    assert run(method, out=tmp_path / "run", on_round=stop_after(2)).stopped
     again = run(method, out=tmp_path / "run", resume=True)
     assert rows_of(again) == rows_of(whole)
     assert all(torch.equal(again.params[n], whole.params[n]) for n in whole.params)

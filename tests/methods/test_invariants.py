@@ -49,7 +49,6 @@ from support.runs import gap, go, same
 BALANCED = [[4, 4, 4]] * 4
 PAIRS = [[4, 4], [6, 6], [2, 2]]  # two classes
 HEAVY = SGD(momentum=0.9)
-ONE_EPOCH = Fixed(epochs=1, batch_size=4)
 
 
 def avg(*parts: Component, **slots: Any) -> Method:

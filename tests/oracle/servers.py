@@ -264,12 +264,6 @@ def head_gradient(weight, bias, features, y):
     return du.T @ features / len(y), du.mean(0)
 
 
-def creff_client(weight, bias, draws):
-    """Average head gradient over draws [(features, y)] of one class."""
-    pairs = [head_gradient(weight, bias, f, y) for f, y in draws]
-    return np.mean([g for g, _ in pairs], axis=0), np.mean([g for _, g in pairs], axis=0)
-
-
 def creff_match(synthetic, real, eps=0.0):
     """sum over rows of 1 - s r / (|s| |r| + eps), and its gradient w.r.t. the synthetic gradient [C, d]."""
     s, r = np.asarray(synthetic, float), np.asarray(real, float)

@@ -25,7 +25,7 @@ from fedskew.session import Session
 from fedskew.studies.packing import NAMES
 from fedskew.studies.runs import plain_files
 from support.command import fedskew, mistake
-from support.resuming import Died
+from support.resuming import Died, stop_after
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 3, "cohort": 3}
 NAMED = ("../../out", "", "a/b")
@@ -135,11 +135,7 @@ def test_the_rest_of_a_run_gives_the_same_files(tmp_path: Path) -> None:
     whole, parts, method = tmp_path / "whole", tmp_path / "parts", fs.methods.ditto()
     fs.run(federation(), method, **options, out=whole)
 
-    def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 3:
-            raise KeyboardInterrupt
-
-    assert fs.run(federation(), method, **options, out=parts, on_round=stop).stopped
+    assert fs.run(federation(), method, **options, out=parts, on_round=stop_after(3)).stopped
     assert not (parts / OWN).exists()
     fs.run(federation(), method, **options, out=parts, resume=True)
     for name in (OWN, FILE):

@@ -17,6 +17,7 @@ from fedskew.config.tables import TABLES, make
 from fedskew.method import Method
 from fedskew.method.component import overrides
 from support.federations import skewed
+from support.resuming import stop_after
 from support.runs import rows_of
 
 SMALL: dict[str, dict[str, Any]] = {  # fields that make an ingredient quick, or fit the tiny federation
@@ -113,11 +114,7 @@ def outcome(number: int, seed: int, folder: Path) -> str:
     except fs.TrainingError:
         return "diverged"  # a composition may be senseless: it must say so, and keep its record
 
-    def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 2:
-            raise KeyboardInterrupt
-
-    assert fs.run(fed, method, **options, out=folder / "run", on_round=stop).stopped
+    assert fs.run(fed, method, **options, out=folder / "run", on_round=stop_after(2)).stopped
     again = fs.run(fed, method, **options, out=folder / "run", resume=True)
     assert rows_of(again) == rows_of(whole), method
     assert all(torch.equal(again.params[n], whole.params[n]) for n in whole.params), method

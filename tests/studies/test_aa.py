@@ -2,71 +2,72 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import re
 
 import numpy as np
 import pytest
 
 from fedskew import rng
 from fedskew.studies.statistics import differences
-from support.scripts import script
+from support import equals
+from support.paths import ROOT
 
 
-@pytest.fixture(scope="module")
-def aa() -> Any:
-    return script("benchmarks/accuracy/aa.py")
-
-
-def test_two_hundred_studies_of_ten_pairs_find_a_difference_in_2_to_9_percent(aa: Any) -> None:
-    pairs = aa.recorded()
+def test_two_hundred_studies_of_ten_pairs_find_a_difference_in_2_to_9_percent() -> None:
+    pairs = equals.recorded()
     assert pairs.shape == (4000, 2) and np.ptp(pairs) > 0.5, "accuracies that vary"
     for used in (pairs[:2000], pairs):
-        for name, (hits, of) in aa.found(used).items():
+        for name, (hits, of) in equals.found(used).items():
             assert 0.02 <= hits / of <= 0.09, name
 
 
-def test_fitted_differences_hold_their_level_and_few_verdicts_claim_one(aa: Any) -> None:
+def test_fitted_differences_hold_their_level_and_few_verdicts_claim_one() -> None:
     """Below 7 % by both tests; by the one rule, a gain or a loss is claimed as often as an interval shows one."""
-    pairs = aa.recorded(which="fitted")
-    assert pairs.shape == (4000, 2) and (pairs - aa.recorded()).mean() > 0.2, "the fit does something"
+    pairs = equals.recorded("fitted")
+    assert pairs.shape == (4000, 2) and (pairs - equals.recorded()).mean() > 0.2, "the fit does something"
     for size in (3, 5, 6, 10, 20):
-        for name, (hits, of) in aa.found(pairs, size).items():
+        for name, (hits, of) in equals.found(pairs, size).items():
             assert hits / of < 0.07, (size, name)
     for size, studies in ((5, 800), (10, 400)):
-        told = aa.verdicts(size)
+        told = equals.verdicts(size)
         assert sum(told.values()) == studies and (studies - told["no gain shown"]) / studies < 0.07, told
-    assert aa.verdicts(3) == {"no verdict": 1333}
+    assert equals.verdicts(3) == {"no verdict": 1333}
 
 
-def test_five_pairs_find_nothing(aa: Any) -> None:
-    assert aa.found(aa.recorded(), size=5)["signed rank, exact"] == (0, 800)
+def test_five_pairs_find_nothing() -> None:
+    assert equals.found(equals.recorded(), size=5)["signed rank, exact"] == (0, 800)
 
 
-def test_the_mean_share_over_exchanged_pairs_is_that_of_the_exact_test(aa: Any) -> None:
+def test_the_mean_share_over_exchanged_pairs_is_that_of_the_exact_test() -> None:
     """Either run of a pair may be called the first. The exact test of ten untied pairs finds one in 4.9 % at most."""
-    shares = aa.exchanged(aa.recorded(), times=10)
+    pairs, g, shares = equals.recorded(), rng.generator(0, "exchange"), []
+    for _ in range(10):
+        turned = np.where(g.random(len(pairs))[:, None] < 0.5, pairs, pairs[:, ::-1])
+        hits, of = equals.found(turned)["signed rank, exact"]
+        shares.append(hits / of)
     assert 0.038 <= np.mean(shares) <= 0.055
 
 
-def test_a_test_without_pairs_would_not_hold_its_level(aa: Any) -> None:
+def test_a_test_without_pairs_would_not_hold_its_level() -> None:
     """The check sees a wrong test: taking each run twice makes 20 pairs of ten, and finds far more than 9 %."""
-    told = [
-        d for scores in aa.studies(np.repeat(aa.recorded()[:2000], 2, axis=0), 20) for d in differences(scores, "first")
-    ]
+    twice = np.repeat(equals.recorded()[:2000], 2, axis=0)
+    told = [d for scores in equals.studies(twice, 20) for d in differences(scores, "first")]
     assert np.mean([d.significant for d in told]) > 0.09
 
 
-def test_simulated_studies_find_a_difference_in_2_to_9_percent(aa: Any) -> None:
+def test_simulated_studies_find_a_difference_in_2_to_9_percent() -> None:
     pairs = rng.generator(0, "simulated").normal(size=(4000, 2))
-    for name, (hits, of) in aa.found(pairs).items():
+    for name, (hits, of) in equals.found(pairs).items():
         assert 0.02 <= hits / of <= 0.09, name
 
 
-def test_a_recorded_pair_is_trained_again(aa: Any) -> None:
-    """The first pair of the file; another machine may round otherwise, and then a row or two is predicted otherwise."""
-    row = json.loads(aa.OUT.read_text(encoding="utf-8").splitlines()[1])
-    again = next(aa.trained(range(1)))
-    assert again["seeds"] == row["seeds"] and all(
-        np.allclose(again[which], row[which], atol=2) for which in ("right", "fitted")
-    )
+@pytest.mark.parametrize(("part", "which"), [(0, "right"), (1, "fitted")])
+def test_the_page_says_what_the_recorded_runs_say(part: int, which: str) -> None:
+    text = (ROOT / "notes/levels.md").read_text(encoding="utf-8").split("finds a fitted difference")[part]
+    pairs = equals.recorded(which)
+    rows = re.findall(r"^\| (\d+) \| (signed rank, exact|paired t) \| (\d+) \| (\d+) \| ([\d.]+) % \|$", text, re.M)
+    assert len(rows) == 10
+    for size, test, hits, of, share in rows:
+        used = pairs[: int(size) * int(of)]
+        assert equals.found(used, int(size))[test] == (int(hits), int(of))
+        assert float(share) == round(100 * int(hits) / int(of), 1)

@@ -278,9 +278,9 @@ def test_committed_runs_are_what_this_version_runs(file: Path) -> None:
     for entry in (e for e in read_archive(file) if e.state == "finished"):
         parts = {part["name"] for part in entry.config["method"]["parts"]}
         if entry.config["data"]["name"] in lacking or not parts <= INGREDIENTS["parts"].keys():
-            continue  # such as the faulty control variate of `benchmarks/agreement/fedbench.py`
+            continue  # such as the faulty control variate of notes/fedbench.md
         made = Experiment.from_json(entry.config)
         if made.path and not Path(made.path).exists():
-            continue  # a file that a script makes: `benchmarks/agreement/fedbench.py adult`
+            continue  # a file that a script made: see notes/fedbench.md
         assert address(made, dataset_of(made.data, made.path)) == entry.address
         assert entry.summary["rounds"] == made.rounds and not entry.summary["stopped"]

@@ -21,9 +21,9 @@ from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Interval, intervals, verdict
 from fedskew.studies.work import work_of
+from support import equals
 from support.command import fedskew
 from support.paths import ROOT
-from support.scripts import script
 
 UP = Interval(0.05, 0.03, 0.07, 5)
 NOTHING, WIDE, BELOW = Interval(0.0, -0.01, 0.005, 5), Interval(0.01, -0.05, 0.07, 5), Interval(-0.02, -0.03, -0.01, 5)
@@ -115,7 +115,7 @@ def test_few_tables_of_equal_methods_claim_anything() -> None:
 
 def test_few_recorded_pairs_of_equal_runs_claim_anything() -> None:
     """FedAvg against itself on the digits, by fives: raw and fitted of runs; the mean model was not measured there."""
-    told = script("benchmarks/accuracy/aa.py").verdicts(5)
+    told = equals.verdicts(5)
     assert sum(told.values()) == 800 and sum(told[word] for word in CLAIMS) / 800 < 0.07
 
 

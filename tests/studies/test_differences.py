@@ -21,17 +21,7 @@ from fedskew.studies.differences import (
     signed_rank,
     smallest_p,
 )
-from fedskew.studies.scores import Floats, Scores
-
-
-def study(values: Floats, higher_is_better: bool = True) -> Scores:
-    m, s, k = values.shape
-    names = tuple(f"m{i}" for i in range(m)), tuple(f"s{i}" for i in range(s))
-    return Scores("accuracy", *names, tuple(range(k)), values, higher_is_better)
-
-
-def drawn(*shape: int, seed: int = 0) -> Floats:
-    return rng.generator(seed, "test").normal(0.6, 0.1, size=shape)
+from support.scores import drawn, study
 
 
 def gained(*values: float, m: int = 2, higher_is_better: bool = True) -> Difference:

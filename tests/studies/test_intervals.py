@@ -11,18 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import rng
-from fedskew.studies.scores import Floats, Scores, summaries, t_interval
-
-
-def study(values: Floats, higher_is_better: bool = True) -> Scores:
-    """Scores of an array [M, S, K], with made-up names."""
-    m, s, k = values.shape
-    names = tuple(f"m{i}" for i in range(m)), tuple(f"s{i}" for i in range(s))
-    return Scores("accuracy", *names, tuple(range(k)), values, higher_is_better)
-
-
-def drawn(*shape: int, seed: int = 0) -> Floats:
-    return rng.generator(seed, "test").normal(0.6, 0.1, size=shape)
+from fedskew.studies.scores import summaries, t_interval
+from support.scores import drawn, study
 
 
 def test_the_t_interval_is_scipys() -> None:

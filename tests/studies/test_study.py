@@ -27,6 +27,7 @@ from fedskew.studies.study import Cost, Study, cost_of, shard_of
 from fedskew.studies.work import Job, work
 from support.federations import small_digits
 from support.paths import TESTS
+from support.resuming import stop_after
 
 SMALL = [("clients", "5"), ("rounds", "2"), ("cohort", "2")]
 
@@ -310,11 +311,7 @@ def test_half_a_run_is_resumed(tmp_path: Path) -> None:
     assert made is not None
     folder = study.store.run_folder(planned.address)
 
-    def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 2:
-            raise KeyboardInterrupt
-
-    made.run(folder, on_round=stop)
+    made.run(folder, on_round=stop_after(2))
     assert len(study.missing()) == 1
     assert [row["state"] for row in study.table()] == ["missing"], "its numbers are those of two rounds"
     outcome = work(Job(planned.address, planned.job, str(tmp_path)))

@@ -64,7 +64,6 @@ RATES: dict[str, dict[str, float]] = {
     "write": {"die": 0.004, "torn": 0.002, "late": 0.002, "full": 0.001, "short": 0.001},
     "wait": {"die": 0.001, "jump": 0.001},
 }
-Gone = Mapping[int, frozenset[int]]  # clients that a round dropped
 
 
 @dataclass
