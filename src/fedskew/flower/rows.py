@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset, draw_whole
-from fedskew.data.encoding import PLAIN, Column, Encoding, is_absent, spellings, spelt
+from fedskew.data.encoding import PLAIN, Column, Encoding, is_absent, spellings
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs, rows_of
 from fedskew.data.inputs import Rows as FileRows
@@ -29,7 +29,7 @@ from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import image_files
 from fedskew.data.sources.pictures import decode_images
 from fedskew.data.sources.table import Npz, Parquet
-from fedskew.data.values import lacking, plain
+from fedskew.data.values import lacking, plain, spelt
 from fedskew.errors import ConfigError, DataError, FedskewError, FieldError, closest, json_file, one_line
 from fedskew.fields import typed, untyped
 from fedskew.flower.contract import disagreement, terms
