@@ -60,7 +60,7 @@ from fedskew.config.recorded import finished
 from fedskew.config.tables import make, method_named
 from fedskew.config.words import flags_of
 from fedskew.data.arrays import draw_whole
-from fedskew.data.encoding import PLAIN, Column, Encoding, is_absent, spellings, spelt
+from fedskew.data.encoding import PLAIN, Column, Encoding, is_absent, spellings
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.inputs import rows_of as read_rows
@@ -72,6 +72,7 @@ from fedskew.data.sources.pictures import decode_images
 from fedskew.data.sources.table import Npz, Parquet
 from fedskew.data.values import lacking as missing_rows
 from fedskew.data.values import plain as plain_values
+from fedskew.data.values import spelt
 from fedskew.engines.clients import ClientMemory, Source
 from fedskew.engines.evaluation import Tested, pooled
 from fedskew.engines.fitting import LIMIT as FIT_CLASSES

@@ -72,7 +72,7 @@ def test_uint8_arrays_are_images(shape: tuple[int, ...], expected: tuple[int, ..
         ({"x": np.zeros(10)}, "a row for each sample"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0)}, "must not be empty"),
         ({"x": np.zeros((10, 2, 2, 2, 2), np.uint8)}, "a row for each sample"),
-        ({"x": np.array([[object()]] * 10)}, "must hold numbers; got dtype object"),
+        ({"x": np.array([[object()]] * 10)}, "must hold numbers; got dtype <U"),
         ({"x_test": np.zeros((4, 2))}, "y_test must be given with x_test"),
         ({"x_test": np.zeros((4, 3)), "y_test": [0, 1, 0, 1]}, "one shape"),
         ({"x_test": np.zeros((4, 2)), "y_test": [0, 1, 0, 2], "classes": 2}, "labels must be 0..1; got 0..2"),

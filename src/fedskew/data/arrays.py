@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data import values as raw
-from fedskew.data.encoding import Encoding, folded, is_absent
+from fedskew.data.encoding import Encoding, folded, is_absent, value_of
 from fedskew.errors import DataError, claim, closest, plural, some
 from fedskew.fields import Checked, demand
 
@@ -300,8 +300,8 @@ def _repeats(data: Dataset) -> list[str]:
     for name in () if data.encoding else data.class_names:  # tables have options that settle this
         if is_absent(name):
             notes.append(f"class {name!r}: that is often a word for a missing label")
-        if (other := names.setdefault(folded(name), name)) != name:
-            notes.append(f"class {name!r} and class {other!r} differ in case or blanks alone")
+        if (other := names.setdefault(folded(value_of(name)), name)) != name:
+            notes.append(f"class {name!r} and class {other!r} may be one")
     marks = [
         np.fromiter((hash(row.tobytes()) for row in x.flatten(1).numpy()), np.int64) for x in (data.x, data.x_test)
     ]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.data.encoding import folded, number_of
+from fedskew.data.encoding import folded, number_of, value_of
 from fedskew.data.sources.files import insist_on_different, reading
 from fedskew.data.sources.readers import insist_on_width, read_array, read_table
 from fedskew.data.values import FARTHEST
@@ -151,13 +151,13 @@ def _of_csv(file: Path) -> Consortium:
     claim(rows, file, "have a line of counts for each client, after a head of class names or none")
     insist_on_width(file, [(1, head or rows[0][1]), *rows], width)
     usual = [name.lower() if name.lower() in (*CLIENTS, *FACTS) else name for name in head]
-    insist_on_different(file, [folded(name) for name in usual])
+    insist_on_different(file, [folded(value_of(name)) for name in usual])
     holds = "" not in usual[1:] and not {*CLIENTS} <= {*usual}
     claim(holds, file, "name each class, and have one column of client names", ",".join(head))
     columns = dict(zip(usual or map(str, range(width)), zip(*(row for _, row in rows), strict=True), strict=True))
     named = [columns.pop(name) for name in CLIENTS if name in columns]
     first = next(iter(columns.items()), ("", ()))
-    if head and (not first[0] or not any(np.isfinite(number_of(cell)) for cell in first[1])):  # no counts
+    if head and (not first[0] or not (named or any(np.isfinite(number_of(cell)) for cell in first[1]))):  # no counts
         named.append(columns.pop(first[0], ()))
     clients = tuple(name or str(i) for i, name in enumerate(named[0], 1)) if named else ()
     claim(len({*map(folded, clients)}) == len(clients), file, "name each client or site once", some(clients))

@@ -6,7 +6,6 @@ into samples by the training rows' statistics, never by their own.
 
 from __future__ import annotations
 
-import difflib
 import re
 import unicodedata
 import warnings
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.data.values import lacks, named, plain
+from fedskew.data.values import lacks, lacks_column, named, plain, spelt
 from fedskew.errors import DataError, afford, claim, plural, some
 from fedskew.fields import LARGEST, Checked
 
@@ -32,9 +31,6 @@ MINUS = "\u2212"  # the minus sign of typography
 SPACES = re.compile(r"[ \u00a0\u202f\u2009]")  # between groups of digits
 WRITTEN = re.compile(r"[-+]?\d+([.,' \u00a0\u202f\u2009]\d+)+")  # perhaps a number: 1,000 or 1.234,5
 UNCLEAR = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")  # 1.100: a decimal fraction, or more than a thousand
-TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds
-    r"(?i)(-?\d+ days?,? )?[-+]?\d+:\d\d(:\d\d)?([.,]\d+)?( ?[ap]m)?|-?\d+ (\w*seconds?|minutes?|hours?|days?|weeks?)"
-)
 
 
 @dataclass(frozen=True)
@@ -403,21 +399,6 @@ def number_of(cell: str) -> float:
         return value if value == value else float("inf")
     except ValueError:
         return float("inf")
-
-
-def lacks_column(what: str, name: str, names: Sequence[str], rule: str = "") -> DataError:
-    """The error for a table without a column, which names the one that may be misspelt, else all that it has."""
-    names = list(map(str, names))
-    near = difflib.get_close_matches(name, names, n=1)
-    told = f"; is its {near[0]!r} meant? then rename it" if near else f"; it has {some(names)}" if names else ""
-    return DataError(f"{what} must have the column {name!r}{rule}{told}")
-
-
-def spelt(values: np.ndarray) -> np.ndarray:
-    """A column as words in NFC without blanks around them; whole numbers without a decimal point, "" for NaN."""
-    if values.dtype.kind != "f":
-        return named(values.astype(str))
-    return np.array(["" if v != v else repr(v).removesuffix(".0") for v in values.tolist()], dtype=str)
 
 
 def value_of(word: str) -> str:

@@ -5,6 +5,7 @@ which is the most that deflate can do, or `ROOM` bytes where that is more. What 
 block, takes at most half of the machine's memory.
 """
 
+import difflib
 import unicodedata
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew.errors import DataError, claim, one_line, some
+from fedskew.errors import DataError, claim, one_line, plural, some
 
 Channels = Literal["auto", "first", "last"]
 CHANNELS = range(1, 5)  # of an image
@@ -36,16 +37,19 @@ def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         values: Numbers or strings, [n].
 
     Returns:
-        (codes 0..U-1, int64 [n]; the U values in sorted order, as strings).
+        (codes 0..U-1, int64 [n]; the U values in sorted order, as `spelt` writes them).
     """
     names, codes = np.unique(plain(values), return_inverse=True)
-    return codes.reshape(-1).astype(np.int64), tuple(str(name) for name in names)
+    if names.dtype.kind == "U":
+        names, places = np.unique(named(names), return_inverse=True)
+        codes = places[codes]
+    return codes.reshape(-1).astype(np.int64), tuple(spelt(names).tolist())
 
 
 def codes_among(values: Any, names: Sequence[str]) -> Tensor:
     """Codes of the values of a column that has been numbered before, int64 [n]; -1 for a value that is none of them."""
     number = {name: code for code, name in enumerate(names)}
-    return torch.tensor([number.get(value, -1) for value in plain(values).astype(str).tolist()], dtype=torch.int64)
+    return torch.tensor([number.get(value, -1) for value in spelt(plain(values)).tolist()], dtype=torch.int64)
 
 
 def lacking(values: Any) -> np.ndarray:
@@ -62,7 +66,7 @@ def lacking(values: Any) -> np.ndarray:
         >>> lacking(["a", "", " ", "b"]).tolist()
         [1, 2]
     """
-    array = array_of(values)
+    array = np.atleast_1d(array_of(values))
     if array.dtype.kind in "fmM":
         blank = np.isnan(array)
     elif array.dtype.kind in "US":
@@ -81,6 +85,14 @@ def lacks(
     return DataError(f"{what} must have {kind} in every row; {told}; {hint}")
 
 
+def lacks_column(what: str, name: str, names: Sequence[str], rule: str = "") -> DataError:
+    """The error for a table without a column, which names the one that may be misspelt, else all that it has."""
+    names = list(map(str, names))
+    near = [n for n in names if n.casefold().strip() == name.casefold()] or difflib.get_close_matches(name, names, n=1)
+    told = f"; is its {near[0]!r} meant? then rename it" if near else f"; it has {some(names)}" if names else ""
+    return DataError(f"{what} must have the column {name!r}{rule}{told}")
+
+
 def _absent(value: Any) -> bool:
     if value is None or (isinstance(value, str) and not value.strip()):
         return True
@@ -89,13 +101,17 @@ def _absent(value: Any) -> bool:
 
 
 def array_of(values: Any) -> np.ndarray:
-    """Values as numpy has them; bfloat16, which it lacks, as float32."""
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
+    """Values as numpy has them; floats that it lacks, such as bfloat16, as float32. Raises DataError."""
     if isinstance(values, np.ma.MaskedArray):
         values = np.where(np.ma.getmaskarray(values), np.array(None, object), values.data)
-    return np.asarray(values)
+    try:
+        if isinstance(values, Tensor):
+            values = values.detach().cpu()
+            narrow = values.is_floating_point() and values.dtype not in (torch.float32, torch.float64)
+            values = (values.float() if narrow else values).numpy()
+        return np.asarray(values)
+    except (RuntimeError, TypeError, ValueError) as error:  # ragged lists; sparse and quantised tensors
+        raise DataError(f"values must be arrays, tensors or lists of one length: {one_line(error)}") from None
 
 
 def plain(values: Any, what: str = "a column") -> np.ndarray:
@@ -109,6 +125,8 @@ def plain(values: Any, what: str = "a column") -> np.ndarray:
     array = array_of(values)
     if array.dtype.kind == "U" and isinstance(values, list | tuple) and not all(isinstance(v, str) for v in values):
         array = np.array(values, dtype=object)  # numpy would write NaN beside words as the word "nan"
+    if array.dtype.kind == "O" and array.ndim > 1:  # of a frame with nullable types
+        return plain(array.reshape(-1), what).reshape(array.shape)
     if array.dtype.kind in "fiubU" or array.ndim != 1:
         return array
     claim(array.dtype.kind != "c", what, "hold numbers or words", array.dtype)
@@ -153,6 +171,13 @@ def named(words: np.ndarray) -> np.ndarray:
     found, places = np.unique(words, return_inverse=True)
     cleaned = [unicodedata.normalize("NFC", word).strip() for word in found.tolist()]
     return np.array(cleaned, dtype=str)[places.reshape(words.shape)] if cleaned else words
+
+
+def spelt(values: np.ndarray) -> np.ndarray:
+    """A column as words in NFC without blanks around them; whole numbers without a decimal point, "" for NaN."""
+    if values.dtype.kind != "f":
+        return named(values.astype(str))
+    return np.array(["" if v != v else repr(v).removesuffix(".0") for v in values.tolist()], dtype=str)
 
 
 def samples_of(values: Any, what: str, channels: Channels = "auto") -> Tensor:
@@ -278,6 +303,15 @@ def encode_columns(columns: Mapping[str, Any], rows: int) -> tuple[dict[str, Ten
     return codes, names
 
 
+def units_of(what: str, splits: Sequence[np.ndarray]) -> np.ndarray:
+    """What no split may part, [n], of the training rows. Raises DataError where test rows have one of its values."""
+    for test in splits[1:]:
+        shared = sorted({*spelt(plain(test)).tolist()} & {*spelt(plain(splits[0])).tolist()})
+        told = f"{plural(len(shared), 'value')} that training rows have, too: {some(shared)}"
+        claim(not shared, what, "part test rows from training rows", told)
+    return splits[0]
+
+
 def unseen(y: Tensor, y_test: Tensor, names: Sequence[str]) -> list[str]:
     """A note for each class that test rows have and training rows lack: no model can learn it.
 
@@ -323,7 +357,7 @@ def _first(array: np.ndarray, what: str, channels: Channels) -> bool:
     first, last = a in CHANNELS, c in CHANNELS
     if first == last and (first or array.dtype == np.uint8):
         first, last = b == c != a, a == b != c
-    unclear = channels == "auto" and first == last and (a in CHANNELS or array.dtype == np.uint8)
+    unclear = channels == "auto" and first == last and (a in CHANNELS or array.dtype == np.uint8 or a == b != c)
     told = f"{array.shape}, which may be [n, channels, H, W] or [n, H, W, channels]"
     claim(not unclear, what, "say which axis has the channels", told, "give channels as first or last")
     return channels == "first" or (channels == "auto" and not last)

@@ -5,8 +5,9 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from fedskew.data import from_arrays, from_table, load
+from fedskew.data import from_arrays, from_indices, from_table, load
 from fedskew.data.counts import count_table
 from fedskew.errors import DataError
 
@@ -32,11 +33,14 @@ def test_files_of_splits_are_no_clients_in_any_case(tmp_path, ending, train, tes
     assert dict(data.reading.left_out) == {"beside those that are read": 1}
 
 
+@pytest.mark.parametrize(
+    "names", [("mine_test", "mine_train"), ("TestData", "TrainData"), ("north", "valid"), ("test",)]
+)
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
-def test_files_that_tell_of_a_training_set_are_no_clients(tmp_path, ending):
+def test_files_that_tell_of_a_split_are_no_clients(tmp_path, ending, names):
     if ending == "parquet":
         pytest.importorskip("pyarrow")
-    for name in ("mine_train", "mine_test"):
+    for name in names:
         frame = pd.DataFrame({"a": A, "label": Y})
         if ending == "npz":
             np.savez(tmp_path / name, x=np.ones((60, 2)), y=A % 2)
@@ -44,11 +48,14 @@ def test_files_that_tell_of_a_training_set_are_no_clients(tmp_path, ending):
             frame.to_csv(tmp_path / f"{name}.csv", index=False)
         else:
             frame.to_parquet(tmp_path / f"{name}.parquet")
-    with pytest.raises(DataError, match="one file a client, named as the client; got mine_test"):
+    with pytest.raises(DataError, match=f"one file a client, named as the client; got {names[0]}"):
         load(ending, str(tmp_path))
 
 
-@pytest.mark.parametrize(("train", "test"), [("seg_train", "seg_test"), ("training_set", "test_set")])
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("seg_train", "seg_test"), ("training_set", "test_set"), ("trainset", "testset"), ("MyTrain", "My")],
+)
 def test_folders_that_tell_of_a_training_set_are_no_clients(tmp_path, train, test):
     image = pytest.importorskip("PIL.Image")
     for split in (train, test):
@@ -169,7 +176,8 @@ def test_orders_of_two_clients_that_contradict_are_refused(tmp_path):
 def test_names_of_classes_in_arrays_that_may_be_wrong_are_noted():
     names = from_arrays(np.ones((60, 2)), np.array(["None", "mild", "Mild"] * 20)).notes
     assert "class 'None': that is often a word for a missing label" in names
-    assert "class 'mild' and class 'Mild' differ in case or blanks alone" in names
+    assert "class 'mild' and class 'Mild' may be one" in names
+    assert "class '1.0' and class '1' may be one" in from_arrays(np.ones((60, 2)), ["1", "1.0", "2"] * 20).notes
 
 
 def test_clients_without_a_common_class_are_noted_for_arrays():
@@ -238,3 +246,190 @@ def test_pictures_of_a_parquet_file_have_an_account(tmp_path):
         told = "pictures: 20 of 6x6 pixels, of the modes RGB (20), read as RGB"
         assert data.reading.pictures == (told,) and "1 picture turned as EXIF says" in data.notes
         assert data.reading.files == ((str(tmp_path / "t.parquet"), 20),)
+
+
+def test_classes_that_are_splits_are_refused(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for name in ("seg_train", "seg_test"):
+        (tmp_path / name).mkdir()
+        image.new("L", (4, 4)).save(tmp_path / name / "1.png")
+    with pytest.raises(DataError, match="seg_test, seg_train, where splits are named train and test"):
+        load("images", str(tmp_path))
+
+
+@pytest.mark.parametrize(("train", "test"), [("train", "Test"), ("train", "testing"), ("Train", "test")])
+def test_parquet_files_of_splits_are_found_whatever_the_other_is_called(tmp_path, train, test):
+    pytest.importorskip("pyarrow")
+    for name in (train, test):
+        pd.DataFrame({"a": A, "label": Y}).to_parquet(tmp_path / f"{name}.parquet")
+    data = load("parquet", str(tmp_path))
+    assert (len(data.x), len(data.x_test), data.reading.left_out) == (60, 60, ())
+
+
+def test_files_of_other_kinds_and_in_other_folders_are_counted(tmp_path):
+    for name in ("train/n.csv", "test/n.csv", "val/n.csv", "more.xlsx", ".hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(table(A))
+    assert dict(load("csv", str(tmp_path)).reading.left_out) == {"beside those that are read": 2}
+
+
+def test_two_files_of_one_client_are_refused(tmp_path):
+    for name in ("1.csv", "01.csv"):
+        (tmp_path / name).write_text(table(A))
+    with pytest.raises(DataError, match="files of clients of different names; got '1' twice"):
+        load("csv", str(tmp_path))
+
+
+DATES = [
+    "%b %d %Y",
+    "%a %b %d %H:%M:%S %Y",
+    "%a, %d %b %Y",
+    "%G-W%V",
+    "%Y年%m月%d日",
+    "%b-%y",
+    "%m/%Y",
+    "%B %Y",
+    "%Y%m%dT%H%M%S",
+]
+
+
+@pytest.mark.parametrize("form", [*DATES, "%d/%m/%Y", "%Y-%m-%d", "%dth %B %Y"])
+def test_dates_of_any_form_are_no_categories(form):
+    cells = [day.strftime(form) for day in pd.date_range("2024-03-01", periods=60, freq="7D")]
+    with pytest.raises(DataError, match="must hold numbers or categories; 60 of 60 are dates"):
+        from_table({"v": cells, "a": A, "label": Y}, categories="auto")
+
+
+@pytest.mark.parametrize(
+    "words", [["decile 10", "marker12"], ["SEPT9", "DEC1"], ["10-20", "20-30"], ["ward 12", "3rd"]]
+)
+def test_names_that_look_a_little_like_dates_are_categories(words):
+    assert from_table({"v": words * 30, "label": Y}, categories="auto").shape == (2,)
+
+
+def test_words_that_differ_in_each_row_are_no_categories_by_themselves():
+    words = [f"P{'abcdef'[i % 6]}{'uvwxyz'[i // 6 % 6]}{i}" for i in range(60)]
+    with pytest.raises(
+        DataError, match="at most 100 categories, not one a row, to be one by itself; got 60 in 60 rows"
+    ):
+        from_table({"v": words, "label": Y}, categories="auto")
+    assert from_table({"v": words, "label": Y}, categories="v").shape == (60,)
+
+
+@pytest.mark.parametrize("code", [-1, -9, -99, -999])
+@pytest.mark.parametrize("others", [("ill", "well"), (0, 1), (1, 2)])
+def test_a_code_for_a_missing_label_is_no_class(code, others):
+    frame = {"a": A, "label": [*map(str, (code, *others))] * 20}
+    with pytest.raises(DataError, match=f"20 of 60 rows have {code}, which often marks rows without a label"):
+        from_table(frame, named_labels=True)
+    kept = from_table(frame, named_labels=True, missing_words=str(code), missing_labels="drop")
+    assert (len(kept.x) + len(kept.x_test), kept.label_names) == (40, tuple(map(str, others)))
+    assert from_table(frame, named_labels=True, missing_words="").classes == 3
+
+
+def test_a_blank_before_a_quote_is_none_of_the_value(tmp_path):
+    (tmp_path / "t.csv").write_text('"a", "label"\n' + "".join(f'{a}, "{y}, {y}"\n' for a, y in zip(A, Y, strict=True)))
+    assert load("csv", str(tmp_path / "t.csv")).label_names == ("a, a", "b, b")
+
+
+def test_training_and_test_files_whose_orders_contradict_are_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    for name, order in (("train", ["x", "y"]), ("test", ["y", "x"])):
+        grade = pd.Categorical(["x", "y"] * 30, order, ordered=True)
+        pd.DataFrame({"grade": grade, "label": Y}).to_parquet(tmp_path / f"{name}.parquet")
+    with pytest.raises(
+        DataError, match="'grade' must have the order of the training file; got y<x; give it by ordinal"
+    ):
+        load("parquet", str(tmp_path))
+    assert load("parquet", str(tmp_path), ordinal="grade=x<y").encoding.columns[0].values == ("x", "y")
+
+
+def test_types_of_two_clients_that_no_type_joins_are_named(tmp_path):
+    pytest.importorskip("pyarrow")
+    for other in (pd.Categorical(Y), A % 2 == 0):
+        pd.DataFrame({"v": other, "label": Y}).to_parquet(tmp_path / "n.parquet")
+        plain = Y if len(set(other) & {"a"}) else A
+        pd.DataFrame({"v": plain, "label": Y}).to_parquet(tmp_path / "s.parquet")
+        with pytest.raises(
+            DataError, match=r"s.parquet: column 'v' must hold values of one kind in all files; got .* in n"
+        ):
+            load("parquet", str(tmp_path), categories="auto")
+
+
+def test_names_beside_arrays_and_pictures_are_spelt_alike(tmp_path):
+    sites = ["café", "cafe\u0301", " café", "n"] * 15
+    assert from_arrays(np.ones((60, 2)), A % 2, columns={"site": sites}).column_names == {"site": ("café", "n")}
+    assert from_arrays(np.ones((60, 2)), A % 2, columns={"site": [10.0, 2.0] * 30}).column_names == {
+        "site": ("2", "10")
+    }
+    image, pa = pytest.importorskip("PIL.Image"), pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    file = io.BytesIO()
+    image.new("L", (4, 4)).save(file, "PNG")
+    for name, kind in (("train", int), ("test", float)):
+        columns = {"image": [file.getvalue()] * 60, "client": list(map(kind, A)), "label": Y}
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    data = load("parquet", str(tmp_path))
+    assert torch.equal(data.columns_test["client"], data.columns["client"])
+    with pytest.raises(DataError, match="'client' must part test rows from training rows; got 13 values"):
+        load("parquet", str(tmp_path), split_by="client")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.ones(60, 2).to_sparse(),
+        torch.ones(60, 2, dtype=torch.complex64).conj(),
+        [[1, 2], [3]] * 30,
+    ],
+)
+def test_what_is_no_array_is_one_line(values):
+    with pytest.raises(DataError, match="must be arrays, tensors or lists of one length"):
+        from_arrays(values, A % 2)
+
+
+def test_a_frame_of_nullable_types_is_an_array_of_numbers():
+    frame = pd.DataFrame({"a": A, "b": A / 2}).convert_dtypes()
+    assert np.array_equal(from_arrays(frame, A % 2, frame, A % 2).x, np.c_[A, A / 2].astype(np.float32))
+    frame.loc[7, "b"] = pd.NA
+    with pytest.raises(
+        DataError, match="x must be finite; got 1 rows with NaN or infinity, the first is row 7, column 1"
+    ):
+        from_arrays(frame, A % 2)
+
+
+def test_images_of_more_than_four_channels_are_asked_for():
+    x = np.ones((60, 8, 8, 13), np.float32)
+    with pytest.raises(DataError, match="x must say which axis has the channels"):
+        from_arrays(x, A % 2)
+    assert from_arrays(x, A % 2, channels="last").shape == (13, 8, 8)
+
+
+def test_columns_of_words_beside_counts_are_refused(tmp_path):
+    for text in ("client,country,a,b\nx,DE,1,2\ny,FR,3,4\n", "client,1,01\nx,1,2\ny,3,4\n"):
+        (tmp_path / "k.csv").write_text(text)
+        with pytest.raises(
+            DataError, match=r"'country' must be a whole number|columns of different names; got '1' twice"
+        ):
+            count_table(tmp_path / "k.csv")
+
+
+def test_subsets_are_no_lists_of_rows():
+    halves = torch.utils.data.random_split(torch.utils.data.TensorDataset(torch.arange(6)), [3, 3])
+    with pytest.raises(DataError, match=r"hold a vector of row numbers for each client; .*; give its indices"):
+        from_indices(halves)
+    assert from_indices([half.indices for half in halves]).clients == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_speakers_are_spelt_alike(tmp_path, encoding):
+    speech = ":\n" + "a line that goes on and on, and has no end to speak of. " * 20
+    names = ["ROMÉO", " ROMÉO", "ROME\u0301O ", "NURSE"]
+    (tmp_path / "play.txt").write_text("\n\n".join(name + speech for name in names), encoding=encoding)
+    assert load("shakespeare", str(tmp_path / "play.txt"), stride=20).column_names == {"client": ("NURSE", "ROMÉO")}
+
+
+def test_a_column_in_another_case_is_the_one_that_is_meant():
+    encoding = from_table({"age": A, "stage": A + 1, "label": Y}).encoding
+    with pytest.raises(DataError, match="must have the column 'age'; is its 'AGE' meant"):
+        encoding.encode({"AGE": A, "stage": A}, "new rows")

@@ -156,7 +156,7 @@ WRONG: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "too many words": (
         {"a": "u,label\n" + "\n".join(f"w{i},{'xy'[i % 2]}" for i in range(120))},
         {"categories": "auto"},
-        "at most 100 categories to be one by itself; got 120; leave it out by Csv.exclude",
+        "at most 100 categories, not one a row, to be one by itself; got 120 in 120 rows; leave it out by Csv.exclude",
     ),
 }
 

@@ -64,8 +64,10 @@ def _row_numbers(entry: Any, k: int) -> Ints:
         values = np.asarray(list(entry) if isinstance(entry, set | frozenset) else entry)
     except (TypeError, ValueError, RuntimeError):  # lists of several lengths; a tensor that is not on the CPU
         values = np.empty((), object)
-    hint = "give one of its lists" if isinstance(entry, Mapping) else ""
-    claim(values.ndim == 1, "indices", f"{RULE}; client {k} has {one_line(repr(entry), SHORT)}", hint=hint)
+    samples = hasattr(entry, "dataset")  # a Subset of torch
+    hint = "give one of its lists" if isinstance(entry, Mapping) else "give its indices" if samples else ""
+    fits, told = values.ndim == 1 and not samples, one_line(repr(entry), SHORT)
+    claim(fits, "indices", f"{RULE}; client {k} has {told}", hint=hint)
     cells = () if values.dtype.kind in "iu" else values.tolist()
     for cell in cells:
         if isinstance(cell, bool) or not isinstance(cell, int | float) or cell != cell // 1:

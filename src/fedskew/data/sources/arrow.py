@@ -13,20 +13,10 @@ from fedskew.data.arrays import Dataset, Reading, build
 from fedskew.data.encoding import PLAIN
 from fedskew.data.inputs import Inputs, Rows
 from fedskew.data.sources import cache, parquet
-from fedskew.data.sources.columns import (
-    Roles,
-    Table,
-    TableOptions,
-    beside,
-    column_of,
-    known_columns,
-    label_of,
-    owner_columns,
-    units_of,
-)
-from fedskew.data.sources.files import given_file, listed, splits_of
+from fedskew.data.sources.columns import Roles, Table, TableOptions, column_of, known_columns, label_of, owner_columns
+from fedskew.data.sources.files import beside, given_file, listed, splits_of
 from fedskew.data.sources.images import ImageOptions
-from fedskew.data.values import plain
+from fedskew.data.values import plain, units_of
 from fedskew.errors import DataError, claim, from_json
 from fedskew.fields import Listed, demand, later
 
@@ -122,13 +112,14 @@ class Parquet(ArrowOptions):
         def read() -> tuple[list[_Split], _LabelNames]:
             return [_split(place, group, clients, _asked(self)) for group in groups], {}
 
-        return beside(_dataset(self, place, place.stem, f"file {place}", key, read), place, ".parquet")
+        return beside(_dataset(self, place, place.stem, f"file {place}", key, read), place)
 
     def files(self, path: str | None) -> tuple[Path, list[list[Path]], bool]:
         """(the path; its training files and, if it has some, its test files; whether each file is a client)."""
         place = given_file(self.name, path)
-        if place.is_dir() and (train := parquet.parquet_files(place, "train")):
-            return place, [list(group) for group in (train, parquet.parquet_files(place, "test")) if group], False
+        train, test = (parquet.parquet_files(place, split) for split in ("train", "test"))
+        if train and (test or train != (place / "train.parquet",)):
+            return place, [list(group) for group in (train, test) if group], False
         return place, *splits_of(place, ".parquet")
 
     def rows(self, path: str | None, inputs: Inputs) -> Rows:
@@ -189,7 +180,10 @@ class Hub(ArrowOptions):
             parts = [_without_index(table, _asked(self)) for table in tables if table is not None]
             return [_Split(Path(repo), t, range(len(t)), ((repo, len(t)),), left) for t, left in parts], names
 
-        return _dataset(self, Path(repo), repo, f"hub {repo}", key, read)
+        data = _dataset(self, Path(repo), repo, f"hub {repo}", key, read)
+        told = "the package datasets reads csv files: NA is missing to it, and 01 is 1; the dataset csv keeps the words"
+        guessed = any(file.suffix.lower() in (".csv", ".tsv") for file in files)
+        return replace(data, notes=(*data.notes, told)) if guessed else data
 
 
 def _dataset(

@@ -28,11 +28,9 @@ FACTS = (
 )  # fmt: skip
 
 
-def folder() -> Path | None:
-    """Folder of the cache, which may not exist yet; None without a home directory."""
-    with contextlib.suppress(RuntimeError):
-        return Path(os.environ.get("FEDSKEW_CACHE") or "~/.cache/fedskew").expanduser()
-    return None
+def folder() -> Path:
+    """Folder of the cache, which may not exist yet. Raises RuntimeError without a home directory."""
+    return Path(os.environ.get("FEDSKEW_CACHE") or "~/.cache/fedskew").expanduser()
 
 
 def key_of(name: str, options: Mapping[str, Any], files: Sequence[Path]) -> str:
@@ -63,11 +61,8 @@ def fetch(key: str) -> Dataset | None:
     """The stored dataset, without normalisation and augmentation; None if it is absent, damaged or altered."""
     from safetensors import SafetensorError, safe_open
 
-    root = folder()
-    if root is None:
-        return None
     try:
-        with safe_open(root / f"{key}.safetensors", framework="pt") as file:
+        with safe_open(folder() / f"{key}.safetensors", framework="pt") as file:
             header = file.metadata()
             if header["sum"] != _sum(key, header["dataset"]):
                 return None
@@ -78,7 +73,7 @@ def fetch(key: str) -> Dataset | None:
             columns_test = {name: torch.tensor(codes) for name, codes in told["columns_test"].items()}
             found = Dataset(**facts, columns=columns, columns_test=columns_test)
             return found if fingerprint(found) == found.fingerprint else None
-    except (OSError, SafetensorError, FedskewError, KeyError, TypeError, ValueError, AttributeError):
+    except (OSError, SafetensorError, FedskewError, KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         return None
 
 
@@ -87,15 +82,13 @@ def store(key: str, data: Dataset) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    root = folder()
-    if root is None:
-        return
     tensors = {name: getattr(data, name).contiguous() for name in TENSORS}
     tensors |= {f"columns.{name}": codes.contiguous() for name, codes in data.columns.items()}
     facts = {name: untyped(getattr(data, name)) for name in FACTS}
     facts["columns_test"] = {name: codes.tolist() for name, codes in data.columns_test.items()}  # under the digest
     told = json.dumps(facts)
-    with contextlib.suppress(OSError, SafetensorError), replacing(root / f"{key}.safetensors") as waiting:
+    gone = contextlib.suppress(OSError, SafetensorError, RuntimeError)
+    with gone, replacing(folder() / f"{key}.safetensors") as waiting:
         save_file(tensors, waiting, metadata={"dataset": told, "sum": _sum(key, told)})
 
 

@@ -13,22 +13,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedskew.data.arrays import ClassOptions, ColumnRead, Dataset, Reading, build, code_of, held_out
-from fedskew.data.encoding import (
-    TIME,
-    Column,
-    Encoding,
-    Notation,
-    is_absent,
-    lacks_column,
-    number_of,
-    numbers_of,
-    places,
-    spellings,
-    spelt,
-    value_of,
-)
-from fedskew.data.sources.files import files_of, insist_on_names, listed, paired
-from fedskew.data.values import FARTHEST, FILL, lacks, numbered, plain
+from fedskew.data.encoding import Column, Encoding, Notation, is_absent, number_of, numbers_of, places, spellings
+from fedskew.data.sources.files import insist_on_names, listed, paired
+from fedskew.data.values import FARTHEST, FILL, lacks, lacks_column, numbered, plain, spelt, units_of
 from fedskew.errors import DataError, FieldError, claim, closest, one_line, plural, some
 from fedskew.fields import Listed, demand, later
 
@@ -42,9 +29,15 @@ IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unname
 LIKELY = 20  # rows from which different whole numbers in every row look like an identifier
 AUTO = "auto"
 TYPES = ("number", "category", "ordinal", "drop")
-DATE = re.compile(  # 2024-03-01, 2024-03, 1/3/24, 1 March 2024, March 1, 2024
-    r"(?i)(\d{1,4}([-/.])\d\d?\2\d{1,4}|\d{4}-\d\d|\d\d?[-. ]+[a-z]{3,9}[-., ]+\d{4}|[a-z]{3,9} \d\d?, \d{4}"
-    r"|\d\d?[-. ]?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[-. ]?\d\d(\d\d)?)([T :].*)?$"  # of SAS, Oracle
+MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+DATE = re.compile(  # 2024-03-01, 1/3/24, 2024-03, 2024Q1, 1 March 2024, Fri Mar 1 05:07:09 2024, 01MAR24, Mar-24
+    r"(?i)([a-z]{3,9}\.?,? )?(\d{1,4}([-/.])\d\d?\3\d{1,4}\.?|\d{4}年\d\d?月\d\d?日|\d{4}-\d\d|[01]\d/(19|20)\d\d"
+    r"|\d{4}-?[qw]\d\d?(-\d)?|\d{8}T\d{4,6}|\d\d?(st|nd|rd|th)?[-. ]+[^\W\d_]{3,9}[-., ]+\d{4}"
+    r"|[a-z]{3,9}\.? \d\d?(st|nd|rd|th)?,? ([\d:]+ )?\d{4}"
+    rf"|{MONTH}[a-z]*[-. ]+(19|20)\d\d|{MONTH}-\d\d|\d\d?[-. ]?{MONTH}[-. ]?\d\d(\d\d)?)([T :/].*)?$"
+)
+TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds
+    r"(?i)(-?\d+ days?,? )?[-+]?\d+:\d\d(:\d\d)?([.,]\d+)?( ?[ap]m)?|-?\d+ (\w*seconds?|minutes?|hours?|days?|weeks?)"
 )
 MARKED = re.compile(  # a number with a mark or a unit, or in another notation: <90, 104 %, 7 mg/l, 1,5, $3; not 3rd
     r"0x[0-9a-f]+|[-+]?\d[\d.]*[eEdD][-+]?\d+|"  # of programs
@@ -181,15 +174,6 @@ class TableOptions(ClassOptions):
         return typed
 
 
-def units_of(what: str, splits: Sequence[np.ndarray]) -> np.ndarray:
-    """What no split may part, [n], of the training rows. Raises DataError where test rows have one of its values."""
-    for test in splits[1:]:
-        shared = sorted({*map(str, test)} & {*map(str, splits[0])})
-        told = f"{plural(len(shared), 'value')} that training rows have, too: {some(shared)}"
-        claim(not shared, what, "part test rows from training rows", told)
-    return splits[0]
-
-
 class Table(NamedTuple):
     """Columns of a file, or of files that were put together."""
 
@@ -253,14 +237,6 @@ def of_clients(place: Path, tables: Sequence[Table]) -> Table:
     return whole._replace(file=place)
 
 
-def beside(data: Dataset, place: Path, ending: str) -> Dataset:
-    """The dataset whose account counts the files of the folder that were not read, as those for validation."""
-    read = {Path(name) for name, _ in data.reading.files}
-    count = sum(file not in read for file in files_of(place, ending)) if place.is_dir() else 0
-    left_out = (("beside those that are read", count),) if count else ()
-    return replace(data, reading=replace(data.reading, left_out=left_out))
-
-
 class Settled(NamedTuple):
     """A column whose type is settled over all files."""
 
@@ -300,6 +276,11 @@ class Roles:
             if absent := [column for column in shared if column not in table.columns]:
                 raise lacks_column(str(table.file), absent[0], [*table.columns], ", as the training file has")
             claim(len(table.rows), table.file, "have rows", "none")
+            for n, (order, ordered) in table.levels.items():
+                trained, also = tables[0].levels.get(n, ((), False))
+                alike = [v for v in order if v in trained] == [v for v in trained if v in order]
+                rule, got = "have the order of the training file", "<".join(order)
+                claim(alike or not (ordered and also) or orders.get(n), table.where(n), rule, got, "give it by ordinal")
         first, table = tables[0], stacked(place, tables, dict.fromkeys((*groups, *shared)))
         sizes, test = table.files, np.arange(len(table.rows)) >= len(first.rows)
         words = self._named(table, label)
@@ -559,7 +540,8 @@ class Roles:
         if alike or 2 * rows(lambda text: np.isfinite(notation.number(text)) or MARKED.fullmatch(text)) > total:
             return "number"
         hint = f"leave it out by {self.owner}.exclude, or list every category column in {self.owner}.categories"
-        claim(len(times) <= MANY, where, f"have at most {MANY} categories to be one by itself", len(times), hint)
+        fits, got = len(times) <= MANY and not len(times) == total >= LIKELY, f"{len(times)} in {plural(total, 'row')}"
+        claim(fits, where, f"have at most {MANY} categories, not one a row, to be one by itself", got, hint)
         return "category"
 
     def _labels(self, where: str, cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -568,6 +550,14 @@ class Roles:
         words, found, named = different.tolist(), _numbers_in(different), self.options.named_labels
         hint = f"is another column meant by {self.owner}.y_column?"
         claim(len(words) > 1, where, "have two classes", f"one class, {words[0]!r}, in all {len(cells)} rows", hint)
+        signs = named and {*found.tolist()} == {-1.0, 1.0}
+        code = -1 if -1 in found else found.min()
+        unclear = code in (-1, *SENTINELS) and found.max() >= 0 and self.options.missing_words is None and not signs
+        rows = times[found == code].sum()
+        told = f"{rows} of {len(cells)} rows have {code:g}, which often marks rows without a label"
+        hint = f"set {self.owner}.missing_words to {code:g} and {self.owner}.missing_labels to drop"
+        hint += f"; if it is a class, {self.owner}.missing_words to '' and {self.owner}.named_labels"
+        claim(not unclear, where, f"hold labels; {told}", hint=hint)
         if not np.isfinite(found).all():
             lists = [] if named else several(words)
             told = f"{times[np.isin(different, lists)].sum()} of {len(cells)} rows have several, such as {lists[:1]}"
@@ -579,12 +569,6 @@ class Roles:
             fine = named or 2 * odd.total() > len(cells)
             claim(fine, where, f"hold numbers or words; most are numbers, others are {most}", hint=hint)
             return cells, ()
-        signs = named and {*map(value_of, words)} == {"-1", "1"}
-        unclear = -1 in found and found.max() >= 0 and self.options.missing_words is None and not signs
-        told = f"{times[found == -1].sum()} of {len(cells)} rows have -1, which often marks rows without a label"
-        hint = f"set {self.owner}.missing_words to -1 and {self.owner}.missing_labels to drop"
-        hint += f"; if it is a class, {self.owner}.missing_words to '' and {self.owner}.named_labels"
-        claim(not unclear, where, f"hold labels; {told}", hint=hint)
         if named:
             order = sorted(range(len(words)), key=lambda code: (found[code], words[code]))
             return np.argsort(order)[at], tuple(words[code] for code in order)

@@ -12,8 +12,8 @@ import numpy as np
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import number_of
 from fedskew.data.inputs import Inputs, Rows
-from fedskew.data.sources.columns import Roles, Table, TableOptions, beside, label_of, of_clients, owner_columns
-from fedskew.data.sources.files import given_file, insist_on_different, splits_of, with_options
+from fedskew.data.sources.columns import Roles, Table, TableOptions, label_of, of_clients, owner_columns
+from fedskew.data.sources.files import beside, given_file, insist_on_different, splits_of, with_options
 from fedskew.data.sources.readers import insist_on_width, read_table
 from fedskew.data.values import array_of, named, words_of
 from fedskew.errors import FieldError, claim, some
@@ -89,7 +89,7 @@ class Csv(TableOptions):
         """
         place, tables = self.tables(path)
         data = self.of_classes(Roles(self).dataset(place, tables, place.stem, f"file {place}"))
-        return beside(data, place, ".csv")
+        return beside(data, place)
 
     def tables(self, path: str | None) -> tuple[Path, list[Table]]:
         """(the path, its training table and, if it has one, its test table). Raises ConfigError and DataError."""

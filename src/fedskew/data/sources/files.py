@@ -7,18 +7,21 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedskew.data.arrays import Dataset
+from fedskew.data.encoding import value_of
 from fedskew.errors import ConfigError, DataError, FedskewError, FieldError, claim, closest, one_line, require, some
 
 SPLITS = {
     "train": "training", "training": "training", "test": "test", "testing": "test",
     "val": "validation", "valid": "validation", "validation": "validation",
 }  # fmt: skip
+TRAINING = re.compile(r"(?i)(?<![a-z])train(ing)?(set|data(set)?|images?|imgs?|split|files?)?(?![a-z])")
 
 
 class Known(NamedTuple):
@@ -58,10 +61,10 @@ def insist_on_names(options: Any, field: str, rule: str, given: Iterable[str], k
             raise FieldError(type(options).__name__, field, rule, name, closest(name, known).removeprefix("; "))
 
 
-def insist_on_different(what: object, names: Sequence[str]) -> None:
-    """Raise DataError for two columns of one name."""
+def insist_on_different(what: object, names: Sequence[str], things: str = "columns") -> None:
+    """Raise DataError for two columns, or other things, of one name."""
     twice = [name for name, times in Counter(names).items() if times > 1]
-    claim(not twice, what, "have columns of different names", f"{some([*map(repr, twice)])} twice", "rename one")
+    claim(not twice, what, f"have {things} of different names", f"{some([*map(repr, twice)])} twice", "rename one")
 
 
 @contextmanager
@@ -160,8 +163,8 @@ def by_split(places: Iterable[Path]) -> dict[str, Path]:
 
 
 def holds_training(names: Iterable[str]) -> bool:
-    """Whether a name of a client tells of a training set, as seg_train does: then the names are of splits."""
-    return any(SPLITS.get(part) == "training" for n in names for part in re.split(r"[\W_\d]+", n.casefold()))
+    """Whether a name tells of a training set, as seg_train, trainset and TrainData do: then the names are of splits."""
+    return any(TRAINING.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)) for name in names)
 
 
 def files_of(folder: Path, ending: str) -> list[Path]:
@@ -192,13 +195,24 @@ def splits_of(place: Path, ending: str) -> tuple[list[list[Path]], bool]:
         return [[parted[name]] for name in ("training", "test") if name in parted], False
     train, test = (files_of(inner[name], ending) if name in inner else [] for name in ("training", "test"))
     got, hint = some([file.name for file in own]), "name the splits train and test, or the clients otherwise"
-    claim(not holds_training(f.stem for f in own), place, "have one file a client, named as the client", got, hint)
+    named = not parted and not holds_training(f.stem for f in own)
+    claim(named, place, "have one file a client, named as the client", got, hint)
     got += f" beside {', '.join(sorted({file.parent.name for file in train + test}))}"
     claim(not own or not train + test, place, "have files of clients, or folders train and test, not both", got)
     claim(train or not test, place, f"have files train/*{ending} beside test/*{ending}")
     rule = f"name a {ending[1:]} file, or a folder with train{ending} or one {ending[1:]} file a client"
     claim(own or train, "path", rule, f"'{place}'")
+    insist_on_different(place, [value_of(file.stem.strip()) for file in own or train], "files of clients")
     return [group for group in (own or train, test) if group], True
+
+
+def beside(data: Dataset, place: Path) -> Dataset:
+    """The dataset whose account counts the files of the folder that were not read, as those for validation."""
+    read = {Path(name) for name, _ in data.reading.files}
+    found = [*place.glob("[!.]*"), *place.glob("[!.]*/[!.]*")] if place.is_dir() else []
+    count = sum(file.is_file() and file not in read for file in found)
+    left_out = (("beside those that are read", count),) if count else ()
+    return replace(data, reading=replace(data.reading, left_out=left_out))
 
 
 def md5_of(content: bytes | memoryview | np.ndarray) -> str:

@@ -213,8 +213,9 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
         named(np.array([parts[-k] for parts in places])).tolist() if depth >= k - 1 else [] for k in (2, 3)
     )
     parted = next((name for name in (*classes, *clients) if name.casefold() in SPLITS), None)
-    other = f"{some(sorted(set(clients)))}, where splits are named train and test"
-    unclear = layout == "auto" and (parted or holds_training(clients))
+    other = f"{some(sorted(set(clients or classes)))}, where splits are named train and test"
+    splits = holds_training(clients) or (holds_training(classes) and any("test" in n.casefold() for n in classes))
+    unclear = layout == "auto" and (parted or splits)
     claim(not unclear, root, UNMIXED, f"{parted} in another folder" if parted else other, LAYOUT)
     _differ(root, sorted(set(clients)))
     return _Files(root, found, classes, clients, left_out, empty)

@@ -172,7 +172,10 @@ class Published(ImageOptions):
 
     def formats(self, place: Path) -> Formats:
         """Files of each known format at a place, with the function that reads them."""
-        return [(self._parquet_files(place), self._read_parquet)]
+        train, test = (parquet.parquet_files(place, split) for split in ("train", self.test_split))
+        lacking = self.test_split if train else "train"
+        claim(bool(train) == bool(test), place, f"have {lacking}-*.parquet beside other files of {self.name!r}")
+        return [(train + test, self._read_parquet)]
 
     def _downloaded(self) -> Dataset:
         if not self.repo:
@@ -205,14 +208,6 @@ class Published(ImageOptions):
             self.name, self.padded(d.x), d.y[at], self.padded(d.x_test), d.y_test[at],
             label_names=names or d.names, columns=self.columns(d.y), source=source, notes=notes, channels="first",
         )  # fmt: skip
-
-    def _parquet_files(self, place: Path) -> tuple[Path, ...]:
-        if not place.is_dir():
-            return ()
-        train, test = (parquet.parquet_files(place, split) for split in ("train", self.test_split))
-        lacking = self.test_split if train else "train"
-        claim(bool(train) == bool(test), place, f"have {lacking}-*.parquet beside other files of {self.name!r}")
-        return train + test
 
     def _read_parquet(self, files: tuple[Path, ...]) -> Decoded:
         splits = [[f for f in files if f.name.startswith(split)] for split in ("train", self.test_split)]

@@ -76,11 +76,11 @@ def together(files: Sequence[Path], tables: Sequence[Any]) -> Any:
     """
     pa = arrow()[0]
     first = tables[0].schema
-    numeric = [pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null]
+    numeric, apart = (pa.types.is_integer, pa.types.is_floating), (pa.types.is_boolean, pa.types.is_dictionary)
     for file, table in zip(files, tables, strict=True):
         for field in (field for field in table.schema if field.name in first.names):
             ours = first.field(field.name).type
-            one, other = (any(kind(held) for kind in numeric) for held in (ours, field.type))
+            one, other = ([any(k(t) for k in numeric), *(k(t) for k in apart)] for t in (ours, field.type))
             alike = one == other or pa.types.is_null(ours) or pa.types.is_null(field.type)
             told = f"{ours} in {files[0].name}, {field.type} in {file.name}"
             claim(alike, f"{file}: column {field.name!r}", "hold values of one kind in all files", told)

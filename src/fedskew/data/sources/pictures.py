@@ -74,7 +74,7 @@ def decode_images(
     def decode(row: int) -> tuple[np.ndarray, str, list[str]]:
         content = encoded[row]
         with (
-            reading(what, f"has no readable image in {place(row)}"),
+            reading(what, f"has no readable image in {place(row)}, mend it or take it out"),
             io.BytesIO(content) if isinstance(content, bytes) else opened(content) as file,
             library.open(file, formats=formats) as image,
         ):

@@ -17,7 +17,7 @@ from fedskew.data.arrays import Dataset, build
 from fedskew.data.sources import pictures, readers
 from fedskew.data.sources.files import Known, altered, md5_of, reading, together
 from fedskew.data.sources.images import Constants, Decoded, Formats, ImageOptions, Published
-from fedskew.errors import claim, content_of, some, text_of
+from fedskew.errors import claim, content_of, some
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 IDX_FILES = [(f"{n}.gz", n, f"{n.replace('-idx', '.idx')}.gz", n.replace("-idx", ".idx")) for n in IDX]
@@ -305,12 +305,12 @@ class TinyImageNet(Published):
     def formats(self, place: Path) -> Formats:
         """The official folder before parquet files: its lists, then all images, which enter the cache's key."""
         lists = together(place, (("wnids.txt",), ("val/val_annotations.txt",)))
-        images = [*place.glob("train/*/images/*.JPEG"), *place.glob("val/images/*.JPEG")] if lists else []
+        images = [*place.glob("train/*/images/[!.]*.JPEG"), *place.glob("val/images/[!.]*.JPEG")] if lists else []
         images.sort(key=lambda image: (len(image.name), image.name))  # in the order of their numbers
         return [((*lists, *images), self._read_folder), *super().formats(place)]
 
     def _read_folder(self, files: tuple[Path, ...]) -> Decoded:
-        root, names = files[0].parent, tuple(_lines(files[0]))
+        root, names = files[0].parent, tuple(dict.fromkeys(_lines(files[0])))
         held = {file.name: file for file in files[2:] if file.parent.parent == root / "val"}
         train = [(file, file.parent.parent.name) for file in files[2:] if file.parent.parent != root / "val"]
         test = [(held.pop(image, None), of) for image, of, *_ in (f"{line}\t".split("\t") for line in _lines(files[1]))]
@@ -331,8 +331,7 @@ class TinyImageNet(Published):
 
 def _lines(file: Path) -> list[str]:
     """The lines of a text that are not blank."""
-    with reading(file, "is not a text in UTF-8"):
-        return [line.strip() for line in text_of(file).splitlines() if line.strip()]
+    return [line.strip() for line in readers.read_text(file).splitlines() if line.strip()]
 
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601

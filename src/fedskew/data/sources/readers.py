@@ -67,6 +67,15 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
+def read_text(file: Path, fault: str = "is not a text in UTF-8") -> str:
+    """A text with line feeds alone: in UTF-8, or as its byte order mark says. Raises DataError, with the fault."""
+    with reading(file, fault), opened(file) as content:
+        start = content.peek(8)
+        encoding = next((name for mark, name in MARKS.items() if start.startswith(mark)), "utf-8")
+        with io.TextIOWrapper(content, encoding) as text:
+            return text.read()
+
+
 def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> list[tuple[int, list[str]]]:
     """The rows of a csv file that are not blank.
 
@@ -93,7 +102,7 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
                 first = text.readline()
                 told = re.fullmatch(r"[sS][eE][pP]=(.)\s*", first)
                 lines, apart = ([], told[1]) if told else ([first], separator)
-                reader = csv.reader(chain(lines, text), delimiter=apart, strict=True)
+                reader = csv.reader(chain(lines, text), delimiter=apart, strict=True, skipinitialspace=apart != " ")
                 rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(reader, 1) if row]
             except UnicodeError as error:
                 rule = f"must be a text in {encoding}"
@@ -177,7 +186,7 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     with reading(path, "is not a whole MATLAB 5 file"):
         raw = memoryview(content_of(path))
         if bytes(raw[124:128]) != b"\x00\x01IM":
-            raise ValueError("it has another head")
+            raise ValueError("it has another head; save it anew, in MATLAB with -v7")
         for kind, body in _elements(raw[128:]):
             if kind == 15:  # compressed
                 stream = zlib.decompressobj()

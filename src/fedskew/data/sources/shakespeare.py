@@ -1,6 +1,7 @@
 """Shakespeare's speakers, with the next character as the class."""
 
 import re
+import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -9,8 +10,9 @@ import numpy as np
 import torch
 
 from fedskew.data.arrays import ClassOptions, Dataset, build, fingerprint
-from fedskew.data.sources.files import absent, places, reading
-from fedskew.errors import DataError, claim, text_of
+from fedskew.data.sources.files import absent, places
+from fedskew.data.sources.readers import read_text
+from fedskew.errors import DataError, claim
 from fedskew.fields import AtLeast
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's vocabulary
@@ -90,8 +92,7 @@ def _texts(place: Path) -> list[Path]:
 
 def _speakers(file: Path) -> dict[str, str]:
     """The text of each speaker. Raises DataError."""
-    with reading(file, "is not a text in UTF-8"):
-        text = text_of(file).replace("\ufeff", "")  # a byte order mark is no character of a name
+    text = read_text(file).replace("\ufeff", "")  # a byte order mark is no character of a name
     said: dict[str, list[str]] = {}
     line = 1
     for block in re.split(r"(\n(?:[ \t]*\n)+)", text):
@@ -100,7 +101,7 @@ def _speakers(file: Path) -> dict[str, str]:
             if not name.rstrip().endswith(":"):
                 told = f"line {line + len(block) - len(block.lstrip(chr(10)))} is {name[:40]!r}"
                 raise DataError(f"{file} must begin each speech with the speaker's name and a colon; {told}")
-            said.setdefault(name.rstrip()[:-1], []).append(speech)
+            said.setdefault(unicodedata.normalize("NFC", name.rstrip()[:-1]).strip(), []).append(speech)
         line += block.count("\n")
     return {name: "\n".join(speeches) for name, speeches in said.items()}
 

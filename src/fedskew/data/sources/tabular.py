@@ -18,19 +18,10 @@ from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, ClassOptions, Dataset, b
 from fedskew.data.encoding import Column, Encoding, numbers_of
 from fedskew.data.encoding import places as place_of
 from fedskew.data.sources import cache
-from fedskew.data.sources.files import (
-    absent,
-    altered,
-    insist_on_different,
-    insist_on_names,
-    listed,
-    places,
-    reading,
-    together,
-)
-from fedskew.data.sources.readers import insist_on_width, read_table
+from fedskew.data.sources.files import absent, altered, insist_on_different, insist_on_names, listed, places, together
+from fedskew.data.sources.readers import insist_on_width, read_table, read_text
 from fedskew.data.values import words_of
-from fedskew.errors import DataError, claim, install, some, text_of
+from fedskew.errors import DataError, claim, install, some
 from fedskew.fields import Listed, demand
 
 ADULT_COLUMNS = (
@@ -354,8 +345,7 @@ class Fars(Keel):
 
 def _keel(file: Path) -> KeelTable:
     """A file in KEEL's format. Raises DataError with the line."""
-    with reading(file, "is not a table in KEEL's format"):
-        lines = text_of(file).splitlines()
+    lines = read_text(file, "is not a table in KEEL's format").splitlines()
     told = [(i, s) for i, line in enumerate(lines, 1) if (s := line.strip()) and not s.startswith("%")]
     data = next((i for i, (_, line) in enumerate(told) if line.lower() == "@data"), len(told))
     names: list[str] = []
