@@ -20,7 +20,7 @@ from fedskew.studies import store as store_module
 from fedskew.studies import work as work_module
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.packing import lend, write
-from fedskew.studies.runs import own_files
+from fedskew.studies.runs import OWN, own_files
 from fedskew.studies.spec import spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, thinned
 from fedskew.studies.study import Cost, Study, cost_of, shard_of
@@ -299,6 +299,27 @@ def test_a_run_that_is_deleted_before_its_resume_is_begun_anew(tmp_path: Path, m
     monkeypatch.setattr(work_module, "_over", deleting)
     assert work(job).state == "busy", "it is tried again"
     assert work(job).state == "finished"
+
+
+@pytest.mark.parametrize("rounds", [2, 1], ids=["finished", "half"])
+def test_a_run_whose_deletion_was_killed_is_done_again(rounds: int, tmp_path: Path) -> None:
+    """After a kill at any file of the deletion; and the run is the same."""
+    study = Study(
+        spec_from(["fedavg"], [*SMALL, ("clients-every", "1"), ("checkpoint.every", "1")]), tmp_path / "store"
+    )
+    (planned,) = study.missing()
+    job, folder = Job(planned.address, planned.job, str(tmp_path / "store")), study.store.run_folder(planned.address)
+    assert work(job).state == "finished"
+    shutil.copytree(folder, tmp_path / "whole")
+    for number in range(1, len(OWN) + 1):
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "whole", folder)
+        gone = ["final.safetensors", "model.json", "summary.json"] if rounds == 1 else []
+        for name in [*gone, *own_files(folder)[:number]]:
+            (folder / name).unlink(missing_ok=True)
+        assert work(job).state == "finished", number
+        again = study.store.finished(planned.address)
+        assert again is not None and len(again.rows) == again.summary["rounds"], number
 
 
 def test_half_a_run_is_resumed(tmp_path: Path) -> None:

@@ -192,8 +192,12 @@ def _with_numbers(value: Any) -> str:
 # Finding
 
 
-def run_folders(places: Iterable[str | Path]) -> list[Path]:
+def run_folders(places: Iterable[str | Path], halfway: bool = False) -> list[Path]:
     """Run folders at or below these places, each once; links to folders are not followed.
+
+    Args:
+        places: Where to look.
+        halfway: Whether runs count whose beginning or deletion was killed, which have no rounds.
 
     Raises:
         RecordError: A place is not there, or has too many folders below it.
@@ -202,18 +206,18 @@ def run_folders(places: Iterable[str | Path]) -> list[Path]:
     for place in map(Path, places):
         if not place.exists():
             raise RecordError(f"there is no run at {str(place)!r}: no such file or folder")
-        for folder in _walk(place):
+        for folder in _walk(place, halfway):
             folders.setdefault(folder.resolve(), folder)
     return list(folders.values())
 
 
-def _walk(place: Path) -> Iterator[Path]:
+def _walk(place: Path, halfway: bool) -> Iterator[Path]:
     """The run folders below a place; one that is a run stands for itself."""
     for number, (folder, inner, files) in enumerate(os.walk(place)):
         if number == MOST_FOLDERS:
             rule = f"has more than {MOST_FOLDERS:,} folders below it; name the folder that holds the runs"
             raise RecordError(f"{str(place)!r} {rule}")
-        is_run = "config.json" in files and "rounds.jsonl" in files
+        is_run = "config.json" in files and ("rounds.jsonl" in files or (halfway and "manifest.json" in files))
         inner[:] = sorted(name for name in inner if not (name.startswith(".") or (is_run and name in INNER)))
         if is_run:
             yield Path(folder)

@@ -10,15 +10,15 @@ from typing import Any
 from fedskew.config.recorded import Run, run_folders
 from fedskew.config.schema import Config, Summary
 from fedskew.errors import FedskewError, RecordError
-from fedskew.records import rounds
+from fedskew.records import manifest, rounds
 from fedskew.records.files import INNER, Hold, member
 from fedskew.records.folder import check_format, current
 from fedskew.records.typed import Row, object_of
 
 # what a run writes: nothing else is ever deleted
-OWN = (
+OWN = (  # in the order of deletion: without a summary a run has not ended, and without rounds it begins anew
     "checkpoint/state.safetensors", "memory.bin", "final.safetensors", "best.safetensors", "own.safetensors",
-    "model.json", "summary.json", "clients.jsonl", "env.json", "manifest.json", "rounds.jsonl", "config.json",
+    "model.json", "summary.json", "rounds.jsonl", "clients.jsonl", "env.json", "manifest.json", "config.json",
 )  # fmt: skip
 UNSAID = ("method.name", "fingerprint", "folder")
 ENDED = ("interrupted", "time limit")  # why a run stopped, where nothing failed
@@ -60,7 +60,7 @@ def described(places: Iterable[str | Path]) -> list[Run]:
         >>> [(run.label, run.state, run.summary["rounds"]) for run in described(["listed-runs"])]
         [('fedavg', 'finished', 2)]
     """
-    return [listed(folder) for folder in run_folders(places)]
+    return [listed(folder) for folder in run_folders(places, halfway=True)]
 
 
 def differing(runs: Sequence[Run], settings: Sequence[Row]) -> list[tuple[str, list[Any]]]:
@@ -134,7 +134,7 @@ def _kept(folder: Path, within: Sequence[str | Path]) -> str:
         return f"{folder} stays: it is outside the named folders"
     if root.is_symlink() or whole.resolve() != root.resolve() / whole.relative_to(root):
         return f"{folder} stays: it is behind a link"
-    plain = all(_is_plain(whole / name) for name in ("config.json", rounds.FILE))
+    plain = _is_plain(whole / "config.json") and any(_is_plain(whole / name) for name in (rounds.FILE, manifest.FILE))
     return "" if plain else f"{folder} stays: it is not a run folder"
 
 
