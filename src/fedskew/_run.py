@@ -7,7 +7,6 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from functools import partial
@@ -164,38 +163,44 @@ def launch(
     if callable(fed):
         fed = fed()
     began, longest, limit = time.monotonic(), 0.0, 60 * (settings.max_minutes or float("inf"))
-    with ExitStack() as closing:
-        session, end = _prepared(
-            closing, fed, method, settings, model, head, out, resume, on_round, config, share, made, observer
-        )
-        stopped, finals = "", Row()
-        try:
-            with torch.no_grad(), one_thread():
-                while not (stopped or session.is_over()):
-                    start = time.monotonic()
-                    row = session.round()
-                    if on_round:
-                        with session.engine.guard.unwritten("on_round", tensors_of(session.observer.fed)):
-                            on_round(deepcopy(row))
-                    now = time.monotonic()
-                    longest = max(longest, now - start)
-                    if now - began + longest > limit and not session.is_over():
-                        stopped = "time limit"
-                if not stopped:
-                    check_unchanged(session.observer.fed.dataset)
-                    finals = session.finals()
-        except KeyboardInterrupt:
-            stopped = "interrupted"
-        except BaseException as error:
-            end(f"{type(error).__name__}: {error}", {})
-            raise
-        return end(stopped, finals)
+    stopped, finals = "", Row()
+    session, end = _prepared(fed, method, settings, model, head, out, resume, on_round, config, share, made, observer)
+    try:
+        with arithmetic(settings.precision):
+            try:
+                with torch.no_grad(), one_thread():
+                    while not (stopped or session.is_over()):
+                        start = time.monotonic()
+                        row = session.round()
+                        if on_round:
+                            with session.engine.guard.unwritten("on_round", tensors_of(session.observer.fed)):
+                                on_round(deepcopy(row))
+                        now = time.monotonic()
+                        longest = max(longest, now - start)
+                        if now - began + longest > limit and not session.is_over():
+                            stopped = "time limit"
+                    if not stopped:
+                        check_unchanged(session.observer.fed.dataset)
+                        finals = session.finals()
+            except KeyboardInterrupt:
+                stopped = "interrupted"
+            except BaseException as error:
+                end(f"{type(error).__name__}: {error}", {})
+                raise
+            return end(stopped, finals)
+    finally:
+        _close(session.engine, session.record)
+
+
+def _close(engine: engines.LocalEngine, record: Record | None) -> None:
+    engine.close()
+    if record:
+        record.close()
 
 
 def _prepared(
-    closing: ExitStack, fed: Federation, method: Method, settings: Settings,
-    model: str | Architecture | nn.Module, head: str | None, out: str | Path | None, resume: bool,
-    on_round: Callable[[Row], None] | None,
+    fed: Federation, method: Method, settings: Settings, model: str | Architecture | nn.Module, head: str | None,
+    out: str | Path | None, resume: bool, on_round: Callable[[Row], None] | None,
     config: Mapping[str, Any] | Callable[[Federation, int], Mapping[str, Any]] | None, share: float | None,
     made: Made | None, observer: type[Observer],
 ) -> tuple[Session, Callable[[str, Row], Result]]:  # fmt: skip
@@ -223,7 +228,6 @@ def _prepared(
         trains = head_alone(prepared, augmented) or prepared
         made, reason = engines.choose(settings.engine, settings.device, trains, method, augmented)
     engine = made(prepared, fed, task, settings)
-    closing.callback(engine.close)
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
     engine.init_clients(watched, params, prepared.buffers, settings.memory)
@@ -236,15 +240,16 @@ def _prepared(
     recorded = config(fed, cohort) if callable(config) else config or _facts(fed, method, model, settings, cohort)
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
     record = _recorded(out, resume, facts, method, settings)
-    if record:
-        closing.callback(record.close)
-    observing = observer(fed, watched, task, engine, settings, record)
-    session = Session(watched, task, engine, settings, cohort, state, observing, record)
-    if record and resume:
-        session.restore()
-        _extend(record, session, settings)
-    _tell_begin(on_round, record, facts, session.done)
-    closing.enter_context(arithmetic(settings.precision))
+    try:
+        observing = observer(fed, watched, task, engine, settings, record)
+        session = Session(watched, task, engine, settings, cohort, state, observing, record)
+        if record and resume:
+            session.restore()
+            _extend(record, session, settings)
+        _tell_begin(on_round, record, facts, session.done)
+    except BaseException:
+        _close(engine, record)
+        raise
     return session, partial(_end, session, model, prepared, getattr(on_round, "end", None))
 
 
@@ -265,7 +270,7 @@ def _warn_of_one_class(fed: Federation, method: Method) -> None:
     idle = next((part.name for part in method.parts if part.needs_two_classes), "")
     if idle and 2 * single > clients:
         told = f"{single} of {clients} clients have rows of one class, where the loss of {idle} is next to 0"
-        warnings.warn(f"{method.name} hardly trains here: {told}; try fedavg", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{method.name} hardly trains here: {told}; try fedavg", RuntimeWarning, stacklevel=4)
 
 
 def own_bytes(fed: Federation, prepared: Model) -> int:
