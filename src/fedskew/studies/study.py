@@ -245,7 +245,7 @@ class Study:
         if told is None:
             from fedskew.studies.progress import Progress
 
-            with Progress(self, len(self.missing([*self.trials(), *self.plan()])[shard[0] - 1 :: shard[1]])) as line:
+            with Progress(self) as line:
                 return self.run(processes, shard, told=line.ended, began=began, track=track, cluster=cluster)
         while True:  # trials at an edge ask for more trials
             compared = self.plan()  # which asks for the trials
