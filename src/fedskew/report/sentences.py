@@ -68,10 +68,9 @@ def _judged(found: Compared, one: Controlled) -> str:
         "is",
         "ahead of" if raw.mean >= 0 else "behind",
     )
-    low, high = raw.low, raw.high
+    low, high = (raw.low, raw.high) if raw.mean >= 0 else (-raw.high, -raw.low)
     if apart:
         before, after = ("gains", "over") if raw.gains else ("loses", "against")
-        low, high = (low, high) if raw.gains else (-high, -low)
     span = " ({} to {})".format(*(gain(end, found.key).removeprefix("+") for end in (low, high))) * (raw.pairs > 1)
     told = f"{one.method} {before} {size}{span} {after} {found.baseline}"
     if one.verdict == NO_VERDICT:
