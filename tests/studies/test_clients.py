@@ -130,7 +130,7 @@ def test_a_wide_table_of_clients_loses_no_number_at_80_columns(
         show(table)
     lines = capsys.readouterr().out.splitlines()
     assert any(
-        " ".join(l.split()).startswith("switzerland localonly 40 0.750 0.598 to 0.858 0.000 0.500") for l in lines
+        " ".join(line.split()).startswith("switzerland localonly 40 0.750 0.598 to 0.858 0.000 0.500") for line in lines
     )
     assert max(map(len, lines)) <= 80
 
