@@ -266,11 +266,11 @@ def test_gains_are_shown_under_the_controls(capsys: pytest.CaptureFixture[str], 
 
 
 def test_a_comparison_under_controls_has_no_line_of_prose_for_a_method(capsys: pytest.CaptureFixture[str]) -> None:
-    """Three tables: results with their verdicts, gains, and work with what a method is worth in rounds."""
+    """Two tables: results with the gains, and work with what a method is worth in rounds."""
     assert fedskew("compare", "fedavg", "fedga", "scaffold", *SMALL, "--seeds", "0-4", "--controls", "rounds") == 0
     said = capsys.readouterr().out
     heads = [line.split() for line in said.splitlines() if line.startswith("method")]
-    assert [head[1] for head in heads] == ["verdict", "raw", "steps"] and heads[2][-1] == "worth"
+    assert [head[1] for head in heads] == ["seeds", "steps"] and heads[1][-1] == "worth"
     assert not any(line.startswith(("fedga:", "scaffold:", "work of")) for line in said.splitlines())
     assert max(map(len, said.splitlines())) <= 80
 

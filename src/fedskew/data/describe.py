@@ -170,9 +170,9 @@ def _headline(d: dict[str, Any], clients: int) -> str:
 def _lines(lines: Sequence[tuple[str, str, str]]) -> Table:
     """A table of three columns: what, how much, and a remark."""
     view = Table(box=None, show_header=False, pad_edge=False)
-    view.add_column(width=32, no_wrap=True)
+    view.add_column(width=33, no_wrap=True)
     view.add_column(justify="right", width=9)
-    view.add_column(style="dim", width=37)
+    view.add_column(style="dim", width=36)
     for line in lines:
         view.add_row(*map(Text, line))
     return view

@@ -156,7 +156,7 @@ def name_ends(axes: Axes, picture: Chart) -> None:
     for line, place in zip(ends, places, strict=True):
         tint = canvas.colour(line.place)
         end = float(line.x[-1]), float(line.y[-1])
-        joined = {"arrowstyle": "-", "color": tint, "lw": 1.4, "alpha": 0.7, "shrinkA": 1, "shrinkB": 1}
+        joined = {"arrowstyle": "-", "color": tint, "lw": 1, "ls": ":", "shrinkA": 1, "shrinkB": 1}
         axes.annotate(
             canvas.short(line.label, 26), end, (1.06, place), "data", "axes fraction", va="center", fontsize=9,
             annotation_clip=False, arrowprops=joined,

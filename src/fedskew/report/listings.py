@@ -98,7 +98,7 @@ def results(found: Compared, setting: str | None, models: Sequence[str] | None =
     name = "together" if setting is None else "results"
     caption = titled("All settings together" if setting is None else setting, f"{measured(found)}{unit(key)}")
     notes = [TEXTS["means"]] * (setting is not None and not brief)
-    if several and not brief:
+    if several and (not brief or len(shown) > 1):
         points = ", in points," * in_points(key)
         told = "; ".join(f"{model}: {model_words(found, model)}" for model in shown)
         notes.append(TEXTS["gains"].format(baseline=found.baseline, points=points, models=told))

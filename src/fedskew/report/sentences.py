@@ -14,7 +14,7 @@ from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE
 
 LISTED = 8  # most runs that a caution names
 UNDER = {"averaged": "both are averaged", "fitted": "both are fitted", "both": "both are averaged and fitted",
-         "work": "the other trains as much"}  # fmt: skip
+         "work": "{baseline} trains as much"}  # fmt: skip
 JUDGED = {
     OWN: ". It stays when both are averaged and fitted", LOSS: "",
     OPEN: ". Whether it stays when both are averaged and fitted is open",
@@ -68,10 +68,9 @@ def _judged(found: Compared, one: Controlled) -> str:
         "is",
         "ahead of" if raw.mean >= 0 else "behind",
     )
-    low, high = raw.low, raw.high
+    low, high = (raw.low, raw.high) if raw.mean >= 0 else (-raw.high, -raw.low)
     if apart:
         before, after = ("gains", "over") if raw.gains else ("loses", "against")
-        low, high = (low, high) if raw.gains else (-high, -low)
     span = " ({} to {})".format(*(gain(end, found.key).removeprefix("+") for end in (low, high))) * (raw.pairs > 1)
     told = f"{one.method} {before} {size}{span} {after} {found.baseline}"
     if one.verdict == NO_VERDICT:
@@ -80,7 +79,7 @@ def _judged(found: Compared, one: Controlled) -> str:
         return f"{told}; {which} too few for a verdict, run five."
     undone = next((name for name, what in UNDONE.items() if what == one.verdict), "")
     if undone:
-        return f"{told}. Nothing of it is left when {UNDER[undone]}: {one.verdict}."
+        return f"{told}. Nothing of it is left when {UNDER[undone].format(baseline=found.baseline)}: {one.verdict}."
     return f"{told}{JUDGED.get(one.verdict, f'; {one.verdict}')}."
 
 

@@ -22,19 +22,19 @@ class Progress:
 
     Args:
         study: What runs.
-        total: Runs to do.
+        total: Runs to do; 0: not known.
         say: Takes the line of each run where there is no terminal, and of each that is lost; None: there are none.
     """
 
-    def __init__(self, study: Study, total: int, say: Callable[[str], None] | None = None) -> None:
+    def __init__(self, study: Study, total: int = 0, say: Callable[[str], None] | None = None) -> None:
         self.total, self.done, self.unfinished = total, 0, dict[str, dict[str, list[int]]]()
         self.metrics = study.spec.metric, study.spec.trial[1]  # of a run that is compared, of a trial
         self.say, self._began = say, time.monotonic()
         view = Console(stderr=True)
         columns = BarColumn(24), MofNCompleteColumn(), TextColumn("{task.description}", markup=False)
-        self.live = view.is_terminal and total > 0
+        self.live = view.is_terminal and (total > 0 or say is None)
         self.bar = Bar(*columns, console=view, transient=True, disable=not self.live)
-        self.task = self.bar.add_task("runs", total=total)
+        self.task = self.bar.add_task("runs", total=total or None)
 
     def __enter__(self) -> Progress:
         if self.live:
@@ -48,7 +48,9 @@ class Progress:
     def ended(self, outcome: Outcome, planned: Planned) -> None:
         """A run ended."""
         self.done += 1
-        self.total = max(self.total, self.done)  # a control of more rounds is planned once the others are done
+        self.total = (
+            max(self.total, self.done) if self.total else 0
+        )  # a control of more rounds is planned once the others are done
         cell = planned.cell
         place = f"{cell.label}, {cell.setting}"
         where = f"{place}, seed {cell.seed}" + f", trial {cell.trial}" * (cell.trial >= 0)
@@ -60,7 +62,7 @@ class Progress:
         why = f": {outcome.reason}" if outcome.state != "finished" else ""
         left = f", {self.left} left" if self.done < self.total else ""
         told = f"{where}: {ending}{why} ({outcome.seconds:.1f} s{left})"
-        self.bar.update(self.task, completed=self.done, total=self.total, description=visible(told))
+        self.bar.update(self.task, completed=self.done, total=self.total or None, description=visible(told))
         if self.say and not (self.live and scored):
             self.say(f"[{self.done}/{self.total}] {told}")
 

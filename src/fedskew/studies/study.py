@@ -4,7 +4,6 @@ import json
 import math
 import os
 import statistics
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -250,8 +249,7 @@ class Study:
         if told is None:
             from fedskew.studies.progress import Progress
 
-            shown = self.missing([*self.trials(), *self.plan()]) if sys.stderr.isatty() else []
-            with Progress(self, len(shown[shard[0] - 1 :: shard[1]])) as line:
+            with Progress(self) as line:
                 return self.run(processes, shard, told=line.ended, began=began, track=track)
         while True:  # trials at an edge ask for more trials
             compared = self.plan()  # which asks for the trials
