@@ -230,7 +230,7 @@ def _unused(trees: list[ast.Module]) -> set[str]:
     nodes = [node for tree in trees for node in ast.walk(tree)]
     made = {f.name for f in nodes if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef)) and not f.decorator_list}
     named = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
-    return {name for name in made - named if re.match(r"_[^_]", name)}
+    return {name for name in made - named if re.match(r"_(?!repr_\w+_$)[^_]", name)}  # notebooks name _repr_png_
 
 
 def test_no_private_function_is_left_behind() -> None:

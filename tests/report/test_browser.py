@@ -151,10 +151,17 @@ def test_without_scripts_every_table_and_picture_is_there(browser: Browser, smal
     script = """
       const seen = e => e.getBoundingClientRect().width > 50 && e.getBoundingClientRect().height > 20;
       return {tables: [...page.querySelectorAll("main table")].filter(t => !t.closest("details")).every(seen),
-              pictures: [...page.querySelectorAll("img")].every(e => seen(e) && e.naturalWidth > 50),
+              pictures: [...page.querySelectorAll("figure")].filter(e => !e.matches(".curves figure"))
+                .every(e => seen(e) && e.querySelector("img").naturalWidth > 50),
+              curves: ["rounds", "megabytes", "seconds", "steps"].map(unit => {
+                page.querySelector("#over-" + unit).checked = true;
+                return [...page.querySelectorAll(".curves figure")].filter(seen).map(e => e.className);
+              }),
               buttons: page.querySelectorAll("button").length};"""
     found = browser.look(small, script, more='sandbox="allow-same-origin"')
     assert found["tables"] and found["pictures"] and found["buttons"] == 0
+    units = ("rounds", "megabytes", "seconds", "steps")
+    assert found["curves"] == [[f"curves-{unit}"] * 2 for unit in units], "the switch needs none either"
 
 
 def test_the_keyboard_reaches_what_scrolls_and_focus_is_seen(browser: Browser, small: str) -> None:

@@ -20,7 +20,6 @@ from fedskew.errors import plural, require
 from fedskew.fields import Above
 
 if TYPE_CHECKING:
-    from fedskew.studies.progress import duration
     from fedskew.studies.rehearsal import Rehearsal
 
 
@@ -79,6 +78,7 @@ def rehearse(counts: str, method: str | None, options: list[Pair], as_json: bool
     from fedskew.engines.runtime import Workers
     from fedskew.report.rehearsed import rehearsed
     from fedskew.studies.arguments import seeds_of
+    from fedskew.studies.progress import duration
     from fedskew.studies.rehearsal import Rehearsal
     from fedskew.studies.study import Study
 
