@@ -2,8 +2,8 @@
 
 python scripts/pictures.py
 
-Each method of `five-systems` over FedAvg: raw, and where both models are averaged and fitted. A dot is the mean over the
-study's federations, a tick one federation. At the right: in how many federations the gain is the method's own.
+Each method of `five-systems` over FedAvg: raw, and where both models are averaged and fitted. A dot is the mean over
+the federations, a tick one of them. At the right: in how many federations the gain is the method's own.
 """
 
 from __future__ import annotations

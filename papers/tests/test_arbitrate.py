@@ -83,6 +83,7 @@ def test_three_planted_faults_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
     file = written(tmp_path, printed(tmp_path))
     assert fedskew("arbitrate", file, "--dry-run", "--processes", 1) == 0
     assert "15 runs: 0 done, 15 missing" in capsys.readouterr().out

@@ -160,7 +160,7 @@ def test_a_paper_without_runs_is_told_in_words(
     (tmp_path / "none").mkdir()
     assert fedskew("ledger", "--paper", "FedGR", "--archives", "none") == 0
     said = capsys.readouterr().out
-    assert "no number of FedGR was run" in said and "printed" not in said
+    assert "no number of FedGR was run" in said and said.count("printed") == 1, "the head of the counts"
 
 
 def test_metrics_are_told_whole_in_a_narrow_terminal(
@@ -170,4 +170,4 @@ def test_metrics_are_told_whole_in_a_narrow_terminal(
     number = next(p for p in printed() if p.id == "seolkim-033")
     show(beside([Row(number, ours=21.0, low=19.123, high=23.456, seeds=10, planned=10)]))
     said = capsys.readouterr().out
-    assert all(word in said for word in number.metric.split()) and max(map(len, said.splitlines())) <= 80
+    assert all(word in said for word in re.split(r"[ _]", number.metric)) and max(map(len, said.splitlines())) <= 80

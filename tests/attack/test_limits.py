@@ -22,9 +22,8 @@ import pytest
 
 import fedskew as fs
 from fedskew.config.experiment import Experiment
-from fedskew.config.flags import Option, assign, compose, options_of
+from fedskew.config.flags import Option, compose, options_of, with_flags
 from fedskew.config.tables import TABLES
-from fedskew.config.words import parse
 from fedskew.data.partitioners import LabelsK, Shards
 from fedskew.fields import MOST
 from fedskew.methods import METHODS
@@ -281,9 +280,7 @@ def test_every_whole_number_is_bounded_before_it_becomes_a_loop_or_an_array() ->
             for value in FAR:
                 if name in FREE and value != 2**63:
                     continue
-                said = outcome(
-                    lambda e=experiment, o=option, v=value: assign(e, {o.flag: parse(o.flag, o.type, str(v))})
-                )
+                said = outcome(lambda e=experiment, o=option, v=value: with_flags(e, [(o.flag, str(v))]))
                 fine = isinstance(said, fs.ConfigError) and "\n" not in str(said) and str(value) in str(said)
                 line.check(fine, f"{owner}.{name}={value}: {said!r}"[:300])
 

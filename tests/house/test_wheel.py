@@ -35,7 +35,7 @@ from fedskew.cli.command import main
 main(sys.argv[1:])
 """
 BESIDE_CODE |= {f"fedskew/flower/files/{path.name}" for path in (ROOT / "src/fedskew/flower/files").iterdir()}
-BESIDE_CODE |= {f"fedskew/report/templates/{name}" for name in ("report.html", "sort.js", "style.css")}
+BESIDE_CODE |= {f"fedskew/report/templates/{name}" for name in ("report.html", "page.js", "style.css")}
 
 
 def _run(*command: str | Path, cwd: Path, code: int = 0, **environment: str) -> str:

@@ -331,7 +331,7 @@ class TinyImageNet(Published):
 
 def _lines(file: Path) -> list[str]:
     """The lines of a text that are not blank."""
-    return [line.strip() for line in readers.read_text(file).splitlines() if line.strip()]
+    return [line.strip() for line in readers.text_in(file).splitlines() if line.strip()]
 
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601

@@ -67,7 +67,7 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
-def read_text(file: Path, fault: str = "is not a text in UTF-8") -> str:
+def text_in(file: Path, fault: str = "is not a text in UTF-8") -> str:
     """A text with line feeds alone: in UTF-8, or as its byte order mark says. Raises DataError, with the fault."""
     with reading(file, fault), opened(file) as content:
         start = content.peek(8)

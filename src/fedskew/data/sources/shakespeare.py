@@ -11,7 +11,7 @@ import torch
 
 from fedskew.data.arrays import ClassOptions, Dataset, build, fingerprint
 from fedskew.data.sources.files import absent, places
-from fedskew.data.sources.readers import read_text
+from fedskew.data.sources.readers import text_in
 from fedskew.errors import DataError, claim
 from fedskew.fields import AtLeast
 
@@ -92,7 +92,7 @@ def _texts(place: Path) -> list[Path]:
 
 def _speakers(file: Path) -> dict[str, str]:
     """The text of each speaker. Raises DataError."""
-    text = read_text(file).replace("\ufeff", "")  # a byte order mark is no character of a name
+    text = text_in(file).replace("\ufeff", "")  # a byte order mark is no character of a name
     said: dict[str, list[str]] = {}
     line = 1
     for block in re.split(r"(\n(?:[ \t]*\n)+)", text):

@@ -19,7 +19,7 @@ from fedskew.data.encoding import Column, Encoding, numbers_of
 from fedskew.data.encoding import places as place_of
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, altered, insist_on_different, insist_on_names, listed, places, together
-from fedskew.data.sources.readers import insist_on_width, read_table, read_text
+from fedskew.data.sources.readers import insist_on_width, read_table, text_in
 from fedskew.data.values import words_of
 from fedskew.errors import DataError, claim, install, some
 from fedskew.fields import Listed, demand
@@ -345,7 +345,7 @@ class Fars(Keel):
 
 def _keel(file: Path) -> KeelTable:
     """A file in KEEL's format. Raises DataError with the line."""
-    lines = read_text(file, "is not a table in KEEL's format").splitlines()
+    lines = text_in(file, "is not a table in KEEL's format").splitlines()
     told = [(i, s) for i, line in enumerate(lines, 1) if (s := line.strip()) and not s.startswith("%")]
     data = next((i for i, (_, line) in enumerate(told) if line.lower() == "@data"), len(told))
     names: list[str] = []
