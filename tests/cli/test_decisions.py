@@ -239,19 +239,19 @@ def test_the_threshold_of_a_clients_model_is_of_its_own_validation_rows(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    line = BLOCKS[1][1].replace("fedavg", "ditto").replace("20 --out heart", "2 --keep-own true --out own")
+    line = BLOCKS[1][1].replace("fedavg", "ditto").replace("20 --out heart", "2 --keep-own true --out ditto")
     assert fedskew(*shlex.split(line)[1:]) == 0
     fed = fs.federate(
         "csv", "natural", path="patients.csv", y_column="outcome", columns="hospital", categories="sex", validation=0.2
     )
     rows, owners = fed.rows_on("validation")
     mine = rows[owners == fed.client_names.index("south")]
-    p = fs.load_model("own", client="south").of_samples(fed.dataset.x[mine])[:, 0].numpy()
+    p = fs.load_model("ditto", client="south").of_samples(fed.dataset.x[mine])[:, 0].numpy()
     threshold = choose_threshold(fed.dataset.y[mine].numpy() == 0, p, RULE[3])
     for data in ([], ["--data", "csv", "--data.path", "new.csv"]):
-        found = told(capsys, "own", "--client", "south", *RULE, *data)["decision"]
+        found = told(capsys, "ditto", "--client", "south", *RULE, *data)["decision"]
         assert (found["threshold"], found["rows"], found["client"]) == (threshold, len(mine), "south")
-    assert fedskew("evaluate", "own", "--client", "south", *RULE) == 0
+    assert fedskew("evaluate", "ditto", "--client", "south", *RULE) == 0
     assert f"on {len(mine)} validation rows of south, " in capsys.readouterr().out
 
 
