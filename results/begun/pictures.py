@@ -1,6 +1,6 @@
-"""Draws docs/pictures/gains.png, the picture of the README and of docs/findings.md, from the archive of a study.
+"""Draws docs/pictures/gains.png from the archive of `five-systems`, once that has all its runs.
 
-python scripts/pictures.py
+PYTHONPATH=scripts python results/begun/pictures.py
 
 Each method of `five-systems` over FedAvg: raw, and where both models are averaged and fitted. A dot is the mean over
 the federations, a tick one of them. At the right: in how many federations the gain is the method's own.
@@ -69,7 +69,6 @@ def main() -> int:
     """Draw it."""
     file = ROOT / "docs/pictures/gains.png"
     gains(compared("five-systems", Path(ROOT / "results/studies"))).savefig(file, metadata={"Software": None})
-    print(file.relative_to(ROOT))
     return 0
 
 
