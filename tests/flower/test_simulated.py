@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import fedskew.flower
+from fedskew.errors import ConfigError
 from fedskew.flower import serve
 from fedskew.flower.exchange import Receipts, of_receipt, receipt_in, written_to
 from fedskew.flower.wire import opened, pack, read, record
@@ -81,6 +82,21 @@ def test_a_run_goes_on_whose_nodes_are_refused_or_no_longer(
         world.quiet()
         result = serve.serve(world, world.config, built)
     assert [row["round"] for row in result.rounds] == [1, 2, 3]
+
+
+def test_no_run_begins_without_a_client_whose_disk_was_full_as_it_said_hello(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There may be room in the next moment. Under drop the server gave its place up, and went on later with others."""
+    config = {**config_of(0)[0], "clients": 3, "rounds": 2, "flower.missing": "drop", "flower.bad": "drop"}
+    config["flower.out"] = str(tmp_path / "server" / "run")
+    with deployment(config, tmp_path, Chance(0, {}, [Strike("node 1", 0, "full")]), -1, "") as world:
+        with pytest.raises(ConfigError, match=r"nodes of all 3 clients must be there; those of \[1\] have not come"):
+            serve.serve(world, world.config, built)
+        assert "the node of client 1 must agree with the server: cannot write" in caplog.text
+        world.reboot(random.Random(0))
+        result = serve.serve(world, world.config, built)
+    assert len(result.rounds) == 2 and not any("dropped" in row for row in result.rounds)
 
 
 def test_a_run_that_ends_between_two_checkpoints_finds_the_memory_of_its_last_round(tmp_path: Path) -> None:

@@ -168,7 +168,8 @@ class Link:
         if facts.get("spare") is True:
             self._known[sent.node] = sent.life
             return
-        with self._refusing(sent.node, sent.life, facts):
+        # the place of a client whose node's mistake may pass stays its own: no run begins without it
+        with self._refusing(sent.node, sent.life, {} if facts.get("passing") else facts):
             self._introduced(sent, facts, wrong, there)
 
     @contextmanager

@@ -282,7 +282,8 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         return record({**echo, "spare": True})
     except Exception as error:  # a component of the user's own may raise anything
         if echo.get("client") in (None, -1) and isinstance(config.get("client"), int):
-            echo["client"] = config["client"]  # a hello has no client; its answer says whose mistake it is
+            # a hello has no client: its answer says whose mistake it is, and whether it may pass, as a full disk does
+            echo |= {"client": config["client"], "passing": node is not None}
         trace = bool(config.get("trace", "partition-id" in config))  # a simulation has no node whose secret it is
         noted = node.engine.guard.noted if isinstance(node, Node) and "engine" in vars(node) else ""
         return record({**echo, **_mistake(error, noted, trace)}, sent=pack({}))
