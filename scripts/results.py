@@ -21,8 +21,8 @@ from typing import Any
 from fedskew.errors import plural
 from fedskew.records.sheets import csv_text
 from fedskew.report import controls
-from fedskew.report.compared import Compared, compare
-from fedskew.report.entries import of_rows
+from fedskew.report.compared import Compared
+from fedskew.report.draw import compared_of
 from fedskew.studies.differences import differences
 from fedskew.studies.packing import lend
 from fedskew.studies.scores import FEWEST, Scores
@@ -53,8 +53,7 @@ def compared(name: str, archives: Path) -> Compared:
     with tempfile.TemporaryDirectory() as folder:
         study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
         lend(study, archives, keep=False)
-        entries, _ = of_rows(study.table(), study.store)
-    return compare(entries, study.spec.metric, study.spec.reference)
+        return compared_of(study)
 
 
 @cache

@@ -24,8 +24,8 @@ What a run is:
     ingredients. `launch` trains and gives a `Result`; `arithmetic` sets the precision of a thread.
 
 What is measured:
-    An `Observer` makes a `Row` of a round; `EVALUATED`, `PERSONAL` and `named` say what is
-    measured, `AVERAGED` and `TAIL` when.
+    An `Observer` makes a `Row` of a round; `EVALUATED`, `PERSONAL` and `named` say what is measured, `AVERAGED` and
+    `TAIL` when.
     `Tested` is what one client measured, `pooled` adds up, a `MeanModel` is that of the last rounds.
     `ClientLogits` gives the `Sums` of a `Fit`, `fits_by` asks for them, at most `FIT_EXCHANGES` times for a fit, of at
     most `FIT_CLASSES` classes; `triangle_of` and `whole_of` turn a Hessian into what is sent, and back.
@@ -119,8 +119,6 @@ __all__ = [
 ]  # fmt: skip
 
 TABLE_FILES: dict[str, Any] = {".csv": Csv, ".npz": Npz, ".parquet": Parquet}  # readers of a node's own rows, by suffix
-
-
 Array = np.ndarray[Any, Any]
 
 
@@ -224,9 +222,6 @@ class RemoteEngine(Sequential):
         for g, members in enumerate(done):
             report, checks = chained([one.reports for one in members]), [each for one in members for each in one.checks]
             yield settle([g], members[-1]._replace(reports=report, checks=tuple(checks)))
-
-    def ready(self, method: Method, places: list[ClientJob]) -> None:
-        """Each machine prepares for itself."""
 
     def probes(self, method: Method, places: list[ClientJob]) -> Iterator[Outcome]:
         """Local runs on the server's own rows."""

@@ -132,7 +132,7 @@ def fedgr(softmax: bool = True, gravitation: bool = True, strength: float = 0.5,
     in the clients' classifiers together and rows of different classes apart.
 
     Equation 3's gamma does not train. Of its readings "weight" (equations 5 and 6) is the default: it is the best on
-    held-out training rows of six federations; "max1", the code's, is below FedAvg on four of them.
+    held-out training rows of six federations; "max1", the code's, is below FedAvg on four of them (notes/five.md).
 
     Where it fails: with one class at a client the softmax has one entry and nothing trains.
 

@@ -38,7 +38,8 @@ def fedla() -> Method:
     """FedLA: FedAvg with label-aware weights; with one participant a round it is FedAvg.
 
     A client counts by its share of the rows of every label in the cohort, so one that alone holds a label counts
-    much. On MNIST with one exclusive label of ten at each client that is too much: 3 points below FedAvg.
+    much. On MNIST with one exclusive label of ten at each client that is too much: 3 points below FedAvg
+    (notes/five.md).
 
     Source: Khalil et al. 2023, code at https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
 

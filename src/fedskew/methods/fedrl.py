@@ -137,7 +137,7 @@ def fedrl(alpha: float = 1.0, beta: float = 0.1) -> Method:
 
     The mean is uniform, and the server needs rows of each class, 63 by default. On 20 clients of the digits this pace
     is at chance after 100 rounds (0.13) where ``lr`` 0.1 without momentum gives 0.93; on 100 clients of Fashion-MNIST
-    it reaches 0.73 in 50 rounds. Set ``pace`` for a comparison at common settings.
+    it reaches 0.73 in 50 rounds (notes/log.md). Set ``pace`` for a comparison at common settings.
 
     Source: Wang et al. 2021, https://arxiv.org/abs/2008.06217
 

@@ -79,7 +79,7 @@ def perfedavg(alpha: float = 0.01, beta: float = 0.003) -> Method:
 
     alpha and beta are of the size that the code of T. Dinh et al. 2020 has for MNIST (alpha 0.005 to 0.03, beta 0.001
     to 0.003, 800 rounds of 20 steps). In fewer rounds it stays weak: on 100 clients of Fashion-MNIST, 50 rounds give
-    0.20 where ``beta=0.1`` gives 0.79.
+    0.20 where ``beta=0.1`` gives 0.79 (notes/log.md).
 
     Source: Fallah et al. 2020, algorithm 1, https://arxiv.org/abs/2002.07948
 

@@ -48,9 +48,8 @@ class Progress:
     def ended(self, outcome: Outcome, planned: Planned) -> None:
         """A run ended."""
         self.done += 1
-        self.total = (
-            max(self.total, self.done) if self.total else 0
-        )  # a control of more rounds is planned once the others are done
+        if self.total:  # a control of more rounds is planned once the others are done
+            self.total = max(self.total, self.done)
         cell = planned.cell
         place = f"{cell.label}, {cell.setting}"
         where = f"{place}, seed {cell.seed}" + f", trial {cell.trial}" * (cell.trial >= 0)
