@@ -128,7 +128,6 @@ def launch(
     resume: bool = False,
     on_round: Callable[[Row], None] | None = None,
     config: Mapping[str, Any] | Callable[[Federation, int], Mapping[str, Any]] | None = None,
-    share: float | None = None,
     made: Made | None = None,
     observer: type[Observer] = Observer,
 ) -> Result:
@@ -148,8 +147,6 @@ def launch(
         resume: whether the folder is gone on with.
         on_round: called after each round.
         config: configuration to record, or what gives it for the federation and the clients of a round.
-        share: the part of all clients that a round takes where nobody says how many; None: the method's part of those
-            that train.
         made: makes the engine of model, federation, task and settings; None: that of ``settings.engine``.
         observer: what measures rounds.
 
@@ -164,7 +161,7 @@ def launch(
         fed = fed()
     began, longest, limit = time.monotonic(), 0.0, 60 * (settings.max_minutes or float("inf"))
     stopped, finals = "", Row()
-    session, end = _prepared(fed, method, settings, model, head, out, resume, on_round, config, share, made, observer)
+    session, end = _prepared(fed, method, settings, model, head, out, resume, on_round, config, made, observer)
     try:
         with arithmetic(settings.precision):
             try:
@@ -201,7 +198,7 @@ def _close(engine: engines.LocalEngine, record: Record | None) -> None:
 def _prepared(
     fed: Federation, method: Method, settings: Settings, model: str | Architecture | nn.Module, head: str | None,
     out: str | Path | None, resume: bool, on_round: Callable[[Row], None] | None,
-    config: Mapping[str, Any] | Callable[[Federation, int], Mapping[str, Any]] | None, share: float | None,
+    config: Mapping[str, Any] | Callable[[Federation, int], Mapping[str, Any]] | None,
     made: Made | None, observer: type[Observer],
 ) -> tuple[Session, Callable[[str, Row], Result]]:  # fmt: skip
     """The session before its first round, or after its last whole one, and what makes its result."""
@@ -209,9 +206,7 @@ def _prepared(
     if made is None:
         check_unchanged(fed.dataset)
     held_out = 0 if fed.unseen is None else int((fed.unseen.sizes > 0).sum())
-    if share is None and method.share is not None:
-        share = method.share * (fed.clients - held_out) / fed.clients
-    cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), share)
+    cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share, held_out)
     if not isinstance(model, nn.Module):
         model = models.architecture(model, method.projection)
     asked, model = model, model if isinstance(model, nn.Module) else model.settled()

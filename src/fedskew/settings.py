@@ -161,22 +161,23 @@ class Settings:
             values["diagnose"] = Diagnostics((names,) if isinstance(names, str) else tuple(names))
         return replace(self, **values)
 
-    def cohort_of(self, clients: int, with_rows: int, share: float | None = None) -> int:
+    def cohort_of(self, clients: int, with_rows: int, share: float | None = None, held_out: int = 0) -> int:
         """The clients of a round on a federation.
 
         Args:
             clients: clients of the federation, N.
             with_rows: those of them that have training rows.
-            share: the part of the clients that the method takes where ``cohort`` is unset.
+            share: what the method takes where ``cohort`` is unset: a part of the clients that may train.
+            held_out: clients that never train.
 
         Returns:
-            ``cohort``, or where it is unset ``share`` of the clients, or else 10; cut to ``with_rows``.
+            ``cohort``, or where it is unset ``share`` of the clients that may train, or else 10; cut to ``with_rows``.
 
         Raises:
             FieldError: more were asked for than there are.
         """
         if self.cohort is None:
-            return min(COHORT if share is None else max(1, round(share * clients)), with_rows)
+            return min(COHORT if share is None else max(1, round(share * (clients - held_out))), with_rows)
         self.demand("cohort", self.cohort <= clients, f"be at most the number of clients, {clients}")
         rule = f"be at most the number of clients that have rows, {with_rows} of {clients}"
         hint = "a larger alpha, fewer clients or another seed leaves fewer of them empty; held-out clients have none"

@@ -14,6 +14,7 @@ import torch
 
 import fedskew as fs
 from fedskew import functional
+from fedskew.config.flags import experiment_from
 from fedskew.data import save_partition
 from fedskew.engines import LocalEngine
 from fedskew.errors import TrainingError
@@ -167,6 +168,10 @@ def test_a_share_is_one_of_the_clients_that_may_train() -> None:
     fed = fs.federate(small_digits(), fs.partitioners.Iid(), clients=10, seed=0, heldout_clients=0.5)
     half = replace(METHODS["fedavg"](), share=0.4)
     assert len(go(fed, half, rounds=1, cohort=None).rounds[0]["clients"]) == 2
+    words = ["fedbal", "--preset", "authors", "--clients", "10", "--heldout-clients", "0.5", "--rounds", "1"]
+    experiment = experiment_from([*words, "--model", "logistic"])
+    share = experiment.method.share
+    assert share and len(experiment.run().rounds[0]["clients"]) == max(1, round(share * 5)) != round(share * 10)
 
 
 @pytest.mark.parametrize("name", ["fedper", "ifca", "fedbabu"])

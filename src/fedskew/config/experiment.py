@@ -108,7 +108,7 @@ class Experiment(Division, Settings):
 
         return launch(
             loaded, self.method, self, model=self.model, head=head, out=out, resume=resume, on_round=on_round,
-            config=self.resolved, share=self.method.share,
+            config=self.resolved,
         )  # fmt: skip
 
     def resolved(self, fed: Federation, cohort: int) -> dict[str, Any]:
