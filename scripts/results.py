@@ -188,9 +188,9 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
 
     Args:
         rows: The runs.
-        words: The base, then a metric, after commas; then, after a semicolon, the methods that are shown.
+        words: The base, then a metric, after a comma; then the methods that are shown, after semicolons.
     """
-    words, _, shown = words.partition("; ")
+    words, *shown = words.split("; ")
     base, _, metric = words.rpartition(", ") if "_" in words else (words, "", "mean10_accuracy")
     ended = [row for row in rows if row["state"] == "finished"]
     gaps = differences(Scores.of((row["label"], row["setting"], row["seed"], row.get(metric)) for row in ended), base)
@@ -198,7 +198,7 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     at = {s: _spans({g.method: [100 * v for v in g.values] for g in gaps if g.setting == s}) for s in settings}
 
-    others = shown.split(", ") if shown else others
+    others = shown or others
     lines = [f"| | {base} | {' | '.join(others)} |", f"|---|{'---:|' * (len(others) + 1)}"]
     for setting in settings:
         levels = [
@@ -237,19 +237,25 @@ def _gain(gap: Interval) -> str:
 
 
 def verdicts_of(found: Compared, _: str) -> str:
-    """In how many settings each method gains, in how many the gain is its own, and what undoes it elsewhere."""
+    """In how many settings each method gains, in how many the gain is its own, and what undoes it elsewhere.
+
+    *Worth* is after how many rounds the baseline, averaged and fitted, has what the method has, the least and the most.
+    """
     heads = {OWN: OWN, **UNDONE, OPEN: OPEN, UNSEEN: UNSEEN, LOSS: LOSS}
     by: dict[str, list[controls.Controlled]] = {}
     for one in chain.from_iterable(controls.controlled(found, setting) for setting in found.settings):
-        by.setdefault(one.method, []).append(one)
+        if not one.method.startswith(f"{found.baseline}, "):  # the baseline trained for more rounds is a control
+            by.setdefault(one.method, []).append(one)
     told = {m: [OPEN if one.verdict.startswith(OPEN) else one.verdict for one in each] for m, each in by.items()}
     shown = [words for words in heads.values() if any(words in each for each in told.values())]
-    lines = [f"| method | gain, raw | gain, averaged and fitted | settings with a gain | {' | '.join(shown)} |"]
-    lines.append(f"|---|{'---:|' * (len(shown) + 3)}")
+    lines = [f"| method | gain, raw | gain, averaged and fitted | worth | settings with a gain | {' | '.join(shown)} |"]
+    lines.append(f"|---|{'---:|' * (len(shown) + 4)}")
     levels = {m: [_mean([100 * one.of[kind].mean for one in by[m]]) for kind in (RAW, "both")] for m in by}
     for method in sorted(by, key=lambda m: -float(levels[m][1])):
+        worths = sorted(one.worth for one in by[method] if one.worth)
+        worth = " to ".join(dict.fromkeys((worths[0].words, worths[-1].words))) if worths else ""
         counts = [sum(one.of[RAW].gains for one in by[method]), *map(told[method].count, shown)]
-        lines.append(f"| {method} | {' | '.join(levels[method])} | {' | '.join(map(str, counts))} |")
+        lines.append(f"| {method} | {' | '.join(levels[method])} | {worth} | {' | '.join(map(str, counts))} |")
     return "\n".join(lines) + "\n"
 
 
