@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 from fedskew.fields import documented
 
 ROOT = Path(os.environ["FEDSKEW_CHECKOUT"])  # scripts/docs.py sets it: this file runs with a copy of the pages
+sys.path.insert(0, str(ROOT / "scripts"))
+from docs_formulas import shown  # noqa: E402
 
 project = "fedskew"
 author = copyright = "The fedskew developers"
@@ -21,6 +25,7 @@ author = copyright = "The fedskew developers"
 version = "main"
 
 root_doc = "index"
+exclude_patterns = ["**/notebooks/*"]  # files to download
 extensions = ["myst_nb", "sphinx_design", "sphinx.ext.githubpages", "sphinx.ext.autodoc"]
 myst_enable_extensions = ["colon_fence", "attrs_inline"]
 myst_heading_anchors = 5  # as on GitHub, so that links hold in both places
@@ -67,6 +72,25 @@ linkcheck_ignore = [r"http://(localhost|127\.0\.0\.1).*", r"https?://.*example\.
 MARKUP = re.compile(r"(``[^`]+``|`[^`]+`)|([|*_\\])")
 LIMITS = re.compile(r"~?(?:typing\.)?Annotated\[(.+?), .*?\](?= \||,? \w+:| =|, \.\.\.|\)|\]|$)")
 
+FORMULAS = ("fedskew.functional", "fedskew.data.skew", "fedskew.records.metrics")  # what is indented there is one
+FORMULA = """.. only:: html
+
+   .. raw:: html
+
+{html}
+
+.. only:: not html
+
+   ::
+
+{text}"""
+
+
+def formula(part: str) -> str:
+    """A formula, typeset for the site and as it stands for programs."""
+    text = textwrap.dedent(part)
+    return FORMULA.format(html=textwrap.indent(shown(part), " " * 6), text=textwrap.indent(text, " " * 6))
+
 
 def plain(text: str) -> str:
     """Text in which bars and asterisks mean themselves."""
@@ -78,13 +102,18 @@ def as_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: 
     parts = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
     for i, part in enumerate(parts):
         if all(line.startswith("  ") for line in part.splitlines()):
-            parts[i] = part if ">>>" in part else f"::\n\n{part}"
+            typeset = formula(part) if _module(thing).startswith(FORMULAS) else f"::\n\n{part}"
+            parts[i] = part if ">>>" in part else typeset
         elif ">>>" not in part:
             parts[i] = plain(part)
     lines[:] = GoogleDocstring("\n\n".join(parts), Config(napoleon_use_ivar=True)).lines()
     if isinstance(thing, type) and dataclasses.is_dataclass(thing) and ":ivar" not in "".join(lines):
         fields = {field: " ".join(text.split()) for field, text in documented(thing).items()}
         lines += ["", *(f":ivar {field}: {plain(text)}" for field, text in fields.items()), ""]
+
+
+def _module(thing: Any) -> str:
+    return str(getattr(thing, "__module__", None) or getattr(thing, "__name__", ""))
 
 
 def without_limits(app: Sphinx, what: str, name: str, thing: Any, options: Any, signature: str, returns: str) -> Any:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import docs_blocks
 import docs_contracts
+import docs_formulas
 import docs_methods
 import reference
 
@@ -36,6 +37,13 @@ COPIED = (
 )
 INLINE = "module://matplotlib_inline.backend_inline"  # figures of a notebook stand in its page
 LARGEST = 500_000  # bytes of a page
+SEARCHED = {  # page -> what a reader types into the search when this page is what is meant
+    "api/fedskew.md": ("fs.run", "fs.study", "fs.federate"),
+    "docs/guide/own-data.md": ("csv", "own data"),
+    "docs/guide/own-model.md": ("own model", "own network"),
+    "docs/guide/compose.md": ("own method",),
+}
+OPTIONS = re.compile(r"^\| (?:option|field|name) [^\n]*\n\|[-:| ]+\n(?:\|.*\n?)+", re.M)
 
 
 def sources() -> Path:
@@ -55,27 +63,33 @@ def sources() -> Path:
     list(reference.write(fresh / "docs"))
     (fresh / "docs/site/api").rename(fresh / "api")
     docs_contracts.write(fresh / "api/json.md", EXTRA / "schemas")
-    docs_methods.write(fresh / "methods", kept("pictures"))
+    docs_methods.write(fresh / "methods")
     for page in [fresh / "docs/site/llms.txt", *fresh.rglob("*.md")]:  # as they stand, for programs
         target = EXTRA / ("llms.txt" if page.suffix == ".txt" else page.relative_to(fresh))
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(page, target)
     for page in fresh.rglob("*.md"):
-        page.write_text(highlighted(page.read_text(encoding="utf-8")), encoding="utf-8")
+        title, _, text = page.read_text(encoding="utf-8").partition("\n")
+        words = SEARCHED.get(page.relative_to(fresh).as_posix(), ())
+        index = f"\n```{{index}} {', '.join(f'! {word}' for word in words)}\n```\n" if words else ""
+        page.write_text(f"{title}\n{index}{highlighted(text)}", encoding="utf-8")
     return fresh
 
 
 def highlighted(text: str) -> str:
-    """A page whose blocks name their language, so that they are coloured by it."""
+    """A page for Sphinx: blocks name their language, formulas are typeset, a table of options can be told apart."""
 
     def named(found: re.Match[str]) -> str:
+        if found[1] == "formula":
+            return docs_formulas.shown(found[2]) + "\n"
         spoken = docs_blocks.language(found[1], found[2])
         if found[1] in ("", "python"):
             spoken = "pycon" if ">>>" in found[2] and found[1] else spoken
             return f"```{spoken}\n{found[2]}```"
         return found[0]
 
-    return re.sub(r"^```(\S*)\n(.*?)^```$", named, text, flags=re.M | re.S)
+    text = re.sub(r"^```(\S*)\n(.*?)^```$", named, text, flags=re.M | re.S)
+    return OPTIONS.sub(r":::{container} options\n\g<0>\n:::\n", text)
 
 
 def mirror(fresh: Path, target: Path) -> None:
@@ -159,7 +173,7 @@ def main() -> int:
     if "--links" in sys.argv[1:]:
         return sphinx("linkcheck", BUILD / "links")
     failed = sphinx("html", HTML)
-    names = [page for page in SOURCE.glob("api/*.md") if "automodule" in page.read_text(encoding="utf-8")]
+    names = [page for page in SOURCE.glob("api/*.md") if "{eval-rst}" in page.read_text(encoding="utf-8")]
     failed = failed or sphinx("text", BUILD / "text", *names)  # what is made of docstrings, for programs
     for page in names if not failed else ():
         shutil.copy(BUILD / f"text/api/{page.stem}.txt", HTML / f"api/{page.name}")

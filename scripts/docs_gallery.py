@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import nbformat
 from jupyter_cache import get_cache
 from jupyter_cache.executors import load_executor
 from myst_nb.core.read import myst_nb_reader_plugin
@@ -51,6 +52,15 @@ def thumbnail(notebook: Any, target: Path) -> None:
         image.convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(target, optimize=True)
 
 
+def download(notebook: Any, page: Path) -> None:
+    """The notebook as a file, and a link to it at the end of its page."""
+    target = page.parent / f"notebooks/{page.stem}.ipynb"
+    target.parent.mkdir(exist_ok=True)
+    nbformat.write(notebook, target)
+    link = f"{{download}}`Download this example as a notebook <notebooks/{target.name}>`"
+    page.write_text(f"{page.read_text(encoding='utf-8')}\n{link}\n", encoding="utf-8")
+
+
 def card(page: Path) -> str:
     """Title, thumbnail and first sentence of a notebook."""
     text = page.read_text(encoding="utf-8")
@@ -68,6 +78,7 @@ def main(folder: Path, cache: Path) -> int:
     print("\n".join(wrong), file=sys.stderr) if wrong else None
     for page, notebook in notebooks.items():
         thumbnail(notebook, folder / "thumbnails" / f"{page.stem}.png")
+        download(notebook, page)
     cards = "\n".join(card(page) for page in pages)
     index.write_text(f"{text}\n::::{{grid}} 1 2 2 3\n:gutter: 3\n\n{cards}::::\n", encoding="utf-8")
     return int(bool(wrong))

@@ -1,15 +1,11 @@
-"""A page for each method, from the code and the records: what it does, formula, effect, cost, where it helped."""
+"""A page for each method, from the code and the records: what it does, formula, cost, gains under each control."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,22 +21,23 @@ from fedskew.config.presets import GRADES, Preset, every
 from fedskew.errors import RecordError
 from fedskew.plots import canvas
 from fedskew.studies.lines import archives
-from fedskew.studies.scores import FEWEST
+from fedskew.studies.scores import FEWEST, NO_VERDICT
 from fedskew.studies.store import read_archives
-from fedskew.studies.verdicts import GAIN, LOSS
+from fedskew.studies.verdicts import GAIN, LOSS, OWN, UNSEEN
 
 ROOT = Path(__file__).parents[1]
 CODE = re.compile(r"(``[^`]+``|`[^`]+`)")
 RECORDS = ("results/studies", "results/papers")
-ROUNDS, SEEDS = 20, (0, 1, 2)
-COMMAND = "fedskew run {} --partition.alpha 0.1 --clients 20 --cohort 5 --rounds 20 --served every"
-EXAMPLE = """Three seeds at the method's defaults on the digits of scikit-learn; FedAvg is grey, the band spans the
-seeds. This small run only illustrates the method. Repeat it with `{command}`. [Controls](../docs/guide/fitted.md)
-explains *fitted*."""
-MODELS = {  # what is evaluated -> (the summary's number, its name in a picture)
-    "global": ("final_accuracy", "the global model"),
-    "fitted": ("final_fitted_accuracy", "the global model, fitted"),
-    "served": ("final_served_accuracy", "the model that\neach client uses"),
+CONTROLS = {"": "raw", "averaged_": "averaged", "fitted_": "fitted", "averaged_fitted_": "averaged\nand fitted"}
+PICTURE = """Each dot is a federation: the method's accuracy less that of FedAvg, for the model as trained and under
+[each control](../docs/guide/fitted.md). Full dots have five seeds or more; pale dots have fewer and no verdict.
+Comparisons of one seed are not shown."""
+VERDICTS = {  # how a verdict begins -> its colour in the bar
+    OWN: "#009E73",
+    "open": "#56B4E9",
+    UNSEEN: "0.75",
+    LOSS: "#D55E00",
+    "": "#E69F00",  # undone by a control
 }
 SERVES = {
     "global": "one model for all clients",
@@ -72,10 +69,14 @@ class Found(NamedTuple):
     federation: str
     source: str  # of the archive
     label: str  # the method's name with the options that differ
-    seeds: int
-    raw: Gain
-    fitted: Gain | None
+    by: dict[str, Gain]  # by number, such as fitted_accuracy
+    steps: float | None  # local steps, as a multiple of FedAvg's
     verdict: str  # of the one rule
+
+    @property
+    def raw(self) -> Gain:
+        """Of the model as trained."""
+        return self.by["accuracy"]
 
 
 def records() -> list[Found]:
@@ -88,10 +89,10 @@ def records() -> list[Found]:
             continue  # a table of another kind
         for federation in make_evidence.measured(runs, lambda run: {})[0]:
             for label, gains in federation.gains.items():
-                if (raw := gains.get("accuracy")) is not None:
-                    word = verdict_on(gains, "accuracy", federation.works.get(label))
-                    fitted = gains.get("fitted_accuracy")
-                    told.append(Found(federation.name, file.stem, label, raw.seeds, raw, fitted, word))
+                if "accuracy" in gains and gains["accuracy"].seeds > 1:  # one seed: most are trials of a tuning
+                    work = federation.works.get(label)
+                    word = verdict_on(gains, "accuracy", work)
+                    told.append(Found(federation.name, file.stem, label, gains, work[0] if work else None, word))
     return told
 
 
@@ -112,82 +113,94 @@ def points(gain: Gain | None) -> str:
 def measured(name: str, found: Sequence[Found]) -> Iterator[str]:
     """Where the method helped, by the records, and where not."""
     rows = of(name, found)
-    yield "## Where it helped, by our records"
+    yield "## Its gains, by our records"
     if name == "fedavg":
         yield "FedAvg is what the others are compared with: see their pages and [findings](../docs/findings.md)."
         return
     if not rows:
         yield (
-            "The shipped records have no run of it beside a FedAvg that was trained alike, so we have no number "
+            "The shipped records have no two seeds of it beside a FedAvg that was trained alike, so we have no number "
             "to report. [The cards](../notes/cards.md) say what is proved of its formula."
         )
         return
     words = Counter(row.verdict for row in rows)
-    yield (
-        f"Compared with FedAvg on {len(rows)} {'federation' if len(rows) == 1 else 'federations and settings'} of the "
-        f"shipped records, by accuracy (mean of the last ten rounds) and [the rule of gains](../docs/guide/fitted.md): "
-        f"{', '.join(f'{word} on {n}' for word, n in words.most_common())}. A verdict takes {FEWEST} seeds."
-    )
+    fewer = words.pop(NO_VERDICT, 0)
+    yield f"![{told(name, rows)}](pictures/{name}.png)"
+    yield PICTURE
+    if words:
+        yield (
+            f"Verdicts by accuracy (mean of the last ten rounds) and [the rule of gains](../docs/guide/fitted.md): "
+            f"{', '.join(f'{word} on {n}' for word, n in words.most_common())}."
+        )
+    if fewer:
+        yield (
+            f"{fewer} more comparisons have fewer than {FEWEST} seeds."
+            if words
+            else (f"All {fewer} comparisons have fewer than {FEWEST} seeds, so none has a verdict.")
+        )
     helped = [row for row in rows if row.raw.interval.shows == GAIN][:3]
     hurt = [row for row in reversed(rows) if row.raw.interval.shows == LOSS][:3]
     for title, some in (("It gained most on", helped), ("It lost most on", hurt)):
         if some:
             yield f"{title}:\n\n" + "\n".join(f"- {plain(row.federation)}: {points(row.raw)} points" for row in some)
-    lines = ["| federation | record | as | seeds | raw | fitted | verdict |", "|---|---|---|---:|---:|---:|---|"]
+    lines = [
+        "| federation | record | as | seeds | local steps | raw | fitted | verdict |",
+        "|---|---|---|---:|---:|---:|---:|---|",
+    ]
     lines += [
-        f"| {plain(r.federation)} | {r.source} | {plain(r.label)} | {r.seeds} | {points(r.raw)} | {points(r.fitted)} "
+        f"| {plain(r.federation)} | {r.source} | {plain(r.label)} | {r.raw.seeds} "
+        f"| {'' if r.steps is None else f'{r.steps:.2g}'} | {points(r.raw)} | {points(r.by.get('fitted_accuracy'))} "
         f"| {r.verdict} |"
         for r in rows
     ]
     yield (
         f":::{{dropdown}} All {len(rows)}, in points over the better of FedAvg's two weightings\n"
-        + "\n".join(lines)
-        + "\n:::"
+        "Local steps are given as a multiple of FedAvg's.\n\n" + "\n".join(lines) + "\n:::"
     )
 
 
-def numbers(name: str) -> dict[str, Any]:
-    """Runs of a method on the digits: the accuracy of the models that clients use by round, and final accuracies."""
-    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=20, seed=0)
-    curves, final = [], []
-    for seed in SEEDS:
-        method = fs.methods.METHODS[name]()
-        rows = max(c.auxiliary for c in method.components)
-        here = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=20, auxiliary=rows) if rows else fed
-        run = fs.run(here, method, rounds=ROUNDS, cohort=5, seed=seed, served="every", threads=1)
-        curves.append([row["served_accuracy"] for row in run.rounds])
-        final.append([run.summary.get(key) for key, _ in MODELS.values()])
-    return {"curves": curves, "final": final}
-
-
-def draw(name: str, mine: dict[str, Any], plain_: dict[str, Any], out: Path) -> None:
-    """Beside FedAvg: accuracy by round, and the last accuracy of each kind of model."""
+def draw(found: Sequence[Found], out: Path) -> None:
+    """The gains under each control, a dot for a federation; above them how many have which verdict."""
+    words = Counter(row.verdict for row in found if row.verdict != NO_VERDICT)
     with canvas.matplotlib().rc_context({**canvas.STYLE, "font.size": 9}):
-        figure = canvas.figure(2.7, 7.6, dpi=110)
-        left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-        shown = [("fedavg", plain_, "0.45")] + ([(name, mine, canvas.COLOURS[0])] if name != "fedavg" else [])
-        for i, (label, runs, colour) in enumerate(shown):
-            curves, rounds = np.array(runs["curves"]), np.arange(1, ROUNDS + 1)
-            left.fill_between(rounds, curves.min(0), curves.max(0), color=colour, alpha=0.2, linewidth=0)
-            left.plot(rounds, curves.mean(0), color=colour, label=label, linestyle="--" if label == "fedavg" else "-")
-            values = np.array(runs["final"], dtype=float)
-            for at, column in enumerate(values.T):
-                right.scatter(column, np.full(len(column), at + 0.12 * (2 * i - 1)), s=14, color=colour)
-        left.set(xlabel="round", ylabel="accuracy", ylim=(0, 1), title="the model that each client uses")
-        left.legend(loc="lower right")
-        right.set_yticks(range(len(MODELS)), [words for _, words in MODELS.values()])
-        right.set(xlabel="accuracy", xlim=(0, 1), title="last round, three seeds", ylim=(2.5, -0.5))
+        figure = canvas.figure(3.4 if words else 2.6, 7.2, dpi=110)
+        rows = [1, 5] if words else [1]
+        *above, axis = figure.subplots(len(rows), 1, height_ratios=rows, squeeze=False)[:, 0]
+        for bar in above:
+            start = 0
+            for begins, colour in VERDICTS.items():
+                for word in [word for word in words if _kind(word) == begins]:
+                    label = f"{word}: {words[word]}"
+                    bar.barh(0, words[word], left=start, color=colour, edgecolor="white", label=label)
+                    start += words[word]
+            bar.set(xlim=(0, start), title=f"verdicts on {start} federations and settings")
+            bar.set_axis_off()
+            bar.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3, fontsize=8, frameon=False)
+        shown = [prefix for prefix in CONTROLS if any(f"{prefix}accuracy" in row.by for row in found)]
+        for at, prefix in enumerate(shown):
+            for enough, look in ((False, {"color": "0.75"}), (True, {"color": canvas.COLOURS[0]})):
+                gains = [row.by[name] for row in found if (name := f"{prefix}accuracy") in row.by]
+                means = sorted(100 * gain.mean for gain in gains if (gain.seeds >= FEWEST) == enough)
+                heights = at + 0.3 * ((np.arange(len(means)) * 0.618) % 1 - 0.5)
+                axis.scatter(means, heights, s=12, linewidths=0, zorder=2 + enough, **look)
+        axis.axvline(0, color="0.4", linewidth=1, zorder=1)
+        axis.set_yticks(range(len(shown)), [CONTROLS[prefix] for prefix in shown])
+        axis.set(ylim=(len(shown) - 0.5, -0.5), xlabel="gain over FedAvg, points")
         canvas.save(figure, out)
 
 
-def told(name: str, mine: dict[str, Any], plain_: dict[str, Any]) -> str:
+def _kind(verdict: str) -> str:
+    """The beginning of a verdict that has a colour."""
+    return next(begins for begins in VERDICTS if verdict.startswith(begins))
+
+
+def told(name: str, found: Sequence[Found]) -> str:
     """The picture in words."""
-    means = [np.array(runs["final"], dtype=float).mean(0) for runs in (mine, plain_)]
-    parts = [
-        f"{words.replace(chr(10), ' ')} {100 * a:.0f} %" + (f" (fedavg {100 * b:.0f} %)" if name != "fedavg" else "")
-        for (_, words), a, b in zip(MODELS.values(), *means, strict=True)
-    ]
-    return f"Accuracy of {name} on the digits after {ROUNDS} rounds, mean of three seeds: {'; '.join(parts)}"
+    parts = []
+    for prefix, words in CONTROLS.items():
+        gains = [100 * row.by[key].mean for row in found if (key := f"{prefix}accuracy") in row.by]
+        parts += [f"{words.replace(chr(10), ' ')} {np.median(gains):+.1f} on {len(gains)}"] if gains else []
+    return f"Gains of {name} over FedAvg on federations of the records, in points; medians: {'; '.join(parts)}"
 
 
 def ingredients(name: str) -> Iterator[str]:
@@ -199,7 +212,7 @@ def ingredients(name: str) -> Iterator[str]:
     for place, made in own:
         slot = "parts" if place.startswith("parts") else place
         yield f"**{made.name}**, `--{slot} {made.name}`"
-        yield f"```\n{prose(type(made))}\n```"
+        yield f"```formula\n{prose(type(made))}\n```"
         from fedskew.catalogue.listing import _options
 
         rows = [
@@ -234,7 +247,7 @@ def pace(name: str) -> Iterator[str]:
         yield f"None is on record: {plain(str(found))}."
 
 
-def page(row: dict[str, Any], found: Sequence[Found], words: str) -> str:
+def page(row: dict[str, Any], found: Sequence[Found]) -> str:
     """The page of a method."""
     name = row["name"]
     text = re.split(r"\n\n(?=Source:)", prose(fs.methods.METHODS[name]))
@@ -259,9 +272,6 @@ def page(row: dict[str, Any], found: Sequence[Found], words: str) -> str:
         "| | |\n|---|---|\n" + "\n".join(lines),
         "P parameters, C classes, F features, K participants, N clients; numbers for each client and round.",
         *ingredients(name),
-        "## Its effect on a small example",
-        f"![{words}](pictures/{name}.png)",
-        EXAMPLE.format(command=COMMAND.format(name)),
         *measured(name, found),
         *pace(name),
         "## Reference",
@@ -271,29 +281,15 @@ def page(row: dict[str, Any], found: Sequence[Found], words: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write(folder: Path, place: Path) -> None:
-    """A page for each method with its picture, and the page that lists them. ``place`` keeps numbers and pictures."""
+def write(folder: Path) -> None:
+    """A page for each method with its picture, and the page that lists them."""
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
-    todo = [name for name in fs.methods.METHODS if not (place / f"{name}.json").exists()]
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for name, made in zip(todo, pool.map(numbers, todo), strict=True):
-            (place / f"{name}.json").write_text(json.dumps(made), encoding="utf-8")
-    known = {name: json.loads((place / f"{name}.json").read_text("utf-8")) for name in fs.methods.METHODS}
     found, rows = records(), catalogue()
     for row in rows:
         name = row["name"]
-        picture = folder / f"pictures/{name}.png"
-        key = hashlib.sha256(
-            json.dumps([known[name], known["fedavg"]]).encode() + Path(__file__).read_bytes()
-        ).hexdigest()
-        kept = place / f"{name}-{key[:16]}.png"
-        if not kept.exists():
-            for old in place.glob(f"{name}-*.png"):
-                old.unlink()
-            draw(name, known[name], known["fedavg"], kept)
-        picture.write_bytes(kept.read_bytes())
-        text = page(row, found, told(name, known[name], known["fedavg"]))
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+        if mine := of(name, found):
+            draw(mine, folder / f"pictures/{name}.png")
+        (folder / f"{name}.md").write_text(page(row, found), encoding="utf-8")
     (folder / "index.md").write_text(listed(rows, found), encoding="utf-8")
 
 
@@ -310,10 +306,10 @@ def listed(rows: Sequence[dict[str, Any]], found: Sequence[Found]) -> str:
 
 INDEX = """# Methods
 
-The {count} methods of fedskew, each with a page that is made from the code and the shipped records: what it does, its
-formula and options, its effect on a small example, what it costs, what leaves the client, where it helped. "Measured
-on" is the number of stored comparisons with FedAvg. "Serves" says whose model is the
-result: `global` one for all, `own` one for each client, `both`.
+The {count} methods of fedskew, each with a page that is made from the code and the shipped records: formula, options,
+cost, what leaves the client, and gains over FedAvg under each control. "Measured on" is the number of stored
+comparisons with FedAvg over two seeds or more. "Serves" says whose model is the result: `global` one for all, `own`
+one for each client, `both`.
 
 {table}
 

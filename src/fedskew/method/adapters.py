@@ -1,6 +1,6 @@
 """Averages of low-rank adapters W + B A, whose factors a plain average takes apart: mean(B) mean(A) is no mean(B A).
 
-A third way needs no ingredient of its own: ``Frozen(("*lora_A*",))`` keeps A, as FFA-LoRA does (Sun et al. 2024,
+A third way needs no ingredient of its own: `Frozen(("*lora_A*",))` keeps A, as FFA-LoRA does (Sun et al. 2024,
 https://arxiv.org/abs/2403.12313), and half of the adapters is then neither trained nor sent.
 """
 

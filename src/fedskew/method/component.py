@@ -49,8 +49,8 @@ class Component(Checked):
     """An ingredient of a method, with a client half and a server half.
 
     Every hook is a pure function and does nothing unless a subclass defines it. A component owns one namespace, its
-    ``name``: its memory on each client, its state at the server, its broadcast and its upload. Client hooks run under
-    ``torch.vmap``: they have no branches on data and read no values back.
+    `name`: its memory on each client, its state at the server, its broadcast and its upload. Client hooks run under
+    `torch.vmap`: they have no branches on data and read no values back.
 
     Raises:
         FieldError: A field has another type, or breaks a limit of its annotation.
@@ -147,7 +147,7 @@ class Component(Checked):
         return params, ctx.memory[self.name]
 
     def loss(self, view: View) -> Tensor:
-        """A term () of the loss: per-row values averaged with ``view.batch.mean``. Terms are summed."""
+        """A term () of the loss: per-row values averaged with `view.batch.mean`. Terms are summed."""
         raise NotImplementedError
 
     def correct(self, grads: Params, view: View) -> Params:
@@ -155,7 +155,7 @@ class Component(Checked):
         return grads
 
     def learn(self, view: View) -> Tree:
-        """This component's memory after the gradient at ``view``."""
+        """This component's memory after the gradient at `view`."""
         return view.memory[self.name]
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
@@ -163,7 +163,7 @@ class Component(Checked):
         return {}, local.memory[self.name]
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
-        """The client's own model. ``gradient`` is taken on its training rows, of cross-entropy or of another term.
+        """The client's own model. `gradient` is taken on its training rows, of cross-entropy or of another term.
 
         BatchNorm statistics of its own may be among the parameters, by their names.
         """
@@ -172,11 +172,11 @@ class Component(Checked):
     # server half
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """Server state before the first round. Reading ``fed.counts`` here is a disclosure to declare."""
+        """Server state before the first round. Reading `fed.counts` here is a disclosure to declare."""
         return {}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
-        """(what every client gets, what each client of ``ids`` gets, [K, ...]); ids is None before selection."""
+        """(what every client gets, what each client of `ids` gets, [K, ...]); ids is None before selection."""
         return {}, None
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
@@ -235,7 +235,7 @@ class Component(Checked):
 
 
 def does_no_more(component: Component, kind: type[Component], *free: str) -> bool:
-    """Whether a component does exactly what ``kind`` does at its defaults, whatever its fields ``free`` are.
+    """Whether a component does exactly what `kind` does at its defaults, whatever its fields `free` are.
 
     False for a subclass that defines a hook, and for any other field that is not at its default, known here or not.
     """
@@ -257,7 +257,7 @@ class Sampler(Component):
     """The rows that a client trains on in a round."""
 
     def offer(self, counts: Tensor, state: Tree, round: int, key: Tensor) -> Tensor:
-        """Rows of each class that each client can train on, [N, C]; ``state`` is this component's broadcast."""
+        """Rows of each class that each client can train on, [N, C]; `state` is this component's broadcast."""
         return counts
 
     def plan(
@@ -280,7 +280,7 @@ class Sampler(Component):
             key: Key of the draws.
 
         Returns:
-            Positions [E, S, B] into ``labels``; -1 is padding.
+            Positions [E, S, B] into `labels`; -1 is padding.
         """
         raise NotImplementedError
 
@@ -293,7 +293,7 @@ class Selector(Component):
     repeats: ClassVar[bool] = False  # True: it may take a client more than once in a round
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
-        """The cohort: at most k clients. Answers to `ask` have reached ``state`` through `receive`."""
+        """The cohort: at most k clients. Answers to `ask` have reached `state` through `receive`."""
         raise NotImplementedError
 
 
@@ -309,9 +309,9 @@ class Pace(Component):
     """factor on the rate after every round: lr * decay^(round - 1)"""
 
     def of(self, used: Tensor, round: int, rounds: int) -> PacePlan:
-        """The pace of clients that train on ``used`` rows [K] in an epoch; rounds count from 1.
+        """The pace of clients that train on `used` rows [K] in an epoch; rounds count from 1.
 
-        A pace that reads ``rounds``, the number of rounds of the run, says so by `reads_rounds`.
+        A pace that reads `rounds`, the number of rounds of the run, says so by `reads_rounds`.
         """
         raise NotImplementedError
 
@@ -352,7 +352,7 @@ class LocalStep(Component):
         return 1
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
-        """(carry after the step, loss ()). ``differentiate(carry, i)`` is the gradient on the i-th mini-batch."""
+        """(carry after the step, loss ()). `differentiate(carry, i)` is the gradient on the i-th mini-batch."""
         raise NotImplementedError
 
     @property
@@ -366,14 +366,14 @@ class LocalStep(Component):
         return False
 
     def a_norm(self, steps: Tensor, lr: Tensor, mu: float) -> Tensor:
-        """FedNova's ||a||_1: the reach of ``steps`` local steps, in units of one plain step."""
+        """FedNova's ||a||_1: the reach of `steps` local steps, in units of one plain step."""
         return steps
 
 
 def forwarding(inner: str, kind: type[Component]) -> Callable[[type[Any]], type[Any]]:
-    """A decorator for a component around another: every hook and property of ``kind`` is that of the inner component.
+    """A decorator for a component around another: every hook and property of `kind` is that of the inner component.
 
-    The hooks are read from ``kind`` and its bases, so a new one is forwarded too. What the decorated class defines
+    The hooks are read from `kind` and its bases, so a new one is forwarded too. What the decorated class defines
     itself stays. `overrides` sees through the forwarding.
 
     Args:
@@ -451,7 +451,7 @@ def versions(recorded: Any) -> dict[str, Any]:
 
 
 def former(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What to say of a configuration whose ingredients have other versions than those of ``now``; "" where none has.
+    """What to say of a configuration whose ingredients have other versions than those of `now`; "" where none has.
 
     Example:
         >>> former({"method": {"name": "tethered"}}, {"method": {"name": "tethered", "version": 2}})

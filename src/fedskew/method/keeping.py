@@ -64,14 +64,14 @@ def chosen(
     """The parameters and buffers that patterns name.
 
     Args:
-        patterns: Each is one of `GROUPS`, the name of a layer or parameter, or a pattern such as ``conv*``.
+        patterns: Each is one of `GROUPS`, the name of a layer or parameter, or a pattern such as `conv*`.
         names: Parameters and buffers of the model.
         task: Facts of the run.
         whose: Class that has the patterns, for errors.
         field: Its field.
 
     Returns:
-        Those of ``names`` that fit any of the patterns.
+        Those of `names` that fit any of the patterns.
 
     Raises:
         FieldError: A pattern that is no group fits none: nothing would stay although something was asked for.
@@ -158,7 +158,7 @@ def blocks(
         names: Parameters of the network, in the order in which a row passes them.
         task: Says which layer is the classifier, and which layers normalise.
         cuts: Layers that begin a block, as `Private` names them; all before the first cut is the first block.
-        whose: Class whose field ``cuts`` they are, for errors.
+        whose: Class whose field `cuts` they are, for errors.
 
     Returns:
         The blocks. They are disjoint, and no name is left out.

@@ -42,8 +42,8 @@ class Fixed(Pace):
 class Staged(Fixed):
     """The fixed pace with a warm-up and two drops of the learning rate.
 
-    lr_t = lr * decay^(t - 1) * s_t with s_t = t / warmup up to round ``warmup``, then 1, ``middle`` after round
-    ``first``, and ``end`` after round ``second``. The defaults are those of Feature-Balanced Loss on CIFAR: 200 epochs
+    lr_t = lr * decay^(t - 1) * s_t with s_t = t / warmup up to round `warmup`, then 1, `middle` after round
+    `first`, and `end` after round `second`. The defaults are those of Feature-Balanced Loss on CIFAR: 200 epochs
     of one client, as rounds of one epoch.
 
     Source: code of Li et al. 2022, https://arxiv.org/abs/2305.10772
@@ -65,9 +65,9 @@ class Staged(Fixed):
     second: int = 180
     """last round at the middle rate"""
     middle: Annotated[float, Above(0)] = 0.01
-    """factor after ``first``"""
+    """factor after `first`"""
     end: Annotated[float, Above(0)] = 1e-4
-    """factor after ``second``"""
+    """factor after `second`"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,9 +83,9 @@ class Staged(Fixed):
 
 @dataclass(frozen=True)
 class Steps(Fixed):
-    """The same number of local steps for every client; ``epochs`` is ignored.
+    """The same number of local steps for every client; `epochs` is ignored.
 
-    Client k goes through its rows as often as it takes, shuffled anew each time, and stops after ``steps`` steps. A
+    Client k goes through its rows as often as it takes, shuffled anew each time, and stops after `steps` steps. A
     last mini-batch of a pass may be smaller than the others. All clients count alike, so quantity skew changes no
     client's reach; see FedNova for the same aim by weights.
 
@@ -111,7 +111,7 @@ class Steps(Fixed):
 
 @dataclass(frozen=True)
 class Part(Fixed):
-    """A fractional number of epochs; ``epochs`` is ignored.
+    """A fractional number of epochs; `epochs` is ignored.
 
     Client k with S_k mini-batches an epoch takes max(1, round(part S_k)) steps.
 
@@ -164,7 +164,7 @@ class Drops(Fixed):
 class Cosine(Fixed):
     """The fixed pace whose learning rate grows for some rounds and then falls along a cosine over the run.
 
-    lr_t = lr * decay^(t - 1) * s_t with s_t = t / warmup up to round ``warmup``, then
+    lr_t = lr * decay^(t - 1) * s_t with s_t = t / warmup up to round `warmup`, then
     s_t = floor + (1 - floor) (1 + cos(pi (t - 1 - warmup) / (T - warmup))) / 2 in a run of T rounds.
 
     Source: Loshchilov and Hutter 2017, eq. 5 with one period, https://arxiv.org/abs/1608.03983
@@ -205,6 +205,6 @@ def _batches(plan: PacePlan, used: Tensor) -> Tensor:
 
 
 def _cut(plan: PacePlan, used: Tensor, total: Tensor) -> PacePlan:
-    """The plan with as many epochs as ``total`` local steps take, [K]."""
+    """The plan with as many epochs as `total` local steps take, [K]."""
     each = _batches(plan, used)
     return plan._replace(epochs=(total + each - 1) // each, total=total)

@@ -70,14 +70,14 @@ class DatasetMean(Component):
 
 @dataclass(frozen=True)
 class ProximalVariant(Component):
-    """Proximal terms of other implementations, instead of ``proximal``.
+    """Proximal terms of other implementations, instead of `proximal`.
 
     norm: L + mu sum_t ||w_t - w^t_t||_2 over the tensors t, without the square: a pull of constant size, 0 at w = w^t.
     smooth_l1: L + mu mean_t smooth_l1(w_t, w^t_t), the mean over the entries of a tensor, slope at most 1.
 
     Source: norm, the code of FedGA, https://github.com/Xiao-Chenguang/FedGA; smooth_l1, that of FedGR,
     https://github.com/Guosy-wxy/FedGR. The FedNova repository adds mu (w - w^t) after momentum and in place, which
-    enters the momentum buffer and so equals ``proximal``.
+    enters the momentum buffer and so equals `proximal`.
 
     Example:
         >>> ProximalVariant(mu=0.1, form="smooth_l1")
@@ -105,7 +105,7 @@ def mean_gradient(view: View, params: Params) -> Params:
         params: Those parameters of the model, by name.
 
     Returns:
-        The gradient, shaped as ``params``.
+        The gradient, shaped as `params`.
     """
 
     def mean(moved: Params) -> Tensor:

@@ -15,7 +15,7 @@ WIDE = 1024  # rows: narrower mini-batches keep their padding, since sums over a
 
 
 def realise(labels: Array, target: Array, draw: np.random.Generator) -> Array:
-    """Positions of rows that hold ``target`` rows of each class.
+    """Positions of rows that hold `target` rows of each class.
 
     A client with more rows of a class gives a random subset. One with fewer repeats all of them as often as it can and
     draws the rest without replacement. A class without rows stays empty.
@@ -26,7 +26,7 @@ def realise(labels: Array, target: Array, draw: np.random.Generator) -> Array:
         draw: Generator of the draws.
 
     Returns:
-        Positions into ``labels``, class by class.
+        Positions into `labels`, class by class.
 
     Example:
         >>> realise(np.array([0, 1, 1]), np.array([2, 2]), np.random.Generator(np.random.PCG64(0)))
@@ -90,7 +90,7 @@ class Shuffle(Sampler):
     def plan(
         self, labels: Array, offered: Array, quota: Array | None, pace: tuple[int, int, int], shared: Tree, key: Tensor
     ) -> Array:
-        """Rows repeated up to ``offered`` and cut to ``quota``, then mini-batches [E, S, B] in random order."""
+        """Rows repeated up to `offered` and cut to `quota`, then mini-batches [E, S, B] in random order."""
         target = offered if quota is None else np.minimum(offered, quota)
         draw = rng.generator(key)
         return batched(realise(labels, target, draw), pace, draw)

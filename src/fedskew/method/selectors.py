@@ -26,7 +26,7 @@ def draw_clients(sizes: Tensor, k: int, key: Tensor, proportional: bool = False)
         sizes: Rows of each client, [N].
         k: Number of clients; fewer are drawn where fewer have rows.
         key: Key of the draw.
-        proportional: Draw in proportion to ``sizes``.
+        proportional: Draw in proportion to `sizes`.
 
     Returns:
         Ids of the clients, ascending.
@@ -93,7 +93,7 @@ class Random(Selector):
 
 @dataclass(frozen=True)
 class Failing(Random):
-    """As `Random`, but client k misses a round in which it was chosen with probability ``rates[k]``.
+    """As `Random`, but client k misses a round in which it was chosen with probability `rates[k]`.
 
     Misses are independent draws of the client and the round. A client of rate 1 is never chosen. Where all that were
     chosen would miss the round, the one takes part whose draw exceeds its rate the most, so that no round is empty.

@@ -38,7 +38,7 @@ class WeightedSum(ServerOptimizer):
     """The weighted sum of the clients' models, whatever the weights add up to.
 
     x <- x + lr (sum_k p_k y_k - x). With lr = 1 the new model is sum_k p_k y_k. Weights that sum to P < 1 shrink the
-    model: sum_k p_k y_k = P x + sum_k p_k delta_k, where ``plain`` has x + sum_k p_k delta_k. With P = 1 both are the
+    model: sum_k p_k y_k = P x + sum_k p_k delta_k, where `plain` has x + sum_k p_k delta_k. With P = 1 both are the
     same.
 
     Source: Seol and Kim 2023, equation 2 as printed, https://doi.org/10.3390/s23031152
@@ -61,11 +61,11 @@ class WeightedSum(ServerOptimizer):
 class Momentum(ServerOptimizer):
     """Server momentum without dampening (FedAvgM).
 
-    m <- beta m + delta;  x <- x + lr m, or with ``nesterov`` x <- x + lr (beta m + delta).
+    m <- beta m + delta;  x <- x + lr m, or with `nesterov` x <- x + lr (beta m + delta).
 
-    A momentum of 0.9 multiplies a lasting update by 10, so at ``lr`` 1 the server moves ten times as far as FedAvg's.
+    A momentum of 0.9 multiplies a lasting update by 10, so at `lr` 1 the server moves ten times as far as FedAvg's.
     The sources have that rate beside small rates of the clients: 10^-1.5 on CIFAR-100 (Reddi et al. 2021, who take
-    10^-0.5 at the server on EMNIST and Shakespeare). At a client rate of 0.1, ``lr`` 0.1 or Nesterov's form keeps the
+    10^-0.5 at the server on EMNIST and Shakespeare). At a client rate of 0.1, `lr` 0.1 or Nesterov's form keeps the
     model from collapsing.
 
     Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335
@@ -148,7 +148,7 @@ class Adagrad(ServerOptimizer):
 class Adam(Adagrad):
     """Adam at the server (FedAdam).
 
-    As ``adagrad``, with v <- beta2 v + (1 - beta2) delta^2.
+    As `adagrad`, with v <- beta2 v + (1 - beta2) delta^2.
 
     Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
 
@@ -170,7 +170,7 @@ class Adam(Adagrad):
 class Yogi(Adam):
     """Yogi at the server (FedYogi).
 
-    As ``adagrad``, with v <- v - (1 - beta2) delta^2 sign(v - delta^2).
+    As `adagrad`, with v <- v - (1 - beta2) delta^2 sign(v - delta^2).
 
     Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
 

@@ -118,14 +118,14 @@ class SGD(_WithinRound):
         return Carry(params, carry.buffers, {**carry.memory, self.name: memory}), loss
 
     def _along(self, grads: Params, memory: Tree, buffer: str) -> tuple[Params, Tree]:
-        """(v <- momentum * v + g, this step's memory after it), v under the name ``buffer``; g where momentum is 0."""
+        """(v <- momentum * v + g, this step's memory after it), v under the name `buffer`; g where momentum is 0."""
         if not self.momentum:
             return grads, memory
         grads = tree.add(grads, memory[buffer], self.momentum)
         return grads, {**memory, buffer: grads}
 
     def a_norm(self, steps: Tensor, lr: Tensor, mu: float) -> Tensor:
-        """||a||_1 of plain steps, with momentum, or with a proximal term of coefficient ``mu``.
+        """||a||_1 of plain steps, with momentum, or with a proximal term of coefficient `mu`.
 
         Source: Wang et al. 2020, section 4, https://arxiv.org/abs/2007.07481
         """
@@ -224,8 +224,8 @@ class SharpnessAware(SGD):
 
     e = rho g(w) / ||g(w)||_2, then g <- (1 - alpha) g(w) + alpha g(w + e) in the place of g(w). The perturbation
     follows the loss terms alone; corrections of the gradient, clipping, weight decay and momentum come after, and act
-    at w. BatchNorm statistics are those of the pass at w. ``adaptive`` scales e with the parameters:
-    e = rho w^2 g / ||w g||_2. ``normalised`` False takes e = rho g.
+    at w. BatchNorm statistics are those of the pass at w. `adaptive` scales e with the parameters:
+    e = rho w^2 g / ||w g||_2. `normalised` False takes e = rho g.
 
     Source: Foret et al. 2021, equations 2 and 3, https://arxiv.org/abs/2010.01412
 

@@ -130,12 +130,12 @@ class Method:
     def with_(self, ingredient: str = "", /, **changes: Any) -> Method:
         """A copy of the method with other values.
 
-        With an ingredient, ``changes`` are fields of it; without one, they are slots of the method. A method that gets
-        other parts gets a name that says so, ``fedbal(parts=proximal)``, unless ``name`` is given too.
+        With an ingredient, `changes` are fields of it; without one, they are slots of the method. A method that gets
+        other parts gets a name that says so, `fedbal(parts=proximal)`, unless `name` is given too.
 
         Args:
             ingredient: Name of an ingredient, for example "local_balancer", or its place, for example "pace".
-            **changes: New values of its fields, or new ingredients: ``parts=(...)``, ``weighting=...``.
+            **changes: New values of its fields, or new ingredients: `parts=(...)`, `weighting=...`.
 
         Returns:
             The new method. The old one does not change.
@@ -251,7 +251,7 @@ class Method:
 
 
 def renamed(method: Method, parts: Sequence[Component]) -> str:
-    """The name of a method with other parts: ``fedbal(parts=proximal)``, or its own name for the same parts.
+    """The name of a method with other parts: `fedbal(parts=proximal)`, or its own name for the same parts.
 
     Example:
         >>> from fedskew.methods import fedavg, fedprox
@@ -291,7 +291,7 @@ def _check_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
 
 
 def _misplaced(place: str, value: object, kind: str) -> ConfigError:
-    """The error for a value that is no component of the slot ``place``, or of "parts"."""
+    """The error for a value that is no component of the slot `place`, or of "parts"."""
     if isinstance(value, type):
         return ConfigError(f"{place} must hold a {kind}; got the class {value.__name__}; use {value.__name__}()")
     if not isinstance(value, Component):
@@ -302,7 +302,7 @@ def _misplaced(place: str, value: object, kind: str) -> ConfigError:
 
 
 def check_method(method: object) -> None:
-    """Raise ConfigError unless ``method`` is a `Method`, with a hint for a name, a factory or a class."""
+    """Raise ConfigError unless `method` is a `Method`, with a hint for a name, a factory or a class."""
     if isinstance(method, Method):
         return
     name = getattr(method, "__name__", type(method).__name__)

@@ -71,9 +71,9 @@ class UnionShare(Weighting):
     """Rows trained on as a share of the rows of whole data sets; these weights need not sum to 1.
 
     p_k = n_k / |D| with n_k the rows that client k trained on, and |D| the rows that the participants own, or those of
-    all clients. Where clients train on every row they own, "cohort" is ``size``; where they train on subsets, the sum
-    is below 1; where they oversample, it may exceed 1. Buffers are averaged by size. With the server ``weighted_sum``
-    the model is sum_k p_k y_k, which shrinks by the missing share every round; with ``plain`` only the update does.
+    all clients. Where clients train on every row they own, "cohort" is `size`; where they train on subsets, the sum
+    is below 1; where they oversample, it may exceed 1. Buffers are averaged by size. With the server `weighted_sum`
+    the model is sum_k p_k y_k, which shrinks by the missing share every round; with `plain` only the update does.
 
     Source: Seol and Kim 2023, equation 2 as printed, https://doi.org/10.3390/s23031152
 
@@ -103,10 +103,10 @@ class UnionShare(Weighting):
 @forwarding("inner", Weighting)
 @dataclass(frozen=True)
 class Wrapping(Weighting):
-    """A weighting around another one: every hook that a subclass does not define is the hook of ``base``.
+    """A weighting around another one: every hook that a subclass does not define is the hook of `base`.
 
     The base uses the namespace of the wrapper: its state, broadcast, uploads and memory stand under the wrapper's name.
-    A subclass defines ``weigh`` and calls ``self.inner.weigh``.
+    A subclass defines `weigh` and calls `self.inner.weigh`.
 
     Example:
         >>> from dataclasses import dataclass

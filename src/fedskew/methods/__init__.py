@@ -78,7 +78,7 @@ if not TYPE_CHECKING:  # checkers read the imports
     __all__ = ["METHODS", *_OWN]
 
     def __getattr__(name: str) -> Callable[[], Method]:
-        """A method of a plug-in: ``fs.methods.mine``."""
+        """A method of a plug-in: `fs.methods.mine`."""
         if name.startswith("_") or name not in METHODS:
             raise AttributeError(f"there is no method {name!r}", name=name)
         return METHODS[name]

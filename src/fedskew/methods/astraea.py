@@ -55,7 +55,7 @@ class Augmentation(Shuffle):
 class Mediators(Selector):
     """k random clients, dealt to mediators that pass the model from client to client.
 
-    A mediator takes at most ``gamma`` clients, greedily: the next is the one that minimises KL(pooled counts ||
+    A mediator takes at most `gamma` clients, greedily: the next is the one that minimises KL(pooled counts ||
     uniform). The models of the mediators are averaged.
 
     Source: Duan et al. 2019, https://arxiv.org/abs/1907.01132
@@ -89,7 +89,7 @@ class Mediators(Selector):
         return {"counts": answers.values}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
-        """One chain of at most ``gamma`` clients for each mediator."""
+        """One chain of at most `gamma` clients for each mediator."""
         ids = draw_clients(state["counts"].sum(1), k, key)
         mediators = F.astraea_schedule(state["counts"][ids], self.gamma)
         longest = max(map(len, mediators))

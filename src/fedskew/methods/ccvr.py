@@ -21,7 +21,7 @@ class VirtualRepresentations(Component):
     """The classifier of the evaluated model is trained on features drawn from one Gaussian for each class.
 
     Before a round every client uploads n_kc, mu_kc and S_kc of the broadcast model's features of its classes. The
-    server pools them, draws ``samples`` features for each class that somebody owns, and trains the broadcast model's
+    server pools them, draws `samples` features for each class that somebody owns, and trains the broadcast model's
     classifier on them by SGD. Training goes on from the uncalibrated model.
 
     Source: Luo et al. 2021, algorithm 1, https://arxiv.org/abs/2106.05001

@@ -16,7 +16,7 @@ from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree
 class Dual(Weighting):
     """Weights from the dual variables of the constraints f_k <= mean f + eps, f_k the loss of client k.
 
-    x <- x + (1 / m) sum_k w_k delta_k with w_k = 1 + lambda_k - mean lambda. Every ``primal_rounds`` rounds lambda_k <-
+    x <- x + (1 / m) sum_k w_k delta_k with w_k = 1 + lambda_k - mean lambda. Every `primal_rounds` rounds lambda_k <-
     clip(lambda_k + (dual_lr / N) (f_k - mean f - eps), 0, lambda_max), with the losses of all clients at the model
     before these rounds. Weights may be negative, so buffers are averaged by size.
 
@@ -55,7 +55,7 @@ class Dual(Weighting):
     """cut each weight to a whole number towards 0, as FedGA's copy: a client with a weight below 1 does not train"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """lambda = ``initial`` for every client, and no losses yet: {"duals", "losses", "known", "real"}, each [N]."""
+        """lambda = `initial` for every client, and no losses yet: {"duals", "losses", "known", "real"}, each [N]."""
         zero, real = torch.zeros(task.clients, dtype=torch.float64), (fed.counts.sum(1) > 0).double()
         return {"duals": zero + self.initial, "losses": zero.clone(), "known": zero.clone(), "real": real}
 
@@ -72,11 +72,11 @@ class Dual(Weighting):
         return {**state, "losses": torch.where(known > 0, losses, mean), "known": known}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
-        """With ``apply="loss"``, the weight of each client to that client."""
+        """With `apply="loss"`, the weight of each client to that client."""
         return {}, {"weight": self._weights(state)[ids]} if self.apply == "loss" and ids is not None else None
 
     def correct(self, grads: Params, view: View) -> Params:
-        """With ``apply="loss"``, the gradient times the client's weight."""
+        """With `apply="loss"`, the gradient times the client's weight."""
         if self.apply == "delta":
             return grads
         return {n: g * view.ctx.shared[self.name]["weight"].to(g) for n, g in grads.items()}

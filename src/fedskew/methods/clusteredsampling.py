@@ -20,7 +20,7 @@ class Clustered(Selector):
 
     Draw l takes client i with probability r_li. size: the clients by falling size fill k boxes of equal mass, and r_l
     is box l, so that a client of at most sum n / k rows lies in two boxes at most. none: r_li = n_i / sum n, which is
-    multinomial sampling. A client that is drawn twice trains, and counts, twice. With the weighting ``uniform`` the
+    multinomial sampling. A client that is drawn twice trains, and counts, twice. With the weighting `uniform` the
     aggregate is unbiased.
 
     Source: Fraboni et al. 2021, algorithm 1, https://arxiv.org/abs/2105.05883
@@ -53,7 +53,7 @@ class ClusteredByUpdate(Selector):
 
     The server keeps every client's last update d_i, 0 before its first. Ward's linkage of their angles a_ij is a tree;
     its largest branches that fit a box of sum n rows, client i with k n_i, are clusters, and the boxes are made of
-    them. With the weighting ``uniform`` the aggregate is unbiased. Two clients are at angle 0 where one has no update.
+    them. With the weighting `uniform` the aggregate is unbiased. Two clients are at angle 0 where one has no update.
 
     Source: Fraboni et al. 2021, algorithm 2, https://arxiv.org/abs/2105.05883
 

@@ -72,7 +72,7 @@ class FederatedFeatures(Component):
         return Query("cohort", self.class_gradients, draws=self.draws, augment=True)
 
     def class_gradients(self, view: View) -> Tree:
-        """{"gradients": [C, C, F], [C, C, F + 1] with the bias, "present": [C]} on ``rows`` random rows of a class."""
+        """{"gradients": [C, C, F], [C, C, F + 1] with the bias, "present": [C]} on `rows` random rows of a class."""
         task, head = view.ctx.task, view.ctx.shared[self.name]
         draws = rng.uniform(rng.fold(view.key, 1), view.batch.y.shape, view.out.features.dtype)
         mask = F.rows_per_class(view.batch.y, draws, self.rows, task.classes)

@@ -17,7 +17,7 @@ class Accelerated(ServerOptimizer):
     """Accelerated client gradient: clients start from z = x + lr beta m, which the momentum m has moved ahead.
 
     m <- beta m + delta, with delta measured from z; x <- x + lr m; z is sent, x is served. z moves as the model of
-    ``momentum`` with ``nesterov``.
+    `momentum` with `nesterov`.
 
     Source: Kim et al. 2024, algorithm 1, https://arxiv.org/abs/2201.03172
 

@@ -18,7 +18,7 @@ class AttentiveMessages(Component):
     """Attentive message passing between the clients' own models, which the server keeps.
 
     u_k = sum_j xi_kj w_j with xi_kj = (alpha / sigma) exp(-||w_k - w_j||^2 / sigma) for the other clients j that have
-    taken part, scaled down where their sum exceeds ``most``, and xi_kk = 1 - sum_j xi_kj. Client k goes on from its own
+    taken part, scaled down where their sum exceeds `most`, and xi_kk = 1 - sum_j xi_kj. Client k goes on from its own
     model w_k, by gradients g(w) + pull (w - u_k). The mean of the participants' models is the global model. BatchNorm's
     running statistics of w_k stay with it; the mean of them is the global model's.
 

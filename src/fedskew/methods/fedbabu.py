@@ -20,7 +20,7 @@ class FineTune(Component):
     v <- momentum v + g(w);  w <- w - lr v, with the gradient of the mean cross-entropy of mini-batches, in evaluation
     mode; of scaled cosines where the model is served with them, whose scale stands still. It is made for evaluation and
     trains nothing else. Every epoch has its own order of the rows, which is the same for clients of equally many rows.
-    With ``steps`` it is gradient descent on all rows instead.
+    With `steps` it is gradient descent on all rows instead.
 
     Source: Oh et al. 2022, algorithm 1, https://arxiv.org/abs/2106.06042; the mini-batches: the authors' code,
     https://github.com/jhoon-oh/FedBABU, analysis.ipynb, whose rate is 0.001 under momentum 0.9
@@ -63,7 +63,7 @@ def fedbabu(epochs: int = 5, lr: float = 0.01, steps: int = 0) -> Method:
     """FedBABU: FedAvg of the body under a classifier that keeps its initial value; fine-tuned for each client.
 
     The classifier is neither trained nor sent. The global model is the averaged body under the initial classifier.
-    Clients count by their rows here and alike in the authors' code: ``weighting=Uniform()``, or the preset ``authors``.
+    Clients count by their rows here and alike in the authors' code: `weighting=Uniform()`, or the preset `authors`.
 
     Source: Oh et al. 2022, algorithm 1, https://arxiv.org/abs/2106.06042
 

@@ -130,7 +130,7 @@ def fedbal(
 
     Equation 12 has no strength: 1. Feature-Balanced Loss has 60, for ResNets with BatchNorm. On held-out training rows
     of six federations 60 is 1 to 5 points above 1 on five. If each client holds one class, the loss starts near 0 with
-    60, and nothing trains (``fedskew compare readings``, notes/five.md).
+    60, and nothing trains (`fedskew compare readings`, notes/five.md).
 
     Source: FedBal, anonymous submission 2023
 

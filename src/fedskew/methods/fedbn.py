@@ -8,7 +8,7 @@ def fedbn() -> Method:
     """FedBN: scales, shifts and running statistics of normalisation layers stay on the client.
 
     On a network without normalisation layers it is FedAvg. Clients count by their rows here and alike in the authors'
-    code: ``weighting=Uniform()``, or the preset ``authors``.
+    code: `weighting=Uniform()`, or the preset `authors`.
 
     Source: Li et al. 2021, algorithm 1, https://arxiv.org/abs/2102.07623
 

@@ -16,8 +16,8 @@ from fedskew.types import Cohort, Federation, Task, Tree, Weights
 class DiscrepancyAware(Wrapping):
     """Weights that fall with the distance of a participant's labels from a target distribution.
 
-    p_k ~ max(0, p_k - a d_k + b) with p_k the weight of ``base`` and d_k the distance of the labels that k trained on.
-    Where nobody has anything left, the weights are those of ``base``.
+    p_k ~ max(0, p_k - a d_k + b) with p_k the weight of `base` and d_k the distance of the labels that k trained on.
+    Where nobody has anything left, the weights are those of `base`.
 
     Source: Ye et al. 2023, https://arxiv.org/abs/2305.19229
 
@@ -54,7 +54,7 @@ class DiscrepancyAware(Wrapping):
 
 
 def check_target(weighting: object, target: tuple[float, ...], task: Task) -> None:
-    """Raise FieldError unless ``target`` has one number for each class and a positive sum, or is empty."""
+    """Raise FieldError unless `target` has one number for each class and a positive sum, or is empty."""
     fits = not target or (len(target) == task.classes and sum(target) > 0)
     demand(weighting, "target", fits, f"hold {task.classes} numbers, one for each class, not all 0")
 

@@ -20,7 +20,7 @@ class DynamicRegulariser(Component):
     """The linear and the quadratic term that FedDyn adds to the client's loss.
 
     L_k(w) - <h_k, w> + (alpha / 2) ||w - x||^2, so each step uses g - h_k + alpha (w - x). After the local run
-    h_k <- h_k - alpha (y_k - x). It needs the server ``dynamic_correction`` with the same alpha.
+    h_k <- h_k - alpha (y_k - x). It needs the server `dynamic_correction` with the same alpha.
 
     A clip of its own limits g - h_k - alpha x and leaves alpha w, which public code adds as weight decay, after
     clipping; the clip of the local step limits the whole.
@@ -85,7 +85,7 @@ class WeightedRegulariser(DynamicRegulariser):
     """FedDyn's client half as in the authors' code: alpha is divided by the client's weight.
 
     alpha_k = alpha / w_k with w_k = n_k N / sum_j n_j, so that a client with twice the mean rows is held half as
-    strongly. With equally many rows at every client it is ``dynamic_regulariser``. The server half stays as it is: the
+    strongly. With equally many rows at every client it is `dynamic_regulariser`. The server half stays as it is: the
     state h / alpha there is the sum of the updates, which no alpha scales.
 
     Source: code of Acar et al. 2021, https://github.com/alpemreacar/FedDyn
@@ -153,7 +153,7 @@ class DynamicCorrection(ServerOptimizer):
         return {"h": tree.zeros_like(params)}
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """The new state, then the new parameters; ``delta`` is the mean of the cohort."""
+        """The new state, then the new parameters; `delta` is the mean of the cohort."""
         h = F.feddyn_server_state(state["h"], delta, self.alpha, len(cohort.ids), cohort.task.population)
         return F.feddyn_update(params, delta, h, self.alpha, self.lr), {"h": h}
 
@@ -164,8 +164,8 @@ def feddyn(alpha: float = 0.01) -> Method:
     Each client keeps a state of the model's size, the server corrects the mean by the state of all clients, and
     clients count equally.
 
-    The authors' code divides alpha by the client's weight: ``weighted_dynamic_regulariser`` in the place of
-    ``dynamic_regulariser``.
+    The authors' code divides alpha by the client's weight: `weighted_dynamic_regulariser` in the place of
+    `dynamic_regulariser`.
 
     Source: Acar et al. 2021, algorithm 1, https://arxiv.org/abs/2111.04263
 

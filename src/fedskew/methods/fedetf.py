@@ -20,8 +20,8 @@ from fedskew.types import COSINE_SCALE, Batch, Context, Federation, Output, Para
 class TunedCosineSoftmax(CosineSoftmax):
     """`CosineSoftmax`, with the client's own model by turns of the classifier and the projection head below it.
 
-    From the global model: ``steps`` steps of all but the classifier W on the loss of the training; then ``cycles``
-    times ``turn`` steps of W, and as many of the projection head, on CE(s h' W / ||h||, y). The rows of W keep the
+    From the global model: `steps` steps of all but the classifier W on the loss of the training; then `cycles`
+    times `turn` steps of W, and as many of the projection head, on CE(s h' W / ||h||, y). The rows of W keep the
     lengths that they get; s stands still. Each step takes all of the client's rows, in evaluation mode; momentum begins
     at 0 in each turn. The code takes epochs of mini-batches. The model is evaluated by s h' W / ||h||.
 
@@ -106,7 +106,7 @@ def fedetf(
     Args:
         scale: Initial scale of the cosines.
         projection: Head in front of the classifier: linear, one layer of C features; a number, at least C - 1: two
-            layers of that width; 0: none. ``projection`` of the model goes before it.
+            layers of that width; 0: none. `projection` of the model goes before it.
         steps: Steps before the turns, with alternating.
         lr: Their rate.
         personal: together, or alternating, which needs a projection head.

@@ -43,7 +43,7 @@ def fedfocal(gamma: float = 2.0) -> Method:
 
     Rows that the model already classifies well count less, so that hard and rare ones count more.
 
-    The paper also samples clients; a selector such as ``power_of_choice`` takes that place.
+    The paper also samples clients; a selector such as `power_of_choice` takes that place.
 
     Source: Sarkar et al. 2020, https://arxiv.org/abs/2011.06283
 

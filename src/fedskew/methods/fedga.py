@@ -24,7 +24,7 @@ class CalibratedTargets(Component):
     The method wants the error asymmetry (EA) to be 1. The default does not bring it there: softce overshoots. On
     digits 0 and 6 with ten times as many of the first, EA of the training rows ends at 9.65 under cross-entropy, 0.25
     under softce, 1.13 under exact and 0.97 under binary (logistic regression, mean of 3 seeds, 2026-11-22, Intel Xeon,
-    ``python benchmarks/accuracy/error_asymmetry.py`` of commit 570629fc).
+    `python benchmarks/accuracy/error_asymmetry.py` of commit 570629fc).
 
     Source: Xiao et al. 2024, equation 10 and algorithm 1, code at https://github.com/Xiao-Chenguang/FedGA
 
@@ -69,8 +69,8 @@ def fedga(form: Literal["softce", "exact", "binary"] = "softce") -> Method:
     Each mini-batch makes the targets from its class counts, so nothing more leaves the client.
 
     The uniform mean is that of the authors' code. Their protocol also clips gradients at norm 5:
-    ``fedga().with_("local", clip=5.0)``. The default loss is that of their code. It does not bring error asymmetry to
-    1, as the derivation wants; ``fedga("exact")`` nearly does.
+    `fedga().with_("local", clip=5.0)`. The default loss is that of their code. It does not bring error asymmetry to
+    1, as the derivation wants; `fedga("exact")` nearly does.
 
     Source: FedGA, code at https://github.com/Xiao-Chenguang/FedGA
 

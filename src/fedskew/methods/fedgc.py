@@ -47,7 +47,7 @@ class PrivateHead(Component):
         return True
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """The head of the initial model; ``seen`` is 0 until the client takes part."""
+        """The head of the initial model; `seen` is 0 until the client takes part."""
         return {"head": head_of(params, task), "seen": torch.zeros(())}
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:

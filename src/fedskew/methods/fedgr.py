@@ -101,7 +101,7 @@ class WeightedGravitation(Gravitation):
     What weighs what is our reading of the two equations, so both are options.
     The terms of the row of label i at client k count n_ki / n ("sample") or N_k / n ("client") instead of 1, with n the
     rows of all participants. The step becomes shorter, for "sample" by about the number of owned labels of all
-    participants together, so that a ``strength`` tuned for ``gravitation`` does not serve here.
+    participants together, so that a `strength` tuned for `gravitation` does not serve here.
 
     Source: Guo et al. 2023, equations 10 and 15, https://doi.org/10.1007/978-3-031-30637-2_47
 
@@ -136,7 +136,7 @@ def fedgr(softmax: bool = True, gravitation: bool = True, strength: float = 0.5,
 
     Where it fails: with one class at a client the softmax has one entry and nothing trains.
 
-    The sample-weighted form of the regulariser is ``weighted_gravitation`` in the place of ``gravitation``.
+    The sample-weighted form of the regulariser is `weighted_gravitation` in the place of `gravitation`.
 
     Source: Guo et al. 2023, code at https://github.com/Guosy-wxy/FedGR
 

@@ -25,8 +25,8 @@ class GradientBalancer(Component):
     sizes of positive and negative gradients of class c. Gains of 0 give plain BCE.
 
     The released script puts every class under control, and its hook sets the weights of classes that it draws anew for
-    each mini-batch back to 1 and leaves their gradients out of P and N (``release``). The paper's prior analyser stands
-    in the repository, but the script does not call it: the part ``prior_analyser``. The script also trains the backbone
+    each mini-batch back to 1 and leaves their gradients out of P and N (`release`). The paper's prior analyser stands
+    in the repository, but the script does not call it: the part `prior_analyser`. The script also trains the backbone
     alone: its optimizer does not hold the classifier, which fedskew trains.
 
     Source: Xiao et al. 2023, https://arxiv.org/abs/2310.07587
@@ -90,10 +90,10 @@ class GradientBalancer(Component):
 
 @dataclass(frozen=True)
 class PriorAnalyser(Component):
-    """The direct prior analyser (DPA): only the tail classes stay under ``gradient_balancer``'s control.
+    """The direct prior analyser (DPA): only the tail classes stay under `gradient_balancer`'s control.
 
     s_c = (n_c - min n) / sum_j (n_j - min n) estimates the share of class c, n_c the norm of its row in the global
-    classifier; the mean over the rounds so far counts. The tail are the classes behind those that hold ``most`` of the
+    classifier; the mean over the rounds so far counts. The tail are the classes behind those that hold `most` of the
     rows. In round 1 no class is under control. A class outside of the tail has weight 1, its controller starts anew.
 
     Source: Xiao et al. 2023, https://arxiv.org/abs/2310.07587; the form is that of the code's util/wene.py
@@ -139,7 +139,7 @@ def fedgrab(analyser: bool = False) -> Method:
 
     Rate and momentum are the authors'; all classes are under control, and none is released at random.
 
-    The released script releases random classes, too: ``fedgrab().with_("gradient_balancer", release=True)``. In it all
+    The released script releases random classes, too: `fedgrab().with_("gradient_balancer", release=True)`. In it all
     clients take part in every round.
 
     Source: Xiao et al. 2023, https://arxiv.org/abs/2310.07587

@@ -96,7 +96,7 @@ def fedlesam(rho: float = 0.1) -> Method:
 
     The change is that since the client took part last; it costs one gradient a step, and clients count equally.
 
-    FedLESAM-D is ``replace(feddyn(alpha), local=fedlesam(rho).local)``, FedLESAM-S the same with ``scaffold()``.
+    FedLESAM-D is `replace(feddyn(alpha), local=fedlesam(rho).local)`, FedLESAM-S the same with `scaffold()`.
 
     Source: Fan et al. 2024, algorithm 1, https://arxiv.org/abs/2405.18890
 

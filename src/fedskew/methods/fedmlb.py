@@ -58,7 +58,7 @@ class HybridPaths(Component):
         return view.batch.mean(torch.stack(terms).mean(0)) if terms else view.out.logits.new_zeros(())
 
     def _path(self, view: View, behind: frozenset[str]) -> Tensor:
-        """Both terms of the path that ends in the global network's parameters ``behind``, [B]."""
+        """Both terms of the path that ends in the global network's parameters `behind`, [B]."""
         mixed = {n: view.ctx.params[n].detach() if n in behind else w for n, w in view.params.items()}
         out, _ = view.forward(mixed, view.buffers, view.batch.x, view.batch.mask, train=True, key=view.key)
         apart = F.hybrid_divergence(view.out.logits, out.logits, self.tau)

@@ -17,7 +17,7 @@ class FedNova(Wrapping):
     """Normalised averaging: each update is divided by the reach of the client's local steps.
 
     x <- x + tau_eff sum_k p_k delta_k / a_k with tau_eff = sum_k p_k a_k, a_k = ||a_k||_1 and p_k the weights of
-    ``base``. The effective weights need not sum to 1, so buffers are averaged with p_k.
+    `base`. The effective weights need not sum to 1, so buffers are averaged with p_k.
 
     Source: Wang et al. 2020, equations 7 and 8, https://arxiv.org/abs/2007.07481
 
@@ -52,7 +52,7 @@ class GlobalMomentum(ServerOptimizer):
     """Server momentum on gradients, as in the FedNova authors' code.
 
     buf <- gmf buf - delta / eta;  x <- x - lr eta buf, with eta the clients' mean learning rate of the round. The
-    buffer holds gradients, so that under a decaying rate it differs from ``momentum``. gmf = 0 is x <- x + lr delta.
+    buffer holds gradients, so that under a decaying rate it differs from `momentum`. gmf = 0 is x <- x + lr delta.
 
     Source: code of Wang et al. 2020, https://arxiv.org/abs/2007.07481
 
@@ -87,12 +87,12 @@ def fednova(base: Weighting = Size(), gmf: float = 0.0) -> Method:
     Clients with more local steps then do not pull the model to their own optimum; the weights are those of another
     weighting.
 
-    FedNTD's variant with control variates is ``fednova().with_(parts=(ControlVariate(),))``.
+    FedNTD's variant with control variates is `fednova().with_(parts=(ControlVariate(),))`.
 
     Source: Wang et al. 2020, equations 7 and 8, https://arxiv.org/abs/2007.07481
 
     Args:
-        base: The weighting whose weights are normalised, for example ``AggregationBalancer()`` of FedBal.
+        base: The weighting whose weights are normalised, for example `AggregationBalancer()` of FedBal.
         gmf: Global momentum factor in [0, 1).
 
     Returns:

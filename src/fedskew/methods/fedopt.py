@@ -14,8 +14,8 @@ def fedavgm(beta: float = 0.9, lr: float = 1.0, nesterov: bool = False) -> Metho
     m <- beta m + delta;  x <- x + lr m.
 
     The sources have a server rate of 1 beside small client rates, 10^-1.5 on CIFAR-100 in Reddi et al. 2021, who take
-    10^-0.5 at the server on EMNIST and Shakespeare. At a client rate of 0.1 the model can collapse: set ``lr=0.1``, or
-    ``nesterov``, which Flower's baseline of this paper has.
+    10^-0.5 at the server on EMNIST and Shakespeare. At a client rate of 0.1 the model can collapse: set `lr=0.1`, or
+    `nesterov`, which Flower's baseline of this paper has.
 
     Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335
 

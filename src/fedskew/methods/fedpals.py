@@ -16,7 +16,7 @@ class LabelMatching(Weighting):
     """Weights whose mixture of labels is nearest to a target distribution.
 
     p = argmin over the simplex of ||t - sum_k p_k q_k||^2 + lam sum_k p_k^2 / n_k, q_k the shares of the labels that
-    participant k trained on and n_k its rows. A large lam gives ``size``. Unproved: no public code was found.
+    participant k trained on and n_k its rows. A large lam gives `size`. Unproved: no public code was found.
 
     Source: Listo Zec et al. 2025, https://arxiv.org/abs/2411.03799
 

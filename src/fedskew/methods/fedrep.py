@@ -22,7 +22,7 @@ class Alternating(Component):
     last t. So the body has an epoch at least, as in the authors' code, which counts its epochs from the end.
     BatchNorm's running statistics follow the forward passes of all epochs.
 
-    With ``last``, the own model is made for evaluation by so many epochs of the head alone, on mini-batches, under the
+    With `last`, the own model is made for evaluation by so many epochs of the head alone, on mini-batches, under the
     body of the round: the authors' last round, in which all clients take part.
 
     Source: Collins et al. 2021, algorithm 1, https://arxiv.org/abs/2102.07078; the authors' code,

@@ -35,11 +35,11 @@ class RatioLoss(Component):
     change of the classifier after training the round's model on the auxiliary rows of class p, and M the weights that
     class p changes most. The weights serve the next round; the first has ones.
 
-    ``fedrl`` trains at the authors' pace, at which a small federation stays at chance for a hundred rounds.
+    `fedrl` trains at the authors' pace, at which a small federation stays at chance for a hundred rounds.
 
-    The copy of FedGA's authors is ``estimator="unflipped"``, ``by="quotient"``, ``zeros=True`` and ``serves="same"``
+    The copy of FedGA's authors is `estimator="unflipped"`, `by="quotient"`, `zeros=True` and `serves="same"`
     with one auxiliary row a class; theirs are rows that clients train on, too. CLIMB's copy has
-    ``estimator="gradient"``, ``ratio="row"`` and ``divide="weights"`` with 5 rows a class.
+    `estimator="gradient"`, `ratio="row"` and `divide="weights"` with 5 rows a class.
 
     Source: Wang et al. 2021, https://arxiv.org/abs/2008.06217
 
@@ -136,8 +136,8 @@ def fedrl(alpha: float = 1.0, beta: float = 0.1) -> Method:
     The server estimates class weights for the next round from what training on a few rows of each class changes.
 
     The mean is uniform, and the server needs rows of each class, 63 by default. On 20 clients of the digits this pace
-    is at chance after 100 rounds (0.13) where ``lr`` 0.1 without momentum gives 0.93; on 100 clients of Fashion-MNIST
-    it reaches 0.73 in 50 rounds (notes/log.md). Set ``pace`` for a comparison at common settings.
+    is at chance after 100 rounds (0.13) where `lr` 0.1 without momentum gives 0.93; on 100 clients of Fashion-MNIST
+    it reaches 0.73 in 50 rounds (notes/log.md). Set `pace` for a comparison at common settings.
 
     Source: Wang et al. 2021, https://arxiv.org/abs/2008.06217
 

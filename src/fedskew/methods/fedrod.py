@@ -122,7 +122,7 @@ def fedrod(tau: float = 1.0, hyper: int = 0) -> Method:
 
     The shared model serves all, and with the personal head each client.
 
-    With ``hyper`` the personal head comes out of a network that all clients train, by their class shares, and clients
+    With `hyper` the personal head comes out of a network that all clients train, by their class shares, and clients
     that never trained have one, too.
 
     Source: Chen and Chao 2022, section 4, https://arxiv.org/abs/2107.00778
@@ -135,7 +135,7 @@ def fedrod(tau: float = 1.0, hyper: int = 0) -> Method:
         The method.
 
     Raises:
-        ConfigError: ``hyper`` is below 0.
+        ConfigError: `hyper` is below 0.
 
     Example:
         >>> fedrod().parts

@@ -35,7 +35,7 @@ def mofedsam(rho: float = 0.1, alpha: float = 0.1) -> Method:
 
     Steps look for flat minima and agree with the direction of all clients; clients count equally.
 
-    w <- w - lr (alpha g(w + rho g(w) / ||g(w)||_2) + (1 - alpha) D), with D as in ``client_momentum``.
+    w <- w - lr (alpha g(w + rho g(w) / ||g(w)||_2) + (1 - alpha) D), with D as in `client_momentum`.
 
     Source: Qu et al. 2022, algorithm 2, https://arxiv.org/abs/2206.02618
 

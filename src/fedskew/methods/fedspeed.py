@@ -76,8 +76,8 @@ def fedspeed(alpha: float = 0.1, rho: float = 0.1, average: Literal["cohort", "a
 
     Each client uploads its model corrected by its state; clients count equally.
 
-    w <- w - lr (g(w + rho g(w) / ||g(w)||_2) - h_k + alpha (w - x)). A mixture of both gradients is the ``alpha`` of
-    ``sam``.
+    w <- w - lr (g(w + rho g(w) / ||g(w)||_2) - h_k + alpha (w - x)). A mixture of both gradients is the `alpha` of
+    `sam`.
 
     Source: Sun et al. 2023, algorithm 1, https://arxiv.org/abs/2302.10429
 
@@ -91,7 +91,7 @@ def fedspeed(alpha: float = 0.1, rho: float = 0.1, average: Literal["cohort", "a
         The method.
 
     Raises:
-        ConfigError: ``average`` is unknown, or a number breaks its limit.
+        ConfigError: `average` is unknown, or a number breaks its limit.
 
     Example:
         >>> fedspeed(average="all").server

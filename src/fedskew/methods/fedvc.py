@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class VirtualClient(Shuffle):
-    """``size`` random rows of the client in every round; with replacement where it has fewer.
+    """`size` random rows of the client in every round; with replacement where it has fewer.
 
     Source: Hsu et al. 2020, https://arxiv.org/abs/2003.08082
 
@@ -35,7 +35,7 @@ class VirtualClient(Shuffle):
     """N_VC, rows of a virtual client"""
 
     def offer(self, counts: Tensor, state: Tree, round: int, key: Tensor) -> Tensor:
-        """The expected histogram: counts scaled to ``size``, rounded by largest remainders."""
+        """The expected histogram: counts scaled to `size`, rounded by largest remainders."""
         share = counts.double() * self.size / counts.sum(1, keepdim=True).clamp(min=1)
         whole = share.floor()
         missing = (counts.sum(1) > 0) * self.size - whole.sum(1)

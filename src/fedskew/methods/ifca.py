@@ -122,7 +122,7 @@ class ClusterIdentity(Component):
 
 
 def _reordered(w: Tensor, name: str, number: int) -> Tensor:
-    """The entries of a tensor in an order of model ``number``; as they are for the first."""
+    """The entries of a tensor in an order of model `number`; as they are for the first."""
     if number == 0:
         return w
     order = rng.uniform(rng.key(number, "ifca", name), (w.numel(),), torch.float64).argsort(stable=True)

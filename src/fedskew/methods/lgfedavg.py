@@ -9,7 +9,7 @@ def lgfedavg(names: tuple[str, ...] = ("body",)) -> Method:
 
     The global model has the initial body under the averaged classifier, so its own accuracy says little: read
     `personal_accuracy`. The authors' code begins from a model of FedAvg, this from the initial one. Clients count by
-    their rows here and alike in that code: ``weighting=Uniform()``, or the preset ``authors``.
+    their rows here and alike in that code: `weighting=Uniform()`, or the preset `authors`.
 
     Source: Liang et al. 2020, algorithm 1, https://arxiv.org/abs/2001.01523
 

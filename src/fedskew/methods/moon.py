@@ -20,9 +20,9 @@ class ModelContrastive(Component):
     of the global and z_p that of the previous model. Both are in evaluation mode and without gradient. The term is
     omitted in a client's first round.
 
-    z is the output of a projection head F -> F -> ReLU -> ``projection`` that the part puts in front of the classifier,
+    z is the output of a projection head F -> F -> ReLU -> `projection` that the part puts in front of the classifier,
     so the head is part of the network: it is averaged, evaluated and saved. With mu 0 the method is FedAvg on that
-    network (``projection`` of the model). With 0 there is no head, and z are the network's own features.
+    network (`projection` of the model). With 0 there is no head, and z are the network's own features.
 
     Source: Li et al. 2021, algorithm 1 and section 3.3, https://arxiv.org/abs/2103.16257
 
@@ -51,7 +51,7 @@ class ModelContrastive(Component):
         return self.projection
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """The initial model as the previous one; ``seen`` is 0 until the client takes part."""
+        """The initial model as the previous one; `seen` is 0 until the client takes part."""
         return {"params": params, "buffers": buffers, "seen": torch.zeros(())}
 
     def loss(self, view: View) -> Tensor:
@@ -76,14 +76,14 @@ def moon(mu: float = 5.0, temperature: float = 0.5, projection: int = 256) -> Me
     The features come out of the paper's projection head, which becomes part of the network.
 
     Without the head, on the features that enter the classifier, as FedNTD's code and FedRepo have it:
-    ``moon(mu=1.0, projection=0)``.
+    `moon(mu=1.0, projection=0)`.
 
     Source: Li et al. 2021, algorithm 1 and section 3.3, https://arxiv.org/abs/2103.16257
 
     Args:
         mu: Weight of the term; 0 is FedAvg on the same network. The paper has 5 for CIFAR-10, 1 for CIFAR-100.
         temperature: Temperature T, positive.
-        projection: Width of the head; 0: none. ``projection`` of the model goes before it.
+        projection: Width of the head; 0: none. `projection` of the model goes before it.
 
     Returns:
         The method.

@@ -21,7 +21,7 @@ class Meta(LocalStep):
     w~ = w - alpha g(w; D), then w <- w - lr (g~ - alpha H g~) with g~ = g(w~; D'). H g~ is approximated on D'' by
     (g(w + delta g~) - g(w - delta g~)) / (2 delta), or left out in first order.
 
-    ``clip`` and ``weight_decay`` act on both gradients that are stepped along: that of the adaptation and the whole
+    `clip` and `weight_decay` act on both gradients that are stepped along: that of the adaptation and the whole
     outer one. The decay adds weight_decay * w, with the same w in both. FedRepo's code has the decay in both places, in
     first order, and no clipping.
 
@@ -79,13 +79,13 @@ def perfedavg(alpha: float = 0.01, beta: float = 0.003) -> Method:
 
     alpha and beta are of the size that the code of T. Dinh et al. 2020 has for MNIST (alpha 0.005 to 0.03, beta 0.001
     to 0.003, 800 rounds of 20 steps). In fewer rounds it stays weak: on 100 clients of Fashion-MNIST, 50 rounds give
-    0.20 where ``beta=0.1`` gives 0.79 (notes/log.md).
+    0.20 where `beta=0.1` gives 0.79 (notes/log.md).
 
     Source: Fallah et al. 2020, algorithm 1, https://arxiv.org/abs/2002.07948
 
     Args:
         alpha: Step size of the adaptation; 0 is FedAvg on every second mini-batch.
-        beta: Rate of the clients' model, the pace's ``lr``.
+        beta: Rate of the clients' model, the pace's `lr`.
 
     Returns:
         The method.

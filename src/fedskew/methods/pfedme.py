@@ -20,7 +20,7 @@ class Moreau(LocalStep):
     """A step towards a personal model theta that stays near w.
 
     On one mini-batch, K times theta <- theta - lr_p (g(theta) + lam (theta - w)); then w <- w - lr lam (w - theta).
-    ``clip`` and ``weight_decay`` act on g(theta) in each of the K steps, and not on the step of w; FedRepo's and the
+    `clip` and `weight_decay` act on g(theta) in each of the K steps, and not on the step of w; FedRepo's and the
     authors' code have the weight decay there, and no clipping.
     theta starts at w^t in every round and is not reset between mini-batches. It stays on the client as its own model.
 
@@ -49,7 +49,7 @@ class Moreau(LocalStep):
     """largest norm of g(theta); 0 does not clip"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """The initial model as theta; ``seen`` is 0 until the client takes part."""
+        """The initial model as theta; `seen` is 0 until the client takes part."""
         return {"theta": params, "seen": torch.zeros(())}
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:

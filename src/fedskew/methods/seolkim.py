@@ -22,8 +22,8 @@ class DecayingOversampling(Shuffle):
 
     Let m be the client's mean rows a class, in round r = 0, 1, ... A class with 0 < n_c < t = m e^(-delta r) is filled
     up to ceil(t) rows ("target", the paper's algorithm), or a class with 0 < n_c < m gets floor((ceil(m) - n_c)
-    e^(-delta r)) more rows ("amount", its text). The server raises delta by ``increment`` after a round whose cohort
-    oversampled by more than ``threshold``.
+    e^(-delta r)) more rows ("amount", its text). The server raises delta by `increment` after a round whose cohort
+    oversampled by more than `threshold`.
 
     Source: Seol and Kim 2023, section 4.1 and algorithm 1, https://doi.org/10.3390/s23031152
 
@@ -63,7 +63,7 @@ class DecayingOversampling(Shuffle):
         return F.oversample_target(counts, state["delta"], round - 1, self.decays)
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
-        """delta, larger by ``increment`` where the cohort oversampled by more than ``threshold``."""
+        """delta, larger by `increment` where the cohort oversampled by more than `threshold`."""
         return {
             "delta": F.decay_step(state["delta"], cohort.owned, cohort.offered, self.threshold, self.increment)
         }, None
@@ -75,7 +75,7 @@ class KLD(Selector):
 
     Every candidate sends its histogram after oversampling. Clients are added until KL(pool || uniform) < threshold or k
     are chosen: the next is the largest that has rows of the pool's rarest class, and its quota fills the pool up to the
-    largest class. Algorithm 2 goes through the sorted clients once; the text names no such end (``passes``).
+    largest class. Algorithm 2 goes through the sorted clients once; the text names no such end (`passes`).
 
     Source: Seol and Kim 2023, section 4.2 and algorithm 2, https://doi.org/10.3390/s23031152
 
@@ -182,7 +182,7 @@ def seolkim(sampling: bool = True, selection: bool = True, dynamic: bool = True)
 
     Returns:
         The method; without all three it is FedAvg at 5 epochs. The printed equations 1 and 2 are the part
-        ``dataset_mean`` and the weighting ``union_share`` with the server ``weighted_sum``.
+        `dataset_mean` and the weighting `union_share` with the server `weighted_sum`.
 
     Example:
         >>> seolkim(selection=False).selector

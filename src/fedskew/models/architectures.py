@@ -1,7 +1,7 @@
 """The networks of the papers, as options that build them, and the table `MODELS`.
 
 A shape has the channels first and no batch axis: (C, H, W) for images, (F,) for tables. Every network returns logits
-[B, classes] and names its classifier ``fc``. Numbers of parameters:
+[B, classes] and names its classifier `fc`. Numbers of parameters:
 
     logistic    784->10                          Seol-Kim, MNIST              7850
     mlp         784->128->10                     FedGA, MNIST               101770
@@ -177,8 +177,8 @@ class TFCNN(Architecture):
 class SeolKimCNN(Architecture):
     """Seol and Kim's CIFAR-10 network: 5x5 convolutions of 64 and 128 filters, then 384, 192 and the classifier.
 
-    The text lists one max pool (``pools=1``, 7363914 parameters on CIFAR-10). Pooling after each convolution
-    (``pools=2``, 1514826 parameters) gives the smaller network and stays the default, which says nothing about what the
+    The text lists one max pool (`pools=1`, 7363914 parameters on CIFAR-10). Pooling after each convolution
+    (`pools=2`, 1514826 parameters) gives the smaller network and stays the default, which says nothing about what the
     authors ran. Records and titles name the reading. The paper does not state padding, ReLU and the dense widths.
 
     References:
@@ -488,7 +488,7 @@ def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> n
     fan_out)) (Glorot and Bengio 2010). No generator is used.
 
     Args:
-        model: A name of `MODELS`, or an architecture such as ``MLP(hidden=64)``.
+        model: A name of `MODELS`, or an architecture such as `MLP(hidden=64)`.
         shape: Shape of one sample: (channels, height, width) or (features,).
         classes: Number of classes, at least 2.
         seed: Seed of the weights.
@@ -530,7 +530,7 @@ def architecture(model: str | Architecture, projection: Width = 0) -> Architectu
         projection: Width of the projection head, or linear, where the architecture leaves it open.
 
     Raises:
-        ConfigError: The name is unknown, or ``model`` is neither.
+        ConfigError: The name is unknown, or `model` is neither.
 
     Example:
         >>> architecture("mlp", projection=256).projection, architecture(MLP(projection=0), 256).projection

@@ -127,7 +127,7 @@ class Folder:
         return found
 
     def configuration(self) -> Any:
-        """The configuration, as transformers makes it of the values of ``config.json``.
+        """The configuration, as transformers makes it of the values of `config.json`.
 
         Raises:
             ConfigError: there is none, its values are no network's, or they ask for other weights than the folder's.

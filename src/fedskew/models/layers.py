@@ -201,9 +201,9 @@ def _tap(head: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def convert(module: nn.Module, head: str) -> None:
-    """Convert the layers of a module in place, and let the layer named ``head`` note its input as the features.
+    """Convert the layers of a module in place, and let the layer named `head` note its input as the features.
 
-    The head's attribute ``fedskew_call`` then holds the module's `Call`.
+    The head's attribute `fedskew_call` then holds the module's `Call`.
     """
     call = Call()
     for name, layer in module.named_modules():
@@ -248,10 +248,10 @@ def written_as(kind: type[nn.Module]) -> type[nn.Module]:
 
 
 def follows_mode(layer: nn.Module) -> bool:
-    """Whether ``layer.training`` must follow the mode of the call.
+    """Whether `layer.training` must follow the mode of the call.
 
     torch's own layers stay in training mode: what they would change is converted or refused, and the fast path that
-    attention takes in evaluation mode has no vmap rule. A user's forward may read ``self.training``. Layers of
+    attention takes in evaluation mode has no vmap rule. A user's forward may read `self.training`. Layers of
     transformers and peft, which keep the mode that they have, draw without a key in training mode; one that is computed
     again does so in training mode alone.
     """

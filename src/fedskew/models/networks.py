@@ -75,11 +75,11 @@ def image_shape(name: str, shape: Shape) -> tuple[int, int, int]:
 def allocate(module: nn.Module, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> nn.Module:
     """Give the layers of a network on the meta device memory without values, in place; the network itself.
 
-    It does what ``to_empty`` does. That one allocates by ``torch.empty_like``, which for tensors of the meta device
+    It does what `to_empty` does. That one allocates by `torch.empty_like`, which for tensors of the meta device
     imports torch's symbolic shapes and sympy (0.7 s).
 
     Args:
-        module: Built under ``torch.device("meta")``.
+        module: Built under `torch.device("meta")`.
         device: Where the memory is.
         dtype: Of the parameters; None keeps theirs.
     """
@@ -128,7 +128,7 @@ def stack(**layers: nn.Module) -> Layers:
 
 
 def dense(layers: Layers, widths: list[int], classes: int, bias: bool = True) -> nn.Sequential:
-    """Add linear layers with ReLU and the classifier ``fc``.
+    """Add linear layers with ReLU and the classifier `fc`.
 
     Args:
         layers: Layers that come before.
@@ -148,7 +148,7 @@ def dense(layers: Layers, widths: list[int], classes: int, bias: bool = True) ->
 
 @torch.no_grad()
 def initialise(module: nn.Module, init: Init, seed: int, prefix: str = "") -> None:
-    """Give every layer its keyed weights. ``prefix`` stands before the layers' names in the keys.
+    """Give every layer its keyed weights. `prefix` stands before the layers' names in the keys.
 
     Raises:
         ConfigError: a kind of layer without a rule.

@@ -13,7 +13,7 @@ NARROW = {"float32": None, "tf32": None, "bfloat16": torch.bfloat16}  # autocast
 
 @contextmanager
 def arithmetic(name: str) -> Iterator[None]:
-    """Set how numbers are computed inside a ``with`` block: by CUDA for the whole process, on a CPU by this thread.
+    """Set how numbers are computed inside a `with` block: by CUDA for the whole process, on a CPU by this thread.
 
     By default torch rounds convolutions to TF32. Here "float32" rounds nothing. Convolutions sum in a fixed order: a
     run repeats its own bits on one kind of GPU, and a resumed run has those of a run that was not stopped. On a CPU,

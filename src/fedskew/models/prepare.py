@@ -6,7 +6,7 @@ The module is copied, and layers that draw, keep state or depend on padded rows 
 Names are the module's own. A parameter that several layers share has one entry, named after the head where the head
 shares it.
 
-What nothing changes is a constant of the model: parameters with ``requires_grad=False``, and buffers that are no
+What nothing changes is a constant of the model: parameters with `requires_grad=False`, and buffers that are no
 BatchNorm statistics. Constants stay in the module. They are no part of the state that is trained, sent and saved.
 """
 
@@ -30,7 +30,7 @@ from fedskew.types import COSINE_SCALE, Output, Params, Task
 
 
 class _Place(NamedTuple):
-    """Where the module keeps a parameter or buffer: ``store[local]``; outside it is called ``name``."""
+    """Where the module keeps a parameter or buffer: `store[local]`; outside it is called `name`."""
 
     store: dict[str, Any]
     local: str
@@ -122,7 +122,7 @@ class Model:
 
         Returns:
             Logits [B, C] and features [B, F]; with the parameter COSINE_SCALE the logits are those of a cosine
-            classifier. The buffers after the pass, the same object with ``train=False``.
+            classifier. The buffers after the pass, the same object with `train=False`.
 
         Raises:
             RuntimeError: another thread is in a pass of this copy.

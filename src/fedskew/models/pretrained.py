@@ -1,6 +1,6 @@
 """Networks of `transformers`, with adapters of `peft` or without: rows in, logits out.
 
-Both packages come with the extra ``hf`` and are imported when a network is built. Nothing that a model brings is
+Both packages come with the extra `hf` and are imported when a network is built. Nothing that a model brings is
 executed: weights are read from safetensors files alone.
 """
 
@@ -276,7 +276,7 @@ def _check_weights(network: Any, told: Mapping[str, Any], place: str, odd: Colle
 
 
 class Transformer(nn.Module):
-    """A network of transformers whose classifier stands outside, as ``head``: what enters it is [B, F] in all of them.
+    """A network of transformers whose classifier stands outside, as `head`: what enters it is [B, F] in all of them.
 
     Attributes:
         network: The network, with an identity in the place of the classifier.

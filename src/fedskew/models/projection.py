@@ -30,7 +30,7 @@ class Projected(nn.Module):
     """
 
     def __init__(self, features: int, width: int, classes: int, bias: bool = True) -> None:
-        """``bias`` is that of the classifier; the two layers of the head have one."""
+        """`bias` is that of the classifier; the two layers of the head have one."""
         super().__init__()
         self.hidden = nn.Linear(features, features)
         self.out = nn.Linear(features, width)
@@ -53,7 +53,7 @@ def insert(module: nn.Module, head: str, width: Width) -> nn.Module:
         width: of the projection, or linear.
 
     Raises:
-        ConfigError: there is no such layer, or it is no ``nn.Linear``.
+        ConfigError: there is no such layer, or it is no `nn.Linear`.
     """
     _, layer, _ = classifier(module, head)
     kind = type(layer).__name__
@@ -81,12 +81,12 @@ def projected(module: nn.Module, head: str | None, width: Width, seed: int) -> t
 
     Args:
         module: any network with a linear classifier.
-        head: name of the classifier layer; None takes the last ``nn.Linear``.
+        head: name of the classifier layer; None takes the last `nn.Linear`.
         width: of the projection, or linear.
         seed: of the new weights.
 
     Raises:
-        ConfigError: the network has no such layer, or it is no ``nn.Linear``.
+        ConfigError: the network has no such layer, or it is no `nn.Linear`.
 
     Example:
         >>> network, head = projected(nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)), None, 4, seed=0)

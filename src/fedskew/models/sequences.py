@@ -149,7 +149,7 @@ class Last(nn.Module):
 class CharLSTM(Architecture):
     """A smaller version of LEAF's next-character network: embedding 8, one layer of 64 units; 24528 parameters for 80.
 
-    ``layers=2, hidden=256`` is LEAF's own size: 817872 parameters. The LSTM has one bias where torch's has two.
+    `layers=2, hidden=256` is LEAF's own size: 817872 parameters. The LSTM has one bias where torch's has two.
 
     References:
         Caldas et al. 2018, LEAF: A Benchmark for Federated Settings. https://arxiv.org/abs/1812.01097

@@ -1,6 +1,6 @@
 """Whether clients of a network can be stacked: `torch.vmap` over rows that are padded to one length.
 
-Padded rows must not show in the real ones. A network that mixes the rows of a mini-batch, such as ``h - h.mean(0)``,
+Padded rows must not show in the real ones. A network that mixes the rows of a mini-batch, such as `h - h.mean(0)`,
 would train on them. BatchNorm mixes rows too, but leaves padded ones out (`fedskew.models.layers`).
 """
 
@@ -61,7 +61,7 @@ def _tried(model: Model) -> str:
 
 
 def _outputs(model: Model, x: Tensor, real: int | None = None) -> tuple[Output, Params]:
-    """A training pass over rows of which the first ``real`` are real; None: all."""
+    """A training pass over rows of which the first `real` are real; None: all."""
     mask = (torch.arange(len(x)) < (len(x) if real is None else real)).to(next(iter(model.params.values())).dtype)
     return model.forward(model.params, model.buffers, x, mask, train=True, key=rng.key(0, "probe"))
 

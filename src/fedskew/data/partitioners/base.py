@@ -26,7 +26,7 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 
 class Partition(NamedTuple):
-    """The rows of each client: client k has ``rows[offsets[k]:offsets[k + 1]]``, in ascending order.
+    """The rows of each client: client k has `rows[offsets[k]:offsets[k + 1]]`, in ascending order.
 
     Attributes:
         rows: Row numbers, int64 [n_used].
@@ -80,7 +80,7 @@ class Partition(NamedTuple):
         """Label histograms of the clients.
 
         Args:
-            labels: Labels of all rows, [n], below ``classes``.
+            labels: Labels of all rows, [n], below `classes`.
             classes: Number of classes C.
 
         Returns:
@@ -156,7 +156,7 @@ def log_dirichlet(concentration: Floats, gen: np.random.Generator) -> Floats:
 
 
 def normalised(logs: Floats) -> Floats:
-    """``logs`` - logsumexp(logs) along the last axis. Changes ``logs``."""
+    """`logs` - logsumexp(logs) along the last axis. Changes `logs`."""
     logs -= logs.max(axis=-1, keepdims=True)
     return np.asarray(logs - np.log(np.exp(logs).sum(axis=-1, keepdims=True)))
 
@@ -249,7 +249,7 @@ def checked(found: Partition, n: int, what: str, overlaps: bool = False) -> Part
 
     Raises:
         DataError: The offsets do not cut the rows, there are no rows, a row is not in 0..n-1, or a row is given twice,
-            with ``overlaps`` to one client. The message names the client and the row.
+            with `overlaps` to one client. The message names the client and the row.
     """
     rows, ends = np.asarray(found.rows), np.asarray(found.offsets).astype(np.int64)
     fine = rows.size and rows.dtype.kind in "iu" and ordered(Partition(rows, ends))
@@ -274,7 +274,7 @@ def checked(found: Partition, n: int, what: str, overlaps: bool = False) -> Part
 
 
 def guarded(logs: Floats, totals: Ints, guard: float, rounding: Rounding) -> Ints:
-    """Counts [N, C], class by class: a client that has ``guard`` n/N rows or more gets a share of 0 of the next.
+    """Counts [N, C], class by class: a client that has `guard` n/N rows or more gets a share of 0 of the next.
 
     Args:
         logs: Log shares of each class, [C, N]; -inf for clients that do not own it.
@@ -329,7 +329,7 @@ class Partitioner(Checked):
     Attributes:
         name: Name in the table `PARTITIONERS` and in records.
         overlaps: Whether a row may belong to several clients; else that is an error.
-        stream: Name in the key of its draws, where that differs from ``name``; a key never changes.
+        stream: Name in the key of its draws, where that differs from `name`; a key never changes.
 
     Example:
         >>> from dataclasses import dataclass
@@ -406,7 +406,7 @@ class Partitioner(Checked):
         raise NotImplementedError(f"{type(self).__name__} must define draw")
 
     def enough_rows(self, clients: int, rows: int) -> None:
-        """Raise ConfigError unless every client can have the rows of the field ``least``, which may be unset."""
+        """Raise ConfigError unless every client can have the rows of the field `least`, which may be unset."""
         each = getattr(self, "least", 1) or 0
         if each <= 1:
             require(clients * each <= rows, "clients", f"be at most the {rows} rows", clients, f"use {rows}")
@@ -415,7 +415,7 @@ class Partitioner(Checked):
         demand(self, "least", clients * each <= rows, f"be at most {most} here, rows / clients", hint)
 
     def redrawn(self: Any, draw: Callable[[], Ints]) -> Ints:
-        """Counts [N, C] in which every client has ``least`` rows; FieldError where 100 draws give none."""
+        """Counts [N, C] in which every client has `least` rows; FieldError where 100 draws give none."""
         best = turn = 0
         for turn in range(1, TRIES + 1):
             counts = draw()

@@ -40,7 +40,7 @@ class Dirichlet(Partitioner):
     Limits: α→∞: IID histograms; α→0: one client a class. Every row is used.
 
     Raises:
-        ConfigError: A field breaks a rule, or ``least`` is not met in 100 draws.
+        ConfigError: A field breaks a rule, or `least` is not met in 100 draws.
 
     Example:
         >>> from fedskew.data import federate
@@ -69,7 +69,7 @@ class Dirichlet(Partitioner):
     share ("cut_last": to client N - 1), as papers and libraries do"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Draw shares [C, N], round and deal; draw again while a client has fewer than ``least`` rows."""
+        """Draw shares [C, N], round and deal; draw again while a client has fewer than `least` rows."""
         self.enough_rows(clients, len(table.codes))
         return base.deal(table.codes, self.redrawn(lambda: self._counts(table.totals, clients, gen)), gen)
 
@@ -123,7 +123,7 @@ class DirPrior(Sized):
 
     Counts are size * q_k by largest remainders. Clients are served in random order, those of one class first. A class
     without rows left is replaced by the others in the proportions of q_k. Seol and Kim (2023) use it; their case 2 is
-    ``DirPrior(alpha=0, rest=20, alpha_rest=0.2)``.
+    `DirPrior(alpha=0, rest=20, alpha_rest=0.2)`.
 
     alpha has two meanings. `concentration` "total" is Dir(alpha p): alpha is the sum over the classes. "per_class" is
     Dir(alpha C p), as in flwr-datasets and FedLab. With 10 classes, per_class 0.2 equals total 2.
@@ -134,12 +134,12 @@ class DirPrior(Sized):
 
     With equal sizes, FedNova equals FedAvg, and a selection by size is random. Seol and Kim write Dir(alpha p) with p a
     distribution, and state no sizes.
-    Equal sizes give their sample totals; their protocol here has ``sizes="lognormal", size_skew=0.05`` as a second
+    Equal sizes give their sample totals; their protocol here has `sizes="lognormal", size_skew=0.05` as a second
     setting.
 
     FedDyn's code, FedLab and flwr-datasets (inner Dirichlet) serve all clients together: repeatedly, a random
     client takes one row of a class drawn from q_k. Counts are multinomial, and a class runs out for all clients at
-    the same time. This is ``serve="together", concentration="per_class"``. Served in turn, counts are rounded, and the
+    the same time. This is `serve="together", concentration="per_class"`. Served in turn, counts are rounded, and the
     last clients get the remaining rows.
 
     Formula: q_k ~ Dir(α·p), Σ_c p_c = 1;  n_kc = size_k·q_kc;  α = 0: q_k is one class
@@ -147,7 +147,7 @@ class DirPrior(Sized):
     Limits: α→∞: histograms in the proportions p; α→0: one class a client. Sizes are as asked for.
 
     Raises:
-        ConfigError: A field breaks a rule, or ``samples`` or ``sizes`` ask for more than the classes allow.
+        ConfigError: A field breaks a rule, or `samples` or `sizes` ask for more than the classes allow.
 
     Example:
         >>> from fedskew.data import federate
@@ -216,7 +216,7 @@ class DirPrior(Sized):
 def _serve_all(
     counts: Ints, order: Ints, alphas: Floats, p: Floats, sizes: Ints, left: Ints, gen: np.random.Generator
 ) -> None:
-    """Fill ``counts[k]`` for the clients k in this order, many at once as long as no class runs out.
+    """Fill `counts[k]` for the clients k in this order, many at once as long as no class runs out.
 
     A stretch ends with the client that empties a class, so there are at most C stretches besides the blocks.
     """
@@ -246,7 +246,7 @@ def _serve_all(
 
 
 def _serve(left: Ints, log_share: Floats, size: int) -> Ints:
-    """Take ``size`` rows by a client's shares from what is left [C]; each pass empties a class or is the last."""
+    """Take `size` rows by a client's shares from what is left [C]; each pass empties a class or is the last."""
     taken = np.zeros_like(left)
     while (missing := size - int(taken.sum())) > 0:
         logs = np.where(taken < left, log_share, -np.inf)
@@ -258,7 +258,7 @@ def _serve(left: Ints, log_share: Floats, size: int) -> Ints:
 def _serve_together(
     counts: Ints, order: Ints, alphas: Floats, p: Floats, sizes: Ints, left: Ints, gen: np.random.Generator
 ) -> None:
-    """Fill ``counts[k]`` with rows drawn from q_k, while a random client at a time takes one row.
+    """Fill `counts[k]` with rows drawn from q_k, while a random client at a time takes one row.
 
     Until a class runs out, q_k stays, so that many rows are drawn at once: a pass goes as far as the first class is
     expected to last, and a little beyond. Of a class that is asked for too often, random ones of these rows get their

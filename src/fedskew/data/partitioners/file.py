@@ -57,7 +57,7 @@ class PartitionFile(NamedTuple):
     """Checked content of a partition file.
 
     Attributes:
-        header: The header, with ``seed``, ``clients``, ``dataset``, ``sha256`` and more.
+        header: The header, with `seed`, `clients`, `dataset`, `sha256` and more.
         partition: Rows of each client.
         labels: Label of each of these rows, int64 [n_used].
         validation_rows: Rows kept for validation.
@@ -96,7 +96,7 @@ def save_partition(
 
     Args:
         path: File to write, ending in .npz.
-        source: A federation, or a bare partition with ``dataset`` or ``labels``.
+        source: A federation, or a bare partition with `dataset` or `labels`.
         dataset: Data of a bare partition.
         labels: Labels of a bare partition, integers [n], instead of a dataset.
         partitioner: What made a bare partition, for the header.
@@ -202,7 +202,7 @@ def verify_partition(
         match: "dataset" or "labels"; see `load_partition`.
 
     Returns:
-        The header, with the number of different rows, of ``shared_copies`` (rows of one client that another holds too)
+        The header, with the number of different rows, of `shared_copies` (rows of one client that another holds too)
         and of empty clients, and what was checked.
 
     Raises:

@@ -71,7 +71,7 @@ class Natural(Partitioner):
 
 @dataclass(frozen=True)
 class Counts(Partitioner):
-    """A matrix of yours: client k gets ``matrix[k][c]`` random rows of class c, columns in the order of the labels.
+    """A matrix of yours: client k gets `matrix[k][c]` random rows of class c, columns in the order of the labels.
 
     Give numbers or a file (csv, npy). Column sums must not exceed the rows of the classes.
 

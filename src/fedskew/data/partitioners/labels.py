@@ -31,7 +31,7 @@ class LabelsK(Partitioner):
     Limits: L = C: equal IID histograms
 
     Raises:
-        ConfigError: A field breaks a rule, or ``labels`` exceeds the number of classes.
+        ConfigError: A field breaks a rule, or `labels` exceeds the number of classes.
 
     Example:
         >>> from fedskew.data import federate
@@ -67,7 +67,7 @@ class Double(Partitioner):
     Limits: a = 0: labels_k; L = C: quantities alone are skewed, label by label
 
     Raises:
-        ConfigError: A field breaks a rule, or ``labels`` exceeds the number of classes.
+        ConfigError: A field breaks a rule, or `labels` exceeds the number of classes.
 
     References:
         Guo et al. 2023, FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution
@@ -96,7 +96,7 @@ def enough_labels(partitioner: Any, classes: int) -> None:
 def _tickets(
     partitioner: LabelsK | Double, table: Table, clients: int, exponent: float, gen: np.random.Generator
 ) -> Partition:
-    """Deal each client ``labels`` tickets, one class each; divide a class by its tickets' weights rank^(-exponent)."""
+    """Deal each client `labels` tickets, one class each; divide a class by its tickets' weights rank^(-exponent)."""
     classes = len(table.totals)
     enough_labels(partitioner, classes)
     labels = partitioner.labels
@@ -257,7 +257,7 @@ class Pathological(Partitioner):
     Limits: L = C: equal IID histograms (shares = equal)
 
     Raises:
-        ConfigError: A field breaks a rule, or ``labels`` exceeds the number of classes.
+        ConfigError: A field breaks a rule, or `labels` exceeds the number of classes.
 
     Example:
         >>> from fedskew.data import federate
@@ -341,7 +341,7 @@ class DirExtended(Partitioner):
     Limits: α→∞: labels_k; α→0: one client a class; L = C: dirichlet
 
     Raises:
-        ConfigError: A field breaks a rule, ``labels`` exceeds the number of classes, or ``least`` is not met in 100
+        ConfigError: A field breaks a rule, `labels` exceeds the number of classes, or `least` is not met in 100
             draws.
 
     References:

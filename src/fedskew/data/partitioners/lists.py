@@ -81,9 +81,9 @@ def from_flower(partitioner: Any, row_column: str = "row") -> Partition:
     """The partition of a flwr-datasets partitioner.
 
     Args:
-        partitioner: A partitioner of flwr-datasets whose ``dataset`` is set. Its partition k becomes client k.
-        row_column: The column of row numbers 0..n-1 in that dataset, which you add by ``dataset.add_column("row",
-            range(n))``. Some partitioners sort the dataset first; the column still says which row it was.
+        partitioner: A partitioner of flwr-datasets whose `dataset` is set. Its partition k becomes client k.
+        row_column: The column of row numbers 0..n-1 in that dataset, which you add by `dataset.add_column("row",
+            range(n))`. Some partitioners sort the dataset first; the column still says which row it was.
 
     Returns:
         The partition.
@@ -104,7 +104,7 @@ def from_flower(partitioner: Any, row_column: str = "row") -> Partition:
 
 
 def to_flower(partition: Partition) -> dict[int, list[int]]:
-    """The row lists of a partition, as flwr-datasets' partitioners keep them and ``dataset.select`` takes them.
+    """The row lists of a partition, as flwr-datasets' partitioners keep them and `dataset.select` takes them.
 
     Args:
         partition: The partition.

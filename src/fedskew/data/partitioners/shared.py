@@ -24,7 +24,7 @@ class Shared(Partitioner):
     G has m = floor(beta n / ((1 + beta) C)) rows of each class, so that its size is about beta times that of the rows D
     that the base divides. A client adds floor(alpha C m + 1/2) rows of G, drawn from all of G alike. So rows of G have
     several owners, and count at each of them. What nobody draws stays unused. The paper also trains the first model on
-    G at the server: a run whose only client has all of G (``divides="shared"``) makes it, another begins from it.
+    G at the server: a run whose only client has all of G (`divides="shared"`) makes it, another begins from it.
 
     Formula: m = ⌊β·n/((1+β)·C)⌋ rows of each class make G;  rows of k = base(D, k) ∪ ⌊α·C·m + ½⌋ of G
     Used by: Zhao et al. 2018 (10 clients of 1 or 2 labels; β up to 0.25)

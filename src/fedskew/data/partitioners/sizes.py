@@ -17,7 +17,7 @@ Law = Literal["equal", "lognormal", "power"]
 
 
 def whole(shares: Floats, total: int, least: int) -> Ints:
-    """``least`` rows for each client, the rest of ``total`` in proportion to the shares, [N]."""
+    """`least` rows for each client, the rest of `total` in proportion to the shares, [N]."""
     return np.asarray(least + base.largest_remainder(shares[None], np.array([total - least * len(shares)]))[0])
 
 
@@ -79,7 +79,7 @@ class Sized(Partitioner):
     def fitted(
         self, shares: Floats, rows: int, group: Ints | None = None, caps: Ints | None = None, samples: int = 0
     ) -> Ints:
-        """Sizes for the shares under which all clients have at most ``rows``, and no group more than its cap.
+        """Sizes for the shares under which all clients have at most `rows`, and no group more than its cap.
 
         Args:
             shares: From `shares`, [N].
@@ -89,7 +89,7 @@ class Sized(Partitioner):
             samples: Mean size of a law; 0 for the largest that fits.
 
         Returns:
-            Sizes, int64 [N]: exactly the list; of a law, in proportion to ``shares`` beyond the first row.
+            Sizes, int64 [N]: exactly the list; of a law, in proportion to `shares` beyond the first row.
 
         Raises:
             ConfigError: They do not fit.
@@ -126,7 +126,7 @@ class Sized(Partitioner):
 
 
 def equal_size(partitioner: Any, largest: int, clients: int, most: int) -> int:
-    """Rows of each client: ``samples``, or the largest feasible number where it is 0; ConfigError for too many."""
+    """Rows of each client: `samples`, or the largest feasible number where it is 0; ConfigError for too many."""
     rule = "leave every client at least one row under this partition"
     require(largest > 0, "clients", rule, clients, f"use at most {most}")
     samples = partitioner.samples
@@ -206,7 +206,7 @@ class QuantityDir(Partitioner):
     Limits: α→∞: equal sizes; α→0: one client has all but m rows each. Every row is used.
 
     Raises:
-        ConfigError: A field breaks a rule, there are too few rows, or ``least`` is not met in 100 draws.
+        ConfigError: A field breaks a rule, there are too few rows, or `least` is not met in 100 draws.
 
     References:
         Li et al. 2022, Federated Learning on Non-IID Data Silos: An Experimental Study (ICDE).

@@ -103,7 +103,7 @@ class Parquet(ArrowOptions):
 
         Raises:
             ConfigError: No path is given, or an option breaks a rule.
-            DataError: The files are absent or damaged, or the extra ``hub`` is missing.
+            DataError: The files are absent or damaged, or the extra `hub` is missing.
         """
         place, groups, clients = self.files(path)
         options = {n: getattr(self, n) for n in ("x_column", "y_column", "columns", "pad")}
@@ -159,13 +159,13 @@ class Hub(ArrowOptions):
         """Download the dataset, or take it from the cache.
 
         Args:
-            path: A local folder in the hub's layout, instead of ``repo``.
+            path: A local folder in the hub's layout, instead of `repo`.
 
         Returns:
             The dataset.
 
         Raises:
-            ConfigError: No ``repo`` is given, or an option breaks a rule.
+            ConfigError: No `repo` is given, or an option breaks a rule.
             DataError: The hub cannot be reached, or the data are unusable.
         """
         repo = self.repo if path is None else str(given_file(self.name, path))

@@ -42,7 +42,7 @@ def key_of(name: str, options: Mapping[str, Any], files: Sequence[Path]) -> str:
         files: Source files; path, size and time of each enter the key.
 
     Returns:
-        ``name-<24 hex digits>``.
+        `name-<24 hex digits>`.
     """
     folders = {folder: folder.resolve() for folder in {file.parent for file in files}}  # of many files, each once
     stats = [(str(folders[f.parent] / f.name), f.stat().st_size, f.stat().st_mtime_ns) for f in files]

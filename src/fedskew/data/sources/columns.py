@@ -166,7 +166,7 @@ class TableOptions(ClassOptions):
 
     @property
     def typed(self) -> dict[str, str]:
-        """The type of each column that ``types`` names. Raises FieldError."""
+        """The type of each column that `types` names. Raises FieldError."""
         typed = paired(self.types)
         for name, kind in typed.items():
             hint = closest(kind, TYPES, listed=False)[2:]
@@ -205,7 +205,7 @@ class Table(NamedTuple):
 def stacked(place: Path, tables: Sequence[Table], names: Iterable[str]) -> Table:
     """Some columns of tables, one table below the other; blanks where one lacks a column.
 
-    Several tables are called by ``place``, and their rows by row and file.
+    Several tables are called by `place`, and their rows by row and file.
     """
     first, apart = tables[0], len(tables) > 1
     whole = first._replace(file=place if apart else first.file, files=tuple(f for t in tables for f in t.files))
@@ -332,7 +332,7 @@ class Roles:
         return np.array([names[word] for word in count], dtype=str)[at]
 
     def _insist_on_values(self, table: Table, name: str, cells: np.ndarray, do: str = "") -> None:
-        """Raise DataError, with the rows and what to ``do``, unless a column of names has one in every row."""
+        """Raise DataError, with the rows and what to `do`, unless a column of names has one in every row."""
         if len(blank := np.flatnonzero(cells == "")):
             told = f"; they are rows {some([str(table.rows[i]) for i in blank.tolist()])}" if len(blank) > 1 else ""
             raise lacks(table.where(name), blank, len(cells), hint=f"{FILL}{do}{told}", rows=table.rows)
@@ -466,7 +466,7 @@ class Roles:
         """Features by the training rows, and notes.
 
         Medians and filled categories are those of the training rows. Refused missing values leave the categories those
-        of the whole file, so that a held-out row has one. Numbers are standardised in float64 by the rows ``kept``.
+        of the whole file, so that a held-out row has one. Numbers are standardised in float64 by the rows `kept`.
         """
         filled, made, notes = self.options.missing == "fill", list[Column](), list[str]()
         for name, column in settled.items():

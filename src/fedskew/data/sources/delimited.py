@@ -28,8 +28,8 @@ class Csv(TableOptions):
     """A csv file with a line of column names; a folder with train.csv and test.csv; or one file a client.
 
     Features are number columns, standardised by the training rows' mean and standard deviation, and the columns that
-    ``categories`` names, one-hot. Without test rows of its own a stratified 20 % of the rows becomes the test set. A
-    missing value is an error that names row and column, unless ``missing`` fills it; row 1 is the line of names.
+    `categories` names, one-hot. Without test rows of its own a stratified 20 % of the rows becomes the test set. A
+    missing value is an error that names row and column, unless `missing` fills it; row 1 is the line of names.
 
     In a folder of other csv files each file is a client, named as the file without its ending; subfolders train and
     test hold training and test rows of clients. Splits may also be called training and testing, in any case.
@@ -72,7 +72,7 @@ class Csv(TableOptions):
             path: The file or folder.
 
         Returns:
-            The dataset. ``notes`` name columns that look like identifiers, and classes that only test.csv has.
+            The dataset. `notes` name columns that look like identifiers, and classes that only test.csv has.
 
         Raises:
             ConfigError: No path is given, or a column is unknown.
@@ -123,7 +123,7 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
     Args:
         table: Columns by name, [n] each: numbers or words. None, NaN and blanks are missing values.
         name: Name of the dataset.
-        **options: Options of `Csv`, for example ``categories="auto", missing="fill", columns="hospital"``.
+        **options: Options of `Csv`, for example `categories="auto", missing="fill", columns="hospital"`.
 
     Returns:
         The dataset. A stratified 20 % of the rows becomes the test set.

@@ -80,7 +80,7 @@ def reading(what: object, fault: str) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file to write, which then takes the place of ``path``; after an error there is none."""
+    """A temporary file to write, which then takes the place of `path`; after an error there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
     os.close(handle)
@@ -121,7 +121,7 @@ def places(path: str | None, folders: Sequence[str]) -> list[Path]:
 
 
 def absent(name: str, path: str | None, download: str = "") -> DataError:
-    """The error for a dataset that is nowhere; ``download`` adds what to do about the hub."""
+    """The error for a dataset that is nowhere; `download` adds what to do about the hub."""
     root = path or os.environ.get("FEDSKEW_DATA")
     where = f"'{root}'" if root else "any folder (FEDSKEW_DATA is not set)"
     return DataError(f"dataset {name!r} was not found in {where}; set FEDSKEW_DATA or --data.path{download}")

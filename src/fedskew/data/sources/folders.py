@@ -50,7 +50,7 @@ class Images(ImageOptions):
     left out. Hidden and system folders are no classes, links to folders are not followed.
 
     Grey images of 16 bits become float32, divided by 65535, and are normalised by the training pixels of each channel
-    (``normalize``). EXIF's orientation is applied. Of several frames the first is read.
+    (`normalize`). EXIF's orientation is applied. Of several frames the first is read.
     """
 
     name: ClassVar[str] = "images"
@@ -72,11 +72,11 @@ class Images(ImageOptions):
             path: The folder.
 
         Returns:
-            The dataset, with the column ``client`` where the folders have that level.
+            The dataset, with the column `client` where the folders have that level.
 
         Raises:
             ConfigError: No path is given, or an option breaks a rule.
-            DataError: Folders are of another form, an image is damaged or of another size, or the extra ``hub`` is
+            DataError: Folders are of another form, an image is damaged or of another size, or the extra `hub` is
                 missing.
         """
         place = given_file(self.name, path)
@@ -169,7 +169,7 @@ def _differ(place: Path, names: Sequence[str]) -> None:
 
 
 def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
-    """The images below a folder: all one folder deep, or all two; 0 too if ``least`` is.
+    """The images below a folder: all one folder deep, or all two; 0 too if `least` is.
 
     Raises:
         DataError: They lie in other ways, a folder has files and no image, or a class has the name of a split while

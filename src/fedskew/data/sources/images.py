@@ -38,7 +38,7 @@ class ImageOptions(ClassOptions):
     """pixels of zero border on each side; 2 makes 28x28 images 32x32"""
 
     def padded(self, x: Any) -> Any:
-        """Add the border of ``pad`` pixels to images [n, channels, H, W]. Raises ConfigError for features."""
+        """Add the border of `pad` pixels to images [n, channels, H, W]. Raises ConfigError for features."""
         if not self.pad or x is None:
             return x
         demand(self, "pad", np.ndim(x) == 4, "be 0 for data other than images", "use 0")
@@ -51,7 +51,7 @@ class ImageOptions(ClassOptions):
             data: The decoded dataset.
 
         Returns:
-            The dataset with ``mean``, ``std`` and ``augment``.
+            The dataset with `mean`, `std` and `augment`.
 
         Raises:
             ConfigError: An option is for images and the data are features.

@@ -105,7 +105,7 @@ class Npz(ImageOptions):
 
 
 def _insist_on_arrays(file: Path, arrays: Mapping[str, Any], names: Iterable[str], rule: str) -> None:
-    """Raise DataError, with the ``rule``, for an array that is not there."""
+    """Raise DataError, with the `rule`, for an array that is not there."""
     lacking = [name for name in names if name not in arrays]
     claim(not lacking, file, f"hold {rule}", f"{', '.join(arrays) or 'no arrays'}, without {', '.join(lacking)}")
 

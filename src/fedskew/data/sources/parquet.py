@@ -1,4 +1,4 @@
-"""Parquet files and datasets of the hub, as arrays. The packages of the extra ``hub`` are imported when needed."""
+"""Parquet files and datasets of the hub, as arrays. The packages of the extra `hub` are imported when needed."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -18,13 +18,13 @@ WORDS = "BYTE_ARRAY"  # the physical type whose values say their own length
 
 
 def arrow() -> tuple[Any, Any]:
-    """(pyarrow, pyarrow.parquet). Raises DataError without the extra ``hub``."""
+    """(pyarrow, pyarrow.parquet). Raises DataError without the extra `hub`."""
     pa, pq = (of_extra("hub", name, "reading parquet files") for name in ("pyarrow", "pyarrow.parquet"))
     return pa, pq
 
 
 def parquet_files(folder: Path, split: str) -> tuple[Path, ...]:
-    """Files ``<split>-*.parquet`` or ``<split>.parquet`` of a folder or its subfolder data, sorted by name.
+    """Files `<split>-*.parquet` or `<split>.parquet` of a folder or its subfolder data, sorted by name.
 
     Args:
         folder: The folder.
@@ -57,7 +57,7 @@ def read_table(files: Sequence[Path]) -> Any:
         The table.
 
     Raises:
-        DataError: A file is damaged, or the extra ``hub`` is missing.
+        DataError: A file is damaged, or the extra `hub` is missing.
     """
     pq, tables = arrow()[1], []
     for file in files:
@@ -159,7 +159,7 @@ def hub_tables(
 
     Raises:
         ConfigError: A split is unknown.
-        DataError: The hub cannot be reached, or the extra ``hub`` is missing.
+        DataError: The hub cannot be reached, or the extra `hub` is missing.
     """
     datasets = of_extra("hub", "datasets", f"downloading {repo!r}")
     with reading(f"the hub dataset {repo!r}", "could not be loaded"), quietly():
@@ -226,7 +226,7 @@ def _sizes(file: Any, most: int) -> Iterator[int]:
 
 
 def _counted(file: Any, group: int, path: str, values: int, most: int) -> int:
-    """Bytes of the words of a column; the count ends where they are more than ``most``."""
+    """Bytes of the words of a column; the count ends where they are more than `most`."""
     pool = arrow()[0].default_memory_pool()
     before, total = pool.bytes_allocated(), 0
     batches = file.iter_batches(1, row_groups=[group], columns=[path], use_threads=False)

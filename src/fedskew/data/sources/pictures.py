@@ -29,7 +29,7 @@ class _Coloured(Exception):
 
 
 def pillow() -> tuple[Any, list[str]]:
-    """(PIL.Image, the formats that are read). Raises DataError without the extra ``hub``."""
+    """(PIL.Image, the formats that are read). Raises DataError without the extra `hub`."""
     image = of_extra("hub", "PIL.Image", "decoding images")
     image.init()
     return image, [kind for kind in image.ID if kind not in BESIDE]

@@ -1,6 +1,6 @@
 """Published image sets: MNIST and its kin, CIFAR, SVHN, Tiny-ImageNet, and 47 labels joined from four of them.
 
-Of SVHN, EMNIST and Tiny-ImageNet this package knows no checksum of the rows. ``verify`` compares the number of rows of
+Of SVHN, EMNIST and Tiny-ImageNet this package knows no checksum of the rows. `verify` compares the number of rows of
 each class.
 """
 
@@ -171,7 +171,7 @@ class Cifar10(Published):
 class Cifar100(Cifar10):
     """CIFAR-100: 50 000 training and 10 000 test colour images, 32x32, 100 classes in 20 superclasses.
 
-    The column ``coarse_label`` holds the superclasses, for the partition "natural".
+    The column `coarse_label` holds the superclasses, for the partition "natural".
 
     References:
         Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
@@ -287,7 +287,7 @@ class TinyImageNet(Published):
 
     The official validation set is the test set, because the test set has no public labels. Grey images get three equal
     channels. Nothing is normalised, as in FedGA's protocol. Files are the official folder with its wnids.txt, in whose
-    order the classes are numbered, or parquet files as on the hub; ``label_names`` shows the order.
+    order the classes are numbered, or parquet files as on the hub; `label_names` shows the order.
 
     References:
         Stanford CS231n, Tiny ImageNet Challenge. http://cs231n.stanford.edu/

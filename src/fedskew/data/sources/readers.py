@@ -80,7 +80,7 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
     """The rows of a csv file that are not blank.
 
     Args:
-        file: The file. A byte order mark says that it is UTF-8, UTF-16 or UTF-32. A first line ``sep=;`` says the
+        file: The file. A byte order mark says that it is UTF-8, UTF-16 or UTF-32. A first line `sep=;` says the
             separator, and counts as no row.
         separator: One character.
         encoding: Of a file without a byte order mark.
@@ -113,7 +113,7 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
 
 
 def insist_on_width(file: Path, rows: Sequence[tuple[int, list[str]]], width: int, hint: str = "") -> None:
-    """Raise DataError for the first row that has not ``width`` cells."""
+    """Raise DataError for the first row that has not `width` cells."""
     number, row = next(((n, row) for n, row in rows if len(row) != width), (0, None))
     claim(row is None, file, f"have {width} values a row; row {number} has {len(row or ())}", hint=hint)
 
@@ -218,7 +218,7 @@ def _elements(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 def __getattr__(name: str) -> Any:
-    """``read_counts`` stands in `fedskew.data.counts`, which reads by this module; scripts import it from here, too."""
+    """`read_counts` stands in `fedskew.data.counts`, which reads by this module; scripts import it from here, too."""
     if name != "read_counts":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("fedskew.data.counts"), name)

@@ -29,7 +29,7 @@ class Shakespeare(ClassOptions):
     A row is a window of characters as their numbers in the vocabulary, int16 [n, 80]; characters beyond it count as
     spaces. The file is a text, as Karpathy's tinyshakespeare.txt: speeches with blank lines between, each after a line
     with the speaker's name and a colon. The speeches of one name are joined by line feeds. Its first 80 % are training
-    text, the rest is test text; no window lies in both. A name of two plays is one speaker. The column ``client`` has
+    text, the rest is test text; no window lies in both. A name of two plays is one speaker. The column `client` has
     the speakers.
 
     References:

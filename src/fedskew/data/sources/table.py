@@ -52,7 +52,7 @@ def load(name: str, path: str | None = None, **options: Any) -> Dataset:
     Args:
         name: A name of the table `DATASETS`, such as "digits" or "cifar10".
         path: File or folder of the data; None searches $FEDSKEW_DATA, then the cache, then the hub.
-        **options: Options of the dataset, such as ``normalize="channel"``.
+        **options: Options of the dataset, such as `normalize="channel"`.
 
     Returns:
         The dataset.

