@@ -111,16 +111,6 @@ def test_which_model_is_served() -> None:
     assert gap({weight: asked.params[weight]}, {weight: before[weight]}) > 1e-3
 
 
-def test_calibration_helps_where_labels_are_skewed() -> None:
-    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.05), clients=8, seed=0)
-    found = {}
-    for name in ("fedavg", "ccvr"):
-        pace = Fixed(epochs=5, lr=0.1, batch_size=16)
-        chosen = replace(fs.methods.METHODS[name](), pace=pace)
-        found[name] = fs.run(fed, chosen, model=fs.models.MLP(hidden=32), rounds=4, cohort=3).summary["final_accuracy"]
-    assert found["ccvr"] > found["fedavg"] + 0.05
-
-
 @pytest.mark.parametrize("features", [4096, 4097])
 def test_a_head_too_wide_for_its_covariances_is_refused(features: int) -> None:
     task = fs.types.Task("fc", 10, features, clients=5, rounds=9)

@@ -102,14 +102,6 @@ def test_no_cycles_and_no_steps_are_the_global_model() -> None:
     assert found == other
 
 
-def test_the_turns_fit_the_clients_rows() -> None:
-    """On Dirichlet clients the own models beat the global one."""
-    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), clients=6, seed=1)
-    method = m.fedetf(projection=32, personal="alternating")
-    last = fs.run(fed, method, model=MLP(hidden=32), rounds=6, cohort=6, device="cpu").rounds[-1]
-    assert last["accuracy"] > 0.5 and last["personal_accuracy"] > last["accuracy"] + 0.02
-
-
 def test_without_a_projection_there_is_nothing_to_take_turns_with() -> None:
     with pytest.raises(FieldError, match=r"projection must be at least 1; got 0; the turns are those of") as error:
         m.fedetf(projection=0, personal="alternating")
