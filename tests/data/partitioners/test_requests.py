@@ -47,22 +47,6 @@ from support.labels import BALANCED
         (lambda: ExclusiveIid(0.5, 1, 300).split(BALANCED, 4, 0), "samples must be at most 200 here; got 300"),
         (lambda: Natural("sit").split(BALANCED, 3, 0, {"site": BALANCED}), "did you mean 'site'"),
         (lambda: Natural("site").split(BALANCED, 3, 0, {"site": BALANCED}), "got 3; use 10"),
-    ],
-)
-def test_an_impossible_request_is_one_line_with_a_suggestion(attempt, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        attempt()
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("hinted", [ExclusiveIid(0.225, 1), ExclusiveIid(0.5, 1)])
-def test_suggested_settings_are_feasible(hinted):
-    assert hinted.split(BALANCED, 40 if hinted.noniid_s == 0.225 else 10, 0).sizes.min() > 0
-
-
-@pytest.mark.parametrize(
-    ("attempt", "message"),
-    [
         (
             lambda: Dirichlet(0.1, balance_guard=0.5),
             "Dirichlet.balance_guard must be at least 1; got 0.5; use 1: below 1",
@@ -82,7 +66,7 @@ def test_suggested_settings_are_feasible(hinted):
         (lambda: Iid().count({}), "takes any number"),
     ],
 )
-def test_a_request_that_cannot_be_met_is_one_line_with_a_suggestion(attempt, message):
+def test_an_impossible_request_is_one_line_with_a_suggestion(attempt, message):
     with pytest.raises((ConfigError, TypeError), match=message) as caught:
         attempt()
     assert "\n" not in str(caught.value)
@@ -94,6 +78,8 @@ def test_a_request_that_cannot_be_met_is_one_line_with_a_suggestion(attempt, mes
         (Dirichlet(0.1, least=200, balance_guard=1.0), 1),
         (DirPrior(0), 2000),
         (ExclusiveIid(0.818), 11),
+        (ExclusiveIid(0.225), 40),
+        (ExclusiveIid(0.5), 10),
         (ExclusiveIid(0.0), 2000),
         (QuantityDir(least=2), 1000),
         (QuantityDir(), 2000),
