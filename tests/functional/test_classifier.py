@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import fedskew.functional as fn
-from support.tensors import SEEDS, Array, differences, f64, same, slope
+from oracle.checks import numeric
+from support.tensors import SEEDS, Array, f64, same, slope
 
 
 def _regulariser(u: Array, anchors: Array, owned: Array, kind: str) -> float:
@@ -55,7 +56,7 @@ def test_gravitation_and_spread_against_finite_differences(seed: int, kind: str)
     }[kind]
     mask = torch.as_tensor(owned)
     same(value(f64(rows), mask), _regulariser(rows, rows, owned, kind))
-    want = differences(lambda u: _regulariser(u, rows, owned, kind), rows)
+    want = numeric(lambda u: _regulariser(u, rows, owned, kind), rows)
     closed = derivative(f64(rows), mask)
     same(closed, want, atol=1e-8, rtol=1e-6)
     same(slope(lambda u: value(u, mask), f64(rows)), closed, atol=1e-13)
@@ -80,3 +81,10 @@ def test_fedvls_of_a_client_with_one_row() -> None:
     """log(0 / 1 + 1e-9) for the class that it lacks, log(1 / 1 + 1e-9) for its own."""
     found = fn.fedvls_loss(torch.zeros(1, 2, dtype=torch.float64), torch.tensor([1]), torch.tensor([1, 0]))
     assert float(found) == pytest.approx(math.log((1 + 2e-9) / 1e-9), rel=1e-12)
+
+
+def test_a_row_that_nobody_owns_is_the_mean_over_everyone() -> None:
+    rows, weights = np.random.default_rng(0).normal(size=(3, 2, 4)), np.array([0.5, 0.2, 0.3])
+    owned = torch.tensor([[True, False], [True, False], [False, False]])
+    found = fn.mean_rows(f64(rows), owned, f64(weights), "owners")
+    same(found, np.stack([(0.5 * rows[0, 0] + 0.2 * rows[1, 0]) / 0.7, np.tensordot(weights, rows[:, 1], 1)]))

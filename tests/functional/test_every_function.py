@@ -141,6 +141,10 @@ def test_classifier_terms_are_finite_in_extreme_cases(scale: float, dtype: torch
         assert torch.func.grad(match)(torch.zeros(4, 5)).isfinite().all()
 
 
+def test_no_direction_is_no_perturbation() -> None:
+    assert torch.equal(fn.sam_ascent({"w": torch.zeros(3)}, 0.5)["w"], torch.zeros(3))
+
+
 # Gradients that stop
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedskew.functional as fn
-from support.tensors import close, f64, same, slope
+from support.tensors import close, draws, f64, same, slope
 
 
 def test_the_gap_is_measured_between_the_extremes() -> None:
@@ -64,3 +64,14 @@ def test_controller_map_is_flat_far_to_the_left() -> None:
     for u in (-160.0, -161.0, -500.0):
         torch.testing.assert_close(fn.fedgrab_map(f64(u)), f64(10 / (1 + 9 * math.exp(80))), rtol=1e-9, atol=0)
     torch.testing.assert_close(fn.fedgrab_map(f64(-159.5)), f64(10 / (1 + 9 * math.exp(79.75))), rtol=1e-9, atol=0)
+
+
+def test_neutral_settings_are_cross_entropy_for_absent_classes_too() -> None:
+    z, y, n = draws(4, 3), torch.tensor([0, 2, 2, 0]), f64([5, 0, 2])
+    for loss in (
+        fn.fedlc_loss(z, y, n, 0.0),
+        fn.logit_adjusted_loss(z, y, n, 0.0),
+        fn.focal_loss(z, y, gamma=0.0),
+        fn.cross_entropy(z * fn.fedrs_scale(n, 1.0, "code"), y),
+    ):
+        same(loss, fn.cross_entropy(z, y), atol=1e-14)

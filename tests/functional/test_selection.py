@@ -92,6 +92,7 @@ def test_astraea_ties_go_to_the_lowest_index_despite_rounding() -> None:
     columns = [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1], [1, 0, 4, 2, 3], [3, 4, 1, 0, 2]]
     n = torch.tensor([3, 10, 7, 29, 1])[torch.tensor(columns)]  # one histogram in four orders: one divergence
     assert fn.astraea_schedule(n, 1) == [[0], [1], [2], [3]]
+    assert fn.astraea_copies(torch.tensor([400, 0, 8]), 0.5)[:2].tolist() == [1.0, 1.0]  # nothing to copy
     with pytest.raises(ConfigError, match="gamma must be at least 1"):
         fn.astraea_schedule(n, 0)
 

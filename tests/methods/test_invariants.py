@@ -33,6 +33,7 @@ from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DecayingOversampling
+from fedskew.models.architectures import MLP
 from fedskew.types import Params
 from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, WHOLE, spied, tiny
@@ -238,3 +239,22 @@ def test_a_parameter_that_no_loss_reads_stays(engine: str) -> None:
     a, b = (go(blobs(RAGGED), method, engine=engine) for method in (avg(Idle()), m.fedavg()))
     assert a.params["idle"].tolist() == [0, 1, 2]
     assert gap({n: p for n, p in a.params.items() if n != "idle"}, b.params) == 0
+
+
+def test_fednh_keeps_its_prototypes_and_serves_them() -> None:
+    """Smoothing 1 keeps them; the model's own classifier stays as it was; classes that nobody has keep theirs."""
+    fed, options = (
+        blobs([[5, 3, 0], [2, 7, 0], [4, 4, 0]]),
+        {"model": MLP(hidden=6), "cohort": 2, "rounds": 3},
+    )
+    still, moved = (go(fed, m.fednh(rho), **options) for rho in (1.0, 0.5))
+    start = go(fed, m.fednh(), **(options | {"rounds": 1})).state
+    *_, weight, bias, scale = still.params
+    assert float(still.params[scale]) == 30.0, "what is served are scaled cosines"
+    for result in (still, moved):
+        kept = result.state.parts["non_parametric_head"]["prototypes"]
+        assert torch.equal(result.params[weight], kept) and not result.params[bias].any()
+        assert torch.equal(kept[2], start.parts["non_parametric_head"]["prototypes"][2])
+        assert torch.equal(result.state.params[weight], start.params[weight])
+    assert torch.equal(still.params[weight], start.parts["non_parametric_head"]["prototypes"])
+    assert gap({weight: moved.params[weight][:2]}, {weight: still.params[weight][:2]}) > 1e-2
