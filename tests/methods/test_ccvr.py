@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +15,12 @@ from fedskew import rng
 from fedskew.method.paces import Fixed
 from fedskew.methods.ccvr import VirtualRepresentations
 from oracle.losses import affine_ce
+from support import authors
 from support.federations import RAGGED, blobs, skewed
 from support.nets import norm_net
-from support.paths import TESTS
 from support.runs import gap, go, same
 
-CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))["ccvr"]
+CODE: dict[str, Any] = authors.CODE["ccvr"]
 LACKING = [[9, 3, 1, 0], [2, 5, 0, 0], [1, 1, 6, 0]]  # nobody owns the last class
 MODEL = fs.models.MLP(hidden=4)
 

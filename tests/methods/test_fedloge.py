@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,7 +14,6 @@ import fedskew as fs
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.client import KEPT
-from fedskew.data.federation import Federation
 from fedskew.errors import FieldError
 from fedskew.method import Method
 from fedskew.method.keeping import Frozen
@@ -26,13 +23,12 @@ from fedskew.method.steps import SGD
 from fedskew.methods.fedloge import RealignedHeads
 from fedskew.records.files import load_tree
 from fedskew.types import Task
+from support.authors import CODE, federation
 from support.federations import blobs, skewed
 from support.listed import listed
 from support.methods import tiny
-from support.paths import TESTS
 from support.runs import go, same
 
-CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))
 PROBLEM, TOLD = CODE["problem"], CODE["fedloge"]
 NAMES = [f"realigned_heads.{whose}.{part}" for whose in ("shared", "own") for part in ("weight", "bias")]
 
@@ -56,13 +52,6 @@ class Told(RealignedHeads):
     def init_params(self, params: Any, task: Any, key: Tensor) -> Any:
         values = (tensor(v).to(params[task.weight]) for whose in ("shared", "own") for v in TOLD["start"][whose])
         return dict(zip(NAMES, values, strict=True))
-
-
-def federation() -> Federation:
-    x, y = (np.concatenate([np.array(rows) for rows in PROBLEM[name]]) for name in "xy")
-    owner = np.repeat(np.arange(len(PROBLEM["y"])), [len(rows) for rows in PROBLEM["y"]])
-    data = fs.data.from_arrays(x, y, x[:4], y[:4], classes=3, columns={"client": owner})
-    return fs.federate(data, "natural")
 
 
 def network() -> nn.Module:
