@@ -16,7 +16,6 @@ from fedskew.models.architectures import (
     MODELS,
     TFCNN,
     ConvNet,
-    EmnistCNN,
     PflCNN,
     PFLlibCNN,
     ResNet9,
@@ -55,11 +54,6 @@ BAD = {
     "be (channels, height, width); got (13,); model 'convnet'": lambda: build(ConvNet(), (13,), 10, 0),
     "shape must hold positive sizes": lambda: build("mlp", (0,), 10, 0),
     "classes must be at least 2; got 1": lambda: build("mlp", (4,), 1, 0),
-    "MLP.hidden must be at least 1": lambda: MLP(hidden=0),
-    "TFCNN.form must be one of code, tutorial": lambda: TFCNN(form="paper"),
-    "SeolKimCNN.pools must be one of 1, 2; got 3": lambda: SeolKimCNN(pools=3),
-    "EmnistCNN.dropout must be in [0, 1)": lambda: EmnistCNN(dropout=1.0),
-    "ResNet20.norm must be one of batch, group": lambda: ResNet20(norm="layer"),
     "ResNet20.groups must divide 16; got 3": lambda: ResNet20(norm="group", groups=3),
     "shape must be large enough for model 'resnet9'; got (1, 28, 28); try": lambda: build(ResNet9(), MNIST, 10, 0),
     "large enough for model 'pfl_cnn'; got (1, 4, 4)": lambda: build("pfl_cnn", (1, 4, 4), 10, 0),
@@ -69,13 +63,7 @@ BAD = {
     "be (channels, height, width); got (13,); model 'pfl_cnn'": lambda: build("pfl_cnn", (13,), 10, 0),
     "be (channels, height, width); got (28, 28); model 'pfllib": lambda: build("pfllib_cnn", (28, 28), 10, 0),
     "unknown model 'resnet-18'; did you mean 'resnet18'?": lambda: build("resnet-18", CIFAR, 10, 0),
-    "ResNet18.stem must be one of cifar, imagenet; got 'tiny'": lambda: ResNet18(stem="tiny"),
-    "ResNet18.norm must be one of batch, group; got 'layer'": lambda: ResNet18(norm="layer"),
     "ResNet18.groups must divide 64; got 48": lambda: ResNet18(norm="group", groups=48),
-    "ResNet9.width must be at least 1; got 0": lambda: ResNet9(width=0),
-    "PflCNN.dropout must be in [0, 1); got 1": lambda: PflCNN(dropout=1),
-    "PflCNN.dropout_conv must be in [0, 1); got -0.1": lambda: PflCNN(dropout_conv=-0.1),
-    "PFLlibCNN.hidden must be at least 1; got 0": lambda: PFLlibCNN(hidden=0),
 }
 
 

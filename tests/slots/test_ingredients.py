@@ -8,25 +8,35 @@ from typing import Any
 
 import pytest
 
+from fedskew.config.tables import TABLES
 from fedskew.errors import ConfigError
-from fedskew.fields import hints_of, limits_of
+from fedskew.fields import choices_of, hints_of, limits_of
 from fedskew.method.paces import Staged
 from fedskew.methods.fedetf import TunedCosineSoftmax
+from fedskew.records.diagnostics import Diagnostics
+from fedskew.settings import Settings
 from fedskew.slots import INGREDIENTS
 from support.paths import TESTS
+
+TABLED = INGREDIENTS | {slot: TABLES[slot] for slot in ("data", "partition", "model")}
+TABLED |= {"options": {kind.__name__: kind for kind in (Settings, Diagnostics)}}
 
 
 def told(kind: Any) -> dict[str, str]:
     """Each field's default and what it must be."""
-    limits = {name: [one.rule + ", or infinite" * one.infinite for one in limits_of(hint)]
-              for name, hint in hints_of(kind).items()}  # fmt: skip
-    return {f.name: "; must ".join([repr(getattr(kind(), f.name)), *limits[f.name]]) for f in fields(kind)}
+    found = {}
+    for f in fields(kind):
+        hint = hints_of(kind)[f.name]
+        limits = [m.rule + ", or infinite" * m.infinite + f" ({m.hint})" * bool(m.hint) for m in limits_of(hint)]
+        choices = [f"be one of {', '.join(map(str, choices_of(hint)))}"] if choices_of(hint) else []
+        found[f.name] = "; must ".join([repr(getattr(kind(), f.name)), *limits, *choices])
+    return found
 
 
-def test_defaults_and_limits_stay() -> None:
-    """They are in a golden file; defaults that a method changes are in that of the addresses."""
+def test_defaults_limits_and_choices_stay() -> None:
+    """The golden file is `json.dumps(found, indent=0, sort_keys=True)`; what a method changes is in addresses.json."""
     held = json.loads((TESTS / "golden" / "ingredients.json").read_text(encoding="utf-8"))
-    found = {f"{slot} {name}": told(kind) for slot, table in INGREDIENTS.items() for name, kind in table.items()}
+    found = {f"{slot} {name}": told(kind) for slot, table in TABLED.items() for name, kind in table.items()}
     assert found == held
 
 

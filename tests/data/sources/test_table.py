@@ -15,10 +15,6 @@ def test_a_typing_error_is_answered_with_a_suggestion() -> None:
         load("cifr10")
     with pytest.raises(ConfigError, match="dataset 'mnist' has no option 'normalise'; did you mean 'normalize'"):
         load("mnist", normalise="half")
-    with pytest.raises(ConfigError, match=r"Digits\.normalize must be one of protocol, .*; did you mean 'half'"):
-        load("digits", normalize="halve")
-    with pytest.raises(ConfigError, match=r"Digits\.pad must be at least 0; got -1"):
-        load("digits", pad=-1)
 
 
 @pytest.mark.parametrize("name", DATASETS)
