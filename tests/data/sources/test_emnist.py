@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedskew.data import load
-from fedskew.data.sources.published import EMNIST
-from support.data_files import GEN, write_idx, write_split
+from fedskew.data.sources.published import EMNIST, Emnist
+from support.data_files import GEN, fails, write_idx, write_split
 
 pytestmark = pytest.mark.usefixtures("_nowhere")
 
@@ -18,6 +18,12 @@ pytestmark = pytest.mark.usefixtures("_nowhere")
 def test_the_official_names_of_emnist() -> None:
     assert EMNIST[0] == "emnist-balanced-train-images-idx3-ubyte"
     assert EMNIST[3] == "emnist-balanced-test-labels-idx1-ubyte"
+
+
+def test_emnist_files_that_are_not_the_published_ones(tmp_path: Path) -> None:
+    write_idx(tmp_path, True, (94, 47), EMNIST, 47)
+    fails("emnist", tmp_path, f"{EMNIST[0]}.gz", "expected 112800 training rows, got 94; for files of your own")
+    assert [one.counts for one in Emnist.known] == [(2400,) * 47, (400,) * 47]
 
 
 @pytest.mark.parametrize("zipped", [True, False])
