@@ -388,20 +388,22 @@ def dies_at_replace(number: int, name: str = "", after: bool = True) -> Callable
     return prepare
 
 
-def dies_at_a_row(share: float) -> Callable[[], None]:
-    """Killed when this share of round 3's row is written."""
+def dies_at_a_row(amid: bool) -> Callable[[], None]:
+    """Killed when round 3's row is written, or half of it is."""
 
     def prepare() -> None:
         plain = Record.append
 
         def append(self: Record, row: dict[str, Any]) -> None:
-            if row["round"] == 3:
-                line = json.dumps(row) + "\n"
+            if row["round"] == 3 and amid:
+                line = json.dumps(row)
                 with open(self.folder / "rounds.jsonl", "a", encoding="utf-8") as file:
-                    file.write(line[: int(share * len(line))])
+                    file.write(line[: len(line) // 2])
                     file.flush()
                     die()
             plain(self, row)
+            if row["round"] == 3:
+                die()
 
         Record.append = append  # type: ignore[method-assign]
 
@@ -413,8 +415,8 @@ INSTANTS: dict[str, Callable[[], None]] = {
     "before replace": dies_at_replace(2, "state.safetensors", after=False),
     "amid a checkpoint": dies_amid_a_checkpoint,
     "after a checkpoint": dies_at_replace(2, "state.safetensors"),
-    "amid a row": dies_at_a_row(0.5),
-    "after a row": dies_at_a_row(1.0),
+    "amid a row": dies_at_a_row(amid=True),
+    "after a row": dies_at_a_row(amid=False),
     "before the summary": dies_in_the_last_file,
     "before the configuration": dies_at_birth,
     "after the configuration": dies_at_replace(1),
