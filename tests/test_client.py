@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,38 +11,17 @@ from torch import Tensor, nn
 
 import fedskew as fs
 from fedskew import client, tree
-from fedskew import functional as F
 from fedskew.method import Component, LocalStep, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.steps import SGD
-from fedskew.methods.fedbal import LocalBalancer
 from fedskew.methods.fedprox import Proximal
-from fedskew.methods.pfedme import Moreau
 from fedskew.types import Carry, Context, Params, View
-from support.by_hand import ENGINES, descend, gradient, kept, logits_of, rows, start_of
+from support.by_hand import ENGINES, descend, gradient, logits_of, rows, start_of
 from support.federations import RAGGED, blobs, skewed
 from support.methods import BY_HOOK, WHOLE, each, spied, tiny
 from support.runs import gap, go, rows_of, same
 
 # Memory in a local step: pFedMe
-
-
-@ENGINES
-def test_a_local_step_with_memory(engine: str, tmp_path: Path) -> None:
-    fed = blobs(RAGGED)
-    pace = Fixed(epochs=2, lr=0.02, batch_size=0)
-    local = Moreau(inner_steps=3, penalty=4.0, personal_lr=0.05, weight_decay=0.1)
-    method = Method("p", pace=pace, local=local, selector=each(3))
-    result = go(fed, method, rounds=1, cohort=1, engine=engine, out=tmp_path / "a")
-    x, y = rows(fed, 3)
-    w = theta = start_of(fed)
-    for _ in range(2):
-        for _ in range(3):
-            g = gradient(theta, x, y)
-            theta = {n: t - 0.05 * (g[n] + 0.1 * t + 4.0 * (t - w[n])) for n, t in theta.items()}
-        w = {n: v - 0.02 * 4.0 * (v - theta[n]) for n, v in w.items()}
-    assert gap(result.params, w) <= 1e-12
-    assert gap(kept(tmp_path / "a")[3]["moreau"]["theta"], theta) <= 1e-12
 
 
 # Three mini-batches a step: Per-FedAvg
@@ -101,32 +79,6 @@ def test_the_meta_step_by_hand(engine: str) -> None:
 # learn: Fed-GraB
 
 
-@ENGINES
-def test_what_a_client_learns_from_step_to_step(engine: str, tmp_path: Path) -> None:
-    fed = blobs(RAGGED)
-    pace = Fixed(epochs=2, batch_size=0)
-    method = replace(fs.methods.fedgrab(), pace=pace, local=fs.steps.SGD(), selector=each(0))
-    result = go(fed, method, rounds=1, cohort=1, engine=engine, out=tmp_path / "a")
-    x, y = rows(fed, 0)
-    w, truth = start_of(fed), nn.functional.one_hot(y, 3).double()
-    zero = torch.zeros(3, dtype=torch.float64)
-    u, positive, negative, earlier, previous = (zero,) * 5
-    for _ in range(2):
-        error = torch.sigmoid(logits_of(w, x)) - truth
-        weights = torch.where(truth > 0, F.fedgrab_map(u), F.fedgrab_map(-u))
-        shaped = weights * error
-        w = {"fc.weight": w["fc.weight"] - 0.1 * shaped.T @ x / len(y), "fc.bias": w["fc.bias"] - 0.1 * shaped.mean(0)}
-        positive = positive + (shaped.abs() * truth).mean(0)
-        negative = negative + (shaped.abs() * (1 - truth)).mean(0)
-        e = negative - positive
-        u = u + 10 * (e - previous) + 0.01 * e + 0.1 * (e - 2 * previous + earlier)
-        earlier, previous = previous, e
-    own = kept(tmp_path / "a")[0]["gradient_balancer"]
-    expected = {"positive": positive, "negative": negative, "earlier": earlier, "previous": previous, "u": u}
-    assert gap(own, expected) <= 1e-9
-    assert gap(result.params, w) <= 1e-12
-
-
 # Progress in epochs, steps and rounds
 
 
@@ -149,39 +101,6 @@ def test_progress_counts_from_one() -> None:
     runs = [(e, 3, s, 6, r, 2) for r in (1, 2) for s, e in enumerate([1, 1, 2, 2, 3, 3], 1)]  # client 1: 7 rows
     short = [(e, 3, e, 3, r, 2) for r in (1, 2) for e in (1, 2, 3)]  # client 2: 3 rows
     assert seen == runs[:6] + short[:3] + runs[6:] + short[3:]
-
-
-@ENGINES
-@pytest.mark.parametrize("unit", ["epoch", "step", "round"])
-def test_the_local_balancer_follows_its_unit(unit: Any, engine: str) -> None:
-    """Two rounds of two epochs of full batches, by autograd on the printed formula."""
-    fed = blobs(RAGGED)
-    parts = (LocalBalancer(strength=20.0, schedule_unit=unit),)
-    method = Method("lb", parts=parts, pace=Fixed(epochs=2, batch_size=5), selector=each(0))
-    result = go(fed, method, cohort=1, engine=engine)
-    seen: list[tuple[int, ...]] = []
-    clock = replace(method, parts=(*parts, Clock(seen)))
-    if engine == "sequential":
-        assert same(go(fed, clock, cohort=1).params, result.params)
-        index = {"epoch": (0, 1), "step": (2, 3), "round": (4, 5)}[unit]
-        ratios = sorted({row[index[0]] / row[index[1]] for row in seen})
-        assert ratios[-1] == 1.0 and len(ratios) == {"epoch": 2, "step": 6, "round": 2}[unit]
-    others = [replace(method, parts=(LocalBalancer(20.0, u),)) for u in ("epoch", "step", "round") if u != unit]
-    assert all(gap(go(fed, other, cohort=1, engine=engine).params, result.params) > 1e-6 for other in others)
-
-
-def test_the_balancer_of_a_single_step_by_hand() -> None:
-    fed = blobs(RAGGED)
-    method = Method("lb", parts=(LocalBalancer(20.0, "round"),), pace=WHOLE, selector=each(0))
-    result = go(fed, method, rounds=1, cohort=1)
-    x, y = rows(fed, 0)
-    log = torch.log(torch.tensor([9.0, 3.0, 1.0], dtype=torch.float64))
-    gaps = (log[0] - log) / (log[0] - log[2])
-    w = {n: p.requires_grad_() for n, p in start_of(fed).items()}
-    z = logits_of(w, x) - 20.0 * gaps / (x.norm(dim=1, keepdim=True) + 1.0)
-    nn.functional.cross_entropy(z, y).backward()
-    expected = {n: (p - 0.1 * p.grad).detach() for n, p in w.items() if p.grad is not None}
-    assert gap(result.params, expected) <= 1e-7
 
 
 # a_norm in the report

@@ -211,14 +211,6 @@ def test_the_introspection_finds_every_server_s_rate_and_most_ingredients() -> N
     assert len(LIMITED) > 80
 
 
-def test_rates_of_servers_and_paces_are_positive() -> None:
-    for slot in ("server", "pace"):
-        for kind in INGREDIENTS[slot].values():
-            for value in (0.0, -1.0, math.inf):
-                with pytest.raises(FieldError, match=rf"{kind.__name__}\.lr must be"):
-                    kind(lr=value)  # type: ignore[call-arg]
-
-
 def test_architectures_and_diagnostics_are_checked_too() -> None:
     with pytest.raises(FieldError, match=r"MLP\.hidden must be a whole number; got 2\.5"):
         MLP(hidden=2.5)  # type: ignore[arg-type]

@@ -44,7 +44,6 @@ def test_fields_are_of_their_types() -> None:
 
 
 m, w = fs.methods, fs.weightings
-m, w = fs.methods, fs.weightings
 
 
 def test_it_sets_fields_of_a_part_and_of_a_slot() -> None:

@@ -11,14 +11,12 @@ import torch
 from torch import Tensor, nn
 
 import fedskew as fs
-from fedskew import functional as F
 from fedskew import server
 from fedskew.method import Component, Weighting
 from fedskew.method.paces import Fixed
 from fedskew.methods import METHODS
-from fedskew.methods.fedbal import AggregationBalancer
 from fedskew.methods.fednova import FedNova
-from fedskew.types import Cohort, Context, LocalRun, Params, Weights
+from fedskew.types import Cohort, LocalRun, Params, Weights
 from support.by_hand import ENGINES, kept, logits_of
 from support.federations import RAGGED, blobs, skewed
 from support.methods import each, spied, tiny
@@ -27,63 +25,7 @@ from support.runs import gap, go, same
 # combine: FedGR, FedGC
 
 
-@ENGINES
-def test_combine_moves_the_classifier_before_averaging(engine: str) -> None:
-    fed, strength = blobs(RAGGED), 3.0
-    plain, parted = fs.methods.fedgr(strength=0.0), fs.methods.fedgr(strength=strength)
-    (plain, before), (parted, after) = spied(plain), spied(parted)
-    go(fed, plain, rounds=1, engine=engine)
-    result = go(fed, parted, rounds=1, engine=engine)
-    a, b = before[0], after[0]
-    assert gap(a.trained, b.trained) <= 1e-12  # clients know nothing of it
-    trained = b.before["fc.weight"] + b.trained["fc.weight"]
-    step = strength * float(b.reports.lr.mean())
-    expected = F.gravitation_step(trained, b.used > 0, step) - b.before["fc.weight"]
-    assert torch.allclose(b.deltas["fc.weight"], expected) and gap(a.deltas, b.deltas) > 1e-4
-    assert torch.equal(b.deltas["fc.bias"], b.trained["fc.bias"])
-    share = b.weights.update[:, None, None]
-    assert torch.allclose(result.params["fc.weight"], b.before["fc.weight"] + (share * expected).sum(0))
-
-
 # Memories written back by the server, private heads: FedGC
-
-
-@dataclass(frozen=True)
-class Starts(Component):
-    """Notes the parameters with which each local run starts (sequential engine)."""
-
-    name = "starts"
-    seen: list[Params]
-
-    def start(self, params: Params, ctx: Context) -> tuple[Params, Any]:
-        self.seen.append(params)
-        return params, ctx.memory[self.name]
-
-
-def test_private_heads_are_corrected_and_written_back(tmp_path: Path) -> None:
-    fed, strength = blobs(RAGGED), 3.0
-    method, seen = spied(replace(fs.methods.fedgc(strength), selector=each(0, 2)))
-    starts: list[Params] = []
-    method = replace(method, parts=(*method.parts, Starts(starts)))
-    first = go(fed, method, rounds=1, out=tmp_path / "a")
-    (cohort,) = seen
-    heads = cohort.before["fc.weight"] + cohort.trained["fc.weight"]
-    corrected = F.fedgc_step(heads, cohort.used > 0, strength * 0.1)
-    assert not torch.allclose(corrected, heads)
-    memory = kept(tmp_path / "a")
-    assert sorted(memory) == [0, 2]
-    for i, k in enumerate((0, 2)):
-        assert torch.allclose(memory[k]["private_head"]["head"]["fc.weight"], corrected[i])
-    owned, p = cohort.used > 0, cohort.weights.average
-    for c in range(3):  # the global row is the mean over its owners
-        rows_c, share = corrected[owned[:, c], c], p[owned[:, c]]
-        assert torch.allclose(first.params["fc.weight"][c], (share @ rows_c) / share.sum())
-
-    starts.clear()
-    second = go(fed, method, rounds=2)
-    for i in (0, 1):  # in round 2 a client starts from its corrected head
-        assert torch.allclose(starts[2 + i]["fc.weight"], corrected[i])
-        assert not torch.allclose(starts[2 + i]["fc.weight"], second.state.params["fc.weight"])
 
 
 def test_private_heads_make_the_personal_models(tmp_path: Path) -> None:
@@ -119,24 +61,6 @@ def test_the_evaluated_model_is_not_the_broadcast_one() -> None:
 
 
 # Weightings
-
-
-@ENGINES
-def test_fednova_over_the_aggregation_balancer(engine: str) -> None:
-    fed = blobs(RAGGED)
-    method, seen = spied(replace(fs.methods.fednova(AggregationBalancer()), pace=Fixed(batch_size=4)))
-    result = go(fed, method, rounds=1, engine=engine)
-    (cohort,) = seen
-    before = torch.cat([cohort.before[n].flatten() for n in ("fc.weight", "fc.bias")])
-    after = before + torch.cat([cohort.trained[n].flatten(1) for n in ("fc.weight", "fc.bias")], 1)
-    v = nn.functional.cosine_similarity(after, before.expand_as(after))
-    p = torch.softmax(v, 0)  # three clients: nothing is clipped at beta = 3
-    tau = cohort.reports.steps.double()
-    assert len(set(tau.tolist())) > 1
-    assert torch.allclose(cohort.weights.average, p) and torch.allclose(cohort.weights.update, (p @ tau) * p / tau)
-    for n, delta in cohort.trained.items():
-        moved = torch.tensordot((p @ tau) * p / tau, delta, 1)
-        assert torch.allclose(result.params[n], cohort.before[n] + moved)
 
 
 def test_a_users_own_weighting() -> None:

@@ -24,7 +24,7 @@ from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from fedskew_papers.printed import printed
 from fedskew_papers.tables import names, protocol
-from smoked import smoked
+from smoked import ROWS, smoked
 from support.paths import ROOT
 
 PAPERS = ("FedGA", "Seol-Kim", "FedLA")
@@ -33,15 +33,6 @@ CASES = [f"seolkim-case{n}" for n in (1, 2, 3, 4)]
 # Printed numbers that no cell gives, and why
 WITHOUT = {
     p.id: "computed from printed counts, without training" for p in printed() if p.setting.startswith("client c")
-}
-ROWS = {  # training rows of each label
-    "mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
-    "fashion_mnist": [6000] * 10,
-    "cifar10": [5000] * 10,
-    "cifar100": [500] * 100,
-    "emnist": [2400] * 47,
-    "svhn": [4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659],
-    "tiny_imagenet": [500] * 200,
 }
 AT_HAND = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 # What a run is like, and not what is run

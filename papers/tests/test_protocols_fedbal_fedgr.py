@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from fedskew.method import method_spec
 from fedskew.methods.fednova import FedNova
 from fedskew_papers.printed import printed
 from fedskew_papers.tables import Protocol, Scale, names, protocol, scaled
-from smoked import smoked
+from smoked import experiments, smoked
 
 OURS = [name for name in names() if name.startswith(("fedbal-", "fedgr-"))]
 ENTRIES = re.compile(r"(final|mean50)_(accuracy|macro_f1) \* 100|(rounds_to|speedup) FedAvg")
@@ -31,14 +30,6 @@ STATED = {
     },
     "FedGR": {"clients": 100, "cohort": 10, "rounds": 1000, "pace.batch_size": 64, "local.weight_decay": 5e-4},
 }  # fmt: skip
-
-
-@lru_cache(200)
-def experiments(name: str, scale: str) -> dict[tuple[str, str, int], Experiment]:
-    """The experiments of a protocol, none refused, by method, setting and seed."""
-    cells = list(protocol(name).at(scale).cells())
-    assert [cell.refused for cell in cells if cell.refused] == []
-    return {(cell.label, cell.setting, cell.seed): cell.experiment for cell in cells if cell.experiment}
 
 
 def values(made: Experiment) -> dict[str, Any]:

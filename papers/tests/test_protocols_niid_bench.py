@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import flat
 from fedskew.method import method_spec
 from fedskew_papers.printed import printed
 from fedskew_papers.tables import names, protocol
-from smoked import smoked
+from smoked import ROWS, experiments, smoked
 
 OURS = [name for name in names() if protocol(name).paper == "Flower"]
-ROWS = {  # training rows of each label
-    "mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
-    "fashion_mnist": [6000] * 10,
-    "cifar10": [5000] * 10,
-}
 CODE = {  # conf/*_base.yaml
     "pace.epochs": 10, "pace.batch_size": 64, "pace.lr": 0.01, "local.momentum": 0.9, "local.weight_decay": 1e-5,
     "local.clip": 0.0, "server.lr": 1.0,
@@ -35,14 +28,6 @@ METHODS = {
     "FedProx": {"parts.proximal.mu": 0.01},
     "FedNova": {"weighting.tau_eff": "norm", "server.gmf": 0.0},
 }  # fmt: skip
-
-
-@lru_cache(8)
-def experiments(name: str, scale: str = "paper") -> dict[tuple[str, str, int], Experiment]:
-    """The experiments of a protocol, none refused, by method, setting and seed."""
-    cells = list(protocol(name).at(scale).cells())
-    assert [cell.refused for cell in cells if cell.refused] == []
-    return {(cell.label, cell.setting, cell.seed): cell.experiment for cell in cells if cell.experiment}
 
 
 def counts(name: str, setting: str, seed: int = 0) -> np.ndarray:

@@ -14,7 +14,7 @@ import pytest
 
 import fedskew as fs
 from fedskew.records.files import Hold
-from support.command import SMALL, fedskew, mistake
+from support.command import SMALL, fedskew
 
 
 @pytest.fixture(scope="module")
@@ -254,11 +254,25 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_line(case: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words, expected = MISTAKES[case]
+SHOWN = {
+    "nothing": (["show"], "fedskew show needs a run folder"),
+    "no folder": (["show", "no/such"], "run must be a run folder; got 'no/such', which is no folder"),
+    "no run": (["show", "."], "run must be a run folder; got '.', which has no config.json"),
+    "metric": (["show", "runs/a", "--metric", "acuracy"], "unknown metric of this run 'acuracy'; did you mean"),
+    "two": (["show", "a", "b"], "fedskew show takes one RUN at a time; got 'a', 'b'"),
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [*((["runs", *words], said) for words, said in MISTAKES.values()), *SHOWN.values()],
+    ids=[*MISTAKES, *(f"show: {case}" for case in SHOWN)],
+)
+def test_a_mistake_is_one_line(words: list[str], expected: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert expected in mistake(capsys, "runs", *words)
+    assert fedskew(*words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and said.startswith("fedskew: ") and expected in said
     assert sorted(p.name for p in runs.iterdir()) == ["a", "b", "c"]
 
 
@@ -323,24 +337,6 @@ def test_show_of_a_run_from_python_and_of_one_without_rounds(
     Record.create(tmp_path / "begun", {"method": {"name": "fedavg", "parts": []}, "rounds": 3}).close()
     assert fedskew("show", tmp_path / "begun") == 0
     assert "stopped: killed, 0 of 3 rounds" in capsys.readouterr().out
-
-
-SHOWN = {
-    "nothing": (["show"], "fedskew show needs a run folder"),
-    "no folder": (["show", "no/such"], "run must be a run folder; got 'no/such', which is no folder"),
-    "no run": (["show", "."], "run must be a run folder; got '.', which has no config.json"),
-    "metric": (["show", "runs/a", "--metric", "acuracy"], "unknown metric of this run 'acuracy'; did you mean"),
-    "two": (["show", "a", "b"], "fedskew show takes one RUN at a time; got 'a', 'b'"),
-}
-
-
-@pytest.mark.parametrize("case", SHOWN)
-def test_a_mistake_of_show_is_one_line(case: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words, expected = SHOWN[case]
-    capsys.readouterr()
-    assert fedskew(*words) == 2
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1 and expected in said.err
 
 
 def test_names_with_control_characters_reach_no_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

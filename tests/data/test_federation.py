@@ -14,7 +14,7 @@ import torch
 
 from fedskew.data import Dataset, Federation, Partition, federate, from_arrays, keep_classes
 from fedskew.data.federation import ON, long_tail
-from fedskew.data.partitioners import PARTITIONERS, Dirichlet, Iid, Natural, Partitioner
+from fedskew.data.partitioners import Dirichlet, Iid, Natural
 from fedskew.errors import ConfigError, DataError
 
 ROWS = np.array([200, 150, 100, 60])
@@ -187,25 +187,6 @@ def test_a_name_is_loaded_with_its_options(no_global_rng: None) -> None:
     fed = federate("digits", "dirichlet", clients=8, seed=1, validation=0.1, pad=2, normalize="half")
     assert fed.dataset.shape == (1, 12, 12) and fed.dataset.mean == (0.5,)
     assert len(fed.validation_rows) == pytest.approx(144, abs=5) and fed.report()["dataset"] == "digits"
-
-
-@pytest.mark.parametrize("name", sorted(set(PARTITIONERS) - {"natural", "counts", "file", "shared"}))
-def test_every_convention_of_the_table_makes_a_federation(name: str, data: Dataset) -> None:
-    fed = federate(data, name, clients=4, seed=2)
-    rows = owned(fed)
-    assert isinstance(fed.partitioner, Partitioner) and len(rows) == len(set(rows.tolist())) == int(fed.counts.sum())
-
-
-def test_the_hospitals_are_four_clients(data_dir: Path) -> None:
-    fed = federate("heart_disease", Natural(column="hospital"), path=str(data_dir))
-    assert fed.clients == 4 and int(fed.sizes.sum()) == len(fed.dataset.y)
-    assert sum(len(fed.test_rows(k)) for k in range(4)) == len(fed.dataset.y_test)
-
-
-def test_adult_by_country(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path))
-    fed = federate("adult", Natural(column="native-country"), path=str(data_dir))
-    assert fed.clients == 42 and int(fed.sizes.max()) > 29000
 
 
 def test_rows_of_every_part_know_their_clients() -> None:

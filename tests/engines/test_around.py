@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any
@@ -351,22 +349,3 @@ def test_a_field_that_is_added_declines(kind: type[Any], monkeypatch: pytest.Mon
     assert plain() and not plain(more=1.0)
     monkeypatch.setattr(extended, "step" if kind is SGD else "loss", lambda *_: None, raising=False)
     assert not plain(), "a hook of its own"
-
-
-def test_no_circle_keeps_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that does one run after another would hold the data of several."""
-    made: list[weakref.ref[Batched]] = []
-    init = Batched.__init__
-
-    def noted(self: Batched, *given: Any, **named: Any) -> None:
-        init(self, *given, **named)
-        made.append(weakref.ref(self))
-
-    monkeypatch.setattr(Batched, "__init__", noted)
-    gc.collect()
-    gc.disable()
-    try:
-        go(blobs([[9, 3], [2, 5]]), tiny("fedlc"), engine="batched", cohort=2)
-        assert made and made[0]() is None
-    finally:
-        gc.enable()

@@ -19,7 +19,6 @@ from fedskew.data.federation import Federation
 from fedskew.engines import fitting
 from fedskew.engines.fitting import Fit
 from fedskew.functional import even_weights, fit_by_sums, logit_sums
-from fedskew.method import Method
 from fedskew.records.metrics import EVALUATED
 from fedskew.records.summary import FITTED
 from support.federations import RAGGED, blobs, skewed
@@ -244,7 +243,3 @@ def test_a_stopped_run_has_no_fit_until_it_is_resumed(tmp_path: Path) -> None:
     assert "final_fit" not in half.summary and not half.trained.fits
     whole, again = go(skewed(), tiny("fedavg")), go(skewed(), tiny("fedavg"), out=tmp_path / "a", resume=True)
     assert again.summary["final_fit"] == whole.summary["final_fit"]
-
-
-def test_a_component_of_your_own_is_fitted_too() -> None:
-    assert isinstance(tiny("fedga"), Method) and go(skewed(), tiny("fedga")).trained.fits

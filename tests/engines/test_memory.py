@@ -12,10 +12,9 @@ import fedskew as fs
 from fedskew import tree
 from fedskew.engines.clients import ClientMemory
 from fedskew.errors import RecordError
-from fedskew.session import Session
 from support.federations import skewed
 from support.methods import tiny
-from support.resuming import Died, stop_after
+from support.resuming import dying_after, stop_after
 from support.runs import go, rows_of, same
 
 TEMPLATE = {
@@ -85,15 +84,7 @@ def test_who_died_between_checkpoints_goes_on_from_the_last(tmp_path: Path) -> N
     """Rounds 3 and 4 have overwritten every client's memory before the process dies."""
     options = {"rounds": 6, "cohort": 6, "checkpoint_every": 2}
     whole = go(skewed(), fs.methods.scaffold(), out=tmp_path / "whole", **options)
-
-    def die(row: dict[str, Any]) -> None:
-        if row["round"] == 4:
-            raise Died
-
-    plain = Session.checkpoint
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "checkpoint", lambda s: plain(s) if s.state.round == 2 else None)
-        with pytest.raises(Died):
-            go(skewed(), fs.methods.scaffold(), out=tmp_path / "dead", on_round=die, **options)
+    with dying_after(4, checkpoint=2) as die:
+        go(skewed(), fs.methods.scaffold(), out=tmp_path / "dead", on_round=die, **options)
     again = go(skewed(), fs.methods.scaffold(), out=tmp_path / "dead", resume=True, **options)
     assert same(whole.params, again.params) and rows_of(whole) == rows_of(again)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +37,6 @@ def test_every_method_s_final_model_gives_the_metrics_of_its_last_round(method: 
         last = result.rounds[-1]
         assert found["loss"] == last["loss"] and found["per_class_recall"] == last["per_class_recall"]
     assert trained.label_names == tuple(map(str, range(10)))
-
-
-def test_creff_serves_the_head_that_it_trained_again(tmp_path: Path) -> None:
-    fed = digits()
-    result = fs.run(fed, METHODS["creff"](), model="mlp", rounds=2, cohort=3, out=tmp_path / "a")
-    loaded = fs.load_model(tmp_path / "a")
-    head = result.state.parts["federated_features"]["head"]
-    assert torch.equal(loaded.params["fc.weight"], head["fc.weight"])
-    broadcast = replace(loaded, params=result.state.params)
-    assert broadcast.evaluate(fed.dataset)["loss"] != loaded.evaluate(fed.dataset)["loss"] == result.rounds[-1]["loss"]
 
 
 @pytest.mark.parametrize("options", [{"dtype": "float64"}, {"precision": "bfloat16"}, {"dtype": "bfloat16"}])
@@ -289,20 +278,6 @@ def test_a_folder_without_a_final_model_is_one_line(run: Any, tmp_path: Path) ->
     (folder / "summary.json").unlink()
     with pytest.raises(RecordError, match=r"has no final model and model.json; it has not ended: resume it"):
         fs.load_model(folder)
-
-
-def test_tables_of_uci_know_their_columns(tmp_path: Path) -> None:
-    for i, hospital in enumerate(("cleveland", "hungarian", "switzerland", "va")):
-        rows = [
-            f"{40 + r},1,{r % 4},100,{'?' if r % 3 else 200 + r},0,0,150,0,{r / 7:.2f},?,0,3,{r % 2 * 3}"
-            for r in range(10 + i)
-        ]
-        (tmp_path / f"processed.{hospital}.data").write_text("\n".join(rows))
-    made = load("heart_disease", str(tmp_path), verify=False)
-    table = np.array([line.split(",") for f in sorted(tmp_path.glob("*.data")) for line in f.read_text().splitlines()])
-    columns = {c.name: table[:, i] for i, c in enumerate(made.encoding.columns)}
-    found = {tuple(row) for row in made.encoding.encode(columns, "t").tolist()}
-    assert found == {tuple(row) for row in torch.cat([made.x, made.x_test]).tolist()}
 
 
 DIVIDED: dict[str, Any] = {"clients": 5, "seed": 4, "validation": 0.2, "local_test": 0.2}

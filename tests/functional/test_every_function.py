@@ -1,4 +1,4 @@
-"""What holds for every function: stacks go row by row, extremes stay finite, unknown options are named."""
+"""For every function: stacks go row by row, extremes stay finite, gradients stop, unknown options are named."""
 
 from __future__ import annotations
 
@@ -141,6 +141,40 @@ def test_classifier_terms_are_finite_in_extreme_cases(scale: float, dtype: torch
         assert torch.func.grad(match)(torch.zeros(4, 5)).isfinite().all()
 
 
+def test_no_direction_is_no_perturbation() -> None:
+    assert torch.equal(fn.sam_ascent({"w": torch.zeros(3)}, 0.5)["w"], torch.zeros(3))
+
+
+# Gradients that stop
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lb_mask", "fedga_exact", "fedgr", "fedgr_raw", "fedgr_weight", "fedlc", "fedlc_exclude", "logit_adjusted"],
+)
+def test_an_absent_class_gets_no_gradient_at_all(name: str) -> None:
+    counts, labels = COUNTS[0].index_fill(0, torch.tensor(3), 0), torch.tensor([0, 2, 1, 1, 0])
+    for dtype in (torch.float64, torch.float32):
+        mean = lambda z: EXTREME_LOSSES[name](z, FEATURES[0].to(z), labels, counts.to(z)).mean()
+        assert not torch.func.grad(mean)(LOGITS[0].to(dtype))[:, 3].any()
+
+
+CONSTANTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "targets": lambda x: fn.fedga_targets(x, LABELS[0]),
+    "binary targets": lambda x: fn.fedga_binary_targets(x[:, 0], LABELS[0] % 2, COUNTS[0, :2]),
+    "teacher of fedntd": lambda x: fn.fedntd_loss(LOGITS[0], x, LABELS[0]),
+    "teacher of balancefl": lambda x: torch.stack(
+        fn.balancefl_terms(LOGITS[0], LOGITS[0], x, LABELS[0], COUNTS[0] > 5)
+    ),
+    "weights of binary cross-entropy": lambda x: fn.weighted_bce(LOGITS[0], LABELS[0], x[0], x[1]),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_what_is_a_constant_gets_no_gradient(name: str) -> None:
+    assert not CONSTANTS[name](draws(5, 4).requires_grad_()).requires_grad
+
+
 # Options and names
 
 
@@ -151,6 +185,16 @@ BAD_OPTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {
     "missing 'zzz'; known: code, mask": lambda z, y, n: fn.unbalanced_softmax_loss(z, y, n, missing="zzz"),  # type: ignore[arg-type]
     "missing 'msk'; did you mean 'mask'": lambda z, y, n: fn.fedlc_loss(z, y, n, missing="msk"),  # type: ignore[arg-type]
     "form 'nrm'; did you mean 'norm'": lambda z, y, n: fn.proximal_pull({"a": z}, {"a": z}, 1.0, "nrm"),  # type: ignore[arg-type]
+    "norm 'al'": lambda z, y, n: fn.sam_ascent({"a": z}, 0.5, norm="al"),  # type: ignore[arg-type]
+    "probability 'batch'": lambda z, y, n: fn.fedga_targets(z, y, probability="batch"),  # type: ignore[arg-type]
+    "bias_correction 'tensorflow'": lambda z, y, n: fn.adam_update(
+        *({"w": n} for _ in range(4)),
+        0.1,
+        0.9,
+        0.99,
+        1e-3,
+        bias_correction="tensorflow",  # type: ignore[arg-type]
+    ),
     "anchors 'mean'": lambda z, y, n: fn.fedgc_spread(z[None], z[None] > 0, "mean"),  # type: ignore[arg-type]
     "anchors 'owners'": lambda z, y, n: fn.fedgc_gradient(z[None], z[None] > 0, "owners"),  # type: ignore[arg-type]
     "denominator 'ful'": lambda z, y, n: fn.fedlc_loss(z, y, n, denominator="ful"),  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,9 +9,9 @@ import torch
 
 import fedskew.functional as fn
 from fedskew import rng
-from support.paths import TESTS
+from support import authors
 
-CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))["fednh"]
+CODE: dict[str, Any] = authors.CODE["fednh"]
 
 
 def test_the_server_smooths_as_the_authors_code() -> None:

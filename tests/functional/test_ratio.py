@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import fedskew.functional as fn
-from support.batches import Case
 from support.tensors import SEEDS, Array, close, f64, same
 
 
@@ -71,13 +70,6 @@ def test_ratio_monitor(seed: int) -> None:
         want.append(found.mean() if len(found) else 25.0)
     same(fn.ratio_monitor(f64(d), f64(update), 100.0), want)
     assert fn.ratio_monitor(torch.zeros(4, 4, 2), torch.zeros(4, 2), 100.0).tolist() == [25.0] * 4
-
-
-def test_broken_broadcast_is_mean_weight_times_mean_loss() -> None:
-    c = Case(0)
-    weights = fn.ratio_weights(f64(c.counts))
-    outer = weights[c.labels].unsqueeze(-1) * fn.cross_entropy(f64(c.z), c.labels)  # the code's B x B product
-    same(fn.ratio_loss(f64(c.z), c.labels, weights, broken_broadcast=True).mean(), outer.mean())
 
 
 def test_a_share_just_at_the_threshold_is_allowed() -> None:

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-import fedskew as fs
 from fedskew import methods as m
-from fedskew.data.federation import Federation
 from fedskew.method import LocalStep, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.servers import Plain
@@ -31,22 +27,13 @@ from fedskew.methods.fedmlb import HybridPaths
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.fedsol import StabilisedOrthogonal
 from fedskew.types import Weights
+from support.authors import CODE, federation
 from support.listed import listed
-from support.paths import TESTS
 from support.runs import go
 
-CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))
 PROBLEM: dict[str, Any] = CODE["problem"]
 PACE = Fixed(epochs=PROBLEM["epochs"], lr=PROBLEM["lr"], decay=PROBLEM["decay"], batch_size=0)
 DECAY = {"weight_decay": PROBLEM["weight_decay"]}
-
-
-@cache
-def federation() -> Federation:
-    x, y = (np.concatenate([np.array(rows) for rows in PROBLEM[name]]) for name in "xy")
-    owner = np.repeat(np.arange(len(PROBLEM["y"])), [len(rows) for rows in PROBLEM["y"]])
-    data = fs.data.from_arrays(x, y, x[:4], y[:4], classes=3, columns={"client": owner})
-    return fs.federate(data, "natural")
 
 
 def network() -> nn.Module:

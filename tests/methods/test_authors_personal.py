@@ -6,11 +6,9 @@ Averages are uniform, as in all seven; here the default is by size, and the pres
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,34 +16,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import fedskew as fs
 from fedskew import methods as m
 from fedskew import server
 from fedskew.client import KEPT
-from fedskew.data.federation import Federation
 from fedskew.engines.evaluation import personal_model
 from fedskew.method import Method
 from fedskew.method.paces import Fixed
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform
+from support.authors import CODE, federation
 from support.listed import listed
 from support.nets import plain_module
-from support.paths import TESTS
 from support.replay import Replay, record
 
-CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))
 TOLD: dict[str, Any] = CODE["personal"]
 COHORTS: list[list[int]] = TOLD["cohorts"]
 EVERYBODY = [[0, 1, 2, 3]] * len(COHORTS)
 engines = pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
-
-
-@cache
-def federation() -> Federation:
-    x, y = (np.concatenate([np.array(rows) for rows in CODE["problem"][name]]) for name in "xy")
-    owner = np.repeat(np.arange(4), [len(rows) for rows in CODE["problem"]["y"]])
-    data = fs.data.from_arrays(x, y, x[:4], y[:4], classes=3, columns={"client": owner})
-    return fs.federate(data, "natural")
 
 
 def network(*between: nn.Module, start: Sequence[Any] = TOLD["start"]) -> nn.Module:

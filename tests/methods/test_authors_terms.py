@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +15,8 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.methods.fedamp import AttentiveMessages
-from support.paths import TESTS
+from support.authors import CODE
 
-CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))
 TERMS: dict[str, Any] = CODE["terms"]
 FEATURES, LOGITS, TEACHER = (torch.tensor(TERMS[n], dtype=torch.float64) for n in ("features", "logits", "teacher"))
 LABELS, COUNTS = torch.tensor(TERMS["labels"]), torch.tensor(TERMS["counts"])

@@ -6,12 +6,10 @@ import copy
 import dataclasses
 import itertools
 import json
-import math
 import pickle
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -27,7 +25,7 @@ from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.parts import DatasetMean, ProximalVariant
 from fedskew.method.selectors import draw_clients
-from fedskew.method.servers import Adam, Plain, WeightedSum, Yogi
+from fedskew.method.servers import Adam, WeightedSum, Yogi
 from fedskew.method.steps import SGD, SharpnessAware
 from fedskew.method.weightings import Uniform, UnionShare
 from fedskew.methods import METHODS
@@ -42,10 +40,9 @@ from fedskew.methods.fedlc import LogitAdjustment, PooledLogitCalibration
 from fedskew.methods.fedrod import GeneratedHead
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.seolkim import DecayingOversampling, Dynamic
-from fedskew.records.files import load_tree
 from fedskew.types import Assignment, Task, View
 from support.federations import RAGGED, blobs, skewed
-from support.methods import BY_HOOK, BY_SIGNATURE, NAMES, WHOLE, changed, spied, tiny
+from support.methods import BY_HOOK, BY_SIGNATURE, NAMES, WHOLE, changed, tiny
 from support.nets import dropout_net, norm_net
 from support.runs import gap, go, measured, rows_of, same
 
@@ -558,45 +555,3 @@ def test_identical_clients_are_fedavg(method: Method) -> None:
     a, b = (go(fed, replace(m, pace=WHOLE), rounds=4, cohort=4) for m in (method, fs.methods.fedavg()))
     assert gap(a.state.params, b.state.params) <= 1e-12
     assert all(w == pytest.approx([0.25] * 4, abs=1e-12) for w in (row["weights"] for row in a.rounds))
-
-
-STILL = Plain(math.ulp(0.0))  # a rate whose product with any update is lost: the limit beta -> 0
-
-
-@pytest.mark.parametrize("change", [{"server": STILL}, {"local": Moreau(penalty=0.0)}], ids=["beta=0", "lambda=0"])
-def test_pfedme_without_pull_stands_still(change: dict[str, Any]) -> None:
-    result = go(blobs(RAGGED), replace(fs.methods.pfedme(), **change))
-    assert same(result.params, go(blobs(RAGGED), fedavg(server=STILL)).params)
-
-
-def test_pfedme_with_eta_lambda_1_moves_to_theta() -> None:
-    fed = blobs([[5, 5]])
-    method = Method("p", pace=Fixed(epochs=1, lr=0.1, batch_size=0), local=Moreau(penalty=10.0, personal_lr=0.05))
-    result = go(fed, method, rounds=1, cohort=1)
-    personal = {n: v for n, v in result.rounds[-1].items() if n.startswith("personal_")}
-    assert personal["personal_loss"] == pytest.approx(result.rounds[-1]["loss"])
-
-
-def test_scaffold_keeps_c_the_mean_of_the_clients() -> None:
-    method, seen = spied(fs.methods.scaffold())
-    result = go(blobs(RAGGED), method, rounds=4, cohort=2)
-    total = tree.zeros_like(result.params)
-    for cohort in seen:
-        total = tree.add(total, tree.map_tree(lambda u: u.sum(0), cohort.uploads["control_variate"]["change"]))
-    assert gap(result.state.parts["control_variate"]["c"], tree.scale(total, 1 / 4)) <= 1e-12
-
-
-def test_feddyn_keeps_h_the_mean_of_the_clients(tmp_path: Path) -> None:
-    result = go(blobs(RAGGED), fs.methods.feddyn(0.1), rounds=4, cohort=2, out=tmp_path / "a")
-    content, _ = load_tree(tmp_path / "a" / "checkpoint" / "state.safetensors")
-    total = tree.zeros_like(result.params)
-    for memory in content["memory"].values():
-        total = tree.add(total, memory["dynamic_regulariser"]["h"])
-    assert gap(result.state.parts["dynamic_correction"]["h"], tree.scale(total, 1 / 4)) <= 1e-12
-
-
-def test_a_balanced_first_client_stays_alone() -> None:
-    method, seen = spied(fs.methods.seolkim(False, True, False))
-    result = go(blobs([[8, 8, 8], [3, 2, 1], [1, 1, 4]]), method, rounds=2, cohort=3)
-    assert [row["clients"] for row in result.rounds] == [[0], [0]]
-    assert torch.equal(seen[0].used, torch.tensor([[8, 8, 8]]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,12 @@ from fedskew.data.federation import Federation
 from fedskew.method.paces import Fixed
 from fedskew.method.selectors import ward_merges
 from fedskew.methods.clusteredsampling import ClusteredByUpdate, _drawn
+from support import authors
 from support.federations import skewed
-from support.paths import TESTS
 from support.replay import PACE, numpy, record
 from support.runs import go, rows_of, same
 
-CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))["clustered"]
+CODE: dict[str, Any] = authors.CODE["clustered"]
 TOLD: dict[str, Any] = CODE["similar"]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from torch import nn
 import fedskew as fs
 from fedskew import methods as m
 from fedskew import rng, server
-from fedskew.data.federation import Federation
 from fedskew.engines.evaluation import personal_model
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
@@ -24,13 +21,12 @@ from fedskew.method.paces import Fixed
 from fedskew.methods.fedetf import TunedCosineSoftmax
 from fedskew.models import MLP
 from fedskew.types import COSINE_SCALE
+from support import authors
 from support.federations import skewed
-from support.paths import TESTS
 from support.replay import PACE, federation, record
 from support.runs import go, same
 
-CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))
-TOLD = CODE["fedetf"]
+TOLD = authors.CODE["fedetf"]
 STILL = Fixed(epochs=1, lr=1e-30, batch_size=0)  # a round that moves no bit
 
 
@@ -59,19 +55,12 @@ def test_own_models_are_fine_tuned_on_the_scaled_cosines(engine: str, tmp_path: 
         assert not torch.equal(kept["fc.classifier.weight"], served["fc.classifier.weight"])
 
 
-def problem() -> Federation:
-    x, y = (np.concatenate([np.array(rows) for rows in CODE["problem"][name]]) for name in "xy")
-    owner = np.repeat(np.arange(4), [len(rows) for rows in CODE["problem"]["y"]])
-    data = fs.data.from_arrays(x, y, x, y, classes=3, columns={"client": owner})
-    return fs.federate(data, "natural")
-
-
 @pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
 def test_the_clients_models_are_those_of_the_authors_code(engine: str) -> None:
     options = {name: TOLD[name] for name in ("scale", "steps", "lr", "momentum", "weight_decay")}
     method = Method("etf", (TunedCosineSoftmax(**options, projection=3), Frozen()), pace=STILL)
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
-    replay = record(method, engine, net, problem(), rounds=1, cohort=4)
+    replay = record(method, engine, net, authors.federation(None), rounds=1, cohort=4)
     made = replay.engine
     given = [*TOLD["start"], TOLD["classifier"], [0.0, 0.0, 0.0], TOLD["scale"]]
     params = {n: torch.tensor(v, dtype=torch.float64) for n, v in zip(replay.rounds[0].before, given, strict=True)}
@@ -100,14 +89,6 @@ def test_no_cycles_and_no_steps_are_the_global_model() -> None:
         for x in (method, m.fedetf(projection=12, epochs=0))
     )
     assert found == other
-
-
-def test_the_turns_fit_the_clients_rows() -> None:
-    """On Dirichlet clients the own models beat the global one."""
-    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), clients=6, seed=1)
-    method = m.fedetf(projection=32, personal="alternating")
-    last = fs.run(fed, method, model=MLP(hidden=32), rounds=6, cohort=6, device="cpu").rounds[-1]
-    assert last["accuracy"] > 0.5 and last["personal_accuracy"] > last["accuracy"] + 0.02
 
 
 def test_without_a_projection_there_is_nothing_to_take_turns_with() -> None:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 import fedskew as fs
-from fedskew import functional as F
 from fedskew import methods as m
 from fedskew import rng
 from fedskew.config.experiment import Experiment
@@ -40,27 +39,6 @@ def hyper(width: int = 6) -> Method:
 def parted(**options: Any) -> fs.Federation:
     split = fs.partitioners.Dirichlet(alpha=0.5)
     return fs.federate(small_digits(), split, clients=8, seed=1, heldout_clients=0.4, **options)
-
-
-def test_the_network_by_hand() -> None:
-    layers = (
-        torch.tensor([[1.0, -1.0], [0.0, 4.0]]), torch.tensor([0.0, 1.0]),
-        torch.tensor([[1.0, 0.5], [2.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0.0, 1.0, 2.0, 3.0]),
-    )  # fmt: skip
-    # a = (0.25, 0.75): (-0.5, 4) before the relu, (0, 4) after it
-    weight, bias = F.generated_head(torch.tensor([0.25, 0.75]), layers, 1)
-    assert (weight.tolist(), bias.tolist()) == ([[2.0], [6.0]], [1.0, 7.0])
-    weight, bias = F.generated_head(torch.tensor([0.25, 0.75]), layers, 2)
-    assert (weight.tolist(), bias.tolist()) == ([[2.0, 1.0], [6.0, 7.0]], [0.0, 0.0])
-
-
-def test_it_treats_a_stack_row_by_row() -> None:
-    layers = [torch.arange(float(n)).sin().reshape(s) for n, s in ((12, (4, 3)), (4, (4,)), (36, (9, 4)), (9, (9,)))]
-    shares = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
-    together = torch.func.vmap(lambda a: F.generated_head(a, tuple(layers), 2))(shares)  # type: ignore[arg-type]
-    for k, a in enumerate(shares):
-        alone = F.generated_head(a, tuple(layers), 2)  # type: ignore[arg-type]
-        assert all(torch.allclose(x[k], y) for x, y in zip(together, alone, strict=True))
 
 
 @pytest.mark.parametrize("local_test", [0.0, 0.25])
@@ -107,14 +85,6 @@ def test_clients_with_other_shares_have_other_models_and_the_same_shares_the_sam
     assert same(own[0], own[1]) and gap(own[0], own[2]) > 1e-3
     nobody = part.personalize(result.state.params, ctx([0, 0, 0]), lambda p: p)  # type: ignore[arg-type]
     assert all(p.isfinite().all() for p in nobody.values())
-
-
-@pytest.mark.parametrize("net", ["mlp", norm_net()])
-def test_the_shared_model_is_that_of_fedrod(net: Any) -> None:
-    """To the bit: neither head sends a gradient to the model."""
-    one, other = (go(skewed(), replace(x, pace=Fixed(batch_size=16)), model=net) for x in (hyper(), m.fedrod()))
-    shared = [n for n in one.state.params if not n.startswith("generated_head.")]
-    assert same({n: one.state.params[n] for n in shared}, {n: other.state.params[n] for n in shared})
 
 
 @pytest.mark.parametrize("width", [1, 6])

@@ -17,7 +17,7 @@ from fedskew.method.paces import Fixed
 from fedskew.method.parts import DatasetMean
 from fedskew.method.steps import SGD
 from fedskew.methods.balancefl import KnowledgeInheritance
-from fedskew.methods.centralised import LDAM, ClassBalancedLoss
+from fedskew.methods.centralised import LDAM
 from fedskew.methods.climb import Dual, climb
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedavg import fedavg
@@ -107,14 +107,6 @@ def test_ldam_by_hand() -> None:
     np.testing.assert_allclose(served["fc.weight"], w / np.linalg.norm(w, axis=1)[:, None], rtol=1e-12)
     assert served["fc.bias"].tolist() == [0, 0, 0] and served["other"].tolist() == [1]
     assert LDAM().serve({"fc.weight": seen.params["fc.weight"]}, {}, TASK).keys() == {"fc.weight"}
-
-
-def test_class_balanced_loss_by_hand() -> None:
-    seen = view([0, 1, 2])
-    raw = np.array([(1 - 0.9) / (1 - 0.9**n) for n in (16, 1, 81)])
-    rows = -seen.out.logits.log_softmax(1).diagonal().numpy()
-    want = np.mean(3 * raw / raw.sum() * rows)
-    assert float(ClassBalancedLoss(0.9).loss(seen)) == pytest.approx(want, rel=1e-12)
 
 
 # climb

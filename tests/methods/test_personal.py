@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import fedskew as fs
 from fedskew import methods as m
-from fedskew import server, tree
+from fedskew import tree
 from fedskew.client import KEPT
-from fedskew.engines.evaluation import personal_model
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
 from fedskew.method.keeping import Frozen, Private
@@ -36,9 +35,9 @@ from oracle.personal import Personal, run_personal
 from support.command import fedskew, mistake
 from support.federations import blobs, skewed
 from support.methods import spied, tiny
-from support.nets import norm_net, plain_module
+from support.nets import norm_net
 from support.personal import CASES, HEAVY
-from support.replay import PACE, agree, record
+from support.replay import agree, record
 from support.runs import gap, go, rows_of, same
 
 
@@ -68,16 +67,6 @@ def plain(*parts: Any, **slots: Any) -> Method:
     return Method("plain", parts=parts, pace=Fixed(epochs=2, batch_size=16), **slots)
 
 
-@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
-@pytest.mark.parametrize("model", ["logistic", "mlp"])
-def test_no_private_names_is_fedavg(model: str, engine: str) -> None:
-    """FedBN on a network without normalisation layers."""
-    fedavg = replace(m.fedavg(), pace=Fixed(batch_size=16))
-    one, other = (go(skewed(), replace(x, pace=fedavg.pace), model=model, engine=engine) for x in (m.fedbn(), fedavg))
-    assert same(one.params, other.params)
-    assert one.rounds[-1]["upload_bytes"] == other.rounds[-1]["upload_bytes"]
-
-
 @pytest.mark.parametrize("server", [Plain(), Adam(), Momentum(), Plain(0.5)])
 def test_the_server_never_moves_what_stays(server: Any) -> None:
     method, seen = spied(plain(Private(("norm", "4")), server=server))
@@ -101,16 +90,6 @@ def test_batchnorm_statistics_of_private_layers_are_the_clients_own(tmp_path: Pa
     assert result.rounds[-1]["personal_loss"] != pytest.approx(result.rounds[-1]["loss"])
 
 
-def test_clients_with_the_same_rows_get_the_same_head(tmp_path: Path) -> None:
-    """Whole batches, so that only the order of rows is drawn."""
-    fed = blobs([[4, 4, 4]] * 3, copies=True)
-    method = replace(m.fedper(), pace=Fixed(epochs=3, batch_size=0))
-    go(fed, method, model="mlp", rounds=2, out=tmp_path / "a")
-    content, _ = load_tree(tmp_path / "a" / "checkpoint" / "state.safetensors")
-    heads = [memory[KEPT]["params"] for memory in content["memory"].values()]
-    assert len(heads) == 3 and gap(heads[0], heads[1]) < 1e-12 and gap(heads[0], heads[2]) < 1e-12
-
-
 def test_only_what_travels_is_counted() -> None:
     fed = skewed()
     whole, per, bn, babu, local = (
@@ -130,15 +109,6 @@ def test_a_pull_is_towards_the_clients_own_values() -> None:
     pulled = plain(Private(("*",)), *m.fedprox(5.0).parts[1:]).with_("pace", epochs=1, batch_size=0)
     a, b = (go(skewed(), x, model="mlp", rounds=4, cohort=6).rounds[-1]["personal_loss"] for x in (local, pulled))
     assert a == b
-
-
-def test_local_only_is_training_alone() -> None:
-    """Of one client, it is FedAvg."""
-    alone = blobs([[6, 3, 1]])
-    pace = Fixed(epochs=2, batch_size=0)
-    fedavg = go(alone, replace(m.fedavg(), pace=pace), model="mlp", rounds=3, cohort=1)
-    first = go(alone, replace(m.localonly(), pace=pace), model="mlp", rounds=3, cohort=1)
-    assert first.rounds[-1]["personal_loss"] == pytest.approx(fedavg.rounds[-1]["loss"], abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["fedper", "fedbn", "fedrep", "fedrod", "ditto", "apfl"])
@@ -220,14 +190,6 @@ def test_an_epoch_for_the_head_and_one_for_the_body() -> None:
         go(fed, m.fedrep().with_("pace", epochs=1), model="mlp")
 
 
-def test_the_last_epochs_of_the_head_leave_the_body() -> None:
-    """The authors' last round: the body of the round under a head that each client has trained once more."""
-    pace = Fixed(epochs=2, batch_size=16)
-    plain, last = (go(skewed(), replace(m.fedrep(last=n), pace=pace), model="mlp", cohort=6) for n in (0, 10))
-    assert same(plain.params, last.params)
-    assert last.rounds[-1]["personal_loss"] < plain.rounds[-1]["personal_loss"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The classifier's initial value
 
@@ -276,26 +238,6 @@ def test_fine_tuning_is_gradient_descent() -> None:
     low = 0.75**3
     assert [float(v["fc.weight"]) for v in found.values()] == [4 * low, 4 * low, 4]
     assert [float(v["body"]) for v in found.values()] == [8 * low, 8, 8 * low]
-
-
-def test_fine_tuning_by_epochs_is_that_of_torch() -> None:
-    """Mini-batches that hold every row: five epochs are five steps of torch's SGD with momentum."""
-    fed, net = blobs([[6, 3, 1]]), plain_module(lambda: nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)))
-    method = replace(m.fedbabu(lr=0.05), pace=Fixed(epochs=1, lr=1e-30, batch_size=0))
-    method = method.with_("fine_tune", momentum=0.9)
-    replay = record(method, "sequential", net, fed, rounds=1, cohort=1)
-    start = {n: torch.from_numpy(p) for n, p in replay.rounds[0].before.items()}
-    sent = server.broadcast(method, server.State(1, start, {}, {c.name: {} for c in method.components}), None)
-    own, _ = personal_model(replay.engine.clients, method, sent, replay.engine.memory, 0)
-    twin = deepcopy(net).double()
-    x, y = (torch.as_tensor(values[fed.rows(0)]) for values in (fed.dataset.x, fed.dataset.y))
-    optimizer = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9)
-    for _ in range(5):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(twin(x.double()), y).backward()
-        optimizer.step()
-    for got, want in zip(own.values(), twin.parameters(), strict=True):
-        torch.testing.assert_close(got, want.detach())
 
 
 THOROUGH = pytest.mark.thorough
@@ -433,16 +375,6 @@ def test_statistics_of_own_models_are_those_that_torch_has(name: str, tmp_path: 
         statistics = kept["model" if name == "fedamp" else "statistics"]
         for one in ("running_mean", "running_var"):
             torch.testing.assert_close(statistics[f"2.{one}"], getattr(twin[2], one))
-
-
-def test_apfl_between_its_ends() -> None:
-    """alpha = 0 is the global model, and the shared model is FedAvg's in any case."""
-    shared, none, half = (
-        go(skewed(), replace(x, pace=PACE), model="mlp", rounds=2) for x in (m.fedavg(), m.apfl(0.0, False), m.apfl())
-    )
-    assert same(shared.params, none.params) and same(shared.params, half.params)
-    last = none.rounds[-1]
-    assert last["personal_loss"] != half.rounds[-1]["personal_loss"]
 
 
 def test_apfl_mixes_by_the_clients_share() -> None:

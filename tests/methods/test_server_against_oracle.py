@@ -18,7 +18,7 @@ from fedskew import rng
 from fedskew.methods.astraea import Mediators
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.seolkim import KLD, DecayingOversampling, Dynamic
-from oracle import run, selection
+from oracle import selection
 from oracle.checks import near, numeric
 from oracle.model import forward, head
 from oracle.rounds import own_losses
@@ -206,17 +206,6 @@ def test_both_readings_of_fednova_with_a_proximal_part(engine: str):
         (other,), _ = replay.oracle("fednova", mu=0.5, tau_eff="steps" if reading == "norm" else "norm")
         agree(replay.rounds[0].after, expected, reading)
         assert max(abs(expected[n] - other[n]).max() for n in expected) > 1e-4
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_perfedavg_without_adaptation_is_fedavg_on_the_second_batches(engine: str):
-    replay = record(replace(m.perfedavg(alpha=0.0), pace=PACE), engine)
-    plans = replay.plans
-    for plan in plans:
-        plan.batches = [[step[1] for step in steps] for steps in plan.batches]
-    history, _ = run("fedavg", replay.problem, plans, weighting="uniform")
-    for seen, expected in zip(replay.rounds, history, strict=True):
-        agree(seen.after, expected, "second batches")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

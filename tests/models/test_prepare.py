@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, grad_and_value, vmap
 import fedskew as fs
 from fedskew import rng, tree
 from fedskew.errors import ConfigError
-from fedskew.models.architectures import MODELS, ResNet20, build
+from fedskew.models.architectures import build
 from fedskew.models.prepare import Model, prepare
 
 KEY = rng.key(0, "test")
@@ -539,23 +539,6 @@ def test_second_derivatives():
         assert torch.allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["lenet", "tfcnn", "emnist_cnn", "resnet20"])
-def test_built_in_models_under_vmap(name):
-    shape = (1, 16, 16) if name in ("emnist_cnn", "lenet") else (1, 8, 8)
-    model = prepare(build(name, shape, 4, 0), "fc", shape, 4).to(D)
-    params, buffers, x, masks, keys = per_client(model, K=2, B=3, shape=shape)
-
-    def loss(params, buffers, x, mask, key):
-        out, new = model.forward(params, buffers, x, mask, train=True, key=key)
-        return (out.logits.square().sum(1) * mask).sum(), new
-
-    grads, new = vmap(grad(loss, has_aux=True))(params, buffers, x, masks, keys)
-    mine = [tree.row(a, 1) for a in (params, buffers, x, masks, keys)]
-    g, new_1 = grad(loss, has_aux=True)(*mine)
-    assert all(torch.allclose(grads[n][1], g[n], rtol=1e-6, atol=1e-8) for n in g)
-    assert all(torch.allclose(new[n][1], new_1[n]) for n in new_1)
-
-
 # --- copies, threads, precision ---------------------------------------------------------------------------------------
 
 
@@ -844,12 +827,6 @@ def test_hidden_randomness_and_state_of_a_forward_are_found(forward, message):
     with pytest.raises(ConfigError, match=message):
         prepare(module, "fc", (4,), 3)
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_group_and_layer_norm_pass_through():
-    model = prepare(build(ResNet20(norm="group"), (1, 8, 8), 3, 0), "fc", (1, 8, 8), 3)
-    assert model.buffers == {} and "fc" in MODELS["resnet20"].head
-    prepare(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 3)), None, (4,), 3)
 
 
 class Inner(nn.Module):

@@ -38,28 +38,22 @@ def test_every_network_takes_a_projection_head(name: str) -> None:
     assert all(torch.equal(ours[n], theirs[n]) for n in below)  # the same start below the classifier
 
 
-def test_the_classifier_reads_the_projection_and_every_layer_has_a_bias() -> None:
-    network = build(MLP(hidden=5, projection=4), (8,), 3, seed=0)
+@pytest.mark.parametrize(("projection", "layers"), [(4, ("hidden", "out")), ("linear", ("out",))])
+def test_the_classifier_reads_the_projection_and_every_layer_has_a_bias(projection: Any, layers: tuple[str]) -> None:
+    """A linear one is one layer of the width of the classes."""
+    network = build(MLP(hidden=5, projection=projection), (8,), 3, seed=0)
     model, x = prepare(network, None, (8,), 3), torch.rand(2, 8)
     out, _ = model.forward(model.params, model.buffers, x, torch.ones(2), train=False, key=torch.tensor(0))
     p = {n.removeprefix("fc."): v for n, v in model.params.items()}
-    hidden = torch.relu(x @ p["hidden1.weight"].T + p["hidden1.bias"])
-    z = torch.relu(hidden @ p["hidden.weight"].T + p["hidden.bias"]) @ p["out.weight"].T + p["out.bias"]
+    assert list(p) == [f"{n}.{w}" for n in ("hidden1", *layers, "classifier") for w in WEIGHTS]
+    linear = lambda x, name: x @ p[f"{name}.weight"].T + p[f"{name}.bias"]
+    z = torch.relu(linear(x, "hidden1"))
+    for name in layers[:-1]:
+        z = torch.relu(linear(z, name))
+    z = linear(z, "out")
+    assert p["classifier.weight"].shape == (3, z.shape[1]) and model.features == (3 if projection == "linear" else 4)
     assert torch.allclose(out.features, z, atol=1e-6)
-    assert torch.allclose(out.logits, z @ p["classifier.weight"].T + p["classifier.bias"], atol=1e-6)
-
-
-def test_a_linear_projection_is_one_layer_of_the_width_of_the_classes() -> None:
-    network = build(MLP(hidden=5, projection="linear"), (8,), 3, seed=0)
-    model, x = prepare(network, None, (8,), 3), torch.rand(2, 8)
-    out, _ = model.forward(model.params, model.buffers, x, torch.ones(2), train=False, key=torch.tensor(0))
-    p = {n.removeprefix("fc."): v for n, v in model.params.items()}
-    hidden = torch.relu(x @ p["hidden1.weight"].T + p["hidden1.bias"])
-    z = hidden @ p["out.weight"].T + p["out.bias"]
-    assert list(p) == ["hidden1.weight", "hidden1.bias"] + [f"{n}.{w}" for n in ("out", "classifier") for w in WEIGHTS]
-    assert p["classifier.weight"].shape == (3, 3) and model.features == 3
-    assert torch.allclose(out.features, z, atol=1e-6)
-    assert torch.allclose(out.logits, z @ p["classifier.weight"].T + p["classifier.bias"], atol=1e-6)
+    assert torch.allclose(out.logits, linear(z, "classifier"), atol=1e-6)
 
 
 def test_new_layers_start_as_torch_would_and_keyed_by_the_seed() -> None:

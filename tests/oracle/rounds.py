@@ -112,7 +112,7 @@ def client_loss(z, f, xb, y, c, o):
             return losses.focal(z, y, o.gamma, o.alpha)[1], 0.0
         case "fedlc":
             counts = c.state["everyone"] if o.pooled else c.used
-            return losses.fedlc(z, y, counts, o.tau, o.denominator, o.floor)[1], 0.0
+            return losses.fedlc(z, y, counts, o.tau, o.floor)[1], 0.0
         case "adjusted":
             return losses.affine_ce(z, y, 1.0, losses.logit_adjust_shift(c.used, o.tau))[1], 0.0
         case "weighted":
@@ -555,8 +555,6 @@ def initial(problem, o, total):
 
 def one_round(problem, x, plan, o, state, memories):
     r = state["round"]
-    if o.server == "dual" and o.dual_first and (r - 1) % o.every == 0:
-        state = dual_step(problem, x, state, o)
     if o.server == "dual" and (r - 1) % o.every == 0:
         state["before"] = x  # the duals are measured where the block of primal rounds began
         reporting = np.isin(np.arange(len(problem.rows)), plan.ids)
@@ -604,7 +602,7 @@ def one_round(problem, x, plan, o, state, memories):
         estimate = servers.ratios if o.ratio == "masked" else servers.ratios_of_rows
         ra = estimate(auxiliary_changes(problem, x, plan.auxiliary, lr, o))
         state["class_weights"] = o.alpha + o.beta * ra  # of the round's starting model, for the next round
-    if o.server == "dual" and not o.dual_first and r % o.every == 0:
+    if o.server == "dual" and r % o.every == 0:
         state = dual_step(problem, state["before"], state, o)
     state["trace"] = [
         *state["trace"],

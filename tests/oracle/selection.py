@@ -63,8 +63,8 @@ def seolkim_batch(total, beta):
     return max(1, int(total // beta))
 
 
-def seolkim_rate(batch, lr_max=0.1, literal=False, b0=1.0):
-    return lr_max * (1.0 if literal else 2 / math.pi) * math.atan(batch / b0)
+def seolkim_rate(batch, lr_max=0.1):
+    return lr_max * 2 / math.pi * math.atan(batch)
 
 
 def seolkim_delta(delta, owned, offered, threshold=0.1, step=0.1):

@@ -40,11 +40,6 @@ def test_a_hundred_thousand_clients_are_drawn_in_blocks(tmp_path: Path) -> None:
 def test_what_a_picture_refuses(tmp_path: Path) -> None:
     for attempt, error, message in (
         (lambda: save(draw(MATRIX), tmp_path / "a.gif"), ConfigError, "out must end in .png, .svg or .pdf"),
-        (
-            lambda: draw(MATRIX, class_names=["x"]),
-            ConfigError,
-            "name each of the 3 classes; got 1",
-        ),
         (lambda: draw(MATRIX * 0), DataError, "not all 0"),
         (lambda: draw(MATRIX, "heat"), ConfigError, "unknown kind 'heat'; did you mean 'heatmap'?"),
     ):

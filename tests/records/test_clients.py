@@ -21,11 +21,10 @@ from fedskew.records.decisions import FEW
 from fedskew.records.folder import troubles
 from fedskew.records.manifest import Manifest
 from fedskew.records.metrics import confusion
-from fedskew.session import Session
 from fedskew.studies.packing import NAMES
 from fedskew.studies.runs import plain_files
 from support.command import fedskew, mistake
-from support.resuming import Died, stop_after
+from support.resuming import dying_after, stop_after
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 3, "cohort": 3}
 NAMED = ("../../out", "", "a/b")
@@ -253,16 +252,8 @@ def test_rows_of_rounds_that_are_run_again_are_there_once(tmp_path: Path) -> Non
     """A process that was killed after round 3, with a checkpoint of round 2."""
     options, method = {**SMALL, "rounds": 4, "checkpoint_every": 2, "clients_every": 1}, fs.methods.ditto()
     whole = fs.run(federation(), method, **options, out=tmp_path / "whole")
-
-    def die(row: dict[str, Any]) -> None:
-        if row["round"] == 3:
-            raise Died
-
-    plain = Session.checkpoint
-    with pytest.MonkeyPatch.context() as patch:  # a killed process writes no last checkpoint
-        patch.setattr(Session, "checkpoint", lambda s: plain(s) if s.state.round == 2 else None)
-        with pytest.raises(Died):
-            fs.run(federation(), method, **options, out=tmp_path / "dead", on_round=die)
+    with dying_after(3, checkpoint=2) as die:
+        fs.run(federation(), method, **options, out=tmp_path / "dead", on_round=die)
     assert {row["round"] for row in fs.read_clients(tmp_path / "dead")} == {1, 2, 3}
     again = fs.run(federation(), method, **options, out=tmp_path / "dead", resume=True)
     assert again.client_rows == whole.client_rows

@@ -49,49 +49,12 @@ def test_agrees_with_scikit_learn(case):
     assert got["g_mean"] == pytest.approx(present.prod() ** (1 / len(present)), abs=1e-9)
 
 
-@given(predictions())
-def test_relabelling_classes_changes_no_summary(case):
-    labels, guesses, classes = case
-    turn = torch.arange(classes).flip(0)
-    one = from_confusion(confusion(labels, guesses, classes))
-    two = from_confusion(confusion(turn[labels], turn[guesses], classes))
-    for name in ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall"):
-        assert one[name] == pytest.approx(two[name], abs=1e-12)
-    assert one["per_class_recall"] == two["per_class_recall"][::-1]
-
-
-def test_hand_checked():
-    got = from_confusion(torch.tensor([[3, 1, 0], [2, 2, 0], [0, 1, 1]]))
-    assert got["accuracy"] == pytest.approx(6 / 10)
-    assert got["per_class_recall"] == pytest.approx([3 / 4, 1 / 2, 1 / 2])
-    assert got["per_class_precision"] == pytest.approx([3 / 5, 1 / 2, 1])
-    assert got["per_class_f1"] == pytest.approx([2 / 3, 1 / 2, 2 / 3])
-    assert got["macro_f1"] == pytest.approx(11 / 18)
-    assert got["balanced_accuracy"] == pytest.approx(7 / 12)
-    assert got["g_mean"] == pytest.approx((3 / 16) ** (1 / 3))
-    assert got["worst_class_recall"] == 0.5
-
-
 def test_values_are_python_numbers():
     got = from_confusion(torch.eye(3, dtype=torch.int64), groups_by_counts(torch.tensor([3, 2, 1])))
     for name, value in got.items():
         kinds = {type(v) for v in value} if isinstance(value, list) else {type(value)}
         assert kinds == {int} if name == "support" else kinds == {float}, name
     assert json.loads(json.dumps(got, allow_nan=False)) == got
-
-
-def test_absent_class_counts_nowhere():
-    got = from_confusion(torch.tensor([[4, 0, 0], [0, 4, 0], [0, 0, 0]]))  # class 2 is not in the test set
-    assert got["macro_f1"] == got["balanced_accuracy"] == got["g_mean"] == got["worst_class_recall"] == 1.0
-    assert got["per_class_recall"] == [1.0, 1.0, 0.0]
-    assert got["support"] == [4, 4, 0]
-
-
-def test_g_mean_is_zero_when_a_present_class_is_never_found():
-    got = from_confusion(torch.tensor([[4, 0], [3, 0]]))
-    assert got["g_mean"] == 0.0
-    assert got["worst_class_recall"] == 0.0
-    assert got["per_class_f1"][1] == 0.0
 
 
 def test_large_counts_are_exact():
@@ -143,13 +106,6 @@ def test_error_asymmetry_golden():
     asymmetry, ratio = error_asymmetry(torch.tensor(vector["mean_pred_by_true_class"], dtype=torch.float64))
     assert asymmetry == pytest.approx(vector["EA"], abs=1e-10)
     assert ratio == pytest.approx(vector["ratio_max_min"], abs=1e-10)
-
-
-def test_error_asymmetry_of_symmetric_predictions_is_one():
-    p = torch.full((4, 4), 0.1) + 0.6 * torch.eye(4)
-    asymmetry, ratio = error_asymmetry(p.double())
-    assert asymmetry == pytest.approx([1.0] * 4)
-    assert ratio == pytest.approx(1.0)
 
 
 def test_error_asymmetry_leaves_unmeasured_classes_out():

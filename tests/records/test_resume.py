@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,14 +30,13 @@ from fedskew.method import Component, Method
 from fedskew.records import files
 from fedskew.records import folder as records
 from fedskew.records.folder import Record
-from fedskew.session import Session
 from fedskew.types import View
 from support.command import fedskew, mistake
 from support.federations import blobs, skewed
+from support.lives import ended, script
 from support.methods import BY_HOOK, tiny
 from support.nets import norm_net
-from support.paths import TESTS
-from support.resuming import Died, equal, recorded, stop_after
+from support.resuming import dying_after, equal, recorded, stop_after
 from support.runs import go, rows_of, same
 
 KILLED = {"scaffold": 4, "moon": 3, "pfedme": 3, "fedgc": 3, "creff": 2, "seolkim": 2, "fedadam": 3}  # name -> kills
@@ -84,37 +82,14 @@ def test_rounds_after_the_checkpoint_are_run_again(tmp_path: Path) -> None:
     """The folder of a process that died in round 4 with a checkpoint of round 2, and a torn line."""
     fed, method, options = skewed(), fs.methods.scaffold(), {"rounds": 5, "checkpoint_every": 2}
     go(fed, method, out=tmp_path / "whole", **options)
-
-    def die(row: dict[str, Any]) -> None:
-        if row["round"] == 3:
-            raise Died
-
-    plain = Session.checkpoint
-    with pytest.MonkeyPatch.context() as patch:  # a dead process writes no last checkpoint
-        patch.setattr(Session, "checkpoint", lambda s: plain(s) if s.state.round == 2 else None)
-        with pytest.raises(Died):
-            go(fed, method, out=tmp_path / "dead", on_round=die, **options)
+    with dying_after(3, checkpoint=2) as die:
+        go(fed, method, out=tmp_path / "dead", on_round=die, **options)
     with open(tmp_path / "dead" / "rounds.jsonl", "a", encoding="utf-8") as file:
         file.write('{"round": 4, "accur')
     seen: list[int] = []
     again = go(fed, method, out=tmp_path / "dead", resume=True, on_round=lambda r: seen.append(r["round"]), **options)
     assert seen == [3, 4, 5] and [row["round"] for row in again.rounds] == [1, 2, 3, 4, 5]
     equal(tmp_path / "whole", tmp_path / "dead")
-
-
-def test_a_finished_run_resumes_to_itself(tmp_path: Path) -> None:
-    whole = go(skewed(), fs.methods.fedavg(), out=tmp_path / "a")
-    before = (tmp_path / "a" / "final.safetensors").read_bytes()
-    again = go(skewed(), fs.methods.fedavg(), out=tmp_path / "a", resume=True)
-    assert rows_of(again) == rows_of(whole) and (tmp_path / "a" / "final.safetensors").read_bytes() == before
-
-
-def test_more_rounds_continue_a_finished_run(tmp_path: Path) -> None:
-    """Resuming with a larger number of rounds trains the rest."""
-    go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "a")
-    go(skewed(), fs.methods.fedavg(), rounds=4, out=tmp_path / "a", resume=True)
-    go(skewed(), fs.methods.fedavg(), rounds=4, out=tmp_path / "b")
-    equal(tmp_path / "a", tmp_path / "b")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -316,11 +291,6 @@ def why() -> str:
     return WHY.read_text(encoding="utf-8") if WHY.exists() else "it said nothing"
 
 
-def ended(pid: int) -> int:
-    """Exit code of a forked process; minus the signal that killed it."""
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 def uninterrupted(name: str, base: Path) -> float:
     """The reference run; its seconds."""
     start = time.perf_counter()
@@ -368,19 +338,6 @@ def dies_in_fsync() -> None:
     files.write_tensors = write  # type: ignore[assignment]
 
 
-def dies_in_replace() -> None:
-    """Killed right before the second checkpoint takes the first one's place."""
-    plain, seen = os.replace, [0]
-
-    def replace(source: Any, target: Any) -> None:
-        seen[0] += Path(target).name == "state.safetensors"
-        if seen[0] == 2:
-            die()
-        plain(source, target)
-
-    os.replace = replace  # type: ignore[assignment]
-
-
 def dies_amid_a_checkpoint() -> None:
     """Killed when half of the second checkpoint's bytes are on the disk."""
     plain, seen = files.save_file, [0]
@@ -393,47 +350,6 @@ def dies_amid_a_checkpoint() -> None:
             die()
 
     files.save_file = write
-
-
-def dies_after_a_checkpoint() -> None:
-    """Killed between the checkpoint of round 2 and the row of round 2."""
-    plain, seen = os.replace, [0]
-
-    def replace(source: Any, target: Any) -> None:
-        plain(source, target)
-        seen[0] += Path(target).name == "state.safetensors"
-        if seen[0] == 2:
-            die()
-
-    os.replace = replace  # type: ignore[assignment]
-
-
-def dies_amid_a_row() -> None:
-    """Killed when half of round 3's row is written."""
-    plain = Record.append
-
-    def append(self: Record, row: dict[str, Any]) -> None:
-        if row["round"] == 3:
-            line = json.dumps(row)
-            with open(self.folder / "rounds.jsonl", "a", encoding="utf-8") as file:
-                file.write(line[: len(line) // 2])
-                file.flush()
-                die()
-        plain(self, row)
-
-    Record.append = append  # type: ignore[method-assign]
-
-
-def dies_after_a_row() -> None:
-    """Killed when round 3's row is written."""
-    plain = Record.append
-
-    def append(self: Record, row: dict[str, Any]) -> None:
-        plain(self, row)
-        if row["round"] == 3:
-            die()
-
-    Record.append = append  # type: ignore[method-assign]
 
 
 def dies_in_the_last_file() -> None:
@@ -453,15 +369,17 @@ def dies_at_birth() -> None:
     records.write_atomic = lambda path, content: die()  # type: ignore[attr-defined]
 
 
-def dies_as_it_begins(number: int) -> Callable[[], None]:
-    """Killed when so many of the files that a new run begins with are written: config, env, manifest, rounds."""
+def dies_at_replace(number: int, name: str = "", after: bool = True) -> Callable[[], None]:
+    """Killed when so many files of this name, or of any, are in their places; or right before the last of them is."""
 
     def prepare() -> None:
         plain, seen = os.replace, [0]
 
         def replace(source: Any, target: Any) -> None:
+            seen[0] += name in Path(target).name
+            if seen[0] == number and not after:
+                die()
             plain(source, target)
-            seen[0] += 1
             if seen[0] == number:
                 die()
 
@@ -470,19 +388,41 @@ def dies_as_it_begins(number: int) -> Callable[[], None]:
     return prepare
 
 
+def dies_at_a_row(amid: bool) -> Callable[[], None]:
+    """Killed when round 3's row is written, or half of it is."""
+
+    def prepare() -> None:
+        plain = Record.append
+
+        def append(self: Record, row: dict[str, Any]) -> None:
+            if row["round"] == 3 and amid:
+                line = json.dumps(row)
+                with open(self.folder / "rounds.jsonl", "a", encoding="utf-8") as file:
+                    file.write(line[: len(line) // 2])
+                    file.flush()
+                    die()
+            plain(self, row)
+            if row["round"] == 3:
+                die()
+
+        Record.append = append  # type: ignore[method-assign]
+
+    return prepare
+
+
 INSTANTS: dict[str, Callable[[], None]] = {
     "in fsync": dies_in_fsync,
-    "before replace": dies_in_replace,
+    "before replace": dies_at_replace(2, "state.safetensors", after=False),
     "amid a checkpoint": dies_amid_a_checkpoint,
-    "after a checkpoint": dies_after_a_checkpoint,
-    "amid a row": dies_amid_a_row,
-    "after a row": dies_after_a_row,
+    "after a checkpoint": dies_at_replace(2, "state.safetensors"),
+    "amid a row": dies_at_a_row(amid=True),
+    "after a row": dies_at_a_row(amid=False),
     "before the summary": dies_in_the_last_file,
     "before the configuration": dies_at_birth,
-    "after the configuration": dies_as_it_begins(1),
-    "after the environment": dies_as_it_begins(2),
-    "after the manifest": dies_as_it_begins(3),
-    "after the empty rounds": dies_as_it_begins(4),
+    "after the configuration": dies_at_replace(1),
+    "after the environment": dies_at_replace(2),
+    "after the manifest": dies_at_replace(3),
+    "after the empty rounds": dies_at_replace(4),
 }
 
 
@@ -506,20 +446,10 @@ def main(what: str, base: Path) -> None:
     print(json.dumps({"random": kill_at_random, "instants": kill_at_instants}[what](base)))
 
 
-def script(what: str, base: Path) -> Any:
-    """What this file, as a script, found."""
-    path = os.pathsep.join([str(Path(fs.__file__).parents[1]), str(TESTS)])
-    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, what, str(base)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.mark.thorough
 def test_killed_at_random_instants(tmp_path: Path) -> None:
     """Twenty kills of seven methods; every run that was resumed is the run that nobody killed."""
-    found = script("random", tmp_path)
+    found = script(__file__, "random", tmp_path, timeout=300)
     assert found["hits"] == KILLED and sum(KILLED.values()) == 20
     assert found["late"] > 0, "no kill came after a checkpoint: the instants are drawn badly"
     for name in KILLED:
@@ -530,7 +460,7 @@ def test_killed_at_random_instants(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def instants(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     base = tmp_path_factory.mktemp("instants")
-    return base, script("instants", base)
+    return base, script(__file__, "instants", base, timeout=300)
 
 
 def test_a_run_that_was_killed_while_it_began_is_begun_again(

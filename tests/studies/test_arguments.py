@@ -63,11 +63,6 @@ def test_names_decide_which_options_there_are() -> None:
     assert [pairs[0][1] for pairs in combinations("fedavg", given)] == ["dirichlet", "labels_k"]
 
 
-def test_names_between_commas_are_one_value_and_semicolons_part_settings() -> None:
-    given = [("data", "csv"), ("data.exclude", "age,chol;sex")]
-    assert [dict(pairs)["data.exclude"] for pairs in combinations("fedavg", given)] == ["age,chol", "sex"]
-
-
 @pytest.mark.parametrize("value", ["0.1,,1", "0.1,0.1", ""])
 def test_an_empty_value_and_one_twice_are_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="--lr must name each value once"):

@@ -49,9 +49,3 @@ def test_a_shift_moves_every_value_and_no_width(seed: int, shift: float) -> None
     values = drawn(2, 2, 5, seed=seed)
     for x, y in zip(summaries(study(values)), summaries(study(values + shift)), strict=True):
         assert y.sd == pytest.approx(x.sd, abs=1e-9) and y.low == pytest.approx((x.low or 0) + shift, abs=1e-9)
-
-
-def test_t_intervals_cover_what_they_say() -> None:
-    """Of 2,000 samples of five normal scores, 95 % hold the mean: within three standard errors of a share."""
-    inside = [low <= 0.6 <= high for low, high in (t_interval(v) or (0, 0) for v in drawn(2000, 5))]
-    assert np.mean(inside) == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 2000))

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,19 @@ def idx(array: np.ndarray) -> bytes:
     return struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
-def write_idx(folder: Path, zipped: bool = True, rows: tuple[int, int] = (20, 10)) -> list[np.ndarray]:
+def write_idx(
+    folder: Path,
+    zipped: bool = True,
+    rows: tuple[int, int] = (20, 10),
+    names: Sequence[str] = IDX,
+    classes: int = 10,
+) -> list[np.ndarray]:
+    """Images and labels 0..C-1 in turn, of a training and a test set."""
     folder.mkdir(parents=True, exist_ok=True)
-    shapes = ((rows[0], 28, 28), (rows[0],), (rows[1], 28, 28), (rows[1],))
-    arrays = [GEN.integers(0, 10 if len(s) == 1 else 256, s).astype(np.uint8) for s in shapes]
-    for name, array in zip(IDX, arrays, strict=True):
+    arrays = []
+    for n in rows:
+        arrays += [GEN.integers(0, 256, (n, 28, 28)).astype(np.uint8), (np.arange(n) % classes).astype(np.uint8)]
+    for name, array in zip(names, arrays, strict=True):
         raw = idx(array)
         (folder / (f"{name}.gz" if zipped else name)).write_bytes(gzip.compress(raw) if zipped else raw)
     return arrays

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fedskew.session import Session
 from support.runs import rows_of
 
 
@@ -31,3 +35,17 @@ def stop_after(number: int) -> Callable[[dict[str, Any]], None]:
 
 class Died(BaseException):
     """Stands for the end of a process."""
+
+
+@contextmanager
+def dying_after(number: int, checkpoint: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """The callback of a process that dies when this round is done; its last checkpoint is of an earlier round."""
+
+    def die(row: dict[str, Any]) -> None:
+        if row["round"] == number:
+            raise Died
+
+    plain = Session.checkpoint
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Died):
+        patch.setattr(Session, "checkpoint", lambda s: plain(s) if s.state.round == checkpoint else None)
+        yield die

@@ -48,14 +48,3 @@ def near(got: Tensor, want: Any, tolerance: float = 1e-9) -> None:
 def slope(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """The gradient of the sum of f(x)."""
     return torch.func.grad(lambda z: f(z).sum())(x)
-
-
-def differences(f: Callable[[Array], float], x: Array, h: float = 1e-5) -> Array:
-    """Central finite differences of a scalar numpy function."""
-    out = np.zeros_like(x)
-    for i in np.ndindex(*x.shape):
-        up, down = x.copy(), x.copy()
-        up[i] += h
-        down[i] -= h
-        out[i] = (f(up) - f(down)) / (2 * h)
-    return out

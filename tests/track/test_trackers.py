@@ -111,14 +111,6 @@ def test_a_run_that_was_killed_and_resumed_has_no_step_twice_and_none_missing(
     assert [v for _, v in steps["loss"]] == pytest.approx([row["loss"] for row in whole.rounds], rel=1e-6)
 
 
-def test_a_run_with_more_rounds_goes_on_in_the_same_place(board: None, fed: Any, tmp_path: Path) -> None:
-    for rounds in (2, 4):
-        fs.run(fed, fs.methods.fedavg(), rounds=rounds, out=tmp_path / "run", resume=rounds == 4,
-               on_round=made(tmp_path), **OPTIONS)  # fmt: skip
-    steps, _ = found(tmp_path)
-    assert [step for step, _ in steps["accuracy"]] == [1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("when", ["_begin", "_round", "_end"])
 def test_a_tracker_that_raises_never_ends_a_run_and_is_noted_once(
     when: str, board: None, fed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -136,20 +128,6 @@ def test_a_tracker_that_raises_never_ends_a_run_and_is_noted_once(
     (told,) = [str(w.message) for w in noted if w.category is RuntimeWarning]
     assert "the run continues without it: OSError: the disk is full" in told
     assert json.loads((tmp_path / "run/summary.json").read_text())["rounds"] == 3
-
-
-def test_a_folder_that_cannot_be_written_never_ends_a_run(board: None, fed: Any, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    place = tmp_path / "file" / "below"
-    with pytest.warns(RuntimeWarning, match="the run continues"):
-        assert len(fs.run(fed, fs.methods.fedavg(), rounds=2, on_round=made(place), **OPTIONS).rounds) == 2
-
-
-def test_a_tracker_changes_no_number(board: None, fed: Any, tmp_path: Path) -> None:
-    options = {**OPTIONS, "rounds": 2}
-    plain = fs.run(fed, fs.methods.fedavg(), **options)
-    tracked = fs.run(fed, fs.methods.fedavg(), on_round=made(tmp_path), **options)
-    assert [r["loss"] for r in plain.rounds] == [r["loss"] for r in tracked.rounds]
 
 
 def test_the_command_tracks_by_name(board: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

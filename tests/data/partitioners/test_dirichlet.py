@@ -24,23 +24,10 @@ from support.labels import BALANCED, MIXED, SITES, counted, histograms
 from support.strategies import alphas, seeds, tables
 
 
-@pytest.mark.parametrize("partitioner", [Dirichlet(1e6), DirClientEqual(1e6), DirPrior(1e6)], ids=lambda c: c.name)
-def test_large_alpha_gives_iid_histograms(partitioner):
-    counts = histograms(partitioner.split(BALANCED, 10, 0), BALANCED)
-    assert np.abs(counts - 20).max() <= 2
-
-
 @given(labels=tables(), clients=st.integers(1, 30), seed=seeds)
 def test_alpha_towards_zero_gives_each_class_to_one_client(labels, clients, seed):
     counts = histograms(Dirichlet(1e-9).split(labels, clients, seed), labels)
     assert ((counts > 0).sum(axis=0) <= 1).all()
-
-
-@pytest.mark.parametrize("kind", [Dirichlet, DirClientEqual, DirPrior])
-@given(labels=tables(), alpha=alphas, clients=st.integers(1, 20), seed=seeds)
-def test_no_alpha_breaks_a_dirichlet(kind, labels, alpha, clients, seed):
-    parts = kind(alpha).split(labels, clients, seed)
-    assert len(np.unique(parts.rows)) == len(parts.rows) > 0
 
 
 @pytest.mark.thorough
@@ -57,18 +44,6 @@ def test_fedga_sizes_are_near_equal_and_the_scarcest_class_is_used_up(labels, al
     left = np.bincount(labels) - counts.sum(axis=0)
     assert np.ptp(counts.sum(axis=1)) <= 10  # a rounding of one half for each of 10 classes
     assert left[np.unique(labels)].min() <= clients / 2
-
-
-def test_seol_kim_cases():
-    cifar, mnist = np.repeat(np.arange(10), 5000), np.repeat(np.arange(10), 6000)
-    case1 = histograms(DirPrior(0).split(cifar, 200, 0), cifar)
-    assert ((case1 > 0).sum(axis=1) == 1).all() and (case1.sum(axis=1) == 250).all()
-    case2 = histograms(DirPrior(alpha=0, rest=20, alpha_rest=0.2).split(cifar, 200, 0), cifar)
-    assert ((case2[:180] > 0).sum(axis=1) == 1).all() and ((case2[180:] > 0).sum(axis=1) > 1).any()
-    case3 = DirPrior(0.2).split(cifar, 100, 0)
-    assert (case3.sizes == 500).all()
-    case4 = histograms(DirPrior(0).split(mnist, 200, 0), mnist)
-    assert (case4.max(axis=1) == 300).all() and (case4.sum(axis=1) == 300).all()
 
 
 @given(labels=tables(), clients=st.integers(1, 40), seed=seeds, rest=st.integers(0, 40))
@@ -111,11 +86,6 @@ def test_the_guard_closes_a_client_that_has_exactly_its_part():
         assert sorted(counts.tolist(), reverse=True) == [[40, 0, 0], [0, 40, 0], [0, 0, 40]]
 
 
-def test_the_guard_evens_sizes_out():
-    plain, guarded = (Dirichlet(0.5, balance_guard=g).split(BALANCED, 20, 1).sizes for g in (None, 1.0))
-    assert guarded.max() < plain.max() and guarded.max() <= 100 + 200
-
-
 def test_least_draws_again_a_bounded_number_of_times_and_names_what_is_possible(monkeypatch):
     assert Dirichlet(0.5, least=10).split(BALANCED, 20, 0).sizes.min() >= 10
     drawn = []
@@ -134,20 +104,6 @@ def test_without_least_nothing_is_drawn_twice(monkeypatch):
 
 
 # Other forms
-
-
-@pytest.mark.parametrize(
-    "partitioner",
-    [
-        DirExtended(10, 1e6),
-        Dirichlet(1e6, balance_guard=1.5),
-        Dirichlet(1e6, rounding="largest_remainder"),
-    ],
-    ids=repr,
-)
-def test_large_alpha_gives_iid_histograms_in_the_other_forms(partitioner):
-    counts = counted(partitioner, BALANCED, 10)
-    assert np.abs(counts - 20).max() <= 2 and np.abs(counts.sum(1) - 200).max() <= 10
 
 
 @given(clients=st.integers(1, 40), seed=seeds)
@@ -178,12 +134,13 @@ def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(cl
 @pytest.mark.parametrize(
     "made",
     [
+        Dirichlet, DirClientEqual, DirPrior,
         lambda a: Dirichlet(a, balance_guard=1.0), lambda a: Dirichlet(a, rounding="largest_remainder"),
         lambda a: DirExtended(3, a), QuantityDir,
         lambda a: DirPrior(a, prior="data"),
     ],
 )  # fmt: skip
-@given(alpha=alphas, clients=st.integers(1, 60), seed=seeds)
+@given(alpha=alphas, clients=st.integers(1, 40), seed=seeds)
 def test_no_alpha_breaks_a_partitioner(made, alpha, clients, seed):
     parts = made(alpha).split(MIXED, clients, seed, SITES)
     assert len(np.unique(parts.rows)) == len(parts.rows) > 0 and parts.clients == clients

@@ -106,11 +106,6 @@ def test_fedla_emnist_design_gives_the_papers_weights(unique, samples, alone, ii
     assert np.allclose(weights, [alone] * 3 + [iid] * 2, atol=1e-12)
 
 
-def test_fedla_cifar100_default_size():
-    labels = np.repeat(np.arange(100), 500)
-    assert (ExclusiveIid(0.7, 2).split(labels, 10, 0).sizes == 1000).all()
-
-
 @pytest.mark.parametrize("clients", [1, 2, 3, 9, 10, 11, 19, 20, 37, 100, 191])
 def test_exclusive_iid_works_at_its_defaults_with_ten_classes(clients):
     counts = counted(ExclusiveIid(), MIXED, clients)

@@ -25,9 +25,6 @@ def test_the_partitioner_divides_what_the_long_tail_leaves(base: Partitioner) ->
     )
 
 
-def test_the_profile() -> None:
-    assert long_tail(np.full(3, 100), 100).tolist() == [100, 10, 1]
-    with pytest.raises(ConfigError, match=r"longtail must leave a row of each class; got 300.0; use at most 200"):
-        long_tail(np.full(10, 200), 300.0)
+def test_a_single_class_has_no_tail() -> None:
     with pytest.raises(ConfigError, match="two classes at least"):
         long_tail(np.full(1, 3), 2.0)

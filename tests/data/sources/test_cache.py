@@ -33,14 +33,6 @@ def test_a_decoded_dataset_is_stored_once_and_read_back(tmp_path: Path, monkeypa
         load("mnist", str(tmp_path), verify=False, pad=2)
 
 
-def test_columns_come_back_from_the_cache() -> None:
-    made = build("x", np.zeros((10, 2)), np.arange(10) % 2, columns={"site": list("abcde" * 2)})
-    cache.store("key", made)
-    back = cache.fetch("key")
-    assert isinstance(back, Dataset) and back.column_names == made.column_names
-    assert torch.equal(back.columns["site"], made.columns["site"]) and back.test_is_official is False
-
-
 def test_a_changed_file_is_decoded_again(tmp_path: Path) -> None:
     write_idx(tmp_path / "mnist")
     first = load("mnist", str(tmp_path), verify=False)
@@ -99,4 +91,6 @@ def test_the_cache_keeps_whose_the_test_rows_are() -> None:
     made = build("x", np.arange(40.0).reshape(20, 2), np.arange(20) % 2, columns={"site": ["a", "b", "c", "d"] * 5})
     cache.store("c", made)
     found = cache.fetch("c")
-    assert found is not None and found.columns_test["site"].tolist() == made.columns_test["site"].tolist() != []
+    assert isinstance(found, Dataset) and found.column_names == made.column_names and not found.test_is_official
+    assert torch.equal(found.columns["site"], made.columns["site"])
+    assert found.columns_test["site"].tolist() == made.columns_test["site"].tolist() != []

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import fedskew as fs
 from fedskew.data import load
 from support.command import mistake
-
-GOOD = [f"{20 + i % 7}.5,{'fm'[i % 2]},{'ab'[i % 3 // 2]},s{i % 2}" for i in range(30)]
 
 
 def written(folder: Path, *lines: str, name: str = "t.csv") -> Path:
@@ -33,12 +30,16 @@ WRONG: dict[str, tuple[str, dict, str]] = {  # text, options, what is said
     "labels 1 to 5": ("age,y\n1,1\n2,3\n3,5", {}, "Csv.named_labels must be true where labels are numbers ot"),
     "where labels begin": ("age,y\n1,1\n2,3\n3,5", {}, "t.csv: column 'y' has labels from 1 to 5"),
     "a gap": ("age,y\n1,0\n2,1\n3,3", {}, "has labels from 0 to 3"),
-    "labels below 0": ("age,y\n1,-1\n2,1", {}, "1 of 2 rows have -1, which often marks rows without a label"),
     "a measured value": ("age,y\n1,0\n2,0.5", {}, "has labels from 0 to 0.5; measured values must be cut into classes"),
     "one class": ("age,label\n1,ill\n2,ill", {}, "must have two classes; got one class, 'ill', in all 2 rows"),
     "semicolons": ("age;dose;label\n1;2;a", {}, "Csv.separator must separate the columns; got ','; the first line"),
     "what to separate by": ("age;dose;label\n1;2;a", {}, "t.csv has semicolons: use ';'"),
     "tabs": ("age\tlabel\n1\ta", {}, "has tabs: use 'tab'"),
+    "a value too few": ("a,y\n1,0\n1", {}, "must have 2 values a row; row 3 has 1"),
+    "no rows": ("a,y\n", {}, "must have rows"),
+    "nothing": ("", {}, "must have rows"),
+    "labels alone": ("y\n1", {}, "Csv.x_column must name a column of features"),
+    "an unknown feature": ("a,y\n1,0", {"x_column": "c"}, "Csv.x_column must name columns of t.csv; got 'c'"),
     "a value too many": ("age,label\n1,a\n2,b,c", {}, "row 3 has 3; a value that holds the separator needs quotes"),
     "a name twice": ("a,a,label\n1,2,x", {}, "got 'a' twice"),
     "no label column": ("age,dose\n1,2", {}, "Csv.y_column must name the column of labels, one of age, dose"),
@@ -71,6 +72,9 @@ def test_the_command_says_the_flag_for_class_and_field(tmp_path: Path, capsys: p
     )
     said = mistake(capsys, "run", "fedavg", "--data", "csv", "--data.path", file, "--data.y_column", "x")
     assert "Csv." not in said
+    file = written(tmp_path, "age,label", *(f"{'' if i % 9 == 4 else i},{'ab'[i % 2]}" for i in range(30)))
+    said = mistake(capsys, "run", "fedavg", "--data", "csv", "--data.path", file)
+    assert "row 6 has none" in said and "or set --data.missing to fill" in said
 
 
 def test_named_labels_and_another_separator_are_options(tmp_path: Path) -> None:
@@ -81,14 +85,6 @@ def test_named_labels_and_another_separator_are_options(tmp_path: Path) -> None:
     assert load("csv", str(file), named_labels=True).label_names == ("01", "02")
     whole = written(tmp_path, "age,label", *(f"{i},{i % 2}.0" for i in range(30)))
     assert load("csv", str(whole)).label_names == ("0", "1")
-
-
-def test_categories_become_one_hot_beside_standardised_numbers(tmp_path: Path) -> None:
-    file = written(tmp_path, "age,sex,label,client", *GOOD)
-    data = load("csv", str(file), categories="sex")
-    assert data.shape == (3,) and data.encoding is not None and data.encoding.columns[1].values == ("f", "m")
-    assert set(data.x[:, 1:].flatten().tolist()) == {0.0, 1.0} and torch.all(data.x[:, 1:].sum(1) == 1)
-    assert abs(float(data.x[:, 0].mean())) < 1e-5
 
 
 def test_a_category_that_the_training_file_lacks_is_an_error(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from fedskew.data import load
 from fedskew.data.sources import images as module
 from fedskew.data.sources.images import digits
-from fedskew.errors import DataError
+from fedskew.errors import ConfigError, DataError
 
 ROWS = np.column_stack([load_digits().data, load_digits().target])
 
@@ -42,6 +42,8 @@ def test_they_are_the_rows_that_scikit_learn_gives() -> None:
     assert np.array_equal(pixels, load_digits().images) and np.array_equal(y, load_digits().target)
     assert pixels.dtype == np.uint8 and y.dtype == np.int64
     assert load("digits").fingerprint == "df0f0da78680fe8a"  # of every earlier version
+    with pytest.raises(ConfigError, match=r"path must be unset"):
+        load("digits", "somewhere")
 
 
 @pytest.mark.parametrize(

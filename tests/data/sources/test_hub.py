@@ -16,7 +16,7 @@ import torch
 import fedskew as fs
 from fedskew.data import DATASETS, load
 from fedskew.errors import ConfigError, DataError
-from support.data_files import GEN, WNIDS, encoded, fails, one_line, write_parquet
+from support.data_files import GEN, WNIDS, encoded, one_line, write_parquet
 
 
 def test_the_hub_s_retries_are_not_shown(
@@ -130,10 +130,3 @@ def test_the_hub_is_asked_for_the_right_split(
     assert asked == [(DATASETS[name].repo, config)] and made.source == f"hub {DATASETS[name].repo}"
     assert made.label_names == tuple(labels) and made.y_test.tolist() == list(range(len(labels))) and made.mean == ()
     assert torch.equal(made.x[2], torch.from_numpy(rows[2].copy()).permute(2, 0, 1))
-
-
-@pytest.mark.parametrize("name", ["svhn", "emnist", "tiny_imagenet"])
-def test_nothing_there_of_these(_nowhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    fails(name, None, f"dataset '{name}' was not found in any folder (FEDSKEW_DATA is not set)")
-    fails(name, tmp_path, f"dataset '{name}' was not found in '{tmp_path}'")

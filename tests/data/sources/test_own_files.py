@@ -77,44 +77,6 @@ def test_a_csv_file_is_standardised_by_its_training_rows(tmp_path: Path) -> None
     assert data.fingerprint != load("csv", str(own_file(tmp_path, "csv")), standardise=False).fingerprint
 
 
-def test_a_folder_with_a_test_file_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("a,y\n1,0\n2,1\n3,0\n4,1\n")
-    (tmp_path / "test.csv").write_text("a,y\n5,1\n6,0\n")
-    data = load("csv", str(tmp_path), standardise=False)
-    assert data.x.flatten().tolist() == [1, 2, 3, 4] and data.y_test.tolist() == [1, 0] and data.test_is_official
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        (
-            "a,y\n1,0\nx,1",
-            {},
-            "t.csv: column 'a' must hold numbers; row 3 has 'x', 1 of 2 rows hold no number; correct",
-        ),
-        (
-            "a,y\n1,0\n,1",
-            {},
-            "column 'a' must have a number in every row; row 3 has none, 1 of 2 rows",
-        ),
-        ("a,y\n1,0\n1", {}, "must have 2 values a row; row 3 has 1"),
-        ("a,a,y\n1,1,0", {}, "columns of different names"),
-        ("a,y\n", {}, "must have rows"),
-        ("", {}, "must have rows"),
-        ("a,b\n1,0", {}, "Csv.y_column must name the column of labels, one of a, b"),
-        ("a,y\n1,0", {"x_column": "c"}, "Csv.x_column must name columns of t.csv; got 'c'"),
-        ("y\n1", {}, "Csv.x_column must name a column of features"),
-    ],
-)
-def test_a_csv_file_that_cannot_be_read_is_one_line(
-    text: str, options: dict[str, str], message: str, tmp_path: Path
-) -> None:
-    (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(fs.FedskewError) as error:
-        load("csv", str(tmp_path / "t.csv"), **options)
-    assert message in str(error.value) and "\n" not in str(error.value)
-
-
 def test_npz_files_named_as_splits_are_no_clients(tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
     np.savez(tmp_path / "Train.npz", x=x, y=y)

@@ -16,7 +16,7 @@ from fedskew.data.arrays import held_out
 from fedskew.data.encoding import Encoding
 from fedskew.data.inputs import Inputs
 from fedskew.fields import typed, untyped
-from support.command import fedskew, mistake
+from support.command import fedskew
 
 HEAD = "age,sex,grade,label,client"
 SITES = ("north", "south", "west")
@@ -171,16 +171,6 @@ def test_a_mistake_names_the_client_s_file_and_the_row(case: str, tmp_path: Path
     assert expected in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_command_names_the_flag_that_fills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = file_of(tmp_path, "csv", rows())
-    said = mistake(capsys, "run", "fedavg", "--data", "csv", "--data.path", file, "--data.exclude", "sex,grade")
-    assert "row 6 has none" in said and "or set --data.missing to fill" in said
-    words = ["--data", "csv", "--data.path", file, "--data.categories", "auto", "--data.missing", "fill"]
-    assert fedskew("run", "fedavg", *words, "--partition", "natural", "--rounds", 1, "--out", tmp_path / "r") == 0
-    new = file_of(tmp_path, "csv", [["", "", "low", "ill", "east"], ["44", "f", "high", "well", "east"]], "new")
-    assert fedskew("evaluate", tmp_path / "r", "--data", "csv", "--data.path", new) == 0
-
-
 def test_npz_files_that_do_not_fit_together(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=np.arange(4) % 2)
     np.savez(tmp_path / "b.npz", x=np.zeros((4, 3)), y=np.arange(4) % 2)
@@ -236,7 +226,7 @@ def test_folders_of_images_are_classes_and_clients(tmp_path: Path) -> None:
     assert load("images", str(tmp_path / "digits")).label_names == ("2", "9", "10")
 
 
-def test_folders_of_another_form_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_another_form_are_one_line(tmp_path: Path) -> None:
     images_at(tmp_path / "a", "cat/1", "dog/2/3")
     images_at(tmp_path / "b", "cat/1", "dog/2")
     images_at(tmp_path / "b", "dog/9", size=7)
@@ -252,11 +242,6 @@ def test_folders_of_another_form_are_one_line(tmp_path: Path, monkeypatch: pytes
         with pytest.raises(fs.DataError) as error:
             load("images", str(tmp_path / folder))
         assert said in str(error.value) and "\n" not in str(error.value)
-    import sys
-
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(fs.DataError, match=r"decoding images needs the extra hub: pip install '\.\[hub\]'"):
-        load("images", str(tmp_path / "b"))
 
 
 def test_the_hub_s_packages_read_named_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,14 +292,6 @@ def test_columns_in_memory_and_a_pandas_frame_give_what_the_file_gives(tmp_path:
         fs.from_table({"a": [1.0, None], "y": [0, 1]})
 
 
-def test_a_number_beyond_float32_is_one_line() -> None:
-    table = {"a": [1e300, *map(float, range(29))], "y": [i % 2 for i in range(30)]}
-    with pytest.raises(
-        fs.DataError, match=r"column 'a' must hold numbers that float32 holds, at most .*; row 0 has 1e"
-    ):
-        fs.from_table(table)
-
-
 def bedside(**changes: list[str]) -> dict[str, list[str]]:
     """Rows of 50 patients, four each."""
     rows = range(200)
@@ -327,18 +304,6 @@ def bedside(**changes: list[str]) -> dict[str, list[str]]:
 
 
 SILENT: dict[str, tuple[dict[str, list[str]], dict[str, Any], str]] = {
-    "a bad number": (
-        {"age": ["old", *map(str, range(199))]},
-        {},
-        "row 0 has 'old', 1 of 200 rows hold no number; corr",
-    ),
-    "how to keep words": ({"age": ["old", *map(str, range(199))]}, {}, "or take words by Csv.types age=category"),
-    "dates": (
-        {},
-        {"types": "patient=drop"},
-        "column 'visit' must hold numbers or categories; 200 of 200 are dates, such",
-    ),
-    "an order that lacks a value": ({}, {"ordinal": "stage=I<III"}, "got 'II' in row 1, 100 of 200 rows hold none of"),
     "a type": (
         {},
         {"types": "age=numbr"},

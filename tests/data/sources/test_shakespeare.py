@@ -77,13 +77,3 @@ def test_the_real_text() -> None:
     data = load("shakespeare", stride=10)
     assert (len(data.y), len(data.y_test), len(data.column_names["client"])) == (80135, 18784, 247)
     assert set(data.column_names["client"]) >= {"MENENIUS", "DUKE VINCENTIO", "KING RICHARD II"}
-
-
-@pytest.mark.parametrize("mark", ["\ufeff", ""])
-def test_a_byte_order_mark_is_no_character_of_a_speaker_s_name(mark: str, tmp_path: Path) -> None:
-    names = ["ROMEO", "JULIET", "NURSE"]
-    line = "a line of a made-up play that goes on for long enough to give a few windows of eighty characters"
-    play = "\n\n".join(f"{names[i % 3]}:\nspeech {i}, {line}, and then it ends." for i in range(30))
-    (tmp_path / "play.txt").write_text(mark + play, encoding="utf-8")
-    data = load("shakespeare", str(tmp_path / "play.txt"), stride=10)
-    assert data.column_names == {"client": ("JULIET", "NURSE", "ROMEO")}

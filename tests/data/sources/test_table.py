@@ -15,10 +15,6 @@ def test_a_typing_error_is_answered_with_a_suggestion() -> None:
         load("cifr10")
     with pytest.raises(ConfigError, match="dataset 'mnist' has no option 'normalise'; did you mean 'normalize'"):
         load("mnist", normalise="half")
-    with pytest.raises(ConfigError, match=r"Digits\.normalize must be one of protocol, .*; did you mean 'half'"):
-        load("digits", normalize="halve")
-    with pytest.raises(ConfigError, match=r"Digits\.pad must be at least 0; got -1"):
-        load("digits", pad=-1)
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -29,15 +25,3 @@ def test_every_source_is_a_frozen_value_with_documented_options(name: str) -> No
     documented = {p.arg_name for p in docstring_parser.parse_from_object(source).params}
     inherited = {p.arg_name for base in source.__mro__[1:-1] for p in docstring_parser.parse_from_object(base).params}
     assert {f.name for f in fields(source)} <= documented | inherited
-
-
-def test_digits_are_exact_and_need_no_file(_nowhere: None) -> None:
-    made = load("digits")
-    assert made.x.shape == (1438, 1, 8, 8) and made.x_test.shape == (359, 1, 8, 8) and not made.test_is_official
-    values = made.x.unique()
-    assert (values % 15 == 0).all() and values.max() == 240  # 16 grey levels above 0, times 15
-    assert load("digits").fingerprint == made.fingerprint and made.mean == ()
-    assert load("digits", pad=12).shape == (1, 32, 32)
-    assert load("digits", normalize="half").mean == (0.5,) and load("digits", augment=True).augment == ("crop",)
-    with pytest.raises(ConfigError, match=r"path must be unset"):
-        load("digits", "somewhere")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
 import fedskew as fs
@@ -21,7 +20,7 @@ from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, each, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.resuming import equal, recorded, stop_after
-from support.runs import gap, rows_of, same
+from support.runs import gap, same
 from support.runs import measured as go
 
 pytestmark = [
@@ -189,13 +188,6 @@ def test_the_broadcast_is_packed_once_a_round(cluster: Any, monkeypatch: pytest.
     assert 3 * model < sum(turns) < 3 * model + 60_000  # the method, the weights and the pickle's own words
     assert 12 * model < sum(received) < 12 * model + 12 * 20_000
     assert sum(sent) < 12 * 20_000
-
-
-def test_the_result_is_that_of_threads(tmp_path: Path) -> None:
-    one = go(skewed(), tiny("fedprox"), engine="threaded", rounds=2)
-    two = go(skewed(), tiny("fedprox"), engine="ray", rounds=2)
-    assert rows_of(one) == rows_of(two) and same(one.params, two.params)
-    assert torch.equal(one.probabilities(skewed().dataset.x_test), two.probabilities(skewed().dataset.x_test))
 
 
 @pytest.mark.parametrize("name", ["scaffold", "powerofchoice", "creff", "astraea"])
