@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedskew import engines, models, server
+from fedskew import engines, models, server, tree
 from fedskew.data.arrays import check_unchanged
 from fedskew.data.inputs import Inputs
 from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
+from fedskew.engines.measures import given_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
@@ -241,8 +242,10 @@ def _prepared(
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:
-        observing = observer(fed, watched, task, engine, settings, record)
-        session = Session(watched, task, engine, settings, cohort, state, observing, record)
+        size = tree.size_bytes({"params": state.params, "buffers": state.buffers})
+        evaluation = settings.evaluation(fed.clients, size)
+        observing = observer(fed, watched, task, engine, settings, evaluation, record)
+        session = Session(watched, task, engine, settings, evaluation, cohort, state, observing, record)
         if record and resume:
             session.restore()
             _extend(record, session, settings)
@@ -380,8 +383,7 @@ def _end(
     owners: dict[str, str] = {}
     if settings.keep_own and session.record and session.method.personal and not stopped:
         with torch.no_grad(), one_thread():
-            given = session.observer.given(shown)
-            each = dict(session.engine.own_models(session.method, given))
+            each = dict(session.engine.own_models(session.method, given_of(session.method, shown)))
         own = {f"{k}/{name}": value for k, model in each.items() for name, value in model.items()}
         models |= {"own": own} if each else {}  # nodes of Flower keep theirs
         owners = {str(k): fed.name_of(k) for k in each}

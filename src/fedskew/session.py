@@ -25,7 +25,7 @@ from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics
-from fedskew.records.clients import MOST_CLIENTS, client_row
+from fedskew.records.clients import client_row
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
 from fedskew.records.metrics import (
@@ -37,11 +37,11 @@ from fedskew.records.metrics import (
     from_probabilities,
     groups_by_counts,
 )
-from fedskew.records.summary import TAIL, Watch
+from fedskew.records.summary import Watch
 from fedskew.records.typed import Row
 from fedskew.server import Ask, Broadcast, Opened, Shown, State
-from fedskew.settings import Settings
-from fedskew.types import Answers, Assignment, Cohort, Federation, Params, Query, Results, Task, Tree, Weights
+from fedskew.settings import Evaluation, Settings
+from fedskew.types import Answers, Assignment, Federation, Params, Query, Results, Task, Tree, Weights
 
 __all__ = ["Observer", "Row", "Session"]
 
@@ -57,6 +57,7 @@ class Session:
     task: Task
     engine: LocalEngine
     settings: Settings
+    evaluation: Evaluation
     cohort: int
     state: State
     observer: Observer
@@ -71,8 +72,7 @@ class Session:
     _facts: Row = field(default_factory=dict)  # of the engine, that the record has
 
     def __post_init__(self) -> None:
-        size = tree.size_bytes({"params": self.state.params, "buffers": self.state.buffers})
-        self.averages = Averages(self.settings, size)
+        self.averages = Averages(self.settings, self.evaluation)
 
     @property
     def done(self) -> list[Row]:
@@ -107,10 +107,14 @@ class Session:
     def _served(self, state: State) -> Kept:
         return Kept(state.round, server.served(self.method, state, self.task), state.buffers)
 
-    def is_over(self) -> bool:
-        """Whether no round is left: all are done, or the monitored metric has not improved for too long."""
+    def is_over(self, row: Row | None = None) -> bool:
+        """Whether no round is left: all are done, or the monitored metric has not improved for too long.
+
+        With the row of the next round, which is not done yet: whether none is left after it.
+        """
         monitored, patience = self.monitored(), self.settings.patience
-        return self.state.round >= self.task.rounds or bool(monitored and patience and monitored.idle >= patience)
+        number, watch = (row["round"], monitored and monitored.saw(row)) if row else (self.state.round, monitored)
+        return number >= self.task.rounds or bool(watch and patience and watch.idle >= patience)
 
     def finals(self) -> Row:
         """What is measured once, of the model of the last round; nothing where this round was not evaluated."""
@@ -118,17 +122,13 @@ class Session:
             return {}
         number = self.state.round
         listed = any(row["round"] == number for row in self.client_rows)
-        if self.record and not listed and self.observer.lists(number, True):  # an interruption has lost them
+        lists = self.evaluation.due("clients_every", number, over=True)
+        if self.record and lists and not listed:  # an interruption has lost them
             self.observer.list_clients(self.shown(self.state))
             self.client_rows += self.observer.measured
             self.record.keep_clients(self.client_rows)
-        mean = self.averages.measured(self._served(self.state))
+        mean = self.averages.measured(self._served(self.state), over=True)
         return self.observer.finals(self.shown(self.state), self.done[-1], mean)
-
-    def _last(self, row: Row) -> bool:
-        """Whether the round of this row, which is not done yet, will be the last."""
-        monitored, patience = self.monitored(), self.settings.patience
-        return row["round"] == self.task.rounds or bool(monitored and patience and monitored.saw(row).idle >= patience)
 
     def round(self) -> Row:
         """Run one round: open, train, close, observe, keep.
@@ -143,8 +143,8 @@ class Session:
         sizes = {"update_bytes": given.update_bytes, "broadcast_bytes": given.common_bytes}
         traffic.add_training(opened.assignment, given.each, results.cohort.uploads, **sizes)
         stopwatch.lap("aggregate_s")
-        mean = self.averages.measured(self._served(after)) if self.settings.average_models == "every" else None
-        row = self.observer.row(opened, results, weights, after, self.shown(after), mean, traffic, self._last)
+        mean = self.averages.measured(self._served(after))
+        row = self.observer.row(opened, results, weights, after, self.shown(after), mean, traffic, self.is_over)
         check_losses(row)
         row |= {"dropped": [fault.to_json() for fault in dropped] + row.get("dropped", [])} if dropped else {}
         stopwatch.lap("evaluate_s")
@@ -169,7 +169,8 @@ class Session:
         """
         dropped: list[Fault] = []
         method, weighting, number = self.method, self.method.weighting, self.state.round + 1
-        seeds, kept = (self.settings.seed, self.settings.seed_of("clients")), self.observer.wants_deltas(number)
+        seeds = self.settings.seed, self.settings.seed_of("clients")
+        kept = self.settings.diagnose.deltas and self.evaluation.due("diagnose", number)
         while True:
             traffic = Traffic()
             self.engine.memory.begin(number)
@@ -221,7 +222,7 @@ class Session:
             self.record.append(row)
             if self.observer.measured:
                 self.record.keep_clients(self.client_rows)
-            if self.is_over() or due(row["round"], self.settings.checkpoint_every):
+            if self.evaluation.due("checkpoint_every", row["round"], self.is_over()):
                 self.checkpoint()
         self.record_s = time.perf_counter() - start
 
@@ -269,6 +270,7 @@ class Observer:
     task: Task
     engine: LocalEngine
     settings: Settings
+    evaluation: Evaluation
     record: Record | None
     measured: list[Row] = field(default_factory=list)  # of each client, in the round that was observed last
 
@@ -299,28 +301,37 @@ class Observer:
         self.measured.clear()
         row: Row = {"round": number}
         fits = False
-        if due(number, self.settings.eval_every) or number == self.task.rounds:
+        if self.evaluation.due("eval_every", number):
             row |= self._evaluate(shown)
-            tail = self.settings.fit_logits == "tail" and number > self.task.rounds - TAIL
-            fits = tail or self.settings.fit_logits == "every"
+            fits = self.evaluation.due("fit_logits", number)
             row |= averaged_row(self.engine, mean, fits) if mean else {}
         elif self.settings.eval_rows is not None:
             found = self.engine.evaluate(shown.params, shown.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
-        names, lists = self._used(row, last), self.lists(number, last)
-        joint = bool(names) and lists and self.method.personal  # one pass does for both
+        served = "accuracy" in row and self.evaluation.due("served", number)
+        own = self.method.personal and (served or self.evaluation.due("personal_every", number, last))
+        names = [*(["personal_"] if own else []), *(["served_"] if served else [])]
+        lists = self.evaluation.due("clients_every", number, last)
+        joint = own and lists  # one pass does for both
         used = self._evaluate_used(shown, names, joint) if names else {}
         if lists and not joint:
             self.list_clients(shown)
         # the fit comes last: nodes keep its logits until their next message, and the last round's is asked for again
         row |= (fitted_row(self.engine, shown.params, shown.buffers) if fits else {}) | used
-        row |= told_of(results.cohort, weights)
+        cohort, reports = results.cohort, results.cohort.reports
+        row |= {
+            "train_loss": float((reports.loss * reports.samples).sum() / reports.samples.sum().clamp(min=1)),
+            "clients": [[int(k) for k in c if k >= 0] if len(c) > 1 else int(c[0]) for c in cohort.chains],
+            "weights": [float(w) for w in weights.update],
+            "samples": int(reports.samples.sum()),
+            "steps": int(reports.steps.sum()),
+        }
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down, "contacts": traffic.contacts}
         components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}
         if components:
             row["components"] = components
-        if self.settings.diagnose.due(number, self.task.rounds):
+        if self.evaluation.due("diagnose", number):
             row["diagnostics"] = self._diagnose(opened, results, weights, state, shown)
         return row
 
@@ -328,11 +339,6 @@ class Observer:
     def part(self) -> Array:
         """The test rows of rounds between evaluations."""
         return evenly(self.fed.dataset.y_test.cpu().numpy(), self.task.classes, self.settings.eval_rows or 0)
-
-    def wants_deltas(self, number: int) -> bool:
-        """Whether a diagnostic of this round reads every client's update."""
-        watched = self.settings.diagnose
-        return watched.deltas and watched.due(number, self.task.rounds)
 
     def _metrics(self, matrix: Tensor, loss: float) -> Row:
         return {**from_confusion(matrix, groups_by_counts(self.fed.counts.sum(0))), "loss": loss}
@@ -347,11 +353,10 @@ class Observer:
         """
         matrix, _, chances = self.engine.test.scored(shown.params, shown.buffers)
         found: Row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
-        served = self.settings.served != "none"
-        if self.settings.fit_logits != "none":
+        served, fits = (self.evaluation.due(what, shown.round, over=True) for what in ("served", "fit_logits"))
+        if fits:
             found |= fitted_last(self.engine, self.method, shown, self.settings.recall_at, served)
         if mean:
-            fits = self.settings.fit_logits != "none"
             found |= averaged_row(self.engine, mean, fits, (*EVALUATED, *RANKED), self.settings.recall_at)
         return found | self._served_once(shown, row) if served and "served_accuracy" not in row else found
 
@@ -368,7 +373,7 @@ class Observer:
 
     def _evaluate(self, shown: Shown) -> Row:
         params, buffers = shown.params, shown.buffers
-        if self.settings.scores == "every":
+        if self.evaluation.due("scores", shown.round):
             matrix, loss, chances = self.engine.test.scored(params, buffers)
             row = self._metrics(matrix, float(loss))
             row |= self._scores(matrix, chances) if loss.isfinite() else {}  # which `check_losses` refuses
@@ -383,28 +388,9 @@ class Observer:
                 row |= {f"{which}_{name}": value for name, value in self._metrics(*held).items()}
         return row
 
-    def _used(self, row: Row, last: bool) -> list[str]:
-        """What the round of this row measures of the models that clients would use, by prefix."""
-        wanted, number = self.settings.served, row["round"]
-        tail = wanted == "tail" and number > self.task.rounds - TAIL
-        served = "accuracy" in row and (tail or wanted == "every")
-        own = self.method.personal and (served or last or due(number, self.settings.personal_every))
-        return [*(["personal_"] if own else []), *(["served_"] if served else [])]
-
-    def lists(self, number: int, last: bool) -> bool:
-        """Whether each client has a row of its own in a round."""
-        every = self.settings.clients_every
-        if every is None:
-            return last and self.settings.served != "none" and self.fed.clients <= MOST_CLIENTS
-        return last or due(number, every)
-
-    def given(self, shown: Shown) -> Broadcast:
-        """What clients' own models are made of: what is evaluated and deployed, and what the components send down."""
-        return given_of(self.method, shown)
-
     def _tested(self, shown: Shown, listed: bool) -> Iterator[Tested]:
         """What each client would use on its own test rows; ``listed`` says whether its row is kept."""
-        each = self.engine.tested(self.method, self.given(shown))
+        each = self.engine.tested(self.method, given_of(self.method, shown))
         yield from self._listed(self.fed, shown.round, each) if listed else each
 
     def _listed(self, fed: Federation, number: int, each: Iterator[Tested]) -> Iterator[Tested]:
@@ -460,18 +446,6 @@ class Observer:
         return diagnostics.measure(self.settings.diagnose, moment)
 
 
-def told_of(cohort: Cohort, weights: Weights) -> Row:
-    """What every record says of the clients of a round."""
-    reports = cohort.reports
-    return {
-        "train_loss": float((reports.loss * reports.samples).sum() / reports.samples.sum().clamp(min=1)),
-        "clients": [[int(k) for k in c if k >= 0] if len(c) > 1 else int(c[0]) for c in cohort.chains],
-        "weights": [float(w) for w in weights.update],
-        "samples": int(reports.samples.sum()),
-        "steps": int(reports.steps.sum()),
-    }
-
-
 def check_finite(state: State) -> None:
     """Raise TrainingError, naming the tensor, where the aggregated model is not finite or the server holds a NaN.
 
@@ -495,11 +469,6 @@ def check_losses(row: Row) -> None:
         if name.endswith("loss") and not math.isfinite(value):
             told = f"the evaluation's {name!r} is {value} after round {row['round']}"
             raise TrainingError(f"{told}, although the model is finite: its outputs are not; {RATES}")
-
-
-def due(number: int, every: int) -> bool:
-    """Whether something that happens every so many rounds happens in this one; 0 means never."""
-    return every > 0 and number % every == 0
 
 
 def _nowhere(name: str, content: Params) -> str:

@@ -186,6 +186,6 @@ def measured(labels: Tensor, logits: Tensor, fits: Mapping[str, Fit], recall_at:
 
 def check_limit(settings: Settings, classes: int) -> None:
     """Raise FieldError where fits are asked for between rounds that a model of so many classes does not get."""
-    if settings.fit_logits in ("tail", "every") and classes > LIMIT:
+    if settings.evaluation().due("fit_logits", settings.rounds) and classes > LIMIT:
         rule = f"be last or none beside {classes} classes: a model of more than {LIMIT} is not fitted"
         raise FieldError("Settings", "fit_logits", rule, settings.fit_logits)

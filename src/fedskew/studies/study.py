@@ -423,9 +423,8 @@ def _located(cell: Cell, options: Options = ()) -> Planned:
 
 def _unfitted(made: Experiment) -> Experiment:
     """The run as one that measures neither fits nor what clients would use between rounds."""
-    made = replace(made, fit_logits="last") if made.fit_logits in ("tail", "every") else made
-    made = replace(made, average_models="auto") if made.average_models == "every" else made
-    return replace(made, served="last") if made.served in ("tail", "every") else made
+    usual: dict[str, Any] = {"fit_logits": "last", "average_models": "auto", "served": "last"}
+    return replace(made, **{n: when for n, when in usual.items() if made.evaluation().due(n, made.rounds)})
 
 
 def _tried(study: Study) -> list[Row]:
