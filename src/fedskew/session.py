@@ -246,9 +246,9 @@ class Session:
     def restore(self) -> None:
         """Continue from the last checkpoint; without one, from the beginning."""
         assert self.record is not None
-        found = self.record.restore()
-        if found is not None:
-            content, facts, self.rows = found
+        checkpoint = self.record.restore()
+        if checkpoint is not None:
+            content, facts, self.rows = checkpoint
             # label counts and the like never leave the host
             moved, place = set(facts.get("on_device", range(sum(1 for _ in tree.leaves(content))))), count()
             content = tree.map_tree(lambda t: t.to(self.engine.device) if next(place) in moved else t, content)
@@ -306,14 +306,14 @@ class Observer:
             fits = self.evaluation.due("fit_logits", number)
             row |= averaged_row(self.engine, mean, fits) if mean else {}
         elif self.settings.eval_rows is not None:
-            found = self.engine.evaluate(shown.params, shown.buffers, self.part)
-            row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
+            matrix, loss = self.engine.evaluate(shown.params, shown.buffers, self.part)
+            row |= {f"part_{name}": value for name, value in self._metrics(matrix, loss).items()}
         last = is_last(row)
         served = "accuracy" in row and self.evaluation.due("served", number)
-        own = self.method.personal and (served or self.evaluation.due("personal_every", number, last))
-        names = [*(["personal_"] if own else []), *(["served_"] if served else [])]
+        personal = self.method.personal and (served or self.evaluation.due("personal_every", number, last))
+        names = [*(["personal_"] if personal else []), *(["served_"] if served else [])]
         lists = self.evaluation.due("clients_every", number, last)
-        joint = own and lists  # one pass does for both
+        joint = personal and lists  # one pass does for both
         used = self._evaluate_used(shown, names, joint) if names else {}
         if lists and not joint:
             self.list_clients(shown)
@@ -352,13 +352,13 @@ class Observer:
             mean: of the models of the last rounds; None: it is not measured.
         """
         matrix, _, chances = self.engine.test.scored(shown.params, shown.buffers)
-        found: Row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
+        metrics: Row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
         served, fits = (self.evaluation.due(what, shown.round, over=True) for what in ("served", "fit_logits"))
         if fits:
-            found |= fitted_last(self.engine, self.method, shown, self.settings.recall_at, served)
+            metrics |= fitted_last(self.engine, self.method, shown, self.settings.recall_at, served)
         if mean:
-            found |= averaged_row(self.engine, mean, fits, (*EVALUATED, *RANKED), self.settings.recall_at)
-        return found | self._served_once(shown, row) if served and "served_accuracy" not in row else found
+            metrics |= averaged_row(self.engine, mean, fits, (*EVALUATED, *RANKED), self.settings.recall_at)
+        return metrics | self._served_once(shown, row) if served and "served_accuracy" not in row else metrics
 
     def _served_once(self, shown: Shown, row: Row) -> Row:
         """Metrics of what each client would use, of the last model, whose row has no such metrics."""
@@ -398,9 +398,9 @@ class Observer:
         held, heldout = fed.held is not None, fed is self.fed.unseen
         labels, dealt = fed.dataset.y if held else fed.dataset.y_test, not held and fed.dealt
         for one in each:
-            who, told = (number, one.client, fed.name_of(one.client)), one.probabilities
-            y, share = (labels[:0], False) if told is None else (labels[one.rows], dealt)
-            row = client_row(*who, one.confusion, one.loss, y, told, dealt=share, heldout=heldout)
+            who, probabilities = (number, one.client, fed.name_of(one.client)), one.probabilities
+            y, share = (labels[:0], False) if probabilities is None else (labels[one.rows], dealt)
+            row = client_row(*who, one.confusion, one.loss, y, probabilities, dealt=share, heldout=heldout)
             self.measured.append(row)
             yield one
 
@@ -419,16 +419,16 @@ class Observer:
 
     def _evaluate_used(self, shown: Shown, names: Sequence[str], listed: bool = False) -> Row:
         """Metrics of what each client would use: its own model where the method has one, else the global model."""
-        own, unseen, params = self.method.personal, self.fed.unseen, shown.params
-        if own:
-            found = {"": pooled(self._tested(shown, listed), self.task.classes)}
+        personal, unseen, params = self.method.personal, self.fed.unseen, shown.params
+        if personal:
+            tests = {"": pooled(self._tested(shown, listed), self.task.classes)}
         else:
-            found = {"": self.engine.shared(params, shown.buffers, shown.round)}
-        if unseen is not None and own:
-            found["heldout_"] = self._newcomers(unseen, shown, listed)
+            tests = {"": self.engine.shared(params, shown.buffers, shown.round)}
+        if unseen is not None and personal:
+            tests["heldout_"] = self._newcomers(unseen, shown, listed)
         elif unseen is not None:
-            found["heldout_"] = self.engine.on_shares(params, shown.buffers, unseen)
-        measured = {who: self._metrics(*told) for who, told in found.items() if told[0].any()}
+            tests["heldout_"] = self.engine.on_shares(params, shown.buffers, unseen)
+        measured = {who: self._metrics(matrix, loss) for who, (matrix, loss) in tests.items() if matrix.any()}
         return {
             f"{who}{name}{n}": row[n] for name in names for who, row in measured.items() for n in row if n in PERSONAL
         }
@@ -459,16 +459,16 @@ def check_finite(state: State) -> None:
         for ((kind, *path), _), (low, high) in zip(here, bounds.tolist(), strict=True):
             if math.isnan(low) or (kind != "state" and math.inf in (-low, high)):
                 whole = f"the aggregated {kind} {'.'.join(path)!r} is not finite"
-                told = f"the server's state {'.'.join(path)!r} has a NaN" if kind == "state" else whole
-                raise TrainingError(f"{told} after round {state.round}; {RATES}")
+                fault = f"the server's state {'.'.join(path)!r} has a NaN" if kind == "state" else whole
+                raise TrainingError(f"{fault} after round {state.round}; {RATES}")
 
 
 def check_losses(row: Row) -> None:
     """Raise TrainingError where a loss of the evaluation is not finite although every parameter and buffer is."""
     for name, value in row.items():
         if name.endswith("loss") and not math.isfinite(value):
-            told = f"the evaluation's {name!r} is {value} after round {row['round']}"
-            raise TrainingError(f"{told}, although the model is finite: its outputs are not; {RATES}")
+            fault = f"the evaluation's {name!r} is {value} after round {row['round']}"
+            raise TrainingError(f"{fault}, although the model is finite: its outputs are not; {RATES}")
 
 
 def _nowhere(name: str, content: Params) -> str:

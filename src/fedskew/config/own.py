@@ -74,8 +74,8 @@ def sources(experiment: Any, earlier: bool = False) -> dict[str, str]:
         ConfigError: One has no digest; the message says why.
     """
     data = experiment.data
-    found = {data.name: data.dataset.fingerprint} if isinstance(data, Held) else {}
-    return found | {name_of(one): source for one in _own(experiment) if (source := source_of(one, earlier))}
+    digests = {data.name: data.dataset.fingerprint} if isinstance(data, Held) else {}
+    return digests | {name_of(one): source for one in _own(experiment) if (source := source_of(one, earlier))}
 
 
 def is_named(experiment: Any) -> bool:
@@ -128,8 +128,8 @@ def _of_class(kind: Any, earlier: bool) -> str:
     return _digest(_Reader(f"the class {kind.__name__}", earlier).of_class(kind))
 
 
-def _digest(told: Iterator[str]) -> str:
-    return hashlib.sha256(json.dumps([*told]).encode()).hexdigest()[:16]
+def _digest(parts: Iterator[str]) -> str:
+    return hashlib.sha256(json.dumps([*parts]).encode()).hexdigest()[:16]
 
 
 def _is_library(thing: Any) -> bool:

@@ -80,17 +80,17 @@ def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | N
 
 def folders_of(places: Iterable[str | Path]) -> list[Path]:
     """The places; instead of the folder of a study, the folders of its finished runs. Raises RecordError."""
-    found: list[Path] = []
+    runs: list[Path] = []
     for place in map(Path, places):
         if not (place / "study.json").is_file():
-            found.append(place)
+            runs.append(place)
             continue
         store, addresses, _ = members(place)
         folders = [folder for address in addresses if (folder := store.run_folder(address)).is_dir()]
         if not folders:
             raise RecordError(f"the study {str(place)!r} must have finished runs in its store; it has none as folders")
-        found += folders
-    return found
+        runs += folders
+    return runs
 
 
 def _named(study: dict[str, Any]) -> list[Address]:
@@ -311,11 +311,11 @@ def compress(archive: str | Path) -> tuple[int, Path]:
     """
     target, text = forms(Path(archive))
     seen = text.stat() if text.is_file() else None
-    found = united(files_of(text))
-    write_atomic(target, packed({run.address: line for line, run in found}))
+    runs = united(files_of(text))
+    write_atomic(target, packed({run.address: line for line, run in runs}))
     if seen and (seen.st_ino, seen.st_mtime_ns) == ((now := text.stat()).st_ino, now.st_mtime_ns):
         text.unlink()  # a later one holds runs that were not read
-    return len(found), target
+    return len(runs), target
 
 
 def lend(

@@ -64,8 +64,8 @@ class Planned:
         Until a run with the fits that are asked for is done, the same run without them stands: its raw numbers are
         those of the same training. It stays missing.
         """
-        found = (store.entry(address) for address in (self.place(store), *self.before) if address)
-        return next((entry for entry in found if entry), None)
+        entries = (store.entry(address) for address in (self.place(store), *self.before) if address)
+        return next((entry for entry in entries if entry), None)
 
 
 class Study:
@@ -113,7 +113,7 @@ class Study:
 
         A method without any of the tuned options has none, and keeps its options.
         """
-        tuning, found = self.spec.tuning, list[Planned]()
+        tuning, trials = self.spec.tuning, list[Planned]()
         if tuning is None or (self._trials and (self._plan or not tuning.beyond)):
             return self._trials
         seed = TRIAL_SEED + self.spec.seeds[0]
@@ -132,13 +132,13 @@ class Study:
                         cell = replace(cell, experiment=made)
                     except FedskewError as error:
                         cell = replace(cell, refused=str(error))
-                    found.append(_located(cell, chosen))
-                    if tuning.beyond and (not found[-1].cell.experiment or self.is_done(found[-1])):
-                        scores[point] = math.nan if (score := self._score(found[-1])) is None else score
+                    trials.append(_located(cell, chosen))
+                    if tuning.beyond and (not trials[-1].cell.experiment or self.is_done(trials[-1])):
+                        scores[point] = math.nan if (score := self._score(trials[-1])) is None else score
                         further = tuning.next_point(scores) if len(scores) == len(points) else None
                         points += [further] if further else []
-        self._trials = found
-        return found
+        self._trials = trials
+        return trials
 
     def choose(self) -> bool:
         """Take the best trial of each method and setting, once all are done; whether they are."""
@@ -219,11 +219,11 @@ class Study:
 
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
-        found: dict[Any, Planned] = {}
+        missing: dict[Any, Planned] = {}
         for one in self.plan() if planned is None else planned:
             if one.cell.experiment and not self.is_done(one):
-                found.setdefault(one.address or (one.cell.label, one.cell.setting, one.cell.seed), one)
-        return list(found.values())
+                missing.setdefault(one.address or (one.cell.label, one.cell.setting, one.cell.seed), one)
+        return list(missing.values())
 
     # Doing
 
@@ -318,12 +318,12 @@ class Study:
             entry = planned.entry(self.store) if planned.cell.experiment else None
             if entry and entry.state == "finished" and (work := work_of(entry.summary)):
                 held.setdefault((planned.cell.label, planned.cell.setting), {})[planned.cell.seed] = work
-        found = {}
+        works = {}
         for (label, setting), own in held.items():
             base = held.get((self.spec.reference, setting), {})
             if pairs := [(own[seed], base[seed]) for seed in own if seed in base]:
-                found[label, setting] = Work.ratio(pairs)
-        return found
+                works[label, setting] = Work.ratio(pairs)
+        return works
 
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""
@@ -429,12 +429,12 @@ def _unfitted(made: Experiment) -> Experiment:
 
 def _tried(study: Study) -> list[Row]:
     """Each trial of the tuning with its score, and whether it was the best."""
-    found = []
+    rows = []
     for one in study.trials():
         key = one.cell.label, one.cell.setting
         row = {"label": key[0], "setting": key[1], "options": dict(one.options), "score": study._score(one)}
-        found.append({**row, "chosen": study._chosen.get(key) == one.options})
-    return found
+        rows.append({**row, "chosen": study._chosen.get(key) == one.options})
+    return rows
 
 
 def _csv(rows: Sequence[Row]) -> str:
