@@ -272,8 +272,8 @@ def _warn_of_one_class(fed: Federation, method: Method) -> None:
     single, clients = int((held == 1).sum()), int((held > 0).sum())
     idle = next((part.name for part in method.parts if part.needs_two_classes), "")
     if idle and 2 * single > clients:
-        told = f"{single} of {clients} clients have rows of one class, where the loss of {idle} is next to 0"
-        warnings.warn(f"{method.name} hardly trains here: {told}; try fedavg", RuntimeWarning, stacklevel=4)
+        counted = f"{single} of {clients} clients have rows of one class, where the loss of {idle} is next to 0"
+        warnings.warn(f"{method.name} hardly trains here: {counted}; try fedavg", RuntimeWarning, stacklevel=4)
 
 
 def own_bytes(fed: Federation, prepared: Model) -> int:
@@ -322,8 +322,8 @@ def _recorded(
 def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, settings: Settings) -> None:
     """Raise where the folder holds another run, or one that cannot have another number of rounds."""
     before = record.config()
-    if told := former(before, facts):
-        raise RecordError(f"{record.folder} has {told}; begin it again in another folder, with its options")
+    if change := former(before, facts):
+        raise RecordError(f"{record.folder} has {change}; begin it again in another folder, with its options")
     asked, held = {**UNSET, **json.loads(json.dumps(dict(facts)))}, {**UNSET, **before}
     if other := [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]:
         was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))

@@ -229,7 +229,7 @@ class Study:
 
     def run(
         self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
-        told: Callable[[Outcome, Planned], None] | None = None, began: Callable[[Planned], None] | None = None,
+        on_end: Callable[[Outcome, Planned], None] | None = None, on_begin: Callable[[Planned], None] | None = None,
         track: Named | None = None,
     ) -> None:  # fmt: skip
         """Do what is missing: the trials first, then, once all are done, what is compared.
@@ -237,8 +237,8 @@ class Study:
         Args:
             processes: worker processes; 0 takes one a core.
             shard: (i, n): only the i-th of n equal parts, for an array of jobs.
-            told: called with the end of each run; unless given, a terminal shows a moving line.
-            began: called when a run begins.
+            on_end: called with the end of each run; unless given, a terminal shows a moving line.
+            on_begin: called when a run begins.
             track: trackers that are told of every round, from `fedskew.track.named`.
 
         Raises:
@@ -246,11 +246,11 @@ class Study:
             RecordError: the store cannot be written; what it has is kept.
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
-        if told is None:
+        if on_end is None:
             from fedskew.studies.progress import Progress
 
             with Progress(self) as line:
-                return self.run(processes, shard, told=line.ended, began=began, track=track)
+                return self.run(processes, shard, on_end=line.ended, on_begin=on_begin, track=track)
         while True:  # trials at an edge ask for more trials
             compared = self.plan()  # which asks for the trials
             last = self._plan is not None
@@ -261,8 +261,8 @@ class Study:
             store = str(self.store.folder)
             jobs = [Job(address, one.job, store, one.cell.name, track, shown) for address, one in by.items()]
             if jobs:
-                end = lambda outcome, by=by: _ended(outcome, by[outcome.address], told)
-                start = lambda job, by=by: began(by[job.address]) if began else None
+                end = lambda outcome, by=by: _ended(outcome, by[outcome.address], on_end)
+                start = lambda job, by=by: on_begin(by[job.address]) if on_begin else None
                 schedule(jobs, processes, end, start)
             if self.missing(planned) or (last and len(self.plan()) == len(planned)):
                 return  # other shards have the rest, or some of them broke, or nothing came to it
@@ -398,14 +398,14 @@ def number_of(text: str) -> float:
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
-def _ended(outcome: Outcome, planned: Planned, told: Callable[[Outcome, Planned], None] | None) -> None:
+def _ended(outcome: Outcome, planned: Planned, on_end: Callable[[Outcome, Planned], None] | None) -> None:
     """Tell of a run that ended. Raises UnwritableError where the store takes no more: no other run could be kept."""
     if outcome.state == "unsaved":
         raise UnwritableError(f"{planned.cell.name} cannot be stored: {outcome.reason}; the same command continues")
     for note in outcome.notes:
         warnings.warn(f"{planned.cell.name}: {note}", RuntimeWarning, stacklevel=2)
-    if told:
-        told(outcome, planned)
+    if on_end:
+        on_end(outcome, planned)
 
 
 def _located(cell: Cell, options: Options = ()) -> Planned:
