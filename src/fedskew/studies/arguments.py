@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from fedskew.config.flags import NAMED, Options, compose
-from fedskew.config.own import Held, name_of, source_of
+from fedskew.config.own import LoadedDataset, name_of, source_of
 from fedskew.config.words import ALIASES, Pair, flags_of
 from fedskew.data.arrays import Dataset
 from fedskew.data.partitioners.base import Partitioner
@@ -21,7 +21,7 @@ from fedskew.models import Architecture
 METHOD = re.compile(r"\s*([A-Za-z_][\w]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MOST_SEEDS = 10_000
 # what stands for a name where Python asks
-OBJECTS: dict[str, Any] = {"data": Held, "model": Architecture | nn.Module, "partition": Partitioner}
+OBJECTS: dict[str, Any] = {"data": LoadedDataset, "model": Architecture | nn.Module, "partition": Partitioner}
 
 
 @dataclass(frozen=True)
@@ -193,9 +193,9 @@ def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]
             pairs += options_of_table({key if k == "name" else k: v for k, v in inner.items()}, place)
             continue
         listed = value if isinstance(value, list) else [value]
-        listed = [Held(v) if isinstance(v, Dataset) else v for v in listed]
+        listed = [LoadedDataset(v) if isinstance(v, Dataset) else v for v in listed]
         plain = all(isinstance(v, str | int | float | OBJECTS.get(key, str)) for v in listed)
-        for one in (one for one in listed if not isinstance(one, str | int | float | Held) and plain):
+        for one in (one for one in listed if not isinstance(one, str | int | float | LoadedDataset) and plain):
             source_of(one)
         require(bool(listed) and plain, f"{place}.{key}", "be a word, a number or a list of them", value)
         pairs.append((key, tuple(listed) if isinstance(value, list) else listed[0]))

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedskew._run import Result, launch
 from fedskew.config.experiment import DIVISION, Experiment
-from fedskew.config.own import Held
+from fedskew.config.own import LoadedDataset
 from fedskew.data import DATASETS, Federation
 from fedskew.data.arrays import Dataset
 from fedskew.errors import ConfigError, FieldError, UnknownOption, require
@@ -94,7 +94,7 @@ def run(
     pairs = list(options_of_table(given, "options"))
     _check(fed, [option for option, _ in (*pairs, *entry.options)], config)
     if not isinstance(fed, Federation):
-        pairs.append(("data", Held(fed) if isinstance(fed, Dataset) else fed))
+        pairs.append(("data", LoadedDataset(fed) if isinstance(fed, Dataset) else fed))
     if not isinstance(model, nn.Module):
         pairs.append(("model", model))
     with _by_keyword():
