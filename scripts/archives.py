@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from fedskew.studies.lines import archives, files_of
-from fedskew.studies.packing import compress, lend
+from fedskew.studies.packing import compress, reuse_archived
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import Spec, read_spec
 from fedskew.studies.study import Study
@@ -36,7 +36,7 @@ def state_of(archive: Path) -> str:
         return "no study of this name"
     with tempfile.TemporaryDirectory() as folder:
         study = Study(spec, Path(folder) / "store")
-        lend(study, archive.parent, keep=False)
+        reuse_archived(study, archive.parent, keep=False)
         missing = len(study.missing(study.trials())) + len(study.missing())
         refused = sum(one.cell.experiment is None for one in study.plan())
     return f"{missing} missing, {refused} refused" if missing or refused else "finished"

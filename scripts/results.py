@@ -24,7 +24,7 @@ from fedskew.report import controls
 from fedskew.report.compared import Compared
 from fedskew.report.draw import compared_of
 from fedskew.studies.differences import differences
-from fedskew.studies.packing import lend
+from fedskew.studies.packing import reuse_archived
 from fedskew.studies.scores import FEWEST, Scores
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
@@ -52,7 +52,7 @@ def compared(name: str, archives: Path) -> Compared:
     """The runs of a study with their rounds, from archives, as `fedskew compare` compares them."""
     with tempfile.TemporaryDirectory() as folder:
         study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
-        lend(study, archives, keep=False)
+        reuse_archived(study, archives, keep=False)
         return compared_of(study)
 
 
@@ -61,7 +61,7 @@ def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
     """The runs of a study that ships with the package, from archives."""
     with tempfile.TemporaryDirectory() as folder:
         study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
-        lend(study, archives, keep=False)
+        reuse_archived(study, archives, keep=False)
         tuned = {
             key: ", ".join(f"{name} {value}" for name, value in chosen.items()) for key, chosen in study.chosen.items()
         }

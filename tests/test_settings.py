@@ -240,3 +240,27 @@ def test_what_an_option_decides_stands_on_its_field_alone(tmp_path: Path) -> Non
     command = [sys.executable, "-W", "error", "-c", HANDLED, *words]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+WHEN = [
+    # what is set, which option is asked about, the rounds of twelve that it measures, and whether the end does
+    ({"eval_every": 5}, "eval_every", [5, 10, 12], True),
+    ({}, "personal_every", [12], True),
+    ({"fit_logits": "none"}, "fit_logits", [], False),
+    ({}, "fit_logits", [], True),
+    ({"served": "tail"}, "served", [*range(3, 13)], True),
+    ({"average_models": "every"}, "average_models", [*range(1, 13)], True),
+    ({}, "clients_every", [], True),
+    ({"served": "none"}, "clients_every", [], False),
+    ({}, "diagnose", [], False),
+    ({"diagnose": Diagnostics(("drift",), every=5)}, "diagnose", [5, 10, 12], True),
+]
+
+
+@pytest.mark.parametrize(("options", "what", "rounds", "end"), WHEN)
+def test_an_evaluation_says_which_rounds_measure_what(
+    options: dict[str, Any], what: str, rounds: list[int], end: bool
+) -> None:
+    evaluation = Settings(rounds=12, **options).evaluation()
+    assert [number for number in range(1, 13) if evaluation.due(what, number)] == rounds
+    assert evaluation.due(what, 7, over=True) == end

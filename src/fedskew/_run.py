@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedskew import engines, models, server
+from fedskew import engines, models, server, tree
 from fedskew.data.arrays import check_unchanged
 from fedskew.data.inputs import Inputs
 from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
+from fedskew.engines.measures import given_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
@@ -236,8 +237,10 @@ def _prepared(
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:
-        observing = observer(fed, watched, task, engine, settings, record)
-        session = Session(watched, task, engine, settings, cohort, state, observing, record)
+        size = tree.size_bytes({"params": state.params, "buffers": state.buffers})
+        evaluation = settings.evaluation(fed.clients, size)
+        observing = observer(fed, watched, task, engine, settings, evaluation, record)
+        session = Session(watched, task, engine, settings, evaluation, cohort, state, observing, record)
         if record and resume:
             session.restore()
             _extend(record, session, settings)
@@ -264,8 +267,8 @@ def _warn_of_one_class(fed: Federation, method: Method) -> None:
     single, clients = int((held == 1).sum()), int((held > 0).sum())
     idle = next((part.name for part in method.parts if part.needs_two_classes), "")
     if idle and 2 * single > clients:
-        told = f"{single} of {clients} clients have rows of one class, where the loss of {idle} is next to 0"
-        warnings.warn(f"{method.name} hardly trains here: {told}; try fedavg", RuntimeWarning, stacklevel=4)
+        counted = f"{single} of {clients} clients have rows of one class, where the loss of {idle} is next to 0"
+        warnings.warn(f"{method.name} hardly trains here: {counted}; try fedavg", RuntimeWarning, stacklevel=4)
 
 
 def own_bytes(fed: Federation, prepared: Model) -> int:
@@ -314,8 +317,8 @@ def _recorded(
 def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, settings: Settings) -> None:
     """Raise where the folder holds another run, or one that cannot have another number of rounds."""
     before = record.config()
-    if told := former(before, facts):
-        raise RecordError(f"{record.folder} has {told}; begin it again in another folder, with its options")
+    if change := former(before, facts):
+        raise RecordError(f"{record.folder} has {change}; begin it again in another folder, with its options")
     asked, held = {**UNSET, **json.loads(json.dumps(dict(facts)))}, {**UNSET, **before}
     if other := [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]:
         was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))
@@ -375,8 +378,7 @@ def _end(
     owners: dict[str, str] = {}
     if settings.keep_own and session.record and session.method.personal and not stopped:
         with torch.no_grad(), one_thread():
-            given = session.observer.given(shown)
-            each = dict(session.engine.own_models(session.method, given))
+            each = dict(session.engine.own_models(session.method, given_of(session.method, shown)))
         own = {f"{k}/{name}": value for k, model in each.items() for name, value in model.items()}
         models |= {"own": own} if each else {}  # nodes of Flower keep theirs
         owners = {str(k): fed.name_of(k) for k in each}

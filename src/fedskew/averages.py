@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from fedskew import tree
 from fedskew.records.summary import TAIL
-from fedskew.settings import Settings
+from fedskew.settings import Evaluation, Settings
 from fedskew.types import Params, Tree
-
-LARGE = 100_000_000  # bytes of a model whose mean over rounds is not measured unasked
 
 
 class Kept(NamedTuple):
@@ -44,11 +42,9 @@ class Averages:
         Window-based Model Averaging, https://arxiv.org/abs/2310.01366
     """
 
-    def __init__(self, settings: Settings, size: int) -> None:
-        """``size`` is the bytes of the model."""
-        wanted, self.served, self.decay = settings.average_models, settings.average, settings.average_decay
-        self.measures = wanted in ("last", "every") or (wanted == "auto" and size <= LARGE)
-        self.length = max(TAIL if self.measures else 0, self.served)
+    def __init__(self, settings: Settings, evaluation: Evaluation) -> None:
+        self.served, self.decay, self.evaluation = settings.average, settings.average_decay, evaluation
+        self.length = max(TAIL if evaluation.due("average_models", evaluation.rounds, over=True) else 0, self.served)
         self.window: list[Kept] = []
 
     def keep(self, model: Kept) -> None:
@@ -60,11 +56,11 @@ class Averages:
         """What is evaluated after the round of a model, which may not be kept yet."""
         return mean_of(self._last(model, self.served), self.decay) if self.served > 1 and model.round else model
 
-    def measured(self, model: Kept) -> Kept | None:
-        """The mean of the last ten models, up to this one; None where it is not measured, or a model is not at hand."""
+    def measured(self, model: Kept, over: bool = False) -> Kept | None:
+        """The mean of the last ten models, up to this one; None where it is not due, or a model is not at hand."""
         last, first = self._last(model, TAIL), max(1, model.round - TAIL + 1)
         whole = [kept.round for kept in last] == list(range(first, model.round + 1))
-        return mean_of(last) if whole and self.measures else None
+        return mean_of(last) if whole and self.evaluation.due("average_models", model.round, over) else None
 
     def restore(self, models: Mapping[str, Tree]) -> None:
         """Continue from the models by round of a checkpoint."""

@@ -16,7 +16,7 @@ from fedskew.settings import check_device
 from fedskew.studies.address import asked
 from fedskew.studies.arguments import Entry, as_word, full, options_of_table, seeds_of, words_of
 from fedskew.studies.lines import files_of
-from fedskew.studies.packing import lend
+from fedskew.studies.packing import reuse_archived
 from fedskew.studies.scores import FEWEST, NO_VERDICT, TWO_TESTS, WITHIN, Equivalence, equivalence, reach, t_interval
 from fedskew.studies.shipped import names as shipped_names
 from fedskew.studies.shipped import shipped
@@ -28,6 +28,6 @@ __all__ = [
     "FEWEST", "FITTED", "NO_VERDICT", "TAIL", "TWO_TESTS", "WITHIN", "Cell", "Entry", "Equivalence", "Experiment",
     "Natural", "Pair", "Real", "Row", "Run", "Spec", "Study", "as_word", "asked", "check_device",
     "check_names", "csv_text", "entries", "equivalence", "fault_of", "files_of", "fitted_name", "full", "instead",
-    "lend", "options_of_table", "reach", "read_archives", "read_spec", "read_table", "repeatable", "seeds_of",
+    "options_of_table", "reach", "read_archives", "read_spec", "read_table", "repeatable", "reuse_archived", "seeds_of",
     "shipped", "shipped_names", "spec_of", "t_interval", "table_from", "without", "words_of", "write_atomic",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics
-from fedskew.records.clients import MOST_CLIENTS, client_row
+from fedskew.records.clients import client_row
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
 from fedskew.records.metrics import (
@@ -37,11 +37,11 @@ from fedskew.records.metrics import (
     from_probabilities,
     groups_by_counts,
 )
-from fedskew.records.summary import TAIL, Watch
+from fedskew.records.summary import Watch
 from fedskew.records.typed import Row
 from fedskew.server import Ask, Broadcast, Opened, Shown, State
-from fedskew.settings import Settings
-from fedskew.types import Answers, Assignment, Cohort, Federation, Params, Query, Results, Task, Tree, Weights
+from fedskew.settings import Evaluation, Settings
+from fedskew.types import Answers, Assignment, Federation, Params, Query, Results, Task, Tree, Weights
 
 __all__ = ["Observer", "Row", "Session"]
 
@@ -57,6 +57,7 @@ class Session:
     task: Task
     engine: LocalEngine
     settings: Settings
+    evaluation: Evaluation
     cohort: int
     state: State
     observer: Observer
@@ -71,8 +72,7 @@ class Session:
     _facts: Row = field(default_factory=dict)  # of the engine, that the record has
 
     def __post_init__(self) -> None:
-        size = tree.size_bytes({"params": self.state.params, "buffers": self.state.buffers})
-        self.averages = Averages(self.settings, size)
+        self.averages = Averages(self.settings, self.evaluation)
 
     @property
     def done(self) -> list[Row]:
@@ -107,10 +107,14 @@ class Session:
     def _served(self, state: State) -> Kept:
         return Kept(state.round, server.served(self.method, state, self.task), state.buffers)
 
-    def is_over(self) -> bool:
-        """Whether no round is left: all are done, or the monitored metric has not improved for too long."""
+    def is_over(self, row: Row | None = None) -> bool:
+        """Whether no round is left: all are done, or the monitored metric has not improved for too long.
+
+        With the row of the next round, which is not done yet: whether none is left after it.
+        """
         monitored, patience = self.monitored(), self.settings.patience
-        return self.state.round >= self.task.rounds or bool(monitored and patience and monitored.idle >= patience)
+        number, watch = (row["round"], monitored and monitored.saw(row)) if row else (self.state.round, monitored)
+        return number >= self.task.rounds or bool(watch and patience and watch.idle >= patience)
 
     def finals(self) -> Row:
         """What is measured once, of the model of the last round; nothing where this round was not evaluated."""
@@ -118,17 +122,13 @@ class Session:
             return {}
         number = self.state.round
         listed = any(row["round"] == number for row in self.client_rows)
-        if self.record and not listed and self.observer.lists(number, True):  # an interruption has lost them
+        lists = self.evaluation.due("clients_every", number, over=True)
+        if self.record and lists and not listed:  # an interruption has lost them
             self.observer.list_clients(self.shown(self.state))
             self.client_rows += self.observer.measured
             self.record.keep_clients(self.client_rows)
-        mean = self.averages.measured(self._served(self.state))
+        mean = self.averages.measured(self._served(self.state), over=True)
         return self.observer.finals(self.shown(self.state), self.done[-1], mean)
-
-    def _last(self, row: Row) -> bool:
-        """Whether the round of this row, which is not done yet, will be the last."""
-        monitored, patience = self.monitored(), self.settings.patience
-        return row["round"] == self.task.rounds or bool(monitored and patience and monitored.saw(row).idle >= patience)
 
     def round(self) -> Row:
         """Run one round: open, train, close, observe, keep.
@@ -143,8 +143,8 @@ class Session:
         sizes = {"update_bytes": given.update_bytes, "broadcast_bytes": given.common_bytes}
         traffic.add_training(opened.assignment, given.each, results.cohort.uploads, **sizes)
         stopwatch.lap("aggregate_s")
-        mean = self.averages.measured(self._served(after)) if self.settings.average_models == "every" else None
-        row = self.observer.row(opened, results, weights, after, self.shown(after), mean, traffic, self._last)
+        mean = self.averages.measured(self._served(after))
+        row = self.observer.row(opened, results, weights, after, self.shown(after), mean, traffic, self.is_over)
         check_losses(row)
         row |= {"dropped": [fault.to_json() for fault in dropped] + row.get("dropped", [])} if dropped else {}
         stopwatch.lap("evaluate_s")
@@ -169,7 +169,8 @@ class Session:
         """
         dropped: list[Fault] = []
         method, weighting, number = self.method, self.method.weighting, self.state.round + 1
-        seeds, kept = (self.settings.seed, self.settings.seed_of("clients")), self.observer.wants_deltas(number)
+        seeds = self.settings.seed, self.settings.seed_of("clients")
+        kept = self.settings.diagnose.deltas and self.evaluation.due("diagnose", number)
         while True:
             traffic = Traffic()
             self.engine.memory.begin(number)
@@ -221,7 +222,7 @@ class Session:
             self.record.append(row)
             if self.observer.measured:
                 self.record.keep_clients(self.client_rows)
-            if self.is_over() or due(row["round"], self.settings.checkpoint_every):
+            if self.evaluation.due("checkpoint_every", row["round"], self.is_over()):
                 self.checkpoint()
         self.record_s = time.perf_counter() - start
 
@@ -245,9 +246,9 @@ class Session:
     def restore(self) -> None:
         """Continue from the last checkpoint; without one, from the beginning."""
         assert self.record is not None
-        found = self.record.restore()
-        if found is not None:
-            content, facts, self.rows = found
+        checkpoint = self.record.restore()
+        if checkpoint is not None:
+            content, facts, self.rows = checkpoint
             # label counts and the like never leave the host
             moved, place = set(facts.get("on_device", range(sum(1 for _ in tree.leaves(content))))), count()
             content = tree.map_tree(lambda t: t.to(self.engine.device) if next(place) in moved else t, content)
@@ -269,6 +270,7 @@ class Observer:
     task: Task
     engine: LocalEngine
     settings: Settings
+    evaluation: Evaluation
     record: Record | None
     measured: list[Row] = field(default_factory=list)  # of each client, in the round that was observed last
 
@@ -299,28 +301,37 @@ class Observer:
         self.measured.clear()
         row: Row = {"round": number}
         fits = False
-        if due(number, self.settings.eval_every) or number == self.task.rounds:
+        if self.evaluation.due("eval_every", number):
             row |= self._evaluate(shown)
-            tail = self.settings.fit_logits == "tail" and number > self.task.rounds - TAIL
-            fits = tail or self.settings.fit_logits == "every"
+            fits = self.evaluation.due("fit_logits", number)
             row |= averaged_row(self.engine, mean, fits) if mean else {}
         elif self.settings.eval_rows is not None:
-            found = self.engine.evaluate(shown.params, shown.buffers, self.part)
-            row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
+            matrix, loss = self.engine.evaluate(shown.params, shown.buffers, self.part)
+            row |= {f"part_{name}": value for name, value in self._metrics(matrix, loss).items()}
         last = is_last(row)
-        names, lists = self._used(row, last), self.lists(number, last)
-        joint = bool(names) and lists and self.method.personal  # one pass does for both
+        served = "accuracy" in row and self.evaluation.due("served", number)
+        personal = self.method.personal and (served or self.evaluation.due("personal_every", number, last))
+        names = [*(["personal_"] if personal else []), *(["served_"] if served else [])]
+        lists = self.evaluation.due("clients_every", number, last)
+        joint = personal and lists  # one pass does for both
         used = self._evaluate_used(shown, names, joint) if names else {}
         if lists and not joint:
             self.list_clients(shown)
         # the fit comes last: nodes keep its logits until their next message, and the last round's is asked for again
         row |= (fitted_row(self.engine, shown.params, shown.buffers) if fits else {}) | used
-        row |= told_of(results.cohort, weights)
+        cohort, reports = results.cohort, results.cohort.reports
+        row |= {
+            "train_loss": float((reports.loss * reports.samples).sum() / reports.samples.sum().clamp(min=1)),
+            "clients": [[int(k) for k in c if k >= 0] if len(c) > 1 else int(c[0]) for c in cohort.chains],
+            "weights": [float(w) for w in weights.update],
+            "samples": int(reports.samples.sum()),
+            "steps": int(reports.steps.sum()),
+        }
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down, "contacts": traffic.contacts}
         components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}
         if components:
             row["components"] = components
-        if self.settings.diagnose.due(number, self.task.rounds):
+        if self.evaluation.due("diagnose", number):
             row["diagnostics"] = self._diagnose(opened, results, weights, state, shown)
         return row
 
@@ -328,11 +339,6 @@ class Observer:
     def part(self) -> Array:
         """The test rows of rounds between evaluations."""
         return evenly(self.fed.dataset.y_test.cpu().numpy(), self.task.classes, self.settings.eval_rows or 0)
-
-    def wants_deltas(self, number: int) -> bool:
-        """Whether a diagnostic of this round reads every client's update."""
-        watched = self.settings.diagnose
-        return watched.deltas and watched.due(number, self.task.rounds)
 
     def _metrics(self, matrix: Tensor, loss: float) -> Row:
         return {**from_confusion(matrix, groups_by_counts(self.fed.counts.sum(0))), "loss": loss}
@@ -346,14 +352,13 @@ class Observer:
             mean: of the models of the last rounds; None: it is not measured.
         """
         matrix, _, chances = self.engine.test.scored(shown.params, shown.buffers)
-        found: Row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
-        served = self.settings.served != "none"
-        if self.settings.fit_logits != "none":
-            found |= fitted_last(self.engine, self.method, shown, self.settings.recall_at, served)
+        metrics: Row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
+        served, fits = (self.evaluation.due(what, shown.round, over=True) for what in ("served", "fit_logits"))
+        if fits:
+            metrics |= fitted_last(self.engine, self.method, shown, self.settings.recall_at, served)
         if mean:
-            fits = self.settings.fit_logits != "none"
-            found |= averaged_row(self.engine, mean, fits, (*EVALUATED, *RANKED), self.settings.recall_at)
-        return found | self._served_once(shown, row) if served and "served_accuracy" not in row else found
+            metrics |= averaged_row(self.engine, mean, fits, (*EVALUATED, *RANKED), self.settings.recall_at)
+        return metrics | self._served_once(shown, row) if served and "served_accuracy" not in row else metrics
 
     def _served_once(self, shown: Shown, row: Row) -> Row:
         """Metrics of what each client would use, of the last model, whose row has no such metrics."""
@@ -368,7 +373,7 @@ class Observer:
 
     def _evaluate(self, shown: Shown) -> Row:
         params, buffers = shown.params, shown.buffers
-        if self.settings.scores == "every":
+        if self.evaluation.due("scores", shown.round):
             matrix, loss, chances = self.engine.test.scored(params, buffers)
             row = self._metrics(matrix, float(loss))
             row |= self._scores(matrix, chances) if loss.isfinite() else {}  # which `check_losses` refuses
@@ -383,28 +388,9 @@ class Observer:
                 row |= {f"{which}_{name}": value for name, value in self._metrics(*held).items()}
         return row
 
-    def _used(self, row: Row, last: bool) -> list[str]:
-        """What the round of this row measures of the models that clients would use, by prefix."""
-        wanted, number = self.settings.served, row["round"]
-        tail = wanted == "tail" and number > self.task.rounds - TAIL
-        served = "accuracy" in row and (tail or wanted == "every")
-        own = self.method.personal and (served or last or due(number, self.settings.personal_every))
-        return [*(["personal_"] if own else []), *(["served_"] if served else [])]
-
-    def lists(self, number: int, last: bool) -> bool:
-        """Whether each client has a row of its own in a round."""
-        every = self.settings.clients_every
-        if every is None:
-            return last and self.settings.served != "none" and self.fed.clients <= MOST_CLIENTS
-        return last or due(number, every)
-
-    def given(self, shown: Shown) -> Broadcast:
-        """What clients' own models are made of: what is evaluated and deployed, and what the components send down."""
-        return given_of(self.method, shown)
-
     def _tested(self, shown: Shown, listed: bool) -> Iterator[Tested]:
         """What each client would use on its own test rows; ``listed`` says whether its row is kept."""
-        each = self.engine.tested(self.method, self.given(shown))
+        each = self.engine.tested(self.method, given_of(self.method, shown))
         yield from self._listed(self.fed, shown.round, each) if listed else each
 
     def _listed(self, fed: Federation, number: int, each: Iterator[Tested]) -> Iterator[Tested]:
@@ -412,9 +398,9 @@ class Observer:
         held, heldout = fed.held is not None, fed is self.fed.unseen
         labels, dealt = fed.dataset.y if held else fed.dataset.y_test, not held and fed.dealt
         for one in each:
-            who, told = (number, one.client, fed.name_of(one.client)), one.probabilities
-            y, share = (labels[:0], False) if told is None else (labels[one.rows], dealt)
-            row = client_row(*who, one.confusion, one.loss, y, told, dealt=share, heldout=heldout)
+            who, probabilities = (number, one.client, fed.name_of(one.client)), one.probabilities
+            y, share = (labels[:0], False) if probabilities is None else (labels[one.rows], dealt)
+            row = client_row(*who, one.confusion, one.loss, y, probabilities, dealt=share, heldout=heldout)
             self.measured.append(row)
             yield one
 
@@ -433,16 +419,16 @@ class Observer:
 
     def _evaluate_used(self, shown: Shown, names: Sequence[str], listed: bool = False) -> Row:
         """Metrics of what each client would use: its own model where the method has one, else the global model."""
-        own, unseen, params = self.method.personal, self.fed.unseen, shown.params
-        if own:
-            found = {"": pooled(self._tested(shown, listed), self.task.classes)}
+        personal, unseen, params = self.method.personal, self.fed.unseen, shown.params
+        if personal:
+            tests = {"": pooled(self._tested(shown, listed), self.task.classes)}
         else:
-            found = {"": self.engine.shared(params, shown.buffers, shown.round)}
-        if unseen is not None and own:
-            found["heldout_"] = self._newcomers(unseen, shown, listed)
+            tests = {"": self.engine.shared(params, shown.buffers, shown.round)}
+        if unseen is not None and personal:
+            tests["heldout_"] = self._newcomers(unseen, shown, listed)
         elif unseen is not None:
-            found["heldout_"] = self.engine.on_shares(params, shown.buffers, unseen)
-        measured = {who: self._metrics(*told) for who, told in found.items() if told[0].any()}
+            tests["heldout_"] = self.engine.on_shares(params, shown.buffers, unseen)
+        measured = {who: self._metrics(matrix, loss) for who, (matrix, loss) in tests.items() if matrix.any()}
         return {
             f"{who}{name}{n}": row[n] for name in names for who, row in measured.items() for n in row if n in PERSONAL
         }
@@ -460,18 +446,6 @@ class Observer:
         return diagnostics.measure(self.settings.diagnose, moment)
 
 
-def told_of(cohort: Cohort, weights: Weights) -> Row:
-    """What every record says of the clients of a round."""
-    reports = cohort.reports
-    return {
-        "train_loss": float((reports.loss * reports.samples).sum() / reports.samples.sum().clamp(min=1)),
-        "clients": [[int(k) for k in c if k >= 0] if len(c) > 1 else int(c[0]) for c in cohort.chains],
-        "weights": [float(w) for w in weights.update],
-        "samples": int(reports.samples.sum()),
-        "steps": int(reports.steps.sum()),
-    }
-
-
 def check_finite(state: State) -> None:
     """Raise TrainingError, naming the tensor, where the aggregated model is not finite or the server holds a NaN.
 
@@ -485,21 +459,16 @@ def check_finite(state: State) -> None:
         for ((kind, *path), _), (low, high) in zip(here, bounds.tolist(), strict=True):
             if math.isnan(low) or (kind != "state" and math.inf in (-low, high)):
                 whole = f"the aggregated {kind} {'.'.join(path)!r} is not finite"
-                told = f"the server's state {'.'.join(path)!r} has a NaN" if kind == "state" else whole
-                raise TrainingError(f"{told} after round {state.round}; {RATES}")
+                fault = f"the server's state {'.'.join(path)!r} has a NaN" if kind == "state" else whole
+                raise TrainingError(f"{fault} after round {state.round}; {RATES}")
 
 
 def check_losses(row: Row) -> None:
     """Raise TrainingError where a loss of the evaluation is not finite although every parameter and buffer is."""
     for name, value in row.items():
         if name.endswith("loss") and not math.isfinite(value):
-            told = f"the evaluation's {name!r} is {value} after round {row['round']}"
-            raise TrainingError(f"{told}, although the model is finite: its outputs are not; {RATES}")
-
-
-def due(number: int, every: int) -> bool:
-    """Whether something that happens every so many rounds happens in this one; 0 means never."""
-    return every > 0 and number % every == 0
+            fault = f"the evaluation's {name!r} is {value} after round {row['round']}"
+            raise TrainingError(f"{fault}, although the model is finite: its outputs are not; {RATES}")
 
 
 def _nowhere(name: str, content: Params) -> str:

@@ -11,12 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from fedskew.errors import ConfigError, FieldError, closest
 from fedskew.fields import Above, AtLeast, AtMost, Within, check, deciding, option, recorded
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.records.metrics import named
+from fedskew.records.summary import TAIL
 
 if TYPE_CHECKING:
     Monitor = str  # config/keywords.pyi names them where a user types
@@ -26,6 +27,27 @@ Engine = Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "f
 Precision = Literal["float32", "tf32", "bfloat16"]
 DEVICE = re.compile(r"cpu|cuda(?::\d+)?")
 COHORT = 10  # clients of a round where none are asked for
+MOST_CLIENTS = 1000  # of a federation whose clients are measured although nobody asks for it
+LARGE = 100_000_000  # bytes of a model whose mean over rounds is not measured unasked
+
+
+class Evaluation(NamedTuple):
+    """What is measured in which rounds of a run.
+
+    An option is a number of rounds, which includes the last round, or a word for the rounds whose rows have the
+    metrics: none, last (after the last round alone), tail (the last ten), every. A round is asked about with ``over``
+    for what is measured after it once the run is over.
+    """
+
+    rounds: int
+    when: Mapping[str, Any]  # by the name of the option
+
+    def due(self, what: str, number: int, over: bool = False) -> bool:
+        """Whether the round ``number`` measures what an option decides; where the run is ``over``, all but none."""
+        when = self.when[what]
+        if isinstance(when, int):
+            return over or number == self.rounds or (when > 0 and number % when == 0)
+        return when != "none" if over else when == "every" or (when == "tail" and number > self.rounds - TAIL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +182,20 @@ class Settings:
             names = values["diagnose"]
             values["diagnose"] = Diagnostics((names,) if isinstance(names, str) else tuple(names))
         return replace(self, **values)
+
+    def evaluation(self, clients: int = 0, model_bytes: int = 0) -> Evaluation:
+        """What is measured when.
+
+        Args:
+            clients: clients of the federation, which decide where ``clients_every`` is unset.
+            model_bytes: bytes of the model, which decide where ``average_models`` is auto.
+        """
+        when = {**vars(self), "diagnose": self.diagnose.every if self.diagnose.names else "none"}
+        if self.clients_every is None:
+            when["clients_every"] = "last" if self.served != "none" and clients <= MOST_CLIENTS else "none"
+        if self.average_models == "auto":
+            when["average_models"] = "last" if model_bytes <= LARGE else "none"
+        return Evaluation(self.rounds, when)
 
     def cohort_of(self, clients: int, with_rows: int, share: float | None = None, held_out: int = 0) -> int:
         """The clients of a round on a federation.

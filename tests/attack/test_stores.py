@@ -27,7 +27,7 @@ from fedskew.records.manifest import Manifest
 from fedskew.studies import lines, repeating
 from fedskew.studies.lines import compressed
 from fedskew.studies.merging import take
-from fedskew.studies.packing import lend, write
+from fedskew.studies.packing import reuse_archived, write
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Address, Store, read_archive, read_line
 from fedskew.studies.study import Study
@@ -318,9 +318,9 @@ def test_a_store_that_another_process_holds_is_one_line(
     assert "into is in use by process" in mistake(capsys, "study", "merge", "store", "--into", "into")
     study = Study(spec_from(["fedavg"], OPTIONS), into)
     with pytest.raises(RecordError, match="is in use"):
-        lend(study, place / "good.jsonl")
+        reuse_archived(study, place / "good.jsonl")
     before.release()
-    assert lend(study, place / "good.jsonl") == 1 and not study.missing()
+    assert reuse_archived(study, place / "good.jsonl") == 1 and not study.missing()
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import engines, tree
 from fedskew import functional as F
+from fedskew.engines import stepper
 from fedskew.engines.batched import Batched
 from fedskew.engines.stepper import StepMode
 from fedskew.engines.written import FusedStep
@@ -286,7 +287,7 @@ def test_local_steps_of_a_users_own(ahead: bool, steps: list[int]) -> None:
 def test_a_gradient_elsewhere_is_never_taken_for_the_one_that_is_known(
     ours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Signs, "takes_one_gradient", True)
+    monkeypatch.setattr(stepper, "ONE_GRADIENT", (Signs.step,))
     apart(replace(fs.methods.fedprox(), local=Signs(), pace=PACE), 1e-10)
     with pytest.raises(RuntimeError, match="takes gradients at other parameters"):
         apart(replace(fs.methods.fedprox(), local=Signs(ahead=True), pace=PACE))
@@ -344,7 +345,8 @@ def test_a_field_that_is_added_declines(kind: type[Any], monkeypatch: pytest.Mon
 
     def plain(**options: Any) -> bool:
         made = extended(**options)
-        return bool(made.plain_decay == 0.0 if kind is SGD else made.is_cross_entropy)
+        method = Method("m", local=made) if kind is SGD else Method("m", (made,))
+        return stepper.plain_decay(method) == 0.0 and stepper.is_plain_loss(method)
 
     assert plain() and not plain(more=1.0)
     monkeypatch.setattr(extended, "step" if kind is SGD else "loss", lambda *_: None, raising=False)

@@ -36,7 +36,7 @@ def test_the_list_of_hooks_is_that_of_the_source() -> None:
     assert set(HOOKS) == public
     assert {"broadcast", "correct", "record", "learn", "weigh", "check"} <= set(HOOKS)
     assert set(FACTS) == {
-        "proximal", "stateful", "reads_deltas", "projects", "reads_rounds", "is_cross_entropy", "needs_two_classes",
+        "proximal", "reads_deltas", "projects", "reads_rounds", "needs_two_classes",
     }  # fmt: skip
     assert len(HOOKS) == len(set(HOOKS)) >= 18
 
@@ -70,9 +70,10 @@ def test_facts_are_those_of_the_base() -> None:
             return {}, {}
 
     wrapper = Thin(Odd())
-    assert (wrapper.auxiliary, wrapper.proximal, wrapper.reads_deltas, wrapper.stateful) == (3, 0.25, True, True)
+    assert (wrapper.auxiliary, wrapper.proximal, wrapper.reads_deltas) == (3, 0.25, True)
+    assert overrides(wrapper, "finish") and not overrides(wrapper, "init_client")
     plain = Thin(w.Size())
-    assert (plain.auxiliary, plain.proximal, plain.reads_deltas, plain.stateful) == (0, 0.0, False, False)
+    assert (plain.auxiliary, plain.proximal, plain.reads_deltas) == (0, 0.0, False)
 
 
 @pytest.mark.parametrize("hook", [n for n in HOOKS if hasattr(Component, n)])

@@ -107,7 +107,7 @@ def test_an_early_stop_has_the_mean_of_the_rounds_before_it() -> None:
 
 
 def test_large_models_are_left_out_unless_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(averaging, "LARGE", 100)
+    monkeypatch.setattr("fedskew.settings.LARGE", 100)
     assert not averages(run(skewed(), tiny("fedavg")))
     assert averages(run(skewed(), tiny("fedavg"), average_models="last"))
 

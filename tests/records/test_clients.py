@@ -90,7 +90,7 @@ def test_when_clients_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         return sorted({row["round"] for row in done.client_rows})
 
     assert rounds() == [3] and rounds(served="none") == [] and rounds(clients_every=2, served="none") == [2, 3]
-    monkeypatch.setattr("fedskew.session.MOST_CLIENTS", 3)
+    monkeypatch.setattr("fedskew.settings.MOST_CLIENTS", 3)
     assert rounds() == [] and rounds(clients_every=5) == [3]
 
 

@@ -20,6 +20,7 @@ from fedskew.method.paces import Fixed
 from fedskew.records import diagnostics
 from fedskew.records import folder as records
 from fedskew.records.diagnostics import DIAGNOSTICS, Diagnostics, Moment
+from fedskew.settings import Settings
 from fedskew.types import Cohort, Params, Report, Task, Weights
 from support.federations import blobs, skewed
 from support.methods import FixedCohort, each, spied, tiny
@@ -264,7 +265,7 @@ def test_a_chain_counts_as_one_client() -> None:
 def test_off_is_off() -> None:
     result = go(skewed(), tiny("fedavg"))
     assert all("diagnostics" not in row for row in result.rounds)
-    assert not Diagnostics().due(1, 1) and not Diagnostics().deltas
+    assert not Settings(rounds=1).evaluation().due("diagnose", 1) and not Diagnostics().deltas
     assert "diagnose" not in experiment_from(["fedavg"]).to_json()
 
 

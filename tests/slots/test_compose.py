@@ -82,12 +82,13 @@ def composition(number: int, seed: int) -> Method:
     if halves or slots["server"].name in ("dynamic_correction", "corrected_mean"):  # the halves of one method
         chosen = [n for n in chosen if n not in halves] + (halves or ["dynamic_regulariser"])[:1]
         slots["server"] = ingredient("server", "dynamic_correction")
-    if (
-        slots["selector"].chained and slots["local"].stateful
-    ):  # a step with memory has a half at the server, which these refuse
+    # a step with memory has a half at the server, which chains refuse
+    if slots["selector"].chained and overrides(slots["local"], "init_client"):
         slots["local"] = ingredient("local", "sgd")
     if slots["selector"].chained:  # half of the draws keep to parts without memory, which no client hands on
-        kept = [c.name for c in (ingredient("parts", n) for n in chosen) if not (c.stateful or overrides(c, "combine"))]
+        refused = ("init_client", "finish", "combine")
+        made = [ingredient("parts", n) for n in chosen]
+        kept = [c.name for c in made if not any(overrides(c, hook) for hook in refused)]
         chosen = kept if number % 2 else chosen
     if slots["local"].name == "adamw":  # whose step has the length of the rate, whatever the gradient
         slots["pace"] = replace(slots["pace"], lr=0.003)

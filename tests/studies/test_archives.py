@@ -23,7 +23,7 @@ from fedskew.studies import packing
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.lines import archives, compressed, files_of
 from fedskew.studies.merging import merge, take
-from fedskew.studies.packing import compress, lend, write
+from fedskew.studies.packing import compress, reuse_archived, write
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.spec import read_spec, spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, packed, read_archive, read_archives
@@ -52,7 +52,7 @@ def test_an_interrupted_run_is_in_no_archive_and_counts_in_none(tmp_path: Path) 
     halved = read_run(folder)
     (tmp_path / "a.jsonl").write_text(archive_line(halved) + "\n")  # as an older version wrote it
     other = Study(study.spec, tmp_path / "other")
-    assert lend(other, tmp_path / "a.jsonl") == 0 and len(other.missing()) == 1
+    assert reuse_archived(other, tmp_path / "a.jsonl") == 0 and len(other.missing()) == 1
     assert merge([study.store], other.store).added == [planned.address] and len(other.missing()) == 1
     work(Job(planned.address, planned.job, str(tmp_path / "other")))
     assert other.missing() == [] and merge([study.store], other.store).there == [planned.address]
@@ -68,7 +68,7 @@ def test_a_run_without_fits_stands_until_the_study_that_asks_for_them_ran_it_aga
     write(tmp_path / "old", tmp_path / "a.jsonl")
     spec = spec_from(["fedavg"], [*SMALL, ("fit-logits", "tail")])
     asked = Study(spec, tmp_path / "new")
-    assert lend(asked, tmp_path / "a.jsonl") == 1
+    assert reuse_archived(asked, tmp_path / "a.jsonl") == 1
     print_plan(asked, 1)
     assert "1 missing" in (said := capsys.readouterr().out) and "1 of the missing runs are stored without" in said
     (raw,), (again,) = asked.table(), asked.missing()
@@ -81,7 +81,7 @@ def test_a_run_without_fits_stands_until_the_study_that_asks_for_them_ran_it_aga
     (first,), (second,) = (read_archive(tmp_path / f"{name}.jsonl") for name in "ab")
     for entries in ([first, second], [second, first]):  # what answers a paper's protocol
         assert Runs(entries).get(planned.cell.experiment) == second and "mean10_fitted_accuracy" in second.summary
-    assert lend(later := Study(spec, tmp_path / "later"), tmp_path / "b.jsonl") == 1 and later.missing() == []
+    assert reuse_archived(later := Study(spec, tmp_path / "later"), tmp_path / "b.jsonl") == 1 and later.missing() == []
 
 
 def test_only_lines_that_are_asked_for_are_read(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_compressed_archive_is_read_as_its_text(ran: Study, lines: list[str], 
     assert held[0] == held[1] and lzma.decompress(held[0]).decode().split("\n", 1)[1] == "".join(lines)
     assert compress(target) == (2, target) and target.read_bytes() == held[0]
     for place in (text, target, target.parent):
-        assert lend(Study(ran.spec, tmp_path / f"of-{place.name}"), place) == 2
+        assert reuse_archived(Study(ran.spec, tmp_path / f"of-{place.name}"), place) == 2
         assert len(list(read_archives(place))) == 2
     store = Store(tmp_path / "store")
     target.rename(store.folder / target.name)
@@ -143,7 +143,7 @@ def test_later_runs_stand_beside_a_compressed_archive_until_it_is_packed_again(
     text.write_text(lines[0])
     compress(text)
     assert write(ran.store.folder, text) == 1 and text.read_text() == lines[1]
-    assert lend(Study(ran.spec, tmp_path / "new"), text) == 2
+    assert reuse_archived(Study(ran.spec, tmp_path / "new"), text) == 2
     assert compress(text) == (2, target) and lzma.decompress(target.read_bytes()).decode().endswith("".join(lines))
     assert write(ran.store.folder, text) == 0 and not text.exists()
 
@@ -162,7 +162,7 @@ def test_a_run_in_both_files_counts_once_and_must_be_the_same(ran: Study, lines:
     text.write_text(json.dumps(run))
     before = target.read_bytes()
     rule = rf"run {run['address']} must be the same in .*mine.jsonl.xz and .*mine.jsonl; final_accuracy is"
-    for reads in (read_archives, compress, lambda file: lend(Study(ran.spec, tmp_path / "new"), file)):
+    for reads in (read_archives, compress, lambda file: reuse_archived(Study(ran.spec, tmp_path / "new"), file)):
         with pytest.raises(RecordError, match=rule):
             list(reads(text))  # type: ignore[arg-type]
     assert text.exists() and target.read_bytes() == before
@@ -201,9 +201,9 @@ def test_archives_are_read_until_all_runs_are_found(ran: Study, lines: list[str]
     (tmp_path / "b.jsonl").write_text("".join(lines))
     (tmp_path / "a.jsonl").write_text("no run\n")
     study = Study(ran.spec, tmp_path / "new")
-    assert lend(study, tmp_path, keep=False) == 2
+    assert reuse_archived(study, tmp_path, keep=False) == 2
     with pytest.raises(RecordError, match=r"a\.jsonl must hold one run a line"):
-        lend(Study(spec_from(["fedavg", "fedprox"], SMALL), tmp_path / "other"), tmp_path, keep=False)
+        reuse_archived(Study(spec_from(["fedavg", "fedprox"], SMALL), tmp_path / "other"), tmp_path, keep=False)
 
 
 def test_a_run_that_no_finished_run_is_like_has_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,10 +237,10 @@ def test_a_trial_that_ended_by_its_own_numbers_is_in_the_archive(tmp_path: Path)
     assert write(tmp_path / "store", tmp_path / "all.jsonl") == 5
     for keep in (True, False):
         again = Study(spec, tmp_path / f"again-{keep}")
-        assert lend(again, tmp_path / "all.jsonl", keep) == 5
+        assert reuse_archived(again, tmp_path / "all.jsonl", keep) == 5
         assert not again.missing(again.plan())
         assert [row["state"] for row in again.table()] == ["finished"]
-        assert lend(again, tmp_path / "all.jsonl", keep) == 0
+        assert reuse_archived(again, tmp_path / "all.jsonl", keep) == 0
 
 
 def test_an_archive_is_finished_where_its_study_lacks_no_run(data_dir: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from fedskew.errors import ConfigError, RecordError
 from fedskew.fields import Above
 from fedskew.studies import study as study_module
 from fedskew.studies.address import address
-from fedskew.studies.packing import lend, write
+from fedskew.studies.packing import reuse_archived, write
 from support.command import fedskew
 
 SCALE = 1.0
@@ -79,7 +79,7 @@ def addresses(study: Any) -> list[str]:
 def test_a_study_of_objects_is_stored_and_found_again(tmp_path: Path) -> None:
     study = objects(tmp_path / "s")
     began: list[str] = []
-    study.run(began=lambda one: began.append(one.cell.label))
+    study.run(on_begin=lambda one: began.append(one.cell.label))
     rows = study.table()
     assert [row["state"] for row in rows] == ["finished"] * 2 and began == ["mine", "fedavg"]
     again = objects(tmp_path / "s")
@@ -113,9 +113,9 @@ def test_an_own_ingredient_is_tuned_and_a_study_goes_on_after_an_interruption(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        study.run(told=stop)
+        study.run(on_end=stop)
     study = objects(tmp_path / "s", **tuned)
-    study.run(told=lambda outcome, planned: ended.append(outcome.address))
+    study.run(on_end=lambda outcome, planned: ended.append(outcome.address))
     assert len(ended) == len(set(ended)) == 6 and study.missing() == []
     own = fs.study([fs.Method("mine", parts=(Halved(),))], tune="parts.halved.factor=0.1..1", tune_trials=2, **RUNS,
                    store=tmp_path / "own")  # fmt: skip
@@ -138,7 +138,7 @@ def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path: Path, monke
         study.run()
     monkeypatch.setattr("fedskew.session.Session.round", closed)
     outcomes: list[Any] = []
-    study.run(told=lambda outcome, planned: outcomes.append(outcome))
+    study.run(on_end=lambda outcome, planned: outcomes.append(outcome))
     assert [outcome.resumed for outcome in outcomes] == [True, False]
     assert [row["final_loss"] for row in study.table()] == [row["final_loss"] for row in whole.table()]
 
@@ -277,7 +277,7 @@ def test_runs_under_the_earlier_digest_are_found(tmp_path: Path, monkeypatch: py
     write(tmp_path / "s", tmp_path / "all.jsonl")
     for keep in (True, False):
         other = objects(tmp_path / f"other-{keep}", seeds="0-1")
-        assert lend(other, tmp_path / "all.jsonl", keep) == 4 and other.missing() == []
+        assert reuse_archived(other, tmp_path / "all.jsonl", keep) == 4 and other.missing() == []
         assert [row["final_loss"] for row in other.table()] == [row["final_loss"] for row in rows]
 
 

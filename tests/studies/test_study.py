@@ -19,7 +19,7 @@ from fedskew.report.entries import of_study
 from fedskew.studies import store as store_module
 from fedskew.studies import work as work_module
 from fedskew.studies.address import address, dataset_of
-from fedskew.studies.packing import lend, write
+from fedskew.studies.packing import reuse_archived, write
 from fedskew.studies.runs import OWN, own_files
 from fedskew.studies.spec import spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, thinned
@@ -446,7 +446,7 @@ def test_trials_go_beyond_the_range_while_the_best_is_at_its_edge(
     again = Study(spec_from(["fedavg"], [*SMALL, ("epochs", "1")], tuning=tuning), tmp_path / "other")
     path = tmp_path / "all.jsonl"
     assert write(study.store.folder, path) == 4
-    assert lend(again, path) == 4 and not again.missing(again.trials())
+    assert reuse_archived(again, path) == 4 and not again.missing(again.trials())
 
 
 def test_trials_stop_where_the_best_is_inside() -> None:

@@ -122,11 +122,11 @@ def part_of(one: Protocol, scale: str, seeds: str | None, given: Mapping[str, An
 
 def lent(spec: Spec, store: str | None, given: Mapping[str, Any]) -> Study:
     """A study that finds the runs of archives."""
-    from fedskew.seam import Study, lend
+    from fedskew.seam import Study, reuse_archived
     from fedskew_papers.runs import HERE
 
     study = Study(spec, store_of(store))
-    lend(study, given["archives"] or (str(HERE) if HERE.is_dir() else None), not given["dry_run"], say_reused)
+    reuse_archived(study, given["archives"] or (str(HERE) if HERE.is_dir() else None), not given["dry_run"], say_reused)
     return study
 
 

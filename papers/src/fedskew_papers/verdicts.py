@@ -30,8 +30,8 @@ from fedskew.seam import (
     Study,
     check_names,
     files_of,
-    lend,
     read_spec,
+    reuse_archived,
     shipped,
     shipped_names,
     t_interval,
@@ -295,7 +295,7 @@ def shipped_entries(spec: Spec, archive: Path) -> dict[tuple[str, str], dict[int
     found: dict[tuple[str, str], dict[int, Run]] = defaultdict(dict)
     with tempfile.TemporaryDirectory() as folder:
         study = Study(spec, Path(folder) / "store")
-        lend(study, archive, keep=False)
+        reuse_archived(study, archive, keep=False)
         for one, run in study.entries():
             if run and run.state == "finished":
                 found[one.cell.label, one.cell.setting][one.cell.seed] = run

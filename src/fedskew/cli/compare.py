@@ -110,7 +110,7 @@ def compare(
     not computed again. You can stop the command; the same command continues.
     """
     from fedskew.records.summary import fitted_name
-    from fedskew.studies.packing import lend
+    from fedskew.studies.packing import reuse_archived
     from fedskew.studies.study import Study, shard_of
 
     tracking = trackers(given["track"], given["track_folder"])
@@ -122,7 +122,7 @@ def compare(
     study = Study(spec, store_of(store))
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
     processes = given["processes"] or 0
-    lend(study, given["archives"], not given["dry_run"], say_reused)
+    reuse_archived(study, given["archives"], not given["dry_run"], say_reused)
     if given["dry_run"]:
         return print_plan(study, processes)
     command = _command(methods, options, given)

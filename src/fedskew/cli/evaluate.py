@@ -287,8 +287,9 @@ def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
 def _by_client(run: Run, as_json: bool, table: str | None) -> None:
     """Print what each client would use, as the run measured it, and write every measurement to the file ``table``."""
     from fedskew.cli.studying import shown_clients
-    from fedskew.records.clients import MOST_CLIENTS, clients_csv, read_clients
+    from fedskew.records.clients import clients_csv, read_clients
     from fedskew.records.files import write_atomic
+    from fedskew.settings import MOST_CLIENTS
     from fedskew.studies.clients import by_client
 
     if not (rows := read_clients(run.folder)):

@@ -281,7 +281,7 @@ def work_off(
         say_reused(f"{plural(stored, 'run')} reused from the store {study.store.folder}{others}")
     try:
         with Progress(study, len(todo[part[0] - 1 :: part[1]]), lambda line: say(line, sys.stderr)) as progress:
-            study.run(processes, part, told=progress.ended, track=tracking)
+            study.run(processes, part, on_end=progress.ended, track=tracking)
     except KeyboardInterrupt:
         say("interrupted; the same command continues", sys.stderr)
         return None

@@ -101,9 +101,9 @@ class Experiment(Division, Settings):
             fed = federation or self.federation()
             for note in self.notes(fed) if on_note else ():
                 on_note(note)  # type: ignore[misc]
-            found = fed.dataset.fingerprint
-            if (was := self.fingerprint) not in ("", found):
-                raise RecordError(f"the data must be those of the configuration; fingerprint was {was}, is {found}")
+            now = fed.dataset.fingerprint
+            if (was := self.fingerprint) not in ("", now):
+                raise RecordError(f"the data must be those of the configuration; fingerprint was {was}, is {now}")
             return fed
 
         return launch(
@@ -140,11 +140,11 @@ class Experiment(Division, Settings):
             named["model"] = {"name": name_of(self.model), **({"projection": width} if width else {})}
         if not named["data"].get("classes"):  # all classes are kept, as in records that know no such option
             named["data"] = {name: value for name, value in named["data"].items() if name not in OF_CLASSES}
-        own: dict[str, Any] = {"sources": told} if (told := sources(self)) else {}
-        if own and not is_named(self):
-            own = {"started_by": "python", **own}
+        more: dict[str, Any] = {"sources": digests} if (digests := sources(self)) else {}
+        if more and not is_named(self):
+            more = {"started_by": "python", **more}
         facts = {"method": method_spec(self.method), **named, **plain, **super().to_json(), "fingerprint": fingerprint}
-        return {**facts, **own}
+        return {**facts, **more}
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Experiment:
@@ -153,9 +153,9 @@ class Experiment(Division, Settings):
         Raises:
             ConfigError: an unknown entry or name, a missing entry, or a value that breaks a rule.
         """
-        own = ("fingerprint", *RECORDED)
+        added = ("fingerprint", *RECORDED)
         of_run = [f.name for f in dataclasses.fields(Settings)]
-        known = ["method", *NAMED, *DIVISION, *of_run, *own]
+        known = ["method", *NAMED, *DIVISION, *of_run, *added]
         for name in content:
             if name not in known:
                 raise unknown("entry", name, known)
@@ -178,8 +178,8 @@ def repeatable(config: Mapping[str, Any], what: str = "the run") -> Experiment:
     Raises RecordError where an ingredient had another formula or code then, and as `Experiment.from_json`.
     """
     experiment = Experiment.from_json(config)
-    if told := renewed(config, experiment):
-        raise RecordError(f"{what} has {told}; begin it again in another folder, with its options")
+    if change := renewed(config, experiment):
+        raise RecordError(f"{what} has {change}; begin it again in another folder, with its options")
     return experiment
 
 

@@ -280,10 +280,10 @@ def naming_flags(experiment: Experiment | None, typed: Iterable[str] = ()) -> It
     try:
         yield
     except FedskewError as error:
-        told = flagged(str(error), experiment, set(typed))
-        if told == str(error):
+        message = flagged(str(error), experiment, set(typed))
+        if message == str(error):
             raise
-        raise (ConfigError if isinstance(error, FieldError) else type(error))(told) from None
+        raise (ConfigError if isinstance(error, FieldError) else type(error))(message) from None
 
 
 def flagged(text: str, experiment: Experiment | None, typed: Collection[str] = ()) -> str:
@@ -297,7 +297,7 @@ def flagged(text: str, experiment: Experiment | None, typed: Collection[str] = (
         for kind in option.owner.__mro__:
             field = f"{kind.__name__}.{option.place[-1]}"
             flags[field] = as_typed or flags.get(field, option.flags[0])
-    return re.sub(r"\b[A-Z]\w*\.[a-z]\w*", lambda found: flags.get(found[0], found[0]), text)
+    return re.sub(r"\b[A-Z]\w*\.[a-z]\w*", lambda match: flags.get(match[0], match[0]), text)
 
 
 def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = ()) -> typing.NoReturn:
@@ -305,11 +305,11 @@ def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = 
     slot, _, name = ALIASES.get(flag, flag)[2:].partition(".")
     if flag in ALIASES and slot in SLOTS:
         raise UnknownOption(f"{flag} has no meaning here: {slot} is set by an ingredient without {name!r}; see --help")
-    flag, own = ALIASES.get(flag, flag), [f for f in options if f.startswith(f"--{slot}.")]
+    flag, of_slot = ALIASES.get(flag, flag), [f for f in options if f.startswith(f"--{slot}.")]
     known = [*options, *ALIASES, *others, *(f"--{s}" for s in (*SLOTTED, "parts") if not name or s != slot)]
     otherwise = "; see `fedskew run METHOD --help`"
     if name and slot in SLOTTED:
-        otherwise = f": the {slot} of this run takes {', '.join(own) or 'no options'}"
+        otherwise = f": the {slot} of this run takes {', '.join(of_slot) or 'no options'}"
     raise UnknownOption(f"unknown option {flag!r}" + (_meant(flag, known, options) or otherwise), flag[2:])
 
 

@@ -46,7 +46,7 @@ LIBRARIES = (  # an environment may see the packages of another one
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
-class Held:
+class LoadedDataset:
     """A dataset that is at hand, in the place of one of the table. It has no options."""
 
     def __init__(self, dataset: Dataset) -> None:
@@ -74,13 +74,13 @@ def sources(experiment: Any, earlier: bool = False) -> dict[str, str]:
         ConfigError: One has no digest; the message says why.
     """
     data = experiment.data
-    found = {data.name: data.dataset.fingerprint} if isinstance(data, Held) else {}
-    return found | {name_of(one): source for one in _own(experiment) if (source := source_of(one, earlier))}
+    digests = {data.name: data.dataset.fingerprint} if isinstance(data, LoadedDataset) else {}
+    return digests | {name_of(one): source for one in _own(experiment) if (source := source_of(one, earlier))}
 
 
 def is_named(experiment: Any) -> bool:
     """Whether a file can name all of an experiment: what is of the user's own has a name in a table, by a plug-in."""
-    if isinstance(experiment.data, Held):
+    if isinstance(experiment.data, LoadedDataset):
         return False
     return all(any(table.get(name_of(one)) is type(one) for table in TABLES.values()) for one in _own(experiment))
 
@@ -128,8 +128,8 @@ def _of_class(kind: Any, earlier: bool) -> str:
     return _digest(_Reader(f"the class {kind.__name__}", earlier).of_class(kind))
 
 
-def _digest(told: Iterator[str]) -> str:
-    return hashlib.sha256(json.dumps([*told]).encode()).hexdigest()[:16]
+def _digest(parts: Iterator[str]) -> str:
+    return hashlib.sha256(json.dumps([*parts]).encode()).hexdigest()[:16]
 
 
 def _is_library(thing: Any) -> bool:

@@ -95,8 +95,8 @@ class Run:
 
     def value(self, key: str) -> float:
         """A number of the summary, NaN where it has none; of a run of before ``served_*`` that of own models."""
-        found = self.summary.get(key, self.summary.get(key.replace("served_", "personal_")))
-        return float(found) if isinstance(found, int | float) and math.isfinite(found) else math.nan
+        number = self.summary.get(key, self.summary.get(key.replace("served_", "personal_")))
+        return float(number) if isinstance(number, int | float) and math.isfinite(number) else math.nan
 
     @property
     def last(self) -> Row:
@@ -351,13 +351,13 @@ def changed(method: Spec) -> dict[str, Any]:
         return {}
     plain = method_spec(METHODS[name]())
     parts = {p["name"]: p for p in plain["parts"]}
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for part in _named(method.get("parts", ())):
-        found |= _differing(f"parts.{part['name']}", "parts", part, parts.get(part["name"]))
+        options |= _differing(f"parts.{part['name']}", "parts", part, parts.get(part["name"]))
     for slot in SLOTS:
         for now in _named([method.get(slot)]):
-            found |= _differing(slot, slot, now, plain[slot])
-    return found
+            options |= _differing(slot, slot, now, plain[slot])
+    return options
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
@@ -386,8 +386,8 @@ def label_of(method: Spec) -> str:
         >>> label_of(method_spec(methods.fedavg().with_(weighting=weightings.Uniform())))
         'fedavg (uniform)'
     """
-    told = [words_of(path, value) for path, value in changed(method).items()]
-    return f"{method['name']} ({', '.join(told)})" if told else str(method["name"])
+    options = [words_of(path, value) for path, value in changed(method).items()]
+    return f"{method['name']} ({', '.join(options)})" if options else str(method["name"])
 
 
 def words_of(path: str, value: Any) -> str:
@@ -403,17 +403,17 @@ def _named(specs: Any) -> Iterator[Spec]:
 
 def _differing(path: str, slot: str, now: Spec, plain: Spec | None) -> dict[str, Any]:
     """What differs in one ingredient, and in those among its fields."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if plain is None or plain["name"] != now["name"]:
         if plain is not None:
-            found[f"{path}.name"] = now["name"]
+            options[f"{path}.name"] = now["name"]
         kind = TABLES[slot].get(now["name"])
         plain = spec(kind()) if kind else {}
     for option, value in now.items():
         if option == "name" or option not in plain:
             continue
         if isinstance(value, Mapping) and isinstance(plain[option], Mapping):
-            found |= _differing(f"{path}.{option}", slot, value, plain[option])
+            options |= _differing(f"{path}.{option}", slot, value, plain[option])
         elif json.dumps(plain[option]) != json.dumps(value):
-            found[f"{path}.{option}"] = value
-    return found
+            options[f"{path}.{option}"] = value
+    return options

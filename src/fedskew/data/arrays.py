@@ -137,7 +137,7 @@ class Dataset:
         kinds = [f"{x.dtype} {tuple(x.shape[1:])}" for x in (self.x, self.x_test)]
         names, means, stds = map(len, (self.label_names, self.mean, self.std))
         channels, got = [*self.x.shape, 0][1], f"{means} and {stds}"
-        for holds, what, rule, told in (
+        for holds, what, rule, value in (
             *((n == rows, f"{name} and {y}", ONE_LENGTH, f"{n} and {rows}") for name, n, y, rows in (*train, *test)),
             (kinds[0] == kinds[1], "x and x_test", "have samples of one shape and dtype", " and ".join(kinds)),
             (names in (0, self.classes), "label_names", f"name {self.classes} classes", names),
@@ -146,7 +146,7 @@ class Dataset:
             (all(s > 0 for s in self.std), "std", "be positive", self.std),
         ):
             if not holds:  # not as the rules are made: a dataset is made more than once
-                claim(holds, what, rule, told)
+                claim(holds, what, rule, value)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -305,12 +305,12 @@ def _repeats(data: Dataset) -> list[str]:
     marks = [
         np.fromiter((hash(row.tobytes()) for row in x.flatten(1).numpy()), np.int64) for x in (data.x, data.x_test)
     ]
-    told = [(int(np.isin(marks[1], marks[0]).sum()), plural(len(marks[1]), "test row"), "equal a training row")]
+    repeats = [(int(np.isin(marks[1], marks[0]).sum()), plural(len(marks[1]), "test row"), "equal a training row")]
     for rows, what in zip(marks, ("training row", "test row"), strict=True):
-        told.append((len(rows) - len(np.unique(rows)), plural(len(rows), what), "repeat another"))
-    if found := [f"{count:,} of {of} {how}" for count, of, how in told if count]:
-        hint = "; take copies out, or keep them on one side by split_by" if told[0][0] else ""
-        notes.append(f"rows: {', '.join(found)}{hint}")
+        repeats.append((len(rows) - len(np.unique(rows)), plural(len(rows), what), "repeat another"))
+    if sentences := [f"{count:,} of {of} {how}" for count, of, how in repeats if count]:
+        hint = "; take copies out, or keep them on one side by split_by" if repeats[0][0] else ""
+        notes.append(f"rows: {', '.join(sentences)}{hint}")
     return notes
 
 
@@ -370,8 +370,8 @@ def evenly(labels: np.ndarray, classes: int, rows: int) -> np.ndarray:
     while take.sum() > rows and take.max() > 1:  # classes below one row took theirs from the largest
         take[take.argmax()] -= 1
     middles = [(2 * np.arange(n) + 1) * int(counts[c]) // (2 * n) for c, n in enumerate(take) if n]
-    found = [np.flatnonzero(labels == c)[at] for c, at in zip(np.flatnonzero(take), middles, strict=True)]
-    return np.sort(np.concatenate([*found, np.zeros(0, np.int64)])).astype(np.int64)
+    chosen = [np.flatnonzero(labels == c)[at] for c, at in zip(np.flatnonzero(take), middles, strict=True)]
+    return np.sort(np.concatenate([*chosen, np.zeros(0, np.int64)])).astype(np.int64)
 
 
 def draw(labels: np.ndarray, take: np.ndarray, key: Tensor) -> np.ndarray:
@@ -447,8 +447,8 @@ def _stays(labels: np.ndarray, classes: int, units: Tensor | None = None) -> Ten
     take, key = share(labels, classes, TEST_SHARE), rng.key(SPLIT_SEED, "data", "test")
     test = draw(labels, take, key) if units is None else draw_whole(labels, units.numpy(), take, key)
     if units is not None:
-        rule, told = f"have values that a test set of {TEST_SHARE:.0%} can take", "too many rows, or all of a class"
-        claim(test.size, "the column of split_by", rule, f"values with {told}")
+        rule, got = f"have values that a test set of {TEST_SHARE:.0%} can take", "too many rows, or all of a class"
+        claim(test.size, "the column of split_by", rule, f"values with {got}")
     claim(test.size, f"a test set of {TEST_SHARE:.0%}", "have 3 rows of some class", f"{len(labels)} rows in all")
     stays = torch.ones(len(labels), dtype=torch.bool)
     stays[torch.from_numpy(test)] = False

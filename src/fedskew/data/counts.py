@@ -98,10 +98,10 @@ def read_counts(path: str | Path) -> tuple[Ints, tuple[str, ...]]:
         >>> read_counts("counts.csv")[0].tolist()
         [[5, 0], [1, 4]]
     """
-    found = count_table(path)
-    told, hint = f"{', '.join(found.facts)}, which are facts of a site", "take them out, or rename the classes"
-    claim(not found.facts, path, "have columns of classes", f"{told} for `fedskew rehearse`", hint)
-    return found.counts, found.classes
+    table = count_table(path)
+    got, hint = f"{', '.join(table.facts)}, which are facts of a site", "take them out, or rename the classes"
+    claim(not table.facts, path, "have columns of classes", f"{got} for `fedskew rehearse`", hint)
+    return table.counts, table.classes
 
 
 def count_table(path: str | Path) -> Consortium:
@@ -172,11 +172,11 @@ def _of_csv(file: Path) -> Consortium:
                 what = f"the cases of {name!r}" if head else "a count"
                 raise DataError(f"{file} line {number}: {what} must be a whole number >= 0; got {cell!r}")
     counts = np.array([[*map(float, cells)] for cells in columns.values()]).reshape(-1, len(rows)).T.astype(np.int64)
-    found = Consortium(clients, tuple(columns) if head else (), counts, facts)
-    told = next(_doubts(found), "")
-    claim(not told, file, f"hold counts of clients and classes alone; {told}, or write the matrix as npy")
+    consortium = Consortium(clients, tuple(columns) if head else (), counts, facts)
+    doubt = next(_doubts(consortium), "")
+    claim(not doubt, file, f"hold counts of clients and classes alone; {doubt}, or write the matrix as npy")
     counts_matrix(counts, str(file))
-    return found
+    return consortium
 
 
 def _names(file: Path, line: list[str]) -> bool:
@@ -234,19 +234,19 @@ def read_consortium(path: str | Path) -> Consortium:
         >>> from pathlib import Path
         >>> from fedskew.data.counts import read_consortium
         >>> _ = Path("sites.csv").write_text("site,ill,well,failure\nva,40,60,0.1\nparis,5,80,0\n")
-        >>> found = read_consortium("sites.csv")
-        >>> found.sites, found.classes[found.rare], found.facts
+        >>> consortium = read_consortium("sites.csv")
+        >>> consortium.sites, consortium.classes[consortium.rare], consortium.facts
         (('va', 'paris'), 'ill', {'failure': [0.1, 0.0]})
     """
-    found = count_table(path)
-    classes, counts, columns = found.classes, found.counts, list(found.facts)
+    table = count_table(path)
+    classes, counts, columns = table.classes, table.counts, list(table.facts)
     claim(classes, path, "begin with a line of names: the classes", ",".join(map(str, counts[0].tolist())))
     claim(len(classes) > 1, path, "have a column for each of two classes at least", ", ".join(classes) or "none")
     both, have = ("up" in columns) == ("down" in columns), ", ".join((*classes, *columns))
     claim(both, path, "have both columns up and down, or none", have)
     claim(not {"step_s", "speed"} <= {*columns}, path, "have one of the columns step_s and speed", "both")
     claim(len(counts) > 1, path, "have a line for each of two sites at least", len(counts))
-    named = replace(found, sites=found.sites or tuple(map(str, range(1, len(counts) + 1))))
+    named = replace(table, sites=table.sites or tuple(map(str, range(1, len(counts) + 1))))
     for name, cases in zip(classes, counts.sum(0), strict=True):
         claim(cases > 0, f"{path}: class {name!r}", "have a case at some site", "none")
     for name, cases in zip(named.sites, counts.sum(1), strict=True):

@@ -90,12 +90,12 @@ def _of_partition(path: Path) -> Counted:
 def _options(convention: dict[str, Any]) -> dict[str, Any]:
     """The options of a partitioner that are set, those of its base as well."""
     cut = {"rounding": "cut"} if convention.get("rounding", "") is None else {}  # of a file of dirichlet's version 1
-    told = {
+    options = {
         name: {"name": value["name"], **_options(value)} if isinstance(value, dict) else value
         for name, value in convention.items()
         if name != "name" and value is not None
     }
-    return told | cut
+    return options | cut
 
 
 def describe(source: Source, most: int = 500) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def describe(source: Source, most: int = 500) -> dict[str, Any]:
         >>> facts["partition"], facts["clients"], round(facts["js_mean"], 2)
         ('dirichlet', 5, 0.29)
     """
-    found = counted(source)
-    return {**skew.summary(found.counts, most), **found.facts}
+    table = counted(source)
+    return {**skew.summary(table.counts, most), **table.facts}
 
 
 def describe_table(source: Source, most: int = 500, wide: bool = False) -> RenderableType:
@@ -139,14 +139,14 @@ def describe_table(source: Source, most: int = 500, wide: bool = False) -> Rende
     Raises:
         DataError: The source holds no counts.
     """
-    found = counted(source)
-    facts = {"label_names": list(found.class_names), **skew.summary(found.counts, most), **found.facts}
+    table = counted(source)
+    facts = {"label_names": list(table.class_names), **skew.summary(table.counts, most), **table.facts}
     lines = [*(_data(facts) if "training_rows" in facts else []), *_clients(facts), *_skew(facts)]
     return Group(
-        Text(found.title, style="bold"),
+        Text(table.title, style="bold"),
         _lines([line for line in lines if wide or line[0] not in BEYOND]),
         _classes(facts, SHOWN if wide else BRIEF),
-        *_by_name(found, getattr(source, "client_names", ())),
+        *_by_name(table, getattr(source, "client_names", ())),
     )
 
 
@@ -155,8 +155,8 @@ def named(partitioner: dict[str, Any]) -> str:
 
     Options that are unset are left out.
     """
-    told = [f"{k} {_number(v)}" for k, v in _options(partitioner).items() if v != ""]
-    return str(partitioner.get("name", "unknown")) + (f" ({', '.join(told)})" if told else "")
+    options = [f"{k} {_number(v)}" for k, v in _options(partitioner).items() if v != ""]
+    return str(partitioner.get("name", "unknown")) + (f" ({', '.join(options)})" if options else "")
 
 
 def _headline(d: dict[str, Any], clients: int) -> str:
@@ -257,15 +257,15 @@ def _classes(d: dict[str, Any], most: int) -> Table:
     return view
 
 
-def _by_name(found: Counted, names: Sequence[str]) -> Iterator[Table]:
+def _by_name(counts: Counted, names: Sequence[str]) -> Iterator[Table]:
     """Rows of clients that have names, and the share of each class, where a terminal has room for them."""
-    if not 0 < len(names) <= SHOWN or found.counts.shape[1] > FEW_CLASSES:
+    if not 0 < len(names) <= SHOWN or counts.counts.shape[1] > FEW_CLASSES:
         return
     view = Table(box=None, pad_edge=False, header_style="dim")
     view.add_column("client", no_wrap=True, overflow="ellipsis", max_width=24)
-    for head in ("rows", *found.class_names):
+    for head in ("rows", *counts.class_names):
         view.add_column(head, justify="right")
-    for name, rows in zip(names, found.counts.tolist(), strict=True):
+    for name, rows in zip(names, counts.counts.tolist(), strict=True):
         view.add_row(*map(Text, (name, _plain(sum(rows)), *(f"{n / max(sum(rows), 1):.1%}" for n in rows))))
     yield view
 

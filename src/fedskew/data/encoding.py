@@ -58,13 +58,13 @@ class Notation(Checked):
         """A cell as a number; infinity for a word, which is refused where infinity is."""
         if self.mark == "." and not self.thousands:
             return number_of(cell)
-        whole, found, rest = cell.partition(self.mark)
+        whole, point, rest = cell.partition(self.mark)
         if self.thousands:
             whole, part = (SPACES.sub(" ", whole), " ") if self.thousands == "space" else (whole, self.thousands)
             if part in whole and not re.fullmatch(rf"[-+]?[1-9]\d{{0,2}}({re.escape(part)}\d{{3}})+", whole):
                 return float("inf")
             whole = whole.replace(part, "")
-        return float("inf") if "." in whole + rest else number_of(f"{whole}.{rest}" if found else whole)
+        return float("inf") if "." in whole + rest else number_of(f"{whole}.{rest}" if point else whole)
 
     def absent(self, cell: str) -> bool:
         """Whether a cell of a column of numbers says that its number is missing."""
@@ -83,20 +83,20 @@ class Notation(Checked):
     def read(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(numbers, infinite for a word, float64 [n]; whether the cell says that its number is missing, bool [n])."""
         if values.dtype.kind in "fiub":
-            found = values.astype(np.float64)
+            array = values.astype(np.float64)
             meant = [self.number(word) for word in self.missing_words or ()]
-            return found, np.isnan(found) | np.isin(found, [number for number in meant if np.isfinite(number)])
+            return array, np.isnan(array) | np.isin(array, [number for number in meant if np.isfinite(number)])
         cells = [cell.strip() for cell in values.astype(str).tolist()]
         if self.missing_words is None and self.mark == "." and not self.thousands:
             with suppress(ValueError):  # of most columns of numbers each cell is one, or blank
-                found = np.array([float(cell or "nan") for cell in cells])
-                if np.isnan(found).sum() == cells.count("") and not np.isinf(found).any() and "_" not in "".join(cells):
-                    return found, np.isnan(found)
+                array = np.array([float(cell or "nan") for cell in cells])
+                if np.isnan(array).sum() == cells.count("") and not np.isinf(array).any() and "_" not in "".join(cells):
+                    return array, np.isnan(array)
         known = {cell: np.nan if self.absent(cell) else self.number(cell) for cell in {*cells}}
         if known.keys() & TRUTH.keys() and all(cell in TRUTH or number != number for cell, number in known.items()):
             known |= TRUTH
-        found = np.array([known[cell] for cell in cells], float)
-        return found, np.isnan(found)
+        array = np.array([known[cell] for cell in cells], float)
+        return array, np.isnan(array)
 
     def meant(self, values: np.ndarray, known: Sequence[str]) -> np.ndarray:
         """Words as the known ones that they are other spellings of, "" where they say nothing; others as they are."""
@@ -159,23 +159,23 @@ class Column(Checked):
     def notes(self, values: np.ndarray, new: bool, notation: Notation) -> Iterator[str]:
         """What to know of raw values [n] that could be encoded; ``new``: also of what is filled."""
         if not self.values:
-            told = f"no number; {self.missing or 0:g}, the median of the training rows, takes its place"
-            found = {told: notation.read(values)[1]} if new and self.missing is not None else {}
+            effect = f"no number; {self.missing or 0:g}, the median of the training rows, takes its place"
+            effects = {effect: notation.read(values)[1]} if new and self.missing is not None else {}
         else:
             words = notation.meant(values, self.values)
             known, blank = _placed(words, self.values, other=-1) >= 0, words == ""
             meant = np.where(known, words, "")  # an unknown category counts as missing
             silent = np.isin(meant, self.unseen)
-            found = {
+            effects = {
                 "a value that no training row had ({}); they are scored as if the column said nothing": silent,
                 "categories that the training rows lack ({}); they count as missing": ~known & ~blank & ~silent,
             }
             if new and self.ordered:
-                found["no value; the median place of the training rows counts"] = blank
-        for told, rows in found.items():
+                effects["no value; the median place of the training rows counts"] = blank
+        for effect, rows in effects.items():
             if rows.any():
                 names = some([repr(str(value)) if value else "blank" for value in np.unique(spelt(values)[rows])])
-                yield f"column {self.name!r}: {rows.sum()} of {plural(len(rows), 'row')} have {told.format(names)}"
+                yield f"column {self.name!r}: {rows.sum()} of {plural(len(rows), 'row')} have {effect.format(names)}"
 
 
 @dataclass(frozen=True)
@@ -233,8 +233,8 @@ class Encoding(Checked):
         read = {c.name: plain(table[c.name], f"{what}: column {c.name!r}") for c in self.columns}
         for name, values in read.items():
             hint = f"for one row give {{{name!r}: [{values.item()!r}], ...}}" if values.ndim == 0 else ""
-            told = f"{name!r} has shape {values.shape}"
-            claim(values.ndim == 1, what, f"have columns of one value a row; {told}", hint=hint)
+            got = f"{name!r} has shape {values.shape}"
+            claim(values.ndim == 1, what, f"have columns of one value a row; {got}", hint=hint)
         lengths = {len(values) for values in read.values()}
         claim(len(lengths) == 1, what, "have columns of one length", ", ".join(map(str, sorted(lengths))))
         numbers = range(lengths.pop()) if rows is None else rows
@@ -269,11 +269,11 @@ class Encoding(Checked):
         if not column.number:
             words = self.notation.meant(values, column.values)
             return categories(words, column.values, where, rows, unseen=column.unseen)
-        found = self.values(column, values, what, rows)
+        numbers = self.values(column, values, what, rows)
         with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite, which `build` refuses
             if self.single:
-                found = found.astype(np.float32).astype(np.float64)
-            return ((found - column.mean) / column.std).astype(np.float32)[:, None]
+                numbers = numbers.astype(np.float32).astype(np.float64)
+            return ((numbers - column.mean) / column.std).astype(np.float32)[:, None]
 
     def values(self, column: Column, values: Any, what: str, rows: Sequence[Any]) -> np.ndarray:
         """The numbers or places of a column before they are standardised, float64 [n]. Raises DataError."""
@@ -309,32 +309,32 @@ def numbers_of(
     Raises:
         DataError: A value is missing, no number that float32 holds, or unclear; the message names the first row.
     """
-    found, gone = notation.read(values)
+    numbers, gone = notation.read(values)
     if missing is None and gone.any():
         advice = f", or set {options}missing to fill" if options else ""
         advice = f"fill them, or leave those rows or the column out{advice}"
         raise lacks(what, np.flatnonzero(gone), len(values), "a number", advice, rows)
-    bad = ~gone & ~(np.abs(found) <= LARGEST)
+    bad = ~gone & ~(np.abs(numbers) <= LARGEST)
     if bad.any():
         row, cells = int(bad.argmax()), [cell.strip() for cell in values[bad].astype(str).tolist()]
-        told = f"at most {LARGEST:g}; row {rows[row]} has {cells[0]}"
-        claim(not np.isfinite(found[row]), what, f"hold numbers that float32 holds, {told}")
+        got = f"at most {LARGEST:g}; row {rows[row]} has {cells[0]}"
+        claim(not np.isfinite(numbers[row]), what, f"hold numbers that float32 holds, {got}")
         often = [repr(word) for word, _ in Counter(cells).most_common(3)]
-        told = f"row {rows[row]} has {cells[0]!r}, {len(cells)} of {len(bad)} rows hold no number"
-        told += f", most often {', '.join(often)}" if len(often) > 1 else ""
+        got = f"row {rows[row]} has {cells[0]!r}, {len(cells)} of {len(bad)} rows hold no number"
+        got += f", most often {', '.join(often)}" if len(often) > 1 else ""
         marks = {mark for cell in cells if WRITTEN.fullmatch(cell) for mark in cell if mark not in "+-0123456789"}
         hint = f"correct them, leave the column out by {options}exclude, or take words by {options}types"
         hint += f" {name}=category; words for a missing value stand in {options}missing_words"
         if marks:
             named = " and ".join("space" if mark.isspace() else repr(mark) for mark in sorted(marks))
             hint = f"if these are numbers, set {options}decimal or {options}thousands to {named}"
-        claim(False, what, f"hold numbers; {told}", hint=hint if options else "")
+        claim(False, what, f"hold numbers; {got}", hint=hint if options else "")
     words = values.tolist() if values.dtype.kind == "U" and not notation.decimal + notation.thousands else []
     marked = (cell.strip() for cell in words if "." in cell or "e" in cell or "E" in cell)
     if unclear and UNCLEAR.fullmatch(first := next(marked, "")) and all(map(UNCLEAR.fullmatch, marked)):
-        told = f"{first} may be {first.replace('.', '')}: each cell with a point has three digits behind it"
-        claim(False, what, f"hold numbers of one reading; {told}", hint=unclear)
-    return np.array(np.where(gone, 0.0 if missing is None else missing, found))
+        got = f"{first} may be {first.replace('.', '')}: each cell with a point has three digits behind it"
+        claim(False, what, f"hold numbers of one reading; {got}", hint=unclear)
+    return np.array(np.where(gone, 0.0 if missing is None else missing, numbers))
 
 
 def categories(
@@ -381,9 +381,9 @@ def _placed(
     there = ranked[at] == words
     if other is None and not there.all():
         first, count = int(there.argmin()), int((~there).sum())
-        told = f"{str(words[first])!r} in row {rows[first]}" if words[first] else f"no value in row {rows[first]}"
+        got = f"{str(words[first])!r} in row {rows[first]}" if words[first] else f"no value in row {rows[first]}"
         held = f"{count} of {len(there)} rows hold none of them"
-        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}, {held}")
+        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {got}, {held}")
     return np.where(there, order[at], -1 if other is None else other)
 
 
@@ -418,14 +418,14 @@ def folded(word: str) -> str:
     return " ".join(seen.split()).casefold()
 
 
-def spellings(found: Iterable[str], what: str, notation: Notation, options: str = "") -> dict[str, str]:
+def spellings(cells: Iterable[str], what: str, notation: Notation, options: str = "") -> dict[str, str]:
     """The name that each word of a column stands for.
 
     Where all words are numbers, spellings of one number have one name. Of spellings that differ in case alone, folded
     ones have the name that comes first.
 
     Args:
-        found: Words of all files, as `spelt` writes them.
+        cells: Words of all files, as `spelt` writes them.
         what: Name of the column in error messages.
         notation: How the table writes names.
         options: Name of the class whose option says so, with a point.
@@ -433,15 +433,15 @@ def spellings(found: Iterable[str], what: str, notation: Notation, options: str 
     Raises:
         DataError: Spellings differ in case alone, and nothing says whether they are one name.
     """
-    words = sorted(set(found))
+    words = sorted(set(cells))
     numeric = all(np.isfinite(number_of(word)) for word in words if word)
     first: dict[str, str] = {}
     for word in words:
         other = first.setdefault(folded(word), word)
         if not numeric and notation.case == "refuse" and other != word:
-            told = f"{other!r} and {word!r}; set {options}case to fold if they are one name, to keep if they are two"
+            got = f"{other!r} and {word!r}; set {options}case to fold if they are one name, to keep if they are two"
             rule = "must not hold names that differ in case alone" + " or in blanks" * (other.lower() != word.lower())
-            raise DataError(f"{what} {rule}; got {told}")
+            raise DataError(f"{what} {rule}; got {got}")
     if numeric:
         apart = len({*map(value_of, words)}) < len(words)
         return {word: value_of(word) if apart else word for word in words}

@@ -173,9 +173,9 @@ class Federation:
         """
         from fedskew.data.describe import counted
 
-        found = counted(self)
+        counts = counted(self)
         drawn = import_module("fedskew.plots.skew").draw  # it lies above, and is found by its name
-        return drawn(found.counts, kind, title or found.title, found.class_names)
+        return drawn(counts.counts, kind, title or counts.title, counts.class_names)
 
     def name_of(self, k: int) -> str:
         """Name of a natural client; the number of another."""
@@ -349,12 +349,12 @@ def federate(
     if longtail is not None:
         kept = long_tail(np.bincount(labels[left], minlength=dataset.classes), longtail)
         left = _take(left, labels, kept, seed, "longtail")[1]
-    found = _partition(partitioner, dataset, left, clients, seed)
-    counts = torch.from_numpy(found.counts(labels, dataset.classes))
+    split = _partition(partitioner, dataset, left, clients, seed)
+    counts = torch.from_numpy(split.counts(labels, dataset.classes))
     column = _natural_column(partitioner, dataset)
     codes = np.unique(dataset.columns[column].numpy()[left]).tolist() if column else []
     names = tuple(dataset.column_names[column][code] for code in codes)
-    made = Federation(dataset, found, partitioner, found.clients, seed, counts, longtail, held, aside, names)
+    made = Federation(dataset, split, partitioner, split.clients, seed, counts, longtail, held, aside, names)
     made = _tested(made, local_test) if local_test else made
     return parted(made, heldout_clients) if heldout_clients else made
 
@@ -371,11 +371,11 @@ def _tested(fed: Federation, fraction: float) -> Federation:
 def _of_file(partitioner: File, dataset: Dataset, seed: int, asked: Mapping[str, Any]) -> Federation:
     """The federation of a partition file. Raises ConfigError where a parameter disagrees with the file."""
     content = partitioner.load(dataset)
-    found, held, aside = content.partition, content.validation_rows, content.auxiliary_rows
+    split, held, aside = content.partition, content.validation_rows, content.auxiliary_rows
     stored, tail = content.header.get("local_test"), content.header["longtail"]
     share_held = share(dataset.y.numpy(), dataset.classes, asked["validation"]).sum()
     for name, holds, agreeing in (
-        ("clients", found.clients, (None, found.clients)),
+        ("clients", split.clients, (None, split.clients)),
         ("longtail", tail, (None, tail)),
         ("validation", f"{len(held)} rows", (0, asked["validation"] if share_held == len(held) else 0)),
         ("auxiliary", f"{len(aside)} rows", (0, len(aside) / dataset.classes)),
@@ -383,11 +383,11 @@ def _of_file(partitioner: File, dataset: Dataset, seed: int, asked: Mapping[str,
     ):
         rule = f"be left out or be that of {partitioner.path}, {holds}"
         require(asked[name] in agreeing, name, rule, asked[name])
-    counts = torch.from_numpy(found.counts(dataset.y.numpy(), dataset.classes))  # labels alone may know fewer classes
+    counts = torch.from_numpy(split.counts(dataset.y.numpy(), dataset.classes))  # labels alone may know fewer classes
     local_test = asked["local_test"]
     exact = replace(partitioner, sha256=content.header["sha256"][:16])
     names, test = content.client_names, content.local_test
-    made = Federation(dataset, found, exact, found.clients, seed, counts, tail, held, aside, names, stored, test)
+    made = Federation(dataset, split, exact, split.clients, seed, counts, tail, held, aside, names, stored, test)
     return _tested(made, local_test) if local_test and test is None else made
 
 
@@ -496,8 +496,8 @@ def _partition(
     if clients is None:
         clients = int(partitioner.count(columns))
     local = partitioner.split(dataset.y.numpy()[left], int(clients), seed, columns)
-    found = checked(local, len(left), f"partition {partitioner.name!r}", getattr(partitioner, "overlaps", False))
-    return Partition(left[found.rows], found.offsets)
+    partition = checked(local, len(left), f"partition {partitioner.name!r}", getattr(partitioner, "overlaps", False))
+    return Partition(left[partition.rows], partition.offsets)
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

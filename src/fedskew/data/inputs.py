@@ -102,12 +102,12 @@ class Inputs(Checked):
             raise DataError(f"{what} must be columns by name, {{{names}, ...: values}}, as in the table; {hint}")
         shape = tuple(x.shape[1:]) if hasattr(x, "shape") else ()
         last = len(shape) == 3 and shape != self.shape == (shape[2], *shape[:2])
-        found = samples_of(x, what, "last" if last else "first")
-        if tuple(found.shape[1:]) != self.shape or (found.dtype == torch.uint8) != self.images:
+        converted = samples_of(x, what, "last" if last else "first")
+        if tuple(converted.shape[1:]) != self.shape or (converted.dtype == torch.uint8) != self.images:
             kind = "uint8 images" if self.images else "features"
-            got = f"{found.dtype} {tuple(found.shape[1:])}".removeprefix("torch.")
+            got = f"{converted.dtype} {tuple(converted.shape[1:])}".removeprefix("torch.")
             raise DataError(f"{what} must be {kind} of shape {self.shape}, as the model was trained on; got {got}")
-        return found
+        return converted
 
     def labels(self, y: Any, what: str = "y", rows: Sequence[int] | None = None) -> Tensor:
         """Labels as the model's class numbers.
@@ -175,8 +175,8 @@ def rows_of(source: Any, path: str | None, inputs: Inputs) -> Rows | Dataset:
         ConfigError: An option breaks a rule, or names a column that is not there.
         DataError: The file is absent or damaged, or lacks a column.
     """
-    found: Rows | Dataset = source.rows(path, inputs) if hasattr(source, "rows") else source.load(path)
-    return found
+    rows: Rows | Dataset = source.rows(path, inputs) if hasattr(source, "rows") else source.load(path)
+    return rows
 
 
 def same_file(path: str | None, other: str | None) -> bool:

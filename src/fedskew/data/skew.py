@@ -431,8 +431,8 @@ def summary(counts: Counts, most: int = _PAIRS) -> dict[str, float | list[float]
     Example:
         >>> import numpy as np
         >>> from fedskew.data import skew
-        >>> found = skew.summary(np.array([[8, 2, 0], [0, 5, 5]]))
-        >>> found["clients"], found["size_median"], round(found["js_mean"], 4), found["class_rows"]
+        >>> facts = skew.summary(np.array([[8, 2, 0], [0, 5, 5]]))
+        >>> facts["clients"], facts["size_median"], round(facts["js_mean"], 4), facts["class_rows"]
         (2, 10.0, 0.1488, [8.0, 7.0, 5.0])
     """
     n = matrix(counts)

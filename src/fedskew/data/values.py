@@ -81,16 +81,16 @@ def lacks(
 ) -> DataError:
     """The error for the blank rows of a column; ``rows`` are the numbers of all its rows, None counts from 0."""
     first = blank[0] if rows is None else rows[int(blank[0])]
-    told = f"row {first} has none, {len(blank)} of {count} rows lack one"
-    return DataError(f"{what} must have {kind} in every row; {told}; {hint}")
+    got = f"row {first} has none, {len(blank)} of {count} rows lack one"
+    return DataError(f"{what} must have {kind} in every row; {got}; {hint}")
 
 
 def lacks_column(what: str, name: str, names: Sequence[str], rule: str = "") -> DataError:
     """The error for a table without a column, which names the one that may be misspelt, else all that it has."""
     names = list(map(str, names))
     near = [n for n in names if n.casefold().strip() == name.casefold()] or difflib.get_close_matches(name, names, n=1)
-    told = f"; is its {near[0]!r} meant? then rename it" if near else f"; it has {some(names)}" if names else ""
-    return DataError(f"{what} must have the column {name!r}{rule}{told}")
+    columns = f"; is its {near[0]!r} meant? then rename it" if near else f"; it has {some(names)}" if names else ""
+    return DataError(f"{what} must have the column {name!r}{rule}{columns}")
 
 
 def _absent(value: Any) -> bool:
@@ -168,8 +168,8 @@ def words_of(cells: Sequence[str], what: str) -> np.ndarray:
 
 def named(words: np.ndarray) -> np.ndarray:
     """Words as names of things: Unicode-normalised (NFC), without blanks around them."""
-    found, places = np.unique(words, return_inverse=True)
-    cleaned = [unicodedata.normalize("NFC", word).strip() for word in found.tolist()]
+    different, places = np.unique(words, return_inverse=True)
+    cleaned = [unicodedata.normalize("NFC", word).strip() for word in different.tolist()]
     return np.array(cleaned, dtype=str)[places.reshape(words.shape)] if cleaned else words
 
 
@@ -211,8 +211,8 @@ def _finite(array: np.ndarray, what: str) -> None:
     rows = np.concatenate(bad)
     if rows.size:
         column = int(np.flatnonzero(~np.isfinite(array[rows[0]].reshape(-1)))[0])
-        told = f"got {rows.size} rows with NaN or infinity, the first is row {rows[0]}, column {column}"
-        raise DataError(f"{what} must be finite; {told}; fill missing values, or leave those rows out")
+        got = f"got {rows.size} rows with NaN or infinity, the first is row {rows[0]}, column {column}"
+        raise DataError(f"{what} must be finite; {got}; fill missing values, or leave those rows out")
 
 
 def _mapped(values: np.memmap) -> np.memmap:
@@ -254,9 +254,9 @@ def numbered(labels: Sequence[Any], names: Sequence[str]) -> tuple[list[np.ndarr
         return parts, names
     claim(words == {True}, "y and y_test", "both hold numbers, or both strings")
     texts = [*map(named, parts)]
-    found = np.unique(np.concatenate(texts))
-    claim(len(found) > 1, "a dataset", "have two classes at least", f"{str(found[0])!r} in every row")
-    return [np.searchsorted(found, text) for text in texts], tuple(map(str, found))
+    classes = np.unique(np.concatenate(texts))
+    claim(len(classes) > 1, "a dataset", "have two classes at least", f"{str(classes[0])!r} in every row")
+    return [np.searchsorted(classes, text) for text in texts], tuple(map(str, classes))
 
 
 def flat(y: Any) -> Any:
@@ -307,8 +307,8 @@ def units_of(what: str, splits: Sequence[np.ndarray]) -> np.ndarray:
     """What no split may part, [n], of the training rows. Raises DataError where test rows have one of its values."""
     for test in splits[1:]:
         shared = sorted({*spelt(plain(test)).tolist()} & {*spelt(plain(splits[0])).tolist()})
-        told = f"{plural(len(shared), 'value')} that training rows have, too: {some(shared)}"
-        claim(not shared, what, "part test rows from training rows", told)
+        got = f"{plural(len(shared), 'value')} that training rows have, too: {some(shared)}"
+        claim(not shared, what, "part test rows from training rows", got)
     return splits[0]
 
 
@@ -323,8 +323,8 @@ def unseen(y: Tensor, y_test: Tensor, names: Sequence[str]) -> list[str]:
     """
     classes = len(names)
     train, test = (torch.bincount(labels, minlength=classes) for labels in (y, y_test))
-    told = "test rows and no training row: it counts against every model"
-    return [f"class {names[c]!r} has {int(test[c])} {told}" for c in torch.nonzero((train == 0) & (test > 0)).flatten()]
+    note = "test rows and no training row: it counts against every model"
+    return [f"class {names[c]!r} has {int(test[c])} {note}" for c in torch.nonzero((train == 0) & (test > 0)).flatten()]
 
 
 def rounded(values: Any, samples: Tensor) -> list[str]:
@@ -334,8 +334,8 @@ def rounded(values: Any, samples: Tensor) -> list[str]:
         return []
     low, high = array.min(0).astype(np.float64), array.max(0).astype(np.float64)
     close = np.flatnonzero((high > low) & (high - low < 2.0**-16 * np.maximum(np.abs(low), np.abs(high))))
-    told = "differ by too little for float32: subtract their mean, or standardise them, beforehand"
-    return [f"values of feature {some([str(c) for c in close.tolist()])} {told}"] if len(close) else []
+    note = "differ by too little for float32: subtract their mean, or standardise them, beforehand"
+    return [f"values of feature {some([str(c) for c in close.tolist()])} {note}"] if len(close) else []
 
 
 def shares(values: Any, samples: Tensor) -> bool:
@@ -358,8 +358,8 @@ def _first(array: np.ndarray, what: str, channels: Channels) -> bool:
     if first == last and (first or array.dtype == np.uint8):
         first, last = b == c != a, a == b != c
     unclear = channels == "auto" and first == last and (a in CHANNELS or array.dtype == np.uint8 or a == b != c)
-    told = f"{array.shape}, which may be [n, channels, H, W] or [n, H, W, channels]"
-    claim(not unclear, what, "say which axis has the channels", told, "give channels as first or last")
+    got = f"{array.shape}, which may be [n, channels, H, W] or [n, H, W, channels]"
+    claim(not unclear, what, "say which axis has the channels", got, "give channels as first or last")
     return channels == "first" or (channels == "auto" and not last)
 
 

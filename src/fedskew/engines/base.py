@@ -357,8 +357,8 @@ class LocalEngine:
         if self.task.classes > LIMIT:
             return {}
         rows = np.concatenate(self.clients.own.rows)
-        found = ClientLogits(*self.train_set.logits(params, buffers, rows))
-        return fits_by(found, self.fed.counts) if bool(found.logits.isfinite().all()) else {}
+        logits = ClientLogits(*self.train_set.logits(params, buffers, rows))
+        return fits_by(logits, self.fed.counts) if bool(logits.logits.isfinite().all()) else {}
 
     def personal(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of every client's own model; an empty matrix where none is.

@@ -12,11 +12,12 @@ from fedskew import tree
 from fedskew.client import Job, Shared
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.dense import Dense
+from fedskew.engines.guard import unguarded
 from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.stacks import DIMS, Now, Price, cloned, cut, length, narrowed, schedule, stack, whole
-from fedskew.engines.stepper import StepMode, mode_of_stacks
+from fedskew.engines.stepper import StepMode, mode_of_stacks, plain_decay
 from fedskew.engines.written import FusedStep, descend, steps_of
 from fedskew.method import Method
 from fedskew.models.prepare import Model
@@ -123,9 +124,10 @@ class Batched(LocalEngine):
         """The carry after all steps, and the losses [K, T]; 0 where a client has ended."""
         stepper = self.stepper(method)
         if stepper.mode is StepMode.WRITTEN:  # which takes the whole stack at once
-            assert self.dense is not None and method.local.plain_decay is not None
+            decay = plain_decay(unguarded(method))
+            assert self.dense is not None and decay is not None
             along = steps_of(clients, rows[1], self.dtype)
-            return carry, descend(self.dense, carry.params, rows[0], along, job.own.lr, method.local.plain_decay)
+            return carry, descend(self.dense, carry.params, rows[0], along, job.own.lr, decay)
         ended, of_steps = list[Carry](), list[Tensor]()
         recorded = stepper.mode is StepMode.RECORDED
         for leg, steps in schedule(clients, self.device, few=recorded):

@@ -146,8 +146,8 @@ class Clients:
         shared = {name: dict(value) for name, value in broadcast.common.items()}
         counts = self._here(source.counts[k])
         lr = torch.zeros((), dtype=self.runtime.dtype, device=self.runtime.device)
-        own = kept.pop(KEPT, {"params": {}, "buffers": {}})
-        params, buffers = ({**getattr(broadcast, n), **self.runtime.layout(own[n])} for n in ("params", "buffers"))
+        private = kept.pop(KEPT, {"params": {}, "buffers": {}})
+        params, buffers = ({**getattr(broadcast, n), **self.runtime.layout(private[n])} for n in ("params", "buffers"))
         return Context(self.task, params, buffers, shared, kept, counts, counts, lr)
 
     def _here(self, leaf: Tensor) -> Tensor:

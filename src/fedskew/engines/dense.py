@@ -26,19 +26,19 @@ class Gradients:
     def __init__(self, params: Params) -> None:
         """``params`` [K, ...]."""
         self.params = params
-        self.found: Params = {}
+        self.gradients: Params = {}
 
     def of(self, name: str) -> Tensor:
         """The gradient of a parameter; 0 for one that is not the network's, which a component added."""
-        return self.found[name] if name in self.found else torch.zeros_like(self.params[name])
+        return self.gradients[name] if name in self.gradients else torch.zeros_like(self.params[name])
 
     def product(self, name: str, a: Tensor, b: Tensor) -> None:
         """The gradient of a weight is a @ b: [K, out, B] and [K, B, in]."""
-        self.found[name] = torch.bmm(a, b)
+        self.gradients[name] = torch.bmm(a, b)
 
     def vector(self, name: str, slope: Tensor) -> None:
         """The gradient of a bias, [K, out]."""
-        self.found[name] = slope
+        self.gradients[name] = slope
 
 
 class Updates:

@@ -78,15 +78,15 @@ class Evaluator:
         device = self._store.y.device
         matrix = torch.zeros(self._classes, self._classes, dtype=torch.int64, device=device)
         loss, kept = torch.zeros((), dtype=torch.float64, device=device), list[Tensor]()
-        for found, part, logits in self._over(params, buffers, rows, one):  # so that sums do not depend on the threads
-            matrix, loss, kept = matrix + found, loss + part, kept + logits
+        for counts, part, logits in self._over(params, buffers, rows, one):  # so that sums do not depend on the threads
+            matrix, loss, kept = matrix + counts, loss + part, kept + logits
         total = len(self._store.y) if rows is None else len(rows)
         return matrix, loss / max(total, 1), kept
 
     def logits(self, params: Params, buffers: Params, rows: Array | None = None) -> tuple[Tensor, Tensor]:
         """(logits [R, C] in the model's type, labels int64 [R]) of these rows or all, on the host."""
-        found = self._over(params, buffers, rows, lambda out, y: (out.logits.cpu(), y.cpu()))
-        logits, labels = map(torch.cat, zip(*found, strict=True))
+        chunks = self._over(params, buffers, rows, lambda out, y: (out.logits.cpu(), y.cpu()))
+        logits, labels = map(torch.cat, zip(*chunks, strict=True))
         return logits, labels
 
     def outputs(self, params: Params, buffers: Params, rows: Array | Tensor | None) -> tuple[Tensor, Tensor]:
@@ -167,13 +167,13 @@ class Tested(NamedTuple):
     probabilities: Tensor | None  # float64 [R, C] in the order of ``rows``; a node of Flower does not tell them
 
 
-def shares_of(own: Source, fed: Federation, ids: Iterable[int] | None = None) -> dict[int, Array]:
+def shares_of(source: Source, fed: Federation, ids: Iterable[int] | None = None) -> dict[int, Array]:
     """Each client's own test rows: those that it keeps for a test, else its share of the test set.
 
     Clients without training rows or without test rows are left out, and those not in ``ids``.
     """
     of = fed.test_rows if fed.held is None else fed.local_test_rows
-    shares = {k: of(k) for k in (range(fed.clients) if ids is None else ids) if len(own.rows[k])}
+    shares = {k: of(k) for k in (range(fed.clients) if ids is None else ids) if len(source.rows[k])}
     return {k: rows for k, rows in shares.items() if len(rows)}
 
 

@@ -71,14 +71,14 @@ class Fit:
     def from_json(cls, content: Mapping[str, Any], classes: int | None = None) -> Fit:
         """The fit that a file holds. Raises RecordError where it is none, or of another number of classes."""
         try:
-            found = cls(**{**content, "b": tuple(map(float, content["b"]))})
-            numbers = torch.tensor([found.a, *found.b], dtype=torch.float64)
-            right = len(found.b) == (classes or len(found.b)) and bool(numbers.isfinite().all()) and found.a > 0
+            made = cls(**{**content, "b": tuple(map(float, content["b"]))})
+            numbers = torch.tensor([made.a, *made.b], dtype=torch.float64)
+            right = len(made.b) == (classes or len(made.b)) and bool(numbers.isfinite().all()) and made.a > 0
         except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise RecordError(f"its fit is damaged: {type(error).__name__}: {error}") from None
         if not right:
             raise RecordError("its fit must hold a finite bias of each class and a temperature above 0")
-        return found
+        return made
 
 
 class ClientLogits:
@@ -153,10 +153,10 @@ def fits_by(ask: Ask, counts: Tensor) -> dict[str, Fit]:
 
 def fits_of(content: Mapping[str, Any], classes: int | None = None) -> dict[str, Fit]:
     """The fits by objective that a file or a summary holds under "fit". Raises RecordError where one is damaged."""
-    found = content.get("fit", {})
-    if not isinstance(found, Mapping) or not (not found or set(found) == set(OBJECTIVES)):
+    fits = content.get("fit", {})
+    if not isinstance(fits, Mapping) or not (not fits or set(fits) == set(OBJECTIVES)):
         raise RecordError(f"its fit is damaged: it must have the entries {' and '.join(OBJECTIVES)}")
-    return {name: Fit.from_json(one, classes) for name, one in found.items()}
+    return {name: Fit.from_json(one, classes) for name, one in fits.items()}
 
 
 def measured(labels: Tensor, logits: Tensor, fits: Mapping[str, Fit], recall_at: float | None) -> Row:
@@ -174,18 +174,18 @@ def measured(labels: Tensor, logits: Tensor, fits: Mapping[str, Fit], recall_at:
         calibration, AUROC, AUPRC) of the other.
     """
     classes = logits.shape[1]
-    own, even = (fits[name].logits(logits) for name in OBJECTIVES)
-    matrix = confusion_of(labels, even.argmax(1), classes)
+    prior, balanced = (fits[name].logits(logits) for name in OBJECTIVES)
+    matrix = confusion_of(labels, balanced.argmax(1), classes)
     by_row: Row = {
-        "accuracy": float((own.argmax(1) == labels).double().mean()),
-        "loss": float(cross_entropy(own, labels).mean()),
+        "accuracy": float((prior.argmax(1) == labels).double().mean()),
+        "loss": float(cross_entropy(prior, labels).mean()),
     }
-    ranked = {} if recall_at is None else from_probabilities(labels, own.softmax(1), recall_at)
+    ranked = {} if recall_at is None else from_probabilities(labels, prior.softmax(1), recall_at)
     return {**from_confusion(matrix), **by_row, **ranked, "confusion": matrix.tolist()}
 
 
 def check_limit(settings: Settings, classes: int) -> None:
     """Raise FieldError where fits are asked for between rounds that a model of so many classes does not get."""
-    if settings.fit_logits in ("tail", "every") and classes > LIMIT:
+    if settings.evaluation().due("fit_logits", settings.rounds) and classes > LIMIT:
         rule = f"be last or none beside {classes} classes: a model of more than {LIMIT} is not fitted"
         raise FieldError("Settings", "fit_logits", rule, settings.fit_logits)

@@ -50,14 +50,14 @@ def alike(what: str, got: Any, want: Tree, close: bool, *, free: bool = False) -
     """
     if not _is_tree(got) or (got is None and want is not None):
         return f"give {what} as a tensor or a dict of tensors, not {_described(got)}"
-    found, wanted = ({path: leaf for path, leaf in flatten(t) if leaf is not None} for t in (got, want))
-    for path in [path for path in wanted if path in found] if free else {**wanted, **found}:
+    leaves, wanted = ({path: leaf for path, leaf in flatten(t) if leaf is not None} for t in (got, want))
+    for path in [path for path in wanted if path in leaves] if free else {**wanted, **leaves}:
         name = ".".join(path) or what
-        if path not in found:
+        if path not in leaves:
             return f"give {what} with {name!r}, which is missing"
         if path not in wanted:
             return f"give {what} without {name!r}, which was not there before"
-        a, b = found[path], wanted[path]
+        a, b = leaves[path], wanted[path]
         if a.shape != b.shape:
             return f"give {what} {name!r} of shape {tuple(b.shape)}, not {tuple(a.shape)}"
         if close and (a.dtype != b.dtype or a.device != b.device):
@@ -116,8 +116,8 @@ def step(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
         if not isinstance(after, tuple) or len(after) != len(before):
             return f"give a Carry, not {_described(after)}"
         kinds = ("parameter", "buffer", "memory")
-        found = (alike(k, a, b, close) for k, a, b in zip(kinds, after, before, strict=True))
-        return next((wrong for wrong in found if wrong), "")
+        rules = (alike(k, a, b, close) for k, a, b in zip(kinds, after, before, strict=True))
+        return next((wrong for wrong in rules if wrong), "")
 
     return _pair(out, carry, lambda x: scalar("the loss", x))
 
@@ -224,8 +224,8 @@ def pace(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(used [K], round, rounds) -> PacePlan of [K]."""
     shape = tuple(args[0].shape)
     names = ("batch", "epochs", "steps", "lr", *(("total",) if getattr(out, "total", None) is not None else ()))
-    found = (column(f"{name} of each client,", getattr(out, name, None), shape) for name in names)
-    return next((wrong for wrong in found if wrong), "")
+    rules = (column(f"{name} of each client,", getattr(out, name, None), shape) for name in names)
+    return next((wrong for wrong in rules if wrong), "")
 
 
 PROMISES: dict[str, Promise] = {

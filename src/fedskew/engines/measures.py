@@ -42,16 +42,16 @@ def fitted_row(
     fits = engine.fits(params, buffers) if bool(logits.isfinite().all()) else {}
     if not fits:
         return {}
-    found = measured(labels, logits, fits, recall_at)
-    row: Row = {f"{FITTED}{name}": found[name] for name in names}
+    metrics = measured(labels, logits, fits, recall_at)
+    row: Row = {f"{FITTED}{name}": metrics[name] for name in names}
     rows = engine.rows_of_shares(engine.fed) if served else np.empty(0, np.int64)
     if len(rows):
         if engine.fed.held is None:
             logits, labels = logits[rows], labels[rows]
         else:
             logits, labels = engine.train_set.logits(params, buffers, rows)
-        found = measured(labels, logits, fits, None)
-        row |= {f"{FITTED}served_{name}": found[name] for name in PERSONAL}
+        metrics = measured(labels, logits, fits, None)
+        row |= {f"{FITTED}served_{name}": metrics[name] for name in PERSONAL}
     return row if recall_at is None else {**row, "fit": {name: one.to_json() for name, one in fits.items()}}
 
 
@@ -69,9 +69,9 @@ def fitted_last(engine: LocalEngine, method: Method, shown: Shown, recall_at: fl
     row = fitted_row(engine, shown.params, shown.buffers, (*EVALUATED, *RANKED), recall_at, shared)
     if row and method.personal:
         matrix, loss = engine.personal(method, given_of(method, shown), fitted=True)
-        found = {**from_confusion(matrix), "loss": loss} if matrix.any() else {}
+        metrics = {**from_confusion(matrix), "loss": loss} if matrix.any() else {}
         for which in ("personal", *(["served"] if served else [])):
-            row |= {f"{FITTED}{which}_{name}": found[name] for name in PERSONAL if found}
+            row |= {f"{FITTED}{which}_{name}": metrics[name] for name in PERSONAL if metrics}
     return row
 
 
@@ -99,8 +99,8 @@ def averaged_row(
     if not bool(loss.isfinite()):
         return {}
     scores = from_probabilities(labels, chances, recall_at) if {*names} & {*RANKED} else {}
-    found = {**from_confusion(matrix), **scores, "loss": float(loss)}
-    row = {name: found[name] for name in names}
+    metrics = {**from_confusion(matrix), **scores, "loss": float(loss)}
+    row = {name: metrics[name] for name in names}
     if fitted:
         fits = fitted_row(engine, mean.params, mean.buffers, names, recall_at if scores else None)
         row |= {name: value for name, value in fits.items() if name != "fit"}
@@ -133,7 +133,7 @@ def newcomers(
     Raises:
         TrainingError: a local run is not finite, without ``drop``.
     """
-    fed, own = engine.fed.unseen, method.personal
+    fed, personal = engine.fed.unseen, method.personal
     assert fed is not None, "the caller knows that clients are held out"
     clients = replace(engine.clients, own=engine.rows_of(fed))
     given = engine.runtime.laid_out(given_of(method, shown))
@@ -142,15 +142,15 @@ def newcomers(
     matrix, total, rows = torch.zeros(engine.task.classes, engine.task.classes, dtype=torch.int64), 0.0, 0
     for ids in torch.split(torch.nonzero(fed.sizes).flatten(), GROUP):
         memory = ClientMemory(engine.memory.template)
-        left = ids if memory.empty or not own else _joined(engine, method, begun, clients, memory, ids, drop)
+        left = ids if memory.empty or not personal else _joined(engine, method, begun, clients, memory, ids, drop)
 
         def model(k: int, memory: ClientMemory = memory) -> tuple[Params, Params]:
-            return personal_model(clients, method, given, memory, k) if own else (given.params, given.buffers)
+            return personal_model(clients, method, given, memory, k) if personal else (given.params, given.buffers)
 
         shares = shares_of(clients.own, fed, left.tolist())
         each = tested(clients, engine.test_of(fed), model, shares)
-        found, loss = pooled(listed(each) if listed else each, engine.task.classes)
-        matrix, total, rows = matrix + found, total + loss * int(found.sum()), rows + int(found.sum())
+        confusion, loss = pooled(listed(each) if listed else each, engine.task.classes)
+        matrix, total, rows = matrix + confusion, total + loss * int(confusion.sum()), rows + int(confusion.sum())
     return matrix, total / max(rows, 1)
 
 

@@ -72,9 +72,9 @@ def begin_from(model: Model, settings: Settings) -> None:
     if not settings.init_from:
         return
     file, held = _file(settings), settings.init_digest
-    found = _digest(file)
-    if held and found != held:
-        raise RecordError(f"{file} must be the file that the run begins from, digest {held}; got {found}")
+    digest = _digest(file)
+    if held and digest != held:
+        raise RecordError(f"{file} must be the file that the run begins from, digest {held}; got {digest}")
     tensors = tensors_of(file)
     for name, value in put(model, file, tensors, "the run's").items():
         if not value.isfinite().all():
@@ -90,11 +90,11 @@ def tensors_of(file: Path, under: str = "") -> dict[str, Tensor]:
         raise RecordError(f"{file} is damaged: {error}") from None
 
 
-def check_kind(file: Path, name: str, found: Tensor, wanted: torch.dtype = torch.float32) -> None:
+def check_kind(file: Path, name: str, tensor: Tensor, wanted: torch.dtype = torch.float32) -> None:
     """Raise RecordError for a tensor of another kind: floats become floats, counts stay what they are."""
-    if found.dtype != wanted and not (found.dtype in FLOATS and wanted in FLOATS):
+    if tensor.dtype != wanted and not (tensor.dtype in FLOATS and wanted in FLOATS):
         rule = "floats of 16 to 64 bits" if wanted in FLOATS else str(wanted).removeprefix("torch.")
-        got = str(found.dtype).removeprefix("torch.")
+        got = str(tensor.dtype).removeprefix("torch.")
         raise RecordError(f"{file} must hold {name!r} as {rule}; got {got}")
 
 
@@ -104,26 +104,26 @@ def frozen(model: Model) -> dict[str, str]:
     "frozen" is that of constants that a state dict has, "non_persistent" that of buffers that it lacks.
     """
     kinds = {"frozen": model.constants, "non_persistent": model.non_persistent}
-    held = {kind: {name: value.cpu() for name, value in found.items()} for kind, found in kinds.items() if found}
-    return {kind: digests.of_tensors(found) for kind, found in held.items()}
+    held = {kind: {name: value.cpu() for name, value in tensors.items()} for kind, tensors in kinds.items() if tensors}
+    return {kind: digests.of_tensors(tensors) for kind, tensors in held.items()}
 
 
-def put(model: Model, file: Path, found: Mapping[str, Tensor], whose: str = "its") -> Params:
+def put(model: Model, file: Path, tensors: Mapping[str, Tensor], whose: str = "its") -> Params:
     """Put the tensors of a file into a network that nobody else has; what was put, by name.
 
     Raises:
         RecordError: a parameter or a buffer of the network is not among them in its shape and of its kind, floats for
             floats, or a constant has another.
     """
-    wanted = {**model.params, **model.buffers, **{n: v for n, v in model.constants.items() if n in found}}
+    wanted = {**model.params, **model.buffers, **{n: v for n, v in model.constants.items() if n in tensors}}
     for name, value in wanted.items():
-        if name not in found or found[name].shape != value.shape:
-            got = "nothing" if name not in found else str(tuple(found[name].shape))
+        if name not in tensors or tensors[name].shape != value.shape:
+            got = "nothing" if name not in tensors else str(tuple(tensors[name].shape))
             rule = f"have {name!r} of shape {tuple(value.shape)}"
             raise RecordError(f"{file} must {rule}, as {whose} network; got {got}")
-        check_kind(file, name, found[name], value.dtype)
+        check_kind(file, name, tensors[name], value.dtype)
         with torch.no_grad():
-            value.copy_(found[name])
+            value.copy_(tensors[name])
     return wanted
 
 
@@ -211,13 +211,13 @@ def head_alone(model: Model, augmented: bool = False) -> Model | None:
         return None
     if set(model.params) != names:
         return None
-    own: nn.Module = copy.deepcopy(layer)
-    own._forward_pre_hooks.clear()
-    own._forward_pre_hooks_with_kwargs.clear()
-    vars(own).pop("fedskew_call")
+    head: nn.Module = copy.deepcopy(layer)
+    head._forward_pre_hooks.clear()
+    head._forward_pre_hooks_with_kwargs.clear()
+    vars(head).pop("fedskew_call")
     for part in reversed(model.head.split(".")):
-        own = nn.Sequential(OrderedDict({part: own}))
-    alone = prepare(own, model.head, (model.features,), model.classes, narrow=model.narrow)
+        head = nn.Sequential(OrderedDict({part: head}))
+    alone = prepare(head, model.head, (model.features,), model.classes, narrow=model.narrow)
     return alone if _does_all(model, alone) else None
 
 
@@ -230,8 +230,8 @@ def _does_all(model: Model, alone: Model) -> bool:
             out, again = (model.forward(model.params, {}, x, mask, train=t, key=key)[0] for t in (True, False))
         except Exception:  # rows of another kind
             continue
-        found, _ = alone.forward(alone.params, {}, again.features, mask, train=False, key=key)
-        pairs = (out.features, again.features), (found.logits, again.logits)
+        head_out, _ = alone.forward(alone.params, {}, again.features, mask, train=False, key=key)
+        pairs = (out.features, again.features), (head_out.logits, again.logits)
         return all(torch.allclose(a, b, rtol=1e-3, atol=1e-5) for a, b in pairs)
     return False
 
@@ -245,8 +245,8 @@ def features_of(runtime: Runtime, stores: tuple[Store, Store], classes: int, pre
         rows = torch.arange(len(store.y)).numpy()
         if not len(rows):
             return replace(store, x=net.params[f"{net.head}.weight"].new_empty(0, net.features), mean=(), std=())
-        found = Evaluator(runtime, store, classes, keep=False).outputs(net.params, {}, rows)[1]
-        return replace(store, x=found.to(store.y.device), mean=(), std=())
+        features = Evaluator(runtime, store, classes, keep=False).outputs(net.params, {}, rows)[1]
+        return replace(store, x=features.to(store.y.device), mean=(), std=())
 
     with one_thread(), arithmetic(precision):
         return one(stores[0]), one(stores[1])

@@ -71,8 +71,8 @@ class FiniteChecks:
 
     def begin(self, template: Tree) -> None:
         """What every client's memory begins with."""
-        found = tree.flatten({"memory": template})
-        self._endless = {_spelled(p) for p, leaf in found if leaf is not None and not bool(torch.isfinite(leaf).all())}
+        leaves = tree.flatten({"memory": template})
+        self._endless = {_spelled(p) for p, leaf in leaves if leaf is not None and not bool(torch.isfinite(leaf).all())}
 
     def of(self, clients: list[ClientJob], losses: Tensor, *after: dict[str, Any]) -> FiniteCheck:
         """A check of finished local runs.
@@ -116,8 +116,8 @@ def require_finite(groups: Iterable[Sequence[FiniteCheck]], clients: Sequence[in
         return
     faults: list[Fault] = []
     for group in waiting:
-        found = [fault for check in group for fault in _faults(check)]
-        faults += found if len(group) == 1 else found[:1]
+        failed = [fault for check in group for fault in _faults(check)]
+        faults += failed if len(group) == 1 else failed[:1]
     if faults:
         order = {client: i for i, client in enumerate(clients)}
         raise not_finite(sorted(faults, key=lambda fault: order.get(fault.client, -1)) if clients else faults)
@@ -183,11 +183,11 @@ def in_order(outcomes: Sequence[Outcome], field: Callable[[Outcome], Tree]) -> T
     An engine may sort clients by their length. Where it has not, nothing is copied twice.
     """
     at = [i for outcome in outcomes for i in outcome.at]
-    found = tree.concatenate([field(outcome) for outcome in outcomes])
+    stacked = tree.concatenate([field(outcome) for outcome in outcomes])
     if at == sorted(at):
-        return found
+        return stacked
     order = torch.tensor(at).argsort()
-    return tree.map_tree(lambda leaf: leaf[order.to(leaf.device)], found)
+    return tree.map_tree(lambda leaf: leaf[order.to(leaf.device)], stacked)
 
 
 @dataclass(eq=False)

@@ -260,8 +260,8 @@ class Jobs:
 
     def keys(self, plans: list[Plan], round: int, m: int) -> list[Tensor]:
         """A key for each mini-batch of each client, [T, D]: a counter folded into the client's own key."""
-        own = [rng.folded(rng.seed_of(self.seed, round, p.client, "train"), m) for p in plans]
+        seeds = [rng.folded(rng.seed_of(self.seed, round, p.client, "train"), m) for p in plans]
         shapes = [p.batches.shape[:2] for p in plans]
         counter = torch.arange(max((t * d for t, d in shapes), default=0))
-        keys = rng.fold(torch.tensor(own).unsqueeze(1), counter)
+        keys = rng.fold(torch.tensor(seeds).unsqueeze(1), counter)
         return [row[: t * d].reshape(t, d) for row, (t, d) in zip(keys.unbind(), shapes, strict=True)]

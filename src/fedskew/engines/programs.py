@@ -41,9 +41,9 @@ def flatten(tree: Any, leaves: list[Tensor], names: list[Any]) -> None:
 
 def leaves_of(tree: Any) -> list[Tensor]:
     """The tensors of a tree, in order."""
-    found: list[Tensor] = []
-    flatten(tree, found, [])
-    return found
+    leaves: list[Tensor] = []
+    flatten(tree, leaves, [])
+    return leaves
 
 
 def rebuild(template: Any, leaves: Iterator[Tensor]) -> Any:

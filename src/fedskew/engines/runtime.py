@@ -216,6 +216,6 @@ def _core() -> list[str]:
     except OSError:
         lines = []
     pairs = (line.partition(":") for line in lines)
-    found = {name.strip(): " ".join(value.split()) for name, _, value in pairs}
-    named = [found[n] if n == "model name" else f"{n} {found[n]}" for n in CPU_FIELDS if found.get(n)]
+    facts = {name.strip(): " ".join(value.split()) for name, _, value in pairs}
+    named = [facts[n] if n == "model name" else f"{n} {facts[n]}" for n in CPU_FIELDS if facts.get(n)]
     return named or [platform.processor() or platform.machine()]

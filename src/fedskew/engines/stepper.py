@@ -15,7 +15,12 @@ from torch import Tensor
 from fedskew.engines.dense import Dense
 from fedskew.engines.programs import Along, Captured, Program, StepFunction, captured, flatten, leaves_of, like, program
 from fedskew.method import Method
+from fedskew.method.component import does_no_more
+from fedskew.method.parts import CrossEntropy
+from fedskew.method.steps import SGD, AdamW
 from fedskew.models.prepare import Model
+
+ONE_GRADIENT = (SGD.step, AdamW.step)  # steps that ask for one gradient, at the carry that they are given
 
 
 class StepMode(Enum):
@@ -62,18 +67,24 @@ def mode_of_stacks(device: str, model: Model, method: Method, augmented: bool) -
     if is_fused(method) and is_plain_loss(method):
         return StepMode.WRITTEN
     known = all(type(part).__module__.startswith("fedskew.") for part in method.components)  # others may do anything
-    return StepMode.FUSED if known and method.local.takes_one_gradient else StepMode.VMAP
+    return StepMode.FUSED if known and type(method.local).step in ONE_GRADIENT else StepMode.VMAP
 
 
 def is_plain_loss(method: Method) -> bool:
-    """Whether the loss is mean cross-entropy and nothing else."""
-    return [part.is_cross_entropy for part in method.having("loss")] == [True]
+    """Whether the loss is mean cross-entropy and nothing else; False under a guard."""
+    return [does_no_more(part, CrossEntropy) for part in method.having("loss")] == [True]
+
+
+def plain_decay(method: Method) -> float | None:
+    """d where a local step is w <- w - lr (g + d w) and no more; None for any other, and under a guard."""
+    step = method.local
+    return step.weight_decay if isinstance(step, SGD) and does_no_more(step, SGD, "weight_decay") else None
 
 
 def is_fused(method: Method) -> bool:
     """Whether a step adds -lr times the gradient and nothing looks in between: the update is part of the product."""
     changed = any(map(method.having, ("correct", "learn", "moves", "frozen")))
-    return method.local.plain_decay is not None and not changed
+    return plain_decay(method) is not None and not changed
 
 
 # Steppers

@@ -173,8 +173,8 @@ class Trained:
             >>> fed = fs.federate("digits", "iid", clients=5, validation=0.2)
             >>> trained = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=5).trained
             >>> decision = trained.decide(fed, "recall@specificity=0.95", positive="8")
-            >>> found = trained.evaluate_decision(fed, decision)
-            >>> found["threshold"]["specificity"]["value"] > 0.9, found["rows"]
+            >>> measured = trained.evaluate_decision(fed, decision)
+            >>> measured["threshold"]["specificity"]["value"] > 0.9, measured["rows"]
             (True, 359)
         """
         column, (kind, values) = self.column_of(positive), parsed_rule(rule)
@@ -195,14 +195,14 @@ class Trained:
         y, p = (labels == column).numpy(), self.of_samples(x, fitted)[:, column].numpy()
 
         def chosen(at: np.ndarray, whose: str) -> Decision:
-            found, rows, positives = choose_threshold(y[at], p[at], rule), int(at.sum()), int(y[at].sum())
-            return Decision(name, column, found, str(rule), "validation", rows, positives, fitted, whose)
+            threshold, rows, positives = choose_threshold(y[at], p[at], rule), int(at.sum()), int(y[at].sum())
+            return Decision(name, column, threshold, str(rule), "validation", rows, positives, fitted, whose)
 
         whole = chosen(np.ones(len(y), bool), whose)
         if not per_client:
             return whole
-        told = "go with validation rows that have clients: those of natural clients, by a column"
-        require(bool((owners >= 0).any()), "per_client", told, per_client)
+        clients_rule = "go with validation rows that have clients: those of natural clients, by a column"
+        require(bool((owners >= 0).any()), "per_client", clients_rule, per_client)
         of = {fed.name_of(k): owners == k for k in np.unique(owners[owners >= 0]).tolist()}
         enough = {who: at for who, at in of.items() if FEW <= y[at].sum() <= at.sum() - FEW}
         require(
@@ -280,11 +280,11 @@ class Trained:
     def of_samples(self, x: Tensor, fitted: bool | str = False) -> Tensor:
         """`probabilities` of samples, which are normalised if they are images."""
         if fitted:
-            own = self.fit("prior" if fitted is True else fitted)
-            return own.logits(self.logits(x, torch.zeros(len(x), dtype=torch.int64))).softmax(1)
+            fit = self.fit("prior" if fitted is True else fitted)
+            return fit.logits(self.logits(x, torch.zeros(len(x), dtype=torch.int64))).softmax(1)
         with self._evaluator(x, torch.zeros(len(x), dtype=torch.int64)) as evaluator:
-            found, _ = evaluator.outputs(self.params, self.buffers, None)
-        return found
+            probabilities, _ = evaluator.outputs(self.params, self.buffers, None)
+        return probabilities
 
     def fit(self, objective: str) -> Fit:
         """What the run fitted under "prior" or "balanced". Raises ConfigError where it did not."""
@@ -330,8 +330,8 @@ class Trained:
             ConfigError: It is no such network, or it has a projection head.
         """
         network: Any = self.model.module
-        own = isinstance(network, models.Transformer) and isinstance(network.head, nn.Linear)
-        require(own, "model", "be an HF without a projection head", type(network).__name__)
+        fits = isinstance(network, models.Transformer) and isinstance(network.head, nn.Linear)
+        require(fits, "model", "be an HF without a projection head", type(network).__name__)
         network.save({**self.model.constants, **self.params, **self.buffers}, self.label_names, Path(folder))
 
     def load_into(self, module: nn.Module) -> None:
@@ -367,9 +367,9 @@ class Trained:
                 got,
             )
         constant = {**self.model.constants, **self.model.non_persistent}
-        own = {**held, **dict(module.named_buffers())}
+        leaves = {**held, **dict(module.named_buffers())}
         trained = {id(held[name]) for name in values}
-        for name, leaf in own.items():
+        for name, leaf in leaves.items():
             if id(leaf) not in trained:
                 same = name in constant and torch.equal(leaf.detach().to(constant[name]), constant[name])
                 rule = f"have the {name!r} that the run had, which it did not train"
@@ -430,10 +430,10 @@ def described(
         Plain values. A network of the user's own is named only: its class is code, which a file does not hold.
     """
     listed = isinstance(model, Architecture) and MODELS.get(model.name) is type(model)
-    own = {} if listed or not projection else {"projection": projection}
+    width = {} if listed or not projection else {"projection": projection}
     read = {"reading": untyped(data.reading)} if data.reading != Reading() else {}
     return {
-        "format": FORMAT, "model": spec(model) if listed else None, "network": type(model).__name__, **own,
+        "format": FORMAT, "model": spec(model) if listed else None, "network": type(model).__name__, **width,
         **({"fit": {name: fit.to_json() for name, fit in trained.fits.items()}} if trained.fits else {}),
         "head": trained.model.head, "dtype": dtype, "precision": trained.precision, "round": round,
         **frozen(trained.model),
@@ -510,16 +510,16 @@ def load_model(
 
 def _own(file: Path, owners: Mapping[int, str], number: int, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What of a client's own model is not as in the global one. Raises RecordError where the file has nothing of it."""
-    own = tensors_of(file, f"{number}/")
-    if not own:
+    tensors = tensors_of(file, f"{number}/")
+    if not tensors:
         there = {name.partition("/")[0] for name in tensors_of(file)}
         lacking = some([repr(name) for k, name in owners.items() if str(k) not in there])
         raise RecordError(f"{file} must hold the own model of each client of {FILE}; it lacks those of {lacking}")
-    if other := sorted(set(own) - set(known)):
+    if other := sorted(set(tensors) - set(known)):
         raise RecordError(f"{file} must hold tensors of the run's network; got {other[0]!r} of {owners[number]!r}")
-    for name in own:
-        check_kind(file, name, own[name], known[name].dtype)
-    return own
+    for name in tensors:
+        check_kind(file, name, tensors[name], known[name].dtype)
+    return tensors
 
 
 def owners_of(content: Mapping[str, Any]) -> dict[int, str]:
@@ -615,8 +615,8 @@ def decompose(trained: Trained, fed: Federation, ridge: float = RIDGE) -> dict[s
         >>> import fedskew as fs
         >>> fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=5)
         >>> trained = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2).trained
-        >>> found = fs.decompose(trained, fed)
-        >>> found["raw"]["accuracy"] < found["both"]["accuracy"] < found["features"]["accuracy"]
+        >>> measured = fs.decompose(trained, fed)
+        >>> measured["raw"]["accuracy"] < measured["both"]["accuracy"] < measured["features"]["accuracy"]
         True
     """
     require(ridge > 0 and math.isfinite(ridge), "ridge", "be above 0", ridge)
@@ -676,5 +676,5 @@ def _measured(labels: Tensor, logits: Tensor) -> Row:
     matrix = confusion_of(labels, logits.argmax(1), logits.shape[1])
     plain, ranked = from_confusion(matrix), from_probabilities(labels, logits.softmax(1), PRECISION)
     loss = float(cross_entropy(logits, labels).mean())
-    found: Row = {**plain, **ranked, "loss": loss}
-    return {name: found[name] for name in named(where="brief")}
+    metrics: Row = {**plain, **ranked, "loss": loss}
+    return {name: metrics[name] for name in named(where="brief")}

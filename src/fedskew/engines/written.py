@@ -23,9 +23,10 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew.client import Job, Own
 from fedskew.engines.dense import Dense, Gradients, Updates, taken
+from fedskew.engines.guard import unguarded
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.stacks import Now, mapped, positions
-from fedskew.engines.stepper import is_fused, is_plain_loss
+from fedskew.engines.stepper import is_fused, is_plain_loss, plain_decay
 from fedskew.method import Method
 from fedskew.types import Batch, Carry, Forward, Output, Params, Task, View
 
@@ -114,8 +115,9 @@ class FusedStep:
             dtype: of masks.
         """
         self.net, self.method, self.task, self.forward, self.dtype = net, method, task, forward, dtype
-        self.fused, self.decay = is_fused(method), method.local.plain_decay
-        self.plain = is_plain_loss(method)  # and no bound method, which would keep the engine alive in a circle
+        bare = unguarded(method)
+        self.fused, self.decay = is_fused(bare), plain_decay(bare)
+        self.plain = is_plain_loss(bare)  # and no bound method, which would keep the engine alive in a circle
 
     def __call__(self, rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
         """The carry after a step, and the losses [K]. Plain SGD writes into the parameters that it is given."""

@@ -15,7 +15,7 @@ from fedskew import tree
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.flower.wire import EXACT
 from fedskew.method import Component, Method, Weighting
-from fedskew.slots import samplers, selectors, steps
+from fedskew.slots import parts, samplers, selectors, steps
 from fedskew.types import Cohort, Params, Report, Results, Task, Tree, Weights
 
 Array = npt.NDArray[Any]
@@ -55,7 +55,7 @@ do; `fedskew flower init fedprox` writes an app whose clients do
             raise unknown("loss that clients may run by themselves", name, losses)
     hint = f"`fedskew flower init {method.name.partition('(')[0]}` writes an app whose clients do"
     for part in [p for p in method.components if p.name not in clients_run]:
-        loss = part in method.parts and not part.is_cross_entropy and part in method.having("loss")
+        loss = part in method.parts and not lib.does_no_more(part, parts.CrossEntropy) and part in method.having("loss")
         at_client = loss or any(part in method.having(hook) for hook in CLIENT)
         if part is method.local:
             at_client = not lib.does_no_more(part, steps.SGD, *(f.name for f in fields(part)))

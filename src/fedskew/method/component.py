@@ -211,11 +211,6 @@ class Component(Checked):
         return 0.0
 
     @property
-    def is_cross_entropy(self) -> bool:
-        """Whether its loss is the mean cross-entropy of the mini-batch and no more, which an engine may write out."""
-        return False
-
-    @property
     def needs_two_classes(self) -> bool:
         """Whether its loss is next to 0 at a client with rows of one class, which then hardly trains."""
         return False
@@ -224,11 +219,6 @@ class Component(Checked):
     def projects(self) -> Width:
         """The projection head that it wants in front of the classifier, where the network leaves it open; 0: none."""
         return 0
-
-    @property
-    def stateful(self) -> bool:
-        """Whether it keeps memory on clients, or uploads more than the model."""
-        return overrides(self, "init_client") or overrides(self, "finish")
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Raise ConfigError where the federation or the rest of the method does not fit this component."""
@@ -354,16 +344,6 @@ class LocalStep(Component):
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """(carry after the step, loss ()). `differentiate(carry, i)` is the gradient on the i-th mini-batch."""
         raise NotImplementedError
-
-    @property
-    def plain_decay(self) -> float | None:
-        """d where a step is w <- w - lr (g + d w) and no more, which an engine may write out; None for any other."""
-        return None
-
-    @property
-    def takes_one_gradient(self) -> bool:
-        """Whether a step asks for one gradient, at the carry that it is given, which an engine may know already."""
-        return False
 
     def a_norm(self, steps: Tensor, lr: Tensor, mu: float) -> Tensor:
         """FedNova's ||a||_1: the reach of `steps` local steps, in units of one plain step."""

@@ -13,7 +13,7 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, Within, later
-from fedskew.method.component import Component, does_no_more
+from fedskew.method.component import Component
 from fedskew.types import COSINE_SCALE, Batch, Federation, Output, Params, Task, Tree, View, Width
 
 
@@ -30,11 +30,6 @@ class CrossEntropy(Component):
 
     name = "cross_entropy"
     classification = True
-
-    @property
-    def is_cross_entropy(self) -> bool:
-        """True for this loss at its defaults."""
-        return does_no_more(self, CrossEntropy)
 
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy of the mini-batch, ()."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Above, AtLeast, Within
-from fedskew.method.component import LocalStep, does_no_more, overrides
+from fedskew.method.component import LocalStep
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Raw, Task, Tree
 
 
@@ -67,11 +67,6 @@ class _WithinRound(LocalStep):
         """Nothing is uploaded and nothing kept: its memory ends with the round."""
         return {}, {}
 
-    @property
-    def stateful(self) -> bool:
-        """Whether a subclass keeps or uploads something; the memory of a step itself lives within a round."""
-        return overrides(self, "init_client") or type(self).finish is not _WithinRound.finish
-
 
 @dataclass(frozen=True)
 class SGD(_WithinRound):
@@ -94,16 +89,6 @@ class SGD(_WithinRound):
     """weight decay, added to the gradient before momentum"""
     clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = 0.0
     """largest gradient norm over all parameters; 0 does not clip"""
-
-    @property
-    def plain_decay(self) -> float | None:
-        """The weight decay, where no other field is set."""
-        return self.weight_decay if does_no_more(self, SGD, "weight_decay") else None
-
-    @property
-    def takes_one_gradient(self) -> bool:
-        """True for this step, whatever its fields are."""
-        return type(self).step is SGD.step
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The parameters, and an empty momentum buffer."""
@@ -188,11 +173,6 @@ class AdamW(_WithinRound):
     """weight decay, times the rate, taken off the weights themselves"""
     clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = 0.0
     """largest gradient norm over all parameters; 0 does not clip"""
-
-    @property
-    def takes_one_gradient(self) -> bool:
-        """True for this step, whatever its fields are."""
-        return type(self).step is AdamW.step
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The parameters, empty moments, and t = 0."""

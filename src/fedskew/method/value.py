@@ -230,7 +230,9 @@ class Method:
         """Raise ConfigError where the method cannot run on this federation, before anything trains."""
         for component in self.components:
             component.check(self, fed, task)
-        keepers = [c.name for c in self.components if c.stateful and c is not self.local]
+        # beside the local step, what keeps something on clients or uploads more than the model
+        parts = [c for c in self.components if c is not self.local]
+        keepers = [c.name for c in parts if overrides(c, "init_client") or overrides(c, "finish")]
         keepers += [c.name for c in self.having("private")]
         across = [c.name for c in self.having("combine")]
         if self.selector.chained and (keepers or across):

@@ -130,8 +130,3 @@ class Wrapping(Weighting):
         vars(inner).pop("inner", None)  # a wrapper in a wrapper: its own inner one was made under another name
         vars(inner)["name"] = self.name
         return inner
-
-    @property
-    def stateful(self) -> bool:
-        """Whether the wrapper or its base keeps memory on clients or uploads more than the model."""
-        return super().stateful

@@ -45,17 +45,17 @@ class GlobalSharpnessAware(SGD):
     """all: ||d|| over all parameters; tensors: the sum of each tensor's norm, as the authors' code has it"""
 
     @property
-    def stateful(self) -> bool:
+    def _keeps_model(self) -> bool:
         """Whether the last model stays on the client."""
         return self.since == "participation"
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"old": the initial model, "seen": 0 until the client takes part}."""
-        return {"old": params, "seen": torch.zeros(())} if self.stateful else {}
+        return {"old": params, "seen": torch.zeros(())} if self._keeps_model else {}
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{} or {"moved": 0}."""
-        return {} if self.stateful else {"moved": tree.zeros_like(params)}
+        return {} if self._keeps_model else {"moved": tree.zeros_like(params)}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
         """The server's last step to all, where d is measured by it."""
@@ -64,7 +64,7 @@ class GlobalSharpnessAware(SGD):
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The parameters, and e."""
         params, memory = super().start(params, ctx)
-        if self.stateful:
+        if self._keeps_model:
             own = ctx.memory[self.name]
             back = {n: own["seen"].to(x) * (own["old"][n] - x) for n, x in ctx.params.items()}
             memory = {**memory, "old": ctx.params, "seen": torch.ones_like(own["seen"])}
@@ -84,11 +84,11 @@ class GlobalSharpnessAware(SGD):
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """No upload; the model that was sent stays."""
         memory = local.memory[self.name]
-        return {}, {"old": memory["old"], "seen": memory["seen"]} if self.stateful else {}
+        return {}, {"old": memory["old"], "seen": memory["seen"]} if self._keeps_model else {}
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The server's step."""
-        return {} if self.stateful else {"moved": tree.sub(cohort.after, cohort.before)}, None
+        return {} if self._keeps_model else {"moved": tree.sub(cohort.after, cohort.before)}, None
 
 
 def fedlesam(rho: float = 0.1) -> Method:

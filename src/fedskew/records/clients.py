@@ -19,7 +19,6 @@ from fedskew.records.sheets import csv_text
 from fedskew.records.typed import Natural, Number, Real, Row, entries, fault_of
 
 FILE = "clients.jsonl"
-MOST_CLIENTS = 1000  # of a federation whose clients are measured although nobody asks for it
 Share = Annotated[float, Meta(ge=0, le=1)]
 # in the order in which rows have them
 COUNTED = sorted(m.client for m in METRICS if m.client and m.needs == "matrix")

@@ -64,10 +64,6 @@ class Diagnostics(Checked):
         written = "features" not in self.names or recorded
         demand(self, "names", written, "name features only with a run folder, to which they are written")
 
-    def due(self, number: int, rounds: int) -> bool:
-        """Whether round ``number`` of ``rounds`` is diagnosed."""
-        return bool(self.names) and (number % self.every == 0 or number == rounds)
-
     @property
     def deltas(self) -> bool:
         """Whether a diagnostic needs every client's delta."""

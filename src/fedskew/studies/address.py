@@ -150,27 +150,27 @@ def _of(ingredient: Any, earlier: bool) -> dict[str, Any]:
     A class of the user's own has the digest of its source.
     """
     kind = type(ingredient)
-    found: dict[str, Any] = {"name": ingredient.name}
+    content: dict[str, Any] = {"name": ingredient.name}
     if (version := getattr(kind, "version", 1)) != 1:
-        found["version"] = version
+        content["version"] = version
     if source := source_of(ingredient, earlier):
-        found["source"] = source
+        content["source"] = source
     for f in dataclasses.fields(ingredient):
         value = getattr(ingredient, f.name)
         if dataclasses.is_dataclass(value) and hasattr(value, "name"):
-            found[f.name] = _of(value, earlier)
+            content[f.name] = _of(value, earlier)
         elif _plain(value) != _default(f):
-            found[f.name] = _plain(value)
-    return found
+            content[f.name] = _plain(value)
+    return content
 
 
 def _partition(partition: Any, earlier: bool) -> dict[str, Any]:
     """As `_of`; of a file, what it holds and not where it is."""
-    found, path = _of(partition, earlier), getattr(partition, "path", None)
+    content, path = _of(partition, earlier), getattr(partition, "path", None)
     if path:
         with opened(path) as file:
-            found["path"] = hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
-    return found
+            content["path"] = hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
+    return content
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from fedskew.config.flags import NAMED, Options, compose
-from fedskew.config.own import Held, name_of, source_of
+from fedskew.config.own import LoadedDataset, name_of, source_of
 from fedskew.config.words import ALIASES, Pair, flags_of
 from fedskew.data.arrays import Dataset
 from fedskew.data.partitioners.base import Partitioner
@@ -21,7 +21,7 @@ from fedskew.models import Architecture
 METHOD = re.compile(r"\s*([A-Za-z_][\w]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MOST_SEEDS = 10_000
 # what stands for a name where Python asks
-OBJECTS: dict[str, Any] = {"data": Held, "model": Architecture | nn.Module, "partition": Partitioner}
+OBJECTS: dict[str, Any] = {"data": LoadedDataset, "model": Architecture | nn.Module, "partition": Partitioner}
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ def entry_of(text: str | Method) -> Entry:
         for _, part in text.ingredients():
             source_of(part)
         return Entry(text)
-    found = METHOD.fullmatch(text) if isinstance(text, str) else None
+    match = METHOD.fullmatch(text) if isinstance(text, str) else None
     rule = "be a name, or NAME(option=value, ...)"
-    require(found is not None, "method", rule, text)
-    name, inner = found.groups() if found else ("", "")
+    require(match is not None, "method", rule, text)
+    name, inner = match.groups() if match else ("", "")
     options: list[list[str]] = []
     for piece in (inner or "").split(","):
         key, equals, value = piece.partition("=")
@@ -85,20 +85,20 @@ def seeds_of(text: str | int | Sequence[int]) -> tuple[int, ...]:
     """
     rule = "be numbers such as 0-4 or 0,3,7"
     if isinstance(text, str):
-        found: list[int] = []
+        seeds: list[int] = []
         for piece in text.split(","):
             ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", piece)
             require(ends is not None and len(piece) < 40, "seeds", rule, text)
             first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
             require(first <= last < first + MOST_SEEDS, "seeds", rule, text)
-            found += range(first, last + 1)
+            seeds += range(first, last + 1)
     else:
         listed = [text] if isinstance(text, int) else text
         plain = isinstance(listed, list | tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in listed)
         require(plain, "seeds", rule, text)
-        found = [int(s) for s in listed]
-    require(0 < len(found) == len(set(found)), "seeds", "name at least one seed, each once", text)
-    return tuple(found)
+        seeds = [int(s) for s in listed]
+    require(0 < len(seeds) == len(set(seeds)), "seeds", "name at least one seed, each once", text)
+    return tuple(seeds)
 
 
 def shard_of(text: str) -> tuple[int, int]:
@@ -109,9 +109,9 @@ def shard_of(text: str) -> tuple[int, int]:
         (2, 8)
     """
     first, _, last = text.partition("/")
-    found = (int(first), int(last)) if first.isdecimal() and last.isdecimal() and len(text) < 20 else (0, 0)
-    require(1 <= found[0] <= found[1], "shard", "be PART/PARTS, such as 2/8", text)
-    return found
+    shard = (int(first), int(last)) if first.isdecimal() and last.isdecimal() and len(text) < 20 else (0, 0)
+    require(1 <= shard[0] <= shard[1], "shard", "be PART/PARTS, such as 2/8", text)
+    return shard
 
 
 def combinations(method: str | Method, options: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
@@ -136,8 +136,8 @@ def combinations(method: str | Method, options: Sequence[Pair]) -> Iterator[tupl
         known = Options(compose([method], flags_of(list(chosen.items()))))
         several: list[Sequence[Any]] = []
         for option, value in options:
-            found = known.get(f"--{option}")
-            listed = found is not None and ("tuple" in str(found.type) or SEPARATED in str(found.type))
+            flag = known.get(f"--{option}")
+            listed = flag is not None and ("tuple" in str(flag.type) or SEPARATED in str(flag.type))
             values = [chosen[option]] if option in chosen else _several(value, listed)
             if "" in values or len(set(values)) < len(values):
                 raise ConfigError(f"--{option} must name each value once; got {as_word(value)!r}")
@@ -186,17 +186,17 @@ def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]
         ConfigError: a value is neither a word, a number, a truth value nor a list of such, or a list is empty.
     """
     require(isinstance(content, Mapping), place, "be a table of options", content)
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for key, value in content.items():
         if isinstance(value, Mapping):
             inner = {k if k == "name" else f"{key}.{k}": v for k, v in value.items()}
-            found += options_of_table({key if k == "name" else k: v for k, v in inner.items()}, place)
+            pairs += options_of_table({key if k == "name" else k: v for k, v in inner.items()}, place)
             continue
         listed = value if isinstance(value, list) else [value]
-        listed = [Held(v) if isinstance(v, Dataset) else v for v in listed]
+        listed = [LoadedDataset(v) if isinstance(v, Dataset) else v for v in listed]
         plain = all(isinstance(v, str | int | float | OBJECTS.get(key, str)) for v in listed)
-        for one in (one for one in listed if not isinstance(one, str | int | float | Held) and plain):
+        for one in (one for one in listed if not isinstance(one, str | int | float | LoadedDataset) and plain):
             source_of(one)
         require(bool(listed) and plain, f"{place}.{key}", "be a word, a number or a list of them", value)
-        found.append((key, tuple(listed) if isinstance(value, list) else listed[0]))
-    return tuple(found)
+        pairs.append((key, tuple(listed) if isinstance(value, list) else listed[0]))
+    return tuple(pairs)

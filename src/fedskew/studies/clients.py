@@ -59,10 +59,10 @@ class ByClient:
 
     def to_json(self, label_names: Sequence[str]) -> Row:
         """One number or word an entry."""
-        told = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("recalls", "support", "means")}
+        row = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("recalls", "support", "means")}
         names = [label_names[c] if c < len(label_names) else str(c) for c in range(len(self.recalls))]
-        told |= {**self.means, **{f"recall {n}": r for n, r in zip(names, self.recalls, strict=True)}}
-        return told | {f"rows {n}": r for n, r in zip(names, self.support, strict=True)}
+        row |= {**self.means, **{f"recall {n}": r for n, r in zip(names, self.recalls, strict=True)}}
+        return row | {f"rows {n}": r for n, r in zip(names, self.support, strict=True)}
 
 
 def by_client(runs: Runs) -> list[ByClient]:
@@ -75,8 +75,8 @@ def by_client(runs: Runs) -> list[ByClient]:
         >>> from fedskew.studies.clients import by_client
         >>> row = {"round": 1, "name": "va", "rows": 40, "per_class_recall": [0.5, 0.9], "support": [10, 30]}
         >>> rows = [[{**row, "client": 0, "accuracy": accuracy}] for accuracy in (0.75, 0.85)]
-        >>> (found,) = by_client([("fedavg", "all", rows[0]), ("fedavg", "all", rows[1])])
-        >>> round(found.accuracy, 3), round(found.low, 3), round(found.high, 3), round(found.sd, 3)
+        >>> (one,) = by_client([("fedavg", "all", rows[0]), ("fedavg", "all", rows[1])])
+        >>> round(one.accuracy, 3), round(one.low, 3), round(one.high, 3), round(one.sd, 3)
         (0.8, 0.652, 0.895, 0.071)
     """
     groups: dict[tuple[str, str, str], list[Row]] = {}
@@ -84,11 +84,11 @@ def by_client(runs: Runs) -> list[ByClient]:
         for row in last_clients(rows):
             name = f"{row['name']} (held out)" if row.get("heldout") else row["name"]  # some seeds let it train
             groups.setdefault((method, setting, name), []).append(row)
-    found = [_of_runs(*key, rows) for key, rows in groups.items()]
+    clients = [_of_runs(*key, rows) for key, rows in groups.items()]
     level: dict[tuple[str, str], list[float]] = {}
-    for one in found:
+    for one in clients:
         level.setdefault((one.setting, one.client), []).append(one.accuracy)
-    return sorted(found, key=lambda one: statistics.fmean(level[one.setting, one.client]))
+    return sorted(clients, key=lambda one: statistics.fmean(level[one.setting, one.client]))
 
 
 def _of_runs(method: str, setting: str, client: str, rows: Sequence[Row]) -> ByClient:
@@ -110,14 +110,14 @@ def in_cells(one: ByClient, label_names: Sequence[str]) -> dict[str, str]:
     names = label_names if len(label_names) <= SHOWN else ()
     recalls = {f"recall of {name}": value for name, value in zip(names, one.recalls, strict=False)}
     beside = {"seeds, sd": one.sd, **recalls, **{head: one.means[name] for name, head in COLUMNS.items()}}
-    told = {head: "–" if value is None else f"{value:.3f}" for head, value in beside.items()}
+    cells = {head: "–" if value is None else f"{value:.3f}" for head, value in beside.items()}
     sampling = f"{one.low:.3f} to {one.high:.3f}"
-    return {"test rows": f"{one.rows:,}", "accuracy": f"{one.accuracy:.3f}", "sampling, 95 %": sampling, **told}
+    return {"test rows": f"{one.rows:,}", "accuracy": f"{one.accuracy:.3f}", "sampling, 95 %": sampling, **cells}
 
 
-def few_rows(found: Iterable[ByClient]) -> list[str]:
+def few_rows(clients: Iterable[ByClient]) -> list[str]:
     """A sentence on the clients without AUROC and AUPRC, as in "Clients 0, 2 to 4 have fewer than 5 test rows ..."."""
-    names = list(dict.fromkeys(one.client for one in found if one.means["auroc"] is None))
+    names = list(dict.fromkeys(one.client for one in clients if one.means["auroc"] is None))
     if not names:
         return []
     which, verb = ("Clients", "have") if len(names) > 1 else ("Client", "has")
@@ -133,11 +133,11 @@ def ranges(names: Sequence[str]) -> str:
         >>> ranges(["3", "0", "4", "5", "va"])
         '0, 3 to 5, va'
     """
-    told: list[list[str]] = []
+    groups: list[list[str]] = []
     for name in sorted(names, key=lambda n: (not n.isdecimal(), int(n) if n.isdecimal() else 0, n)):
-        follows = told and name.isdecimal() and told[-1][-1].isdecimal() and int(told[-1][-1]) + 1 == int(name)
-        told[-1].append(name) if follows else told.append([name])
-    return ", ".join(f"{one[0]} to {one[-1]}" if len(one) > 2 else ", ".join(one) for one in told)
+        follows = groups and name.isdecimal() and groups[-1][-1].isdecimal() and int(groups[-1][-1]) + 1 == int(name)
+        groups[-1].append(name) if follows else groups.append([name])
+    return ", ".join(f"{one[0]} to {one[-1]}" if len(one) > 2 else ", ".join(one) for one in groups)
 
 
 def is_natural(rows: Iterable[Row]) -> bool:

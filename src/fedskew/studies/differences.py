@@ -93,8 +93,8 @@ class Difference:
     def gain(self) -> Interval:
         """The mean and its interval, oriented so that more is better; without ends below two pairs."""
         ends = (-math.inf, math.inf) if self.low is None or self.high is None else (self.low, self.high)
-        found = Interval(math.nan if self.mean is None else self.mean, *ends, self.pairs)
-        return found if self.higher_is_better else Interval(-found.mean, -found.high, -found.low, self.pairs)
+        gain = Interval(math.nan if self.mean is None else self.mean, *ends, self.pairs)
+        return gain if self.higher_is_better else Interval(-gain.mean, -gain.high, -gain.low, self.pairs)
 
     @property
     def verdict(self) -> str:
@@ -132,8 +132,8 @@ def differences(scores: Scores, baseline: str) -> tuple[Difference, ...]:
         >>> from fedskew.studies.differences import differences
         >>> from fedskew.studies.scores import Scores
         >>> values = [[[0.50, 0.52, 0.51]], [[0.53, 0.56, 0.53]]]
-        >>> found = differences(Scores("accuracy", ("fedavg", "fedla"), ("alpha 0.1",), (0, 1, 2), values), "fedavg")[0]
-        >>> round(found.mean, 3), found.p, found.verdict
+        >>> gain = differences(Scores("accuracy", ("fedavg", "fedla"), ("alpha 0.1",), (0, 1, 2), values), "fedavg")[0]
+        >>> round(gain.mean, 3), gain.p, gain.verdict
         (0.03, 0.25, 'no verdict')
     """
     gained = scores.values - scores.values[scores.index(baseline)]  # [M, S, K], NaN where either run is missing
@@ -202,15 +202,15 @@ def signed_rank(values: Sequence[float] | Floats) -> float:
         >>> signed_rank([0.1, 0.2, 0.3, 0.4, 0.5])
         0.0625
     """
-    found = _finite(values)
-    ranks = _doubled_ranks(found)
+    finite = _finite(values)
+    ranks = _doubled_ranks(finite)
     if not ranks.size:
         return 1.0
     chance = np.zeros(int(ranks.sum()) + 1)  # of each sum of doubled ranks
     chance[0] = 1.0
     for rank in ranks:
         chance = (chance + np.concatenate([np.zeros(rank), chance[:-rank]])) / 2
-    w = int(ranks[found[found != 0] > 0].sum())
+    w = int(ranks[finite[finite != 0] > 0].sum())
     return min(1.0, 2 * min(float(chance[: w + 1].sum()), float(chance[w:].sum())))
 
 
@@ -269,12 +269,12 @@ def smallest_p(pairs: int) -> float:
 
 def _finite(values: Sequence[float] | Floats) -> Floats:
     try:
-        found = np.array(values, dtype=np.float64)
+        numbers = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
-        found = np.empty((0, 0))
-    good = found.ndim == 1 and found.size > 0 and bool(np.isfinite(found).all())
+        numbers = np.empty((0, 0))
+    good = numbers.ndim == 1 and numbers.size > 0 and bool(np.isfinite(numbers).all())
     require(good, "values", "be a list of finite numbers; leave out pairs that lack a run", values)
-    return found
+    return numbers
 
 
 PERMUTATIONS = 10_000
@@ -355,8 +355,8 @@ def average_ranks(scores: Scores, permutations: int = PERMUTATIONS, seed: int = 
         >>> from fedskew.studies.differences import average_ranks
         >>> from fedskew.studies.scores import Scores
         >>> values = [[[0.1], [0.2]], [[0.3], [0.2]], [[0.5], [0.4]]]
-        >>> found = average_ranks(Scores("accuracy", ("a", "b", "c"), ("s", "t"), (0,), values))
-        >>> found.methods, found.ranks
+        >>> ranks = average_ranks(Scores("accuracy", ("a", "b", "c"), ("s", "t"), (0,), values))
+        >>> ranks.methods, ranks.ranks
         (('c', 'b', 'a'), (1.0, 2.25, 2.75))
     """
     from scipy.stats import rankdata

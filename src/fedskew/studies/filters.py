@@ -28,14 +28,14 @@ class Condition:
 
     def holds(self, run: Run, path: str) -> bool:
         """Whether a run meets it. A run that lacks the field differs from every value, and meets nothing else."""
-        found = run.fields.get(path)
+        recorded = run.fields.get(path)
         if self.sign == "~":
-            return found is not None and self.value.casefold() in str(found).casefold()
+            return recorded is not None and self.value.casefold() in str(recorded).casefold()
         if self.sign in ("=", "!="):
-            names = [found, *([_name(run, path)] if path in NAMED else [])]
+            names = [recorded, *([_name(run, path)] if path in NAMED else [])]
             return any(_equal(one, self.value) for one in names) == (self.sign == "=")
-        number = isinstance(found, int | float) and not isinstance(found, bool)
-        return number and COMPARED[self.sign](found, float(self.value))
+        number = isinstance(recorded, int | float) and not isinstance(recorded, bool)
+        return number and COMPARED[self.sign](recorded, float(self.value))
 
 
 def condition_of(text: str) -> Condition:
@@ -48,10 +48,10 @@ def condition_of(text: str) -> Condition:
         >>> condition_of("partition.alpha <= 0.1")
         Condition(field='partition.alpha', sign='<=', value='0.1')
     """
-    found = WORDS.fullmatch(text)
-    if found is None:
+    match = WORDS.fullmatch(text)
+    if match is None:
         raise ConfigError(f"where must {RULE}; got {text!r}")
-    field, sign, value = found.groups()
+    field, sign, value = match.groups()
     if sign in ("<", "<=", ">", ">=") and not _is_number(value):
         raise ConfigError(f"where must compare by {sign} with a number; got {text!r}")
     return Condition(field, sign, value)
@@ -113,12 +113,12 @@ def _name(run: Run, path: str) -> str:
     return str(value.get("name", "")) if isinstance(value, Mapping) else str(value)
 
 
-def _equal(found: Any, word: str) -> bool:
-    if isinstance(found, bool) or found is None:
-        return word.lower() in PLAIN and PLAIN[word.lower()] is found
-    if isinstance(found, int | float):
-        return _is_number(word) and float(word) == found
-    return str(found) == word
+def _equal(recorded: Any, word: str) -> bool:
+    if isinstance(recorded, bool) or recorded is None:
+        return word.lower() in PLAIN and PLAIN[word.lower()] is recorded
+    if isinstance(recorded, int | float):
+        return _is_number(word) and float(word) == recorded
+    return str(recorded) == word
 
 
 def _is_number(word: str) -> bool:

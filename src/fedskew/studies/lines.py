@@ -81,22 +81,22 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        found, decoder = b"", self._decoder
-        while not found and not decoder.eof:
+        content, decoder = b"", self._decoder
+        while not content and not decoder.eof:
             more = self._source.read(PIECE) if decoder.needs_input else b""
             if decoder.needs_input and not more:
                 raise self._damaged("it is cut off")
             try:
-                found = decoder.decompress(more, min(len(buffer), self._left + 1))
+                content = decoder.decompress(more, min(len(buffer), self._left + 1))
             except lzma.LZMAError as error:
                 raise self._damaged(str(error)) from None
-        self._left -= len(found)
+        self._left -= len(content)
         if self._left < 0:
             raise RecordError(f"{self._file} unpacks to more than {RATIO} times its size: it is no archive")
         if decoder.eof and (decoder.unused_data or self._source.read(1)):
             raise self._damaged("it goes on after its end")
-        buffer[: len(found)] = found
-        return len(found)
+        buffer[: len(content)] = content
+        return len(content)
 
     def _damaged(self, why: str) -> RecordError:
         return RecordError(f"{self._file} is a damaged xz file: {why}; restore it from a copy")

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedskew._run import Result, launch
 from fedskew.config.experiment import DIVISION, Experiment
-from fedskew.config.own import Held
+from fedskew.config.own import LoadedDataset
 from fedskew.data import DATASETS, Federation
 from fedskew.data.arrays import Dataset
 from fedskew.errors import ConfigError, FieldError, UnknownOption, require
@@ -85,21 +85,21 @@ def run(
         >>> fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=3, cohort=5)
         Result(rounds=3, accuracy=0.3621)
     """
-    own = {name: value for name, value in more.items() if name in OF_RUN}
+    of_run = {name: value for name, value in more.items() if name in OF_RUN}
     given = keywords(options or {}, {name: value for name, value in more.items() if name not in OF_RUN})
     beside: dict[str, Any] = {"head": head, "out": out, "resume": resume, "on_round": on_round}
     if isinstance(fed, Federation) and isinstance(method, Method) and not given:
-        return launch(fed, method, (settings or Settings()).with_options(own), model=model, config=config, **beside)
+        return launch(fed, method, (settings or Settings()).with_options(of_run), model=model, config=config, **beside)
     entry = Entry(method) if isinstance(method, Method) else entry_of(method)
     pairs = list(options_of_table(given, "options"))
     _check(fed, [option for option, _ in (*pairs, *entry.options)], config)
     if not isinstance(fed, Federation):
-        pairs.append(("data", Held(fed) if isinstance(fed, Dataset) else fed))
+        pairs.append(("data", LoadedDataset(fed) if isinstance(fed, Dataset) else fed))
     if not isinstance(model, nn.Module):
         pairs.append(("model", model))
     with _by_keyword():
         made = made_of(entry, pairs)
-    chosen = _chosen(made, settings).with_options(own)
+    chosen = _chosen(made, settings).with_options(of_run)
     network = model if isinstance(model, nn.Module) else made.model
     if isinstance(fed, Federation):
         return launch(fed, made.method, chosen, model=network, config=config, **beside)
@@ -139,10 +139,10 @@ def _by_keyword() -> Iterator[None]:
         raise
     except ConfigError as error:
         head, see, rest = str(error).partition("; see `fedskew")  # the command's help is read in a terminal
-        told = re.sub(r"--([a-z][\w.-]*)", lambda found: found[1].replace("-", "_"), head) + see + rest
+        message = re.sub(r"--([a-z][\w.-]*)", lambda match: match[1].replace("-", "_"), head) + see + rest
         if isinstance(error, UnknownOption):
-            told = told.replace("unknown option", "run() has no option", 1)
-        raise ConfigError(told) from None
+            message = message.replace("unknown option", "run() has no option", 1)
+        raise ConfigError(message) from None
 
 
 def _signature() -> inspect.Signature:

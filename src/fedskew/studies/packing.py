@@ -42,7 +42,7 @@ UNREADABLE = (  # what zipfile raises of a file that is damaged, encrypted, or m
     OverflowError,
 )  # fmt: skip
 ROOM = ".unpack-"  # of a store: where a zip stands until its runs are taken
-HERE = Path("results/studies")  # in the current folder: where archives are found without being named
+DEFAULT_ARCHIVES = Path("results/studies")  # in the current folder: where archives are found without being named
 STATED = dict.fromkeys(("label", "setting", "state", "reason"), str)
 Planned = entries("Planned", {"address": str}, {**STATED, "seed": Whole})
 Trial = entries("Trial", {"label": str, "setting": str, "options": dict[str, str], "score": Number}, {"chosen": bool})
@@ -80,17 +80,17 @@ def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | N
 
 def folders_of(places: Iterable[str | Path]) -> list[Path]:
     """The places; instead of the folder of a study, the folders of its finished runs. Raises RecordError."""
-    found: list[Path] = []
+    runs: list[Path] = []
     for place in map(Path, places):
         if not (place / "study.json").is_file():
-            found.append(place)
+            runs.append(place)
             continue
         store, addresses, _ = members(place)
         folders = [folder for address in addresses if (folder := store.run_folder(address)).is_dir()]
         if not folders:
             raise RecordError(f"the study {str(place)!r} must have finished runs in its store; it has none as folders")
-        found += folders
-    return found
+        runs += folders
+    return runs
 
 
 def _named(study: dict[str, Any]) -> list[Address]:
@@ -311,15 +311,15 @@ def compress(archive: str | Path) -> tuple[int, Path]:
     """
     target, text = forms(Path(archive))
     seen = text.stat() if text.is_file() else None
-    found = united(files_of(text))
-    write_atomic(target, packed({run.address: line for line, run in found}))
+    runs = united(files_of(text))
+    write_atomic(target, packed({run.address: line for line, run in runs}))
     if seen and (seen.st_ino, seen.st_mtime_ns) == ((now := text.stat()).st_ino, now.st_mtime_ns):
         text.unlink()  # a later one holds runs that were not read
-    return len(found), target
+    return len(runs), target
 
 
-def lend(
-    study: Study, folder: str | Path | None, keep: bool = True, told: Callable[[str], None] | None = None
+def reuse_archived(
+    study: Study, folder: str | Path | None, keep: bool = True, say: Callable[[str], None] | None = None
 ) -> int:  # fmt: skip
     """Let a study find the runs of archives: what they hold is not missing.
 
@@ -327,7 +327,7 @@ def lend(
         study: The study.
         folder: A folder of archives, or one archive; None: ``results/studies`` of the current folder, if it is there.
         keep: Write these runs into an archive of the study's store, so that the store alone holds the study.
-        told: Called with a line for each archive that has some: how many, and where.
+        say: Called with a line for each archive that has some: how many, and where.
 
     Returns:
         The number of runs of the study that are found there and not in its store.
@@ -335,7 +335,7 @@ def lend(
     Raises:
         RecordError: There is no such folder, a line of an archive is no run, or the store cannot be written.
     """
-    path = HERE if folder is None else Path(folder)
+    path = DEFAULT_ARCHIVES if folder is None else Path(folder)
     if folder is None and not path.is_dir():
         return 0
     if not path.is_dir() and not lexists(files_of(path)[0]):
@@ -344,7 +344,7 @@ def lend(
     while True:  # the best trial decides whether there are more trials, and what the compared runs are
         missing = study.missing(stage())
         places = [[a for a in (one.address, one.earlier, *one.before) if a] for one in missing]
-        known = _found(path, {address: others for address, *others in filter(None, places)})
+        known = _archived(path, {address: others for address, *others in filter(None, places)})
         addresses = (next((a for a in others if a in known), None) for others in places)
         taken = [known[address] for address in sorted({a for a in addresses if a})]
         runs = [run for _, run in taken]
@@ -360,13 +360,13 @@ def lend(
             break
         if not runs:
             stage = study.plan
-    if told is not None:
+    if say is not None:
         for file, number in sorted(count.items()):
-            told(f"{plural(number, 'run')} reused from {' and '.join(map(str, files_of(file)))}")
+            say(f"{plural(number, 'run')} reused from {' and '.join(map(str, files_of(file)))}")
     return count.total()
 
 
-def _found(path: Path, left: dict[str, list[str]]) -> dict[str, tuple[Path, Run]]:
+def _archived(path: Path, left: dict[str, list[str]]) -> dict[str, tuple[Path, Run]]:
     """Runs of archives and where they are, from the last one that has them.
 
     Args:

@@ -60,10 +60,10 @@ class Progress:
         ending = f"{self.metrics[cell.trial >= 0]} {outcome.score:.4f}" if scored else outcome.state
         why = f": {outcome.reason}" if outcome.state != "finished" else ""
         left = f", {self.left} left" if self.done < self.total else ""
-        told = f"{where}: {ending}{why} ({outcome.seconds:.1f} s{left})"
-        self.bar.update(self.task, completed=self.done, total=self.total or None, description=visible(told))
+        line = f"{where}: {ending}{why} ({outcome.seconds:.1f} s{left})"
+        self.bar.update(self.task, completed=self.done, total=self.total or None, description=visible(line))
         if self.say and not (self.live and scored):
-            self.say(f"[{self.done}/{self.total}] {told}")
+            self.say(f"[{self.done}/{self.total}] {line}")
 
     @property
     def left(self) -> str:

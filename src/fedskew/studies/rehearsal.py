@@ -133,8 +133,8 @@ def expected(values: Values, rows: float, possible: Bounds = (0.0, 1.0)) -> Expe
 
     Example:
         >>> from fedskew.studies.rehearsal import expected
-        >>> found = expected([[0.80, 0.82], [0.76, 0.80], [0.84, 0.82]], rows=100)
-        >>> round(found.mean, 2), round(found.low, 2), round(found.high, 2)
+        >>> interval = expected([[0.80, 0.82], [0.76, 0.80], [0.84, 0.82]], rows=100)
+        >>> round(interval.mean, 2), round(interval.low, 2), round(interval.high, 2)
         (0.81, 0.67, 0.94)
         >>> expected([[0.75, 0.25]], rows=100)
         Expected(mean=0.5, low=None, high=None)
@@ -192,10 +192,10 @@ class Rehearsal:
     @cached_property
     def common(self) -> tuple[Pair, ...]:
         """The options of all runs but those of the stand-in."""
-        own = {full(option) for option, _ in (*self.options, *entry_of(self.method).options)}
+        asked = {full(option) for option, _ in (*self.options, *entry_of(self.method).options)}
         for name in SET:
-            require(name not in own, name, "be left out: rehearse sets it", dict(self.options).get(name, "it"))
-        cohort = () if "cohort" in own else (("cohort", str(len(self.consortium.sites))),)
+            require(name not in asked, name, "be left out: rehearse sets it", dict(self.options).get(name, "it"))
+        cohort = () if "cohort" in asked else (("cohort", str(len(self.consortium.sites))),)
         return (*(pair for pair in self.options if pair[0] != "data"), ("local-test", str(TEST)), *cohort)
 
     @cached_property
@@ -209,16 +209,16 @@ class Rehearsal:
             names = [name.strip() for name in named.split(",")]
             require(len(set(names)) == len(names), "data", "name each stand-in once", named)
             return tuple(self._standin(name) for name in names)
-        found: list[StandIn] = []
+        standins: list[StandIn] = []
         for name in panel:
             try:
-                found.append(self._standin(name))
+                standins.append(self._standin(name))
             except DataError:
-                if name == panel[-1] and not found:
+                if name == panel[-1] and not standins:
                     raise
-            if len(found) == (self.used or USED):
+            if len(standins) == (self.used or USED):
                 break
-        return tuple(found)
+        return tuple(standins)
 
     def _standin(self, name: str) -> StandIn:
         classes, options = len(self.consortium.classes), [("data", name)]
@@ -361,8 +361,8 @@ class Rehearsal:
             for planned, run in study.entries():
                 cell = planned.cell
                 if run is None or run.state != "finished":
-                    told = f"{run.state}: {run.reason}" if run else "missing"
-                    raise ConfigError(f"the run {cell.name} is {told}")
+                    state = f"{run.state}: {run.reason}" if run else "missing"
+                    raise ConfigError(f"the run {cell.name} is {state}")
                 clients = {row["client"]: row for row in last_clients(read_clients(run.folder))}
                 runs[cell.label, cell.setting, cell.seed] = clients, [row["clients"] for row in run.rows]
         return self._told(runs)
@@ -381,11 +381,11 @@ class Rehearsal:
 
         def values(run: Side, other: Side | None, sites: Sequence[int], c: int | None = None) -> Values:
             """A share at sites, or its difference of two runs, of each stand-in and seed that has test rows."""
-            sides, found = (run, other or run), []
+            sides, per_site = (run, other or run), []
             for name, seeds in [(one.name, self.seeds) for one in self.standins]:
                 pairs = [[_share(runs[who, name + what, n][0], sites, c) for who, what in sides] for n in seeds]
-                found.append([a - b if other else a for a, b in pairs if a is not None and b is not None])
-            return found
+                per_site.append([a - b if other else a for a, b in pairs if a is not None and b is not None])
+            return per_site
 
         took = [runs[method, self.standins[0].name, seed][1] for seed in self.seeds]
         rows = []

@@ -161,8 +161,8 @@ def gain_words(value: float, metric: str) -> str:
         >>> gain_words(0.0234, "mean10_accuracy"), gain_words(-0.5, "final_loss"), gain_words(12e6, "total_samples")
         ('+2.3', '-0.500', '+1.2e+07')
     """
-    digits, told = (".1f", 100 * value) if in_points(metric) else (".3f" if metric_of(metric) else ".4g", value)
-    return f"{told + 0.0:+{digits}}"
+    digits, number = (".1f", 100 * value) if in_points(metric) else (".3f" if metric_of(metric) else ".4g", value)
+    return f"{number + 0.0:+{digits}}"
 
 
 def present(values: Floats) -> Floats:
@@ -282,19 +282,19 @@ def summaries(scores: Scores) -> tuple[Summary, ...]:
     Example:
         >>> from fedskew.studies.scores import summaries
         >>> from fedskew.studies.scores import Scores
-        >>> found = summaries(Scores("accuracy", ("fedavg",), ("alpha 0.1",), (0, 1, 2), [[[0.5, 0.6, 0.7]]]))[0]
-        >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
+        >>> summary = summaries(Scores("accuracy", ("fedavg",), ("alpha 0.1",), (0, 1, 2), [[[0.5, 0.6, 0.7]]]))[0]
+        >>> round(summary.mean, 3), round(summary.low, 3), round(summary.high, 3)
         (0.6, 0.352, 0.848)
     """
     least, most = (0.0, 1.0) if scores.is_share else (-math.inf, math.inf)
-    found = []
+    made = []
     for method in scores.methods:
         for setting, values in zip(scores.settings, scores.of_method(method), strict=True):
             mean, sd, low, high = described(values)
             ends = (None, None) if low is None or high is None else (max(low, least), min(high, most))
             runs = len(values), len(scores.seeds) - len(values)
-            found.append(Summary(method, setting, *runs, mean, sd, *ends))
-    return tuple(found)
+            made.append(Summary(method, setting, *runs, mean, sd, *ends))
+    return tuple(made)
 
 
 TWO_TESTS = 0.90  # of the interval: each of its two tests is at 5 %
@@ -371,8 +371,8 @@ def equivalence(
 
     Example:
         >>> from fedskew.studies.scores import equivalence
-        >>> found = equivalence([2.0, 2.3, 1.9, 2.1, 2.2], target=2.5, margin=1)
-        >>> round(found.low, 2), round(found.high, 2), found.verdict
+        >>> interval = equivalence([2.0, 2.3, 1.9, 2.1, 2.2], target=2.5, margin=1)
+        >>> round(interval.low, 2), round(interval.high, 2), interval.verdict
         (-0.55, -0.25, 'agrees')
     """
     from scipy.special import stdtrit
@@ -479,11 +479,11 @@ def reach_all(rows: Sequence[Row], targets: Sequence[float], metric: str = "accu
         raise RecordError(f"each round must have {lacking}") from None
     spent = np.array(costs, dtype=np.float64).reshape(len(rows), len(SUMMED)).cumsum(axis=0)
     scored = [(i, row[metric]) for i, row in enumerate(rows) if row.get(metric) is not None]
-    found = []
+    reached = []
     for target in targets:
         hit = next((i for i, value in scored if value >= target), None)
         last = len(rows) - 1 if hit is None else hit
         up, down, samples, seconds = spent[last].tolist() if rows else (0.0,) * 4
         number = int(rows[last]["round"]) if rows else 0
-        found.append(Reached(float(target), hit is not None, number, up + down, samples, seconds))
-    return tuple(found)
+        reached.append(Reached(float(target), hit is not None, number, up + down, samples, seconds))
+    return tuple(reached)

@@ -143,8 +143,8 @@ def tuning_of(space: Any, trials: Any = 8, beyond: Any = 0) -> Tuning:
         require(value <= MOST_TRIALS, name, f"be at most {MOST_TRIALS}", value)
     ranges = []
     for key, text in space.items():
-        found = SPACE.fullmatch(str(text))
-        scale, low, high = ("", 1.0, 0.0) if found is None else (found[1] or "", float(found[2]), float(found[3]))
+        match = SPACE.fullmatch(str(text))
+        scale, low, high = ("", 1.0, 0.0) if match is None else (match[1] or "", float(match[2]), float(match[3]))
         if not (key and low < high and math.isfinite(high - low) and (scale != "log" or low > 0)):
             raise ConfigError(f"tune must {rule}, with LOW < HIGH, both positive for log; got {f'{key}={text}'!r}")
         ranges.append(Range(key.removeprefix("--"), low, high, scale))
@@ -256,18 +256,18 @@ class Spec:
             ConfigError: an option that no run has, a value twice, or more than 2,000 settings.
         """
         first = self.methods[0].method
-        found: list[tuple[Pair, ...]] = []
+        every: list[tuple[Pair, ...]] = []
         called: list[str] = []
         for at, chosen in enumerate(self.settings or ((),)):
             name, each = "".join(self.names[at : at + 1]), [*without(self.options, chosen), *chosen]
             inside = list(islice(combinations(first, each), MOST_SETTINGS + 1))
-            found += inside
-            require(len(found) <= MOST_SETTINGS, "settings", f"be at most {MOST_SETTINGS}", "more", "name fewer values")
-            called += [", ".join(filter(None, (name, _told(pairs, inside)))) if name else "" for pairs in inside]
-        names = [name or _told(pairs, found) or "all" for name, pairs in zip(called, found, strict=True)]
+            every += inside
+            require(len(every) <= MOST_SETTINGS, "settings", f"be at most {MOST_SETTINGS}", "more", "name fewer values")
+            called += [", ".join(filter(None, (name, _differing(pairs, inside)))) if name else "" for pairs in inside]
+        names = [name or _differing(pairs, every) or "all" for name, pairs in zip(called, every, strict=True)]
         twice = next((n for n in names if names.count(n) > 1), "")
         require(not twice, "settings", "have different names", twice)
-        return list(zip(names, found, strict=True))
+        return list(zip(names, every, strict=True))
 
     def cells(self) -> Iterator[Cell]:
         """Every run that is compared, with the seed changing fastest.
@@ -283,13 +283,13 @@ class Spec:
             wanted = max((one.rows_at_server for one in made.values()), default=None)
             served = self.own_models
             for entry in self.methods:
-                own = made.get(entry.name)
+                first = made.get(entry.name)
                 fixed = any(full(option) == "seed" for option, _ in entry.options)
                 for seed in self.seeds:
-                    if own is None:
+                    if first is None:
                         yield Cell(entry.name, setting, seed, None, refused[entry.name])
                         continue
-                    one = alike(own if fixed else replace(own, seed=seed), wanted)
+                    one = alike(first if fixed else replace(first, seed=seed), wanted)
                     asked = any(full(option) == "served" for option, _ in (*options, *entry.options))
                     yield Cell(entry.name, setting, seed, one if asked or not served else replace(one, served="tail"))
 
@@ -300,8 +300,8 @@ class Spec:
             try:
                 made[entry.name] = made_of(entry, (*options, ("seed", self.seeds[0])))
             except FedskewError as error:
-                own = isinstance(error, UnknownOption) and error.option in dict(entry.options)
-                if as_word(entry.method) not in METHODS or (strict and (number == 0 or own)):
+                mistyped = isinstance(error, UnknownOption) and error.option in dict(entry.options)
+                if as_word(entry.method) not in METHODS or (strict and (number == 0 or mistyped)):
                     raise  # a mistake of the study, not of a setting
                 refused[entry.name] = str(error)
         return made, refused
@@ -313,12 +313,12 @@ class Spec:
         Raises:
             UnknownOption: no method has one of them.
         """
-        found: dict[tuple[str, str], list[str]] = {}
+        by_run: dict[tuple[str, str], list[str]] = {}
         space, known = self.tuning.space if self.tuning else (), set[str]()
         next(self.cells(), None)  # other mistakes of the study come first
         for setting, options in self.axes if space else ():
             for entry in self.methods:
-                named = found[entry.name, setting] = list[str]()
+                named = by_run[entry.name, setting] = list[str]()
                 try:
                     known |= {flag[2:] for flag in Options(made_of(entry, options))}
                 except FedskewError:
@@ -332,20 +332,20 @@ class Spec:
                         pass  # its trials say why
                     named.append(axis.option)
         for axis in space:
-            if not any(axis.option in named for named in found.values()):
+            if not any(axis.option in named for named in by_run.values()):
                 near = closest(axis.option, known, listed=False)
                 raise UnknownOption(f"unknown option {axis.option!r} to tune{near}")
-        return found
+        return by_run
 
     def auxiliary(self, options: Sequence[Pair]) -> int | None:
         """Rows of a class at the server: as many for all methods as any of them wants, so that all divide one set."""
         return max((one.rows_at_server for one in self._made(options, strict=False)[0].values()), default=None)
 
 
-def _told(pairs: Sequence[Pair], found: Sequence[tuple[Pair, ...]]) -> str:
+def _differing(pairs: Sequence[Pair], every: Sequence[tuple[Pair, ...]]) -> str:
     """The options of a setting in which some settings differ: "partition.alpha 0.1, rounds 30"."""
-    options = dict.fromkeys(option for each in found for option, _ in each)
-    differing = [o for o in options if len({dict(each).get(o) for each in found}) > 1]
+    options = dict.fromkeys(option for each in every for option, _ in each)
+    differing = [o for o in options if len({dict(each).get(o) for each in every}) > 1]
     return ", ".join(f"{option} {as_word(dict(pairs).get(option, 'unset'))}" for option in differing)
 
 
@@ -359,11 +359,11 @@ def _serves(entry: Entry, options: Sequence[Pair]) -> str:
 
 def made_of(entry: Entry, options: Sequence[Pair], tuned: Sequence[Pair] = ()) -> Experiment:
     """The experiment of a method: tuned options win over its own, and these over the study's. Raises ConfigError."""
-    own = without(entry.options, tuned)
-    rest = without(options, [*own, *tuned])
-    if any(option == "partition" for option, _ in own):  # the study's options are those of another one
+    fixed = without(entry.options, tuned)
+    rest = without(options, [*fixed, *tuned])
+    if any(option == "partition" for option, _ in fixed):  # the study's options are those of another one
         rest = [pair for pair in rest if not pair[0].startswith("partition.")]
-    return experiment_of([entry.method], flags_of([*own, *rest, *tuned]))
+    return experiment_of([entry.method], flags_of([*fixed, *rest, *tuned]))
 
 
 def alike(made: Experiment, auxiliary: int | None) -> Experiment:

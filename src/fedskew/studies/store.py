@@ -234,8 +234,8 @@ def read_archive(file: Path, wanted: Container[str] | None = None) -> Iterator[R
         RecordError: A file cannot be read, a line is no run, or the files differ in a run.
     """
     files = files_of(file)
-    found = _read(files[0], wanted) if len(files) == 1 else united(files, wanted)
-    yield from (run for _, run in found)
+    lines = _read(files[0], wanted) if len(files) == 1 else united(files, wanted)
+    yield from (run for _, run in lines)
 
 
 def united(files: Sequence[Path], wanted: Container[str] | None = None) -> list[tuple[bytes, Run]]:
@@ -244,15 +244,15 @@ def united(files: Sequence[Path], wanted: Container[str] | None = None) -> list[
     Raises:
         RecordError: As `read_archive`.
     """
-    found: dict[str, tuple[bytes, Run]] = {}
+    by_address: dict[str, tuple[bytes, Run]] = {}
     for file in files:
         for line, run in _read(file, wanted):
-            if before := found.get(run.address):
+            if before := by_address.get(run.address):
                 if run.state == "failed":
                     continue
                 require_same(before[1], run, " and ".join(map(str, files)))
-            found[run.address] = line, run
-    return [found[address] for address in sorted(found)]
+            by_address[run.address] = line, run
+    return [by_address[address] for address in sorted(by_address)]
 
 
 def _read(file: Path, wanted: Container[str] | None) -> Iterator[tuple[bytes, Run]]:
@@ -303,8 +303,8 @@ def _checked(line: str | bytes, kind: Any = None) -> Row:
     has_failed = isinstance(content, dict) and content.get("state") == "failed"
     if fault := fault_of(content, kind or (Failed if has_failed else Line)):
         raise RecordError(fault)
-    found: Row = content
-    return found
+    row: Row = content
+    return row
 
 
 def packed(lines: Mapping[str, bytes]) -> bytes:

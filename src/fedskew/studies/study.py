@@ -64,8 +64,8 @@ class Planned:
         Until a run with the fits that are asked for is done, the same run without them stands: its raw numbers are
         those of the same training. It stays missing.
         """
-        found = (store.entry(address) for address in (self.place(store), *self.before) if address)
-        return next((entry for entry in found if entry), None)
+        entries = (store.entry(address) for address in (self.place(store), *self.before) if address)
+        return next((entry for entry in entries if entry), None)
 
 
 class Study:
@@ -113,7 +113,7 @@ class Study:
 
         A method without any of the tuned options has none, and keeps its options.
         """
-        tuning, found = self.spec.tuning, list[Planned]()
+        tuning, trials = self.spec.tuning, list[Planned]()
         if tuning is None or (self._trials and (self._plan or not tuning.beyond)):
             return self._trials
         seed = TRIAL_SEED + self.spec.seeds[0]
@@ -132,13 +132,13 @@ class Study:
                         cell = replace(cell, experiment=made)
                     except FedskewError as error:
                         cell = replace(cell, refused=str(error))
-                    found.append(_located(cell, chosen))
-                    if tuning.beyond and (not found[-1].cell.experiment or self.is_done(found[-1])):
-                        scores[point] = math.nan if (score := self._score(found[-1])) is None else score
+                    trials.append(_located(cell, chosen))
+                    if tuning.beyond and (not trials[-1].cell.experiment or self.is_done(trials[-1])):
+                        scores[point] = math.nan if (score := self._score(trials[-1])) is None else score
                         further = tuning.next_point(scores) if len(scores) == len(points) else None
                         points += [further] if further else []
-        self._trials = found
-        return found
+        self._trials = trials
+        return trials
 
     def choose(self) -> bool:
         """Take the best trial of each method and setting, once all are done; whether they are."""
@@ -219,17 +219,17 @@ class Study:
 
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
-        found: dict[Any, Planned] = {}
+        missing: dict[Any, Planned] = {}
         for one in self.plan() if planned is None else planned:
             if one.cell.experiment and not self.is_done(one):
-                found.setdefault(one.address or (one.cell.label, one.cell.setting, one.cell.seed), one)
-        return list(found.values())
+                missing.setdefault(one.address or (one.cell.label, one.cell.setting, one.cell.seed), one)
+        return list(missing.values())
 
     # Doing
 
     def run(
         self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
-        told: Callable[[Outcome, Planned], None] | None = None, began: Callable[[Planned], None] | None = None,
+        on_end: Callable[[Outcome, Planned], None] | None = None, on_begin: Callable[[Planned], None] | None = None,
         track: Named | None = None,
     ) -> None:  # fmt: skip
         """Do what is missing: the trials first, then, once all are done, what is compared.
@@ -237,8 +237,8 @@ class Study:
         Args:
             processes: worker processes; 0 takes one a core.
             shard: (i, n): only the i-th of n equal parts, for an array of jobs.
-            told: called with the end of each run; unless given, a terminal shows a moving line.
-            began: called when a run begins.
+            on_end: called with the end of each run; unless given, a terminal shows a moving line.
+            on_begin: called when a run begins.
             track: trackers that are told of every round, from `fedskew.track.named`.
 
         Raises:
@@ -246,11 +246,11 @@ class Study:
             RecordError: the store cannot be written; what it has is kept.
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
-        if told is None:
+        if on_end is None:
             from fedskew.studies.progress import Progress
 
             with Progress(self) as line:
-                return self.run(processes, shard, told=line.ended, began=began, track=track)
+                return self.run(processes, shard, on_end=line.ended, on_begin=on_begin, track=track)
         while True:  # trials at an edge ask for more trials
             compared = self.plan()  # which asks for the trials
             last = self._plan is not None
@@ -261,8 +261,8 @@ class Study:
             store = str(self.store.folder)
             jobs = [Job(address, one.job, store, one.cell.name, track, shown) for address, one in by.items()]
             if jobs:
-                end = lambda outcome, by=by: _ended(outcome, by[outcome.address], told)
-                start = lambda job, by=by: began(by[job.address]) if began else None
+                end = lambda outcome, by=by: _ended(outcome, by[outcome.address], on_end)
+                start = lambda job, by=by: on_begin(by[job.address]) if on_begin else None
                 schedule(jobs, processes, end, start)
             if self.missing(planned) or (last and len(self.plan()) == len(planned)):
                 return  # other shards have the rest, or some of them broke, or nothing came to it
@@ -318,12 +318,12 @@ class Study:
             entry = planned.entry(self.store) if planned.cell.experiment else None
             if entry and entry.state == "finished" and (work := work_of(entry.summary)):
                 held.setdefault((planned.cell.label, planned.cell.setting), {})[planned.cell.seed] = work
-        found = {}
+        works = {}
         for (label, setting), own in held.items():
             base = held.get((self.spec.reference, setting), {})
             if pairs := [(own[seed], base[seed]) for seed in own if seed in base]:
-                found[label, setting] = Work.ratio(pairs)
-        return found
+                works[label, setting] = Work.ratio(pairs)
+        return works
 
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""
@@ -398,14 +398,14 @@ def number_of(text: str) -> float:
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
-def _ended(outcome: Outcome, planned: Planned, told: Callable[[Outcome, Planned], None] | None) -> None:
+def _ended(outcome: Outcome, planned: Planned, on_end: Callable[[Outcome, Planned], None] | None) -> None:
     """Tell of a run that ended. Raises UnwritableError where the store takes no more: no other run could be kept."""
     if outcome.state == "unsaved":
         raise UnwritableError(f"{planned.cell.name} cannot be stored: {outcome.reason}; the same command continues")
     for note in outcome.notes:
         warnings.warn(f"{planned.cell.name}: {note}", RuntimeWarning, stacklevel=2)
-    if told:
-        told(outcome, planned)
+    if on_end:
+        on_end(outcome, planned)
 
 
 def _located(cell: Cell, options: Options = ()) -> Planned:
@@ -423,19 +423,18 @@ def _located(cell: Cell, options: Options = ()) -> Planned:
 
 def _unfitted(made: Experiment) -> Experiment:
     """The run as one that measures neither fits nor what clients would use between rounds."""
-    made = replace(made, fit_logits="last") if made.fit_logits in ("tail", "every") else made
-    made = replace(made, average_models="auto") if made.average_models == "every" else made
-    return replace(made, served="last") if made.served in ("tail", "every") else made
+    usual: dict[str, Any] = {"fit_logits": "last", "average_models": "auto", "served": "last"}
+    return replace(made, **{n: when for n, when in usual.items() if made.evaluation().due(n, made.rounds)})
 
 
 def _tried(study: Study) -> list[Row]:
     """Each trial of the tuning with its score, and whether it was the best."""
-    found = []
+    rows = []
     for one in study.trials():
         key = one.cell.label, one.cell.setting
         row = {"label": key[0], "setting": key[1], "options": dict(one.options), "score": study._score(one)}
-        found.append({**row, "chosen": study._chosen.get(key) == one.options})
-    return found
+        rows.append({**row, "chosen": study._chosen.get(key) == one.options})
+    return rows
 
 
 def _csv(rows: Sequence[Row]) -> str:

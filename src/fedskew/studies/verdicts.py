@@ -76,8 +76,8 @@ def intervals(values: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
 
     Example:
         >>> from fedskew.studies.verdicts import intervals
-        >>> found = intervals({"a": [0.03, 0.05, 0.04, 0.05, 0.03], "b": [0.01, -0.02, 0.0, 0.01, 0.01]})
-        >>> {name: (round(one.low, 3), round(one.high, 3)) for name, one in found.items()}
+        >>> by_name = intervals({"a": [0.03, 0.05, 0.04, 0.05, 0.03], "b": [0.01, -0.02, 0.0, 0.01, 0.01]})
+        >>> {name: (round(one.low, 3), round(one.high, 3)) for name, one in by_name.items()}
         {'a': (0.024, 0.056), 'b': (-0.014, 0.018)}
     """
     from scipy.special import stdtr, stdtrit
@@ -94,14 +94,14 @@ def intervals(values: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
             return 1.0 if mean == 0 else 0.0
         return float(2 * stdtr(pairs - 1, -abs(mean) / error))
 
-    ordered, found = sorted(moments, key=lambda one: (p_of(one), one)), dict[str, Interval]()
+    ordered, by_name = sorted(moments, key=lambda one: (p_of(one), one)), dict[str, Interval]()
     levels = [ALPHA / (len(ordered) - place) for place in range(len(ordered))]
     kept = next((place for place, name in enumerate(ordered) if p_of(name) > levels[place]), len(ordered))
     for place, name in enumerate(ordered):
         mean, error, pairs = moments[name]
         reach = error * float(stdtrit(pairs - 1, 1 - levels[min(place, kept)] / 2)) if error else 0.0
-        found[name] = Interval(mean, mean - reach, mean + reach, pairs)
-    return {name: found[name] for name in values if name in found}
+        by_name[name] = Interval(mean, mean - reach, mean + reach, pairs)
+    return {name: by_name[name] for name in values if name in by_name}
 
 
 def verdict(of: Mapping[str, Interval], dear: bool = False) -> str:

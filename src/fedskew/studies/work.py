@@ -173,9 +173,9 @@ def _work(job: Job) -> Outcome:
     except RecordError as error:  # another process began or deleted the run since we looked
         return ended("busy" if resume != (folder / "rounds.jsonl").exists() else "broken", error)
     except (ConfigError, DataError, TrainingError) as error:
-        found = ended("failed" if isinstance(error, TrainingError) else "refused", error)
-        store.refuse(job.address, found.state, found.reason)
-        return found
+        outcome = ended("failed" if isinstance(error, TrainingError) else "refused", error)
+        store.refuse(job.address, outcome.state, outcome.reason)
+        return outcome
     except OSError as error:
         return ended("unsaved" if error.errno in FULL else "broken", error)
     except MemoryError:

@@ -70,7 +70,7 @@ def test_a_picture_is_what_pillow_holds(mode: str, kind: str, seed: int, asked: 
     except (OSError, ValueError):
         return  # the format has no such mode
     told: list[str] = []
-    found = decode_images([raw], "x", asked, told=told)
+    found = decode_images([raw], "x", asked, account=told)
     held = Image.open(io.BytesIO(raw))
     held.load()
     clear = held.convert("RGBA")
@@ -116,11 +116,11 @@ def test_orientation_frames_and_hidden_colours() -> None:
     pixels, exif = noise(), Image.Exif()
     exif[0x0112] = 6
     told: list[str] = []
-    found = decode_images([content(Image.fromarray(pixels), "PNG", exif=exif)], "x", told=told)
+    found = decode_images([content(Image.fromarray(pixels), "PNG", exif=exif)], "x", account=told)
     assert np.array_equal(found[0].transpose(1, 2, 0), np.rot90(pixels, 3)) and "1 picture turned as EXIF says" in told
     two = [Image.fromarray(noise(GREY)) for _ in range(2)]
     film = content(two[0], "GIF", save_all=True, append_images=two[1:])
-    assert np.array_equal(decode_images([film], "x", "L", told=told)[0, 0], np.asarray(two[0]))
+    assert np.array_equal(decode_images([film], "x", "L", account=told)[0, 0], np.asarray(two[0]))
     assert told[-1] == "1 picture of several frames, of which the first is read"
     clear = Image.fromarray(np.dstack([pixels, np.zeros(GREY, np.uint8)]))
     for name, value in (("white", 255), ("black", 0), ("grey", 128)):

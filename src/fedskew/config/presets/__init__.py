@@ -76,12 +76,12 @@ class Preset:
 
     def changes(self) -> dict[str, dict[str, Any]]:
         """The values of fields, by the place of their ingredient."""
-        found: dict[str, dict[str, Any]] = {}
+        options: dict[str, dict[str, Any]] = {}
         for place, stated in self.values.items():
             ingredient, _, name = place.rpartition(".")
             if ingredient:
-                found.setdefault(ingredient, {})[name] = stated.value
-        return found
+                options.setdefault(ingredient, {})[name] = stated.value
+        return options
 
 
 def _row(content: str | dict[str, Any], texts: dict[str, str]) -> Preset | str:
@@ -99,9 +99,9 @@ def every() -> dict[str, dict[str, Preset | str]]:
     """Every preset of every method, by the names of both."""
     presets = tomllib.loads(files("fedskew.config.presets").joinpath("paces.toml").read_text(encoding="utf-8"))
     texts = presets.pop("texts")
-    found = {preset: {name: _row(row, texts) for name, row in rows.items()} for preset, rows in presets.items()}
-    found["authors"]["fedgr"] = found["authors_paper"]["fedgr"]
-    return {preset: dict(sorted(rows.items())) for preset, rows in found.items()}
+    tables = {preset: {name: _row(row, texts) for name, row in rows.items()} for preset, rows in presets.items()}
+    tables["authors"]["fedgr"] = tables["authors_paper"]["fedgr"]
+    return {preset: dict(sorted(rows.items())) for preset, rows in tables.items()}
 
 
 def named(preset: str, method: str) -> Preset:
@@ -126,11 +126,11 @@ def named(preset: str, method: str) -> Preset:
         raise unknown("method", method, METHODS)
     if method not in known:
         raise ConfigError(f"preset {preset!r} must go with {', '.join(known)}; got {method}")
-    found = known[method]
-    if isinstance(found, str):
+    entry = known[method]
+    if isinstance(entry, str):
         rule = "must go with a method whose authors' pace is on record"
-        raise ConfigError(f"preset {preset!r} {rule}; {method}: {found}")
-    return found
+        raise ConfigError(f"preset {preset!r} {rule}; {method}: {entry}")
+    return entry
 
 
 def applied(preset: str, method: Method) -> Method:
@@ -154,12 +154,12 @@ def applied(preset: str, method: Method) -> Method:
         >>> applied("printed", methods.fedbal()).parts[0]
         LocalBalancer(strength=1.0, schedule_unit='epoch', one_based=True, missing='clamp1', early=0, eps=1.0)
     """
-    found = named(preset, method.name.partition("(")[0])
-    if found.weighting:
-        method = method.with_(weighting=INGREDIENTS["weighting"][found.weighting]())
-    for place, changes in found.changes().items():
+    entry = named(preset, method.name.partition("(")[0])
+    if entry.weighting:
+        method = method.with_(weighting=INGREDIENTS["weighting"][entry.weighting]())
+    for place, changes in entry.changes().items():
         method = method.with_(place, **changes)
-    return method.with_(preset=preset, share=found.share)
+    return method.with_(preset=preset, share=entry.share)
 
 
 def authors(name: str) -> Method:

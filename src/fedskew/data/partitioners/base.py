@@ -235,11 +235,11 @@ def ascending(partition: Partition) -> bool:
     return not len(partition.rows) or bool(((np.diff(partition.rows) > 0) | starts[1:-1]).all())
 
 
-def checked(found: Partition, n: int, what: str, overlaps: bool = False) -> Partition:
+def checked(partition: Partition, n: int, what: str, overlaps: bool = False) -> Partition:
     """The partition in int64, the rows of each client in ascending order.
 
     Args:
-        found: Rows and offsets, arrays of integers of any type.
+        partition: Rows and offsets, arrays of integers of any type.
         n: Number of rows to divide.
         what: What made the partition, for errors.
         overlaps: Whether a row may belong to several clients.
@@ -251,7 +251,7 @@ def checked(found: Partition, n: int, what: str, overlaps: bool = False) -> Part
         DataError: The offsets do not cut the rows, there are no rows, a row is not in 0..n-1, or a row is given twice,
             with `overlaps` to one client. The message names the client and the row.
     """
-    rows, ends = np.asarray(found.rows), np.asarray(found.offsets).astype(np.int64)
+    rows, ends = np.asarray(partition.rows), np.asarray(partition.offsets).astype(np.int64)
     fine = rows.size and rows.dtype.kind in "iu" and ordered(Partition(rows, ends))
     got = f"{rows.dtype} of shape {rows.shape} and broken offsets" if rows.size else f"none of {n} rows"
     claim(fine, what, "have a vector of row numbers, cut by its offsets", got)

@@ -78,8 +78,8 @@ class PartitionFile(NamedTuple):
     def counts(self) -> Ints:
         """Label histograms, int64 [N, C]."""
         clients, classes = self.partition.clients, int(self.header["classes"])
-        told = f"it has {clients} clients and {classes} classes"
-        afford(8 * clients * classes, "the counts of a partition file", told)
+        size = f"it has {clients} clients and {classes} classes"
+        afford(8 * clients * classes, "the counts of a partition file", size)
         return base.label_histograms(self.partition.sizes, self.labels, classes)
 
 
@@ -271,9 +271,9 @@ class File(Partitioner):
         """
         demand(self, "path", bool(self.path), "name a partition file", "make one by save_partition")
         content = load_partition(self.path, dataset, self.match)
-        found = content.header["sha256"]
-        same = found.startswith(self.sha256)
-        claim(same, self.path, f"be the file of the run, sha256 {self.sha256}…", f"{found[:16]}…")
+        digest = content.header["sha256"]
+        same = digest.startswith(self.sha256)
+        claim(same, self.path, f"be the file of the run, sha256 {self.sha256}…", f"{digest[:16]}…")
         return content
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
@@ -334,7 +334,7 @@ def _header(
 def convention_of(partitioner: Any) -> dict[str, Any]:
     """Name and fields of a partitioner and of its base. Matrix and list of sizes are not told: the rows hold them."""
 
-    def told(value: Any) -> Any:
+    def plain(value: Any) -> Any:
         if isinstance(value, Partitioner):
             return convention_of(value)
         return value if isinstance(value, str | int | float | bool | None) else str(value)
@@ -343,7 +343,7 @@ def convention_of(partitioner: Any) -> dict[str, Any]:
         return {"name": "unknown"}
     values = recorded(partitioner) if dataclasses.is_dataclass(partitioner) else {}
     given = {"sizes": "given"} if isinstance(values.get("sizes"), tuple) else {}
-    return {"name": partitioner.name, **{n: told(v) for n, v in (values | given).items() if n != "matrix"}}
+    return {"name": partitioner.name, **{n: plain(v) for n, v in (values | given).items() if n != "matrix"}}
 
 
 # The format
@@ -356,13 +356,13 @@ def labels_digest(labels: npt.ArrayLike) -> str:
 
 def arrays_of(content: PartitionFile) -> dict[str, npt.NDArray[Any]]:
     """The arrays to write, by name, each in the smallest little-endian unsigned type that holds it."""
-    found = {
+    columns = {
         "rows": content.partition.rows, "offsets": content.partition.offsets, "labels": content.labels,
         "validation": content.validation_rows, "auxiliary": content.auxiliary_rows,
     }  # fmt: skip
     if (test := content.local_test) is not None:
-        found |= {"test_rows": test.rows, "test_offsets": test.offsets}
-    arrays = {n: v.astype(np.min_scalar_type(int(v.max(initial=0))).newbyteorder("<")) for n, v in found.items()}
+        columns |= {"test_rows": test.rows, "test_offsets": test.offsets}
+    arrays = {n: v.astype(np.min_scalar_type(int(v.max(initial=0))).newbyteorder("<")) for n, v in columns.items()}
     return {**arrays, "names": json_array(list(content.client_names))} if content.client_names else arrays
 
 
@@ -439,11 +439,11 @@ def same_data(content: PartitionFile, dataset: Dataset, match: str, path: str) -
 
     A file of bare labels knows no features, and so has no fingerprint to compare.
     """
-    about, found, y = content.header["dataset"], dataset.fingerprint or fingerprint_of(dataset), dataset.y.numpy()
-    told = f"{path} was made for {about.get('name')!r}, fingerprint {about.get('fingerprint') or 'unknown'}"
-    told += f"; the data are {dataset.name!r}, {found}"
+    about, fingerprint, y = content.header["dataset"], dataset.fingerprint or fingerprint_of(dataset), dataset.y.numpy()
+    difference = f"{path} was made for {about.get('name')!r}, fingerprint {about.get('fingerprint') or 'unknown'}"
+    difference += f"; the data are {dataset.name!r}, {fingerprint}"
     same = labels_digest(y) == about.get("labels") and content.header["training_rows"] == len(y)
     if not same or not np.array_equal(y[content.partition.rows], content.labels):
-        raise DataError(f"{told}, with other labels")
-    if match == "dataset" and about.get("fingerprint") not in (found, ""):
-        raise DataError(f"{told}; the labels agree: use match='labels' if the features may differ")
+        raise DataError(f"{difference}, with other labels")
+    if match == "dataset" and about.get("fingerprint") not in (fingerprint, ""):
+        raise DataError(f"{difference}; the labels agree: use match='labels' if the features may differ")

@@ -45,8 +45,8 @@ def from_indices(indices: Iterable[Any], rows: int | None = None) -> Partition:
     entries = _in_order(indices) if isinstance(indices, Mapping) else indices
     lists = [_row_numbers(entry, k) for k, entry in enumerate(entries)]
     claim(lists, "indices", RULE, "no client")
-    found = Partition.of_lists(lists)
-    return checked(found, int(found.rows.max(initial=0)) + 1 if rows is None else rows, "indices")
+    partition = Partition.of_lists(lists)
+    return checked(partition, int(partition.rows.max(initial=0)) + 1 if rows is None else rows, "indices")
 
 
 def _in_order(indices: Mapping[Any, Any]) -> list[Any]:
@@ -66,8 +66,8 @@ def _row_numbers(entry: Any, k: int) -> Ints:
         values = np.empty((), object)
     samples = hasattr(entry, "dataset")  # a Subset of torch
     hint = "give one of its lists" if isinstance(entry, Mapping) else "give its indices" if samples else ""
-    fits, told = values.ndim == 1 and not samples, one_line(repr(entry), SHORT)
-    claim(fits, "indices", f"{RULE}; client {k} has {told}", hint=hint)
+    fits, got = values.ndim == 1 and not samples, one_line(repr(entry), SHORT)
+    claim(fits, "indices", f"{RULE}; client {k} has {got}", hint=hint)
     cells = () if values.dtype.kind in "iu" else values.tolist()
     for cell in cells:
         if isinstance(cell, bool) or not isinstance(cell, int | float) or cell != cell // 1:

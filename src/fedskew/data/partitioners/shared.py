@@ -82,11 +82,11 @@ class Shared(Partitioner):
             left, common = common, common[:0]
         if self.base.decides:  # of all rows
             whole = self.base.split(labels, clients, seed, columns)
-            own = whole.masked(np.isin(whole.rows, left))
+            rest = whole.masked(np.isin(whole.rows, left))
         else:
             facts = {name: np.asarray(values)[left] for name, values in (columns or {}).items()}
             local = self.base.split(np.asarray(labels)[left], clients, seed, facts)
-            own = Partition(left[local.rows], local.offsets)
+            rest = Partition(left[local.rows], local.offsets)
         take = math.floor(self.alpha * len(common) + 0.5)
         added = [common[rng.generator(key, "part", k).permutation(len(common))[:take]] for k in range(clients)]
-        return Partition.of_lists([np.sort(np.concatenate([own.of(k), part])) for k, part in enumerate(added)])
+        return Partition.of_lists([np.sort(np.concatenate([rest.of(k), part])) for k, part in enumerate(added)])

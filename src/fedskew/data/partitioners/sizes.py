@@ -54,8 +54,8 @@ class Sized(Partitioner):
                 rule = "be whole numbers of rows, at least 0 and not all 0"
                 raise FieldError(type(self).__name__, "sizes", rule, wrong[0] if wrong else 0)
         super().__post_init__()
-        told = self.sizes in ("lognormal", "power") or self.size_skew is None
-        demand(self, "size_skew", told, "be unset, except where sizes is lognormal or power", "set sizes")
+        used = self.sizes in ("lognormal", "power") or self.size_skew is None
+        demand(self, "size_skew", used, "be unset, except where sizes is lognormal or power", "set sizes")
         if isinstance(self.sizes, tuple) and hasattr(self, "samples"):
             demand(self, "samples", self.samples == 0, "be 0 if sizes are a list", "leave it out")
 
@@ -116,13 +116,13 @@ class Sized(Partitioner):
             rule = f"be at most {most} here, the mean of these sizes"
             demand(self, "samples", samples <= most, rule, f"use {most}")
             scale = (samples - 1) * clients / shares.sum()
-        found = np.empty(clients, dtype=np.int64)
+        sizes = np.empty(clients, dtype=np.int64)
         ends = np.cumsum(np.bincount(group + 1, minlength=len(caps) + 1))
         for members in np.split(np.argsort(group, kind="stable"), ends[:-1]):
             if len(members):
                 total = len(members) + int(scale * shares[members].sum() + 1e-6)
-                found[members] = whole(shares[members], total, 1)
-        return found
+                sizes[members] = whole(shares[members], total, 1)
+        return sizes
 
 
 def equal_size(partitioner: Any, largest: int, clients: int, most: int) -> int:

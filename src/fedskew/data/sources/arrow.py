@@ -39,9 +39,9 @@ class _Split(NamedTuple):
 def _of_pandas(table: Any, name: str) -> list[Any]:
     """A list of what pandas told of a frame; empty without it."""
     with suppress(ValueError):
-        told = from_json((table.schema.metadata or {}).get(b"pandas", b"{}"))
-        found = told.get(name) if isinstance(told, dict) else None
-        return found if isinstance(found, list) else []
+        metadata = from_json((table.schema.metadata or {}).get(b"pandas", b"{}"))
+        entry = metadata.get(name) if isinstance(metadata, dict) else None
+        return entry if isinstance(entry, list) else []
     return []
 
 
@@ -181,9 +181,9 @@ class Hub(ArrowOptions):
             return [_Split(Path(repo), t, range(len(t)), ((repo, len(t)),), left) for t, left in parts], names
 
         data = _dataset(self, Path(repo), repo, f"hub {repo}", key, read)
-        told = "the package datasets reads csv files: NA is missing to it, and 01 is 1; the dataset csv keeps the words"
+        note = "the package datasets reads csv files: NA is missing to it, and 01 is 1; the dataset csv keeps the words"
         guessed = any(file.suffix.lower() in (".csv", ".tsv") for file in files)
-        return replace(data, notes=(*data.notes, told)) if guessed else data
+        return replace(data, notes=(*data.notes, note)) if guessed else data
 
 
 def _dataset(
@@ -226,9 +226,9 @@ def _of_samples(
     """The dataset of a column of images or lists."""
     there = splits[0].table.column_names
     column = column_of(options, "x_column", there, X_COLUMNS, "one of the columns")
-    parts, told = [], list[str]()
+    parts, account = [], list[str]()
     for split in splits:
-        parts.append(options.padded(parquet.read_column(split.table, column, told=told)))
+        parts.append(options.padded(parquet.read_column(split.table, column, account=account)))
         parts.append(parquet.read_column(split.table, label))
     owners = {n: parquet.read_column(splits[0].table, n) for n in owner_columns(options, there)}
     units, apart = None, known_columns(options, "split_by", there)
@@ -236,11 +236,11 @@ def _of_samples(
         cells_of = [parquet.read_column(split.table, apart[0]) for split in splits]
         units = units_of(f"{splits[-1].file}: column {apart[0]!r}", cells_of)
     known = {n: parquet.read_column(s.table, n) for s in splits[1:] for n in owners if n in s.table.column_names}
-    pictures = tuple(line for line in told if line.startswith("pictures: "))
+    pictures = tuple(line for line in account if line.startswith("pictures: "))
     sizes = tuple(size for split in splits for size in split.files)
     return build(
         name, *parts, label_names=names, columns=owners, source=source, units=units, columns_test=known,
-        reading=Reading(sizes, pictures=pictures), notes=[line for line in told if line not in pictures],
+        reading=Reading(sizes, pictures=pictures), notes=[line for line in account if line not in pictures],
     )  # fmt: skip
 
 
@@ -257,7 +257,7 @@ def _cells(options: Parquet | Hub, split: _Split) -> Table:
     roles = {*asked, str(options.y_column), *owners, *listed(options.split_by)}
     names = [name for name in split.table.column_names if not asked or name in roles]
     columns = {name: np.empty(0) if name in left_out else cells(split.table, name) for name in names}
-    levels = {name: found for name in names if (found := _levels(split.table, name)) is not None}
+    levels = {name: order for name in names if (order := _levels(split.table, name)) is not None}
     return Table(split.file, columns, split.rows, split.files, levels, split.left_out)
 
 
@@ -268,8 +268,8 @@ def _levels(table: Any, name: str) -> tuple[tuple[str, ...], bool] | None:
         orders = {tuple(map(str, chunk.dictionary.to_pylist())) for chunk in table.column(name).chunks}
         whole = table.column(name).unify_dictionaries().chunk(0).dictionary.to_pylist()
         if kind.ordered and any([str(v) for v in whole if str(v) in order] != [*order] for order in orders):
-            told = " and ".join(sorted("<".join(order) for order in orders))
-            raise DataError(f"column {name!r} must have one order in all files; got {told}; give it by ordinal")
+            got = " and ".join(sorted("<".join(order) for order in orders))
+            raise DataError(f"column {name!r} must have one order in all files; got {got}; give it by ordinal")
         return tuple(map(str, whole)), bool(kind.ordered)
     # of categories that are numbers parquet keeps the numbers, and pandas tells beside them what they were
     facts = [c for c in _of_pandas(table, "columns") if isinstance(c, dict) and c.get("name") == name]
@@ -293,8 +293,8 @@ def cells(table: Any, name: str) -> np.ndarray:
     claim(_plain(field) and not of_its_own, f"column {name!r}", "hold numbers or words", field.type, hint)
     values = values.cast(pa.int8()) if pa.types.is_boolean(field.type) else values
     parted = pa.types.is_integer(values.type) and values.null_count  # numpy would make floats of them
-    found = np.concatenate([c.to_numpy(zero_copy_only=False) for c in values.chunks] or [np.empty(0)])
-    return plain(values.to_pylist() if parted else found, f"column {name!r}")
+    array = np.concatenate([c.to_numpy(zero_copy_only=False) for c in values.chunks] or [np.empty(0)])
+    return plain(values.to_pylist() if parted else array, f"column {name!r}")
 
 
 def _kind(field: Any) -> Any:

@@ -67,12 +67,12 @@ def fetch(key: str) -> Dataset | None:
             if header["sum"] != _sum(key, header["dataset"]):
                 return None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            told, hints = from_json(header["dataset"]), hints_of(Dataset)
-            facts = {name: typed(told[name], hints[name]) for name in FACTS} | {name: tensors[name] for name in TENSORS}
+            kept, hints = from_json(header["dataset"]), hints_of(Dataset)
+            facts = {name: typed(kept[name], hints[name]) for name in FACTS} | {name: tensors[name] for name in TENSORS}
             columns = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
-            columns_test = {name: torch.tensor(codes) for name, codes in told["columns_test"].items()}
-            found = Dataset(**facts, columns=columns, columns_test=columns_test)
-            return found if fingerprint(found) == found.fingerprint else None
+            columns_test = {name: torch.tensor(codes) for name, codes in kept["columns_test"].items()}
+            data = Dataset(**facts, columns=columns, columns_test=columns_test)
+            return data if fingerprint(data) == data.fingerprint else None
     except (OSError, SafetensorError, FedskewError, KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         return None
 
@@ -86,10 +86,10 @@ def store(key: str, data: Dataset) -> None:
     tensors |= {f"columns.{name}": codes.contiguous() for name, codes in data.columns.items()}
     facts = {name: untyped(getattr(data, name)) for name in FACTS}
     facts["columns_test"] = {name: codes.tolist() for name, codes in data.columns_test.items()}  # under the digest
-    told = json.dumps(facts)
+    header = json.dumps(facts)
     gone = contextlib.suppress(OSError, SafetensorError, RuntimeError)
     with gone, replacing(folder() / f"{key}.safetensors") as waiting:
-        save_file(tensors, waiting, metadata={"dataset": told, "sum": _sum(key, told)})
+        save_file(tensors, waiting, metadata={"dataset": header, "sum": _sum(key, header)})
 
 
 def _sum(key: str, facts: str) -> str:

@@ -101,7 +101,7 @@ def several(names: Sequence[str]) -> list[str]:
         >>> several(["cat", "cat;dog", "dog"]), several(["['a', 'b']", "['a']"]), several(["Doe, John", "Doe, Jane"])
         (['cat;dog'], ["['a', 'b']"], [])
     """
-    inside = {name: "".join(filter(None, found.groups())) for name in names if (found := BRACKETED.fullmatch(name))}
+    inside = {name: "".join(filter(None, match.groups())) for name in names if (match := BRACKETED.fullmatch(name))}
     listed = [name for name in inside if "," in inside[name]]
     if len({text.count(",") for text in inside.values()}) > 1 or any(QUOTED.fullmatch(inside[name]) for name in listed):
         return listed
@@ -269,7 +269,7 @@ class Roles:
             ConfigError: A column is unknown.
             DataError: A value is missing, or a column does not hold what it must.
         """
-        label, groups, features, told, orders = self._chosen(tables[0])
+        label, groups, features, kinds, orders = self._chosen(tables[0])
         by = self.options.split_by
         shared = [*dict.fromkeys((label, *([by] if by else []), *features))]
         for table in tables:
@@ -293,7 +293,7 @@ class Roles:
         for column, cells in owners.items():
             self._insist_on_values(table, column, cells if column == by else cells[~test])
         units = units_of(table.where(by), [owners[by][~test], owners[by][test]]) if by else None
-        settled = {n: self._settled(table, n, told.get(n, ""), orders.get(n, ())) for n in features}
+        settled = {n: self._settled(table, n, kinds.get(n, ""), orders.get(n, ())) for n in features}
         labels, names = self._labels(table.where(label), words)
         train = np.ones((~test).sum(), bool) if test.any() else held_out(labels, names, units)
         kept = train & self._kept(labels, names, name)[~test]
@@ -324,9 +324,9 @@ class Roles:
         count = dict(zip(every.tolist(), times.tolist(), strict=True))
         numeric = all(np.isfinite(number_of(word)) for word in count if not is_absent(word))
         doubtful = [] if numeric or notation.missing_words is not None else [w for w in count if w and is_absent(w)]
-        told = f"{sum(map(count.__getitem__, doubtful))} of {len(at)} rows have {some([*map(repr, doubtful)])}"
+        got = f"{sum(map(count.__getitem__, doubtful))} of {len(at)} rows have {some([*map(repr, doubtful)])}"
         hint = f"set {self.owner}.missing_words to {some(doubtful)} if the value is missing, to '' if it is a value"
-        claim(not doubtful, where, f"hold words that say what they mean; {told}", hint=hint)
+        claim(not doubtful, where, f"hold words that say what they mean; {got}", hint=hint)
         gone = {word for word in count if (notation.absent if numeric else notation.blank)(word)}
         names = spellings(count.keys() - gone, where, notation, f"{self.owner}.") | dict.fromkeys(gone, "")
         return np.array([names[word] for word in count], dtype=str)[at]
@@ -334,20 +334,20 @@ class Roles:
     def _insist_on_values(self, table: Table, name: str, cells: np.ndarray, do: str = "") -> None:
         """Raise DataError, with the rows and what to `do`, unless a column of names has one in every row."""
         if len(blank := np.flatnonzero(cells == "")):
-            told = f"; they are rows {some([str(table.rows[i]) for i in blank.tolist()])}" if len(blank) > 1 else ""
-            raise lacks(table.where(name), blank, len(cells), hint=f"{FILL}{do}{told}", rows=table.rows)
+            others = f"; they are rows {some([str(table.rows[i]) for i in blank.tolist()])}" if len(blank) > 1 else ""
+            raise lacks(table.where(name), blank, len(cells), hint=f"{FILL}{do}{others}", rows=table.rows)
 
-    def _insist_on_kinds(self, table: Table, name: str, found: np.ndarray, gone: np.ndarray, hint: str) -> None:
+    def _insist_on_kinds(self, table: Table, name: str, read: np.ndarray, gone: np.ndarray, hint: str) -> None:
         """Raise DataError where most values of one file are numbers, and none of another; as `Notation.read` has it."""
         kinds: dict[str, str] = {}
         for file, at in table.parts:
-            numbers = np.isfinite(found[at][~gone[at]])
+            numbers = np.isfinite(read[at][~gone[at]])
             if len(numbers) and (not numbers.any() or 2 * numbers.sum() > len(numbers)):
                 first = spelt(table.columns[name][at][~gone[at]][:1])[0]
                 what = "numbers" if numbers.any() else "words"
                 kinds[what] = f"{file} has {what}, such as {str(first)!r}"
-        told = ", and ".join(kinds[kind] for kind in sorted(kinds))
-        claim(len(kinds) < 2, table.where(name), f"hold values of one type in all files; {told}", hint=hint)
+        got = ", and ".join(kinds[kind] for kind in sorted(kinds))
+        claim(len(kinds) < 2, table.where(name), f"hold values of one type in all files; {got}", hint=hint)
 
     def _kept(self, labels: np.ndarray, names: Sequence[str], what: str) -> np.ndarray:
         """The rows of the classes that the options keep, bool [n]."""
@@ -408,8 +408,8 @@ class Roles:
         for field, part in (("categories", categories), ("ordinal", orders), ("types", used)):
             for name in part:
                 demand(options, field, name in features, f"name columns of features; {name!r} is none")
-        told = dict.fromkeys(categories, "category") | dict.fromkeys(orders, "ordinal") | typed
-        return label, groups, features, told, orders
+        kinds = dict.fromkeys(categories, "category") | dict.fromkeys(orders, "ordinal") | typed
+        return label, groups, features, kinds, orders
 
     def _insist_on_one_label(self, columns: Mapping[str, Any]) -> None:
         """Raise FieldError where several columns look like labels of a row."""
@@ -424,11 +424,11 @@ class Roles:
         hint = f"make one column of classes of them, or leave others out by {self.owner}.exclude"
         demand(self.options, "y_column", len(several) < 2, rule, f"{some(several)} look like labels; {hint}")
 
-    def _settled(self, table: Table, name: str, told: str, order: tuple[str, ...]) -> Settled:
+    def _settled(self, table: Table, name: str, given: str, order: tuple[str, ...]) -> Settled:
         """A column of features of a type, which all files share. Raises DataError for a value of another type."""
         levels, where = table.levels.get(name), table.where(name)
         declared = "" if levels is None else "ordinal" if levels[1] else "category"
-        kind = told or declared or self._kind_of(table, name)
+        kind = given or declared or self._kind_of(table, name)
         if kind == "number":
             return Settled(kind, self._numbers(table, name))
         cells = self._named(table, name)
@@ -488,12 +488,12 @@ class Roles:
                 values = np.where(np.isnan(cells), missing, cells)[kept]
                 mean, std = float(values.mean()), float(values.std()) if values.min() < values.max() else 1.0
             elif len(np.unique(seen.astype(np.float32))) < len(np.unique(seen)):
-                told = f"float32 holds fewer different values; {self.owner}.standardise keeps them"
-                notes.append(f"column {name!r}: {told}")
+                effect = f"float32 holds fewer different values; {self.owner}.standardise keeps them"
+                notes.append(f"column {name!r}: {effect}")
             fills, whole = missing if filled else None, bool((seen == np.floor(seen)).all())
             made.append(Column(name, column.order, mean, std or 1.0, fills, bool(column.order), whole=whole))
-        if told := ", ".join(f"{name} {n}" for name, c in settled.items() if (n := int(c.gone[train].sum()))):
-            notes.append(f"cells without a value in {int(train.sum())} training rows are filled: {told}")
+        if effect := ", ".join(f"{name} {n}" for name, c in settled.items() if (n := int(c.gone[train].sum()))):
+            notes.append(f"cells without a value in {int(train.sum())} training rows are filled: {effect}")
         return Encoding(tuple(made), False, label, self.options.notation), notes
 
     def _doubts(self, name: str, values: np.ndarray, train: np.ndarray) -> Iterator[str]:
@@ -505,8 +505,8 @@ class Roles:
         apart, far = len(np.unique(seen)) == len(values) >= LIKELY, np.abs(seen).max(initial=0) > FARTHEST
         if least in SENTINELS and len(others := seen[seen != least]) and others.min() >= 0:
             rows = int((seen == least).sum())
-            told = f"{rows} of {plural(len(values), 'row')} have {least:g}, and no other is below 0"
-            yield f"column {name!r}: {told}; set {self.owner}.missing_words to {least:g} if the value is missing"
+            effect = f"{rows} of {plural(len(values), 'row')} have {least:g}, and no other is below 0"
+            yield f"column {name!r}: {effect}; set {self.owner}.missing_words to {least:g} if the value is missing"
         if (whole and (apart or far)) or IDENTIFIER.search(name):
             why = f"its {len(values)} values are all different whole numbers" if whole and apart else "by its name"
             why = "its whole numbers are too large for float64 to hold apart" if whole and far else why
@@ -515,10 +515,10 @@ class Roles:
     def _kind_of(self, table: Table, name: str) -> str:
         """What a column is for which no option says it. Raises DataError for dates, and for too many words."""
         cells, notation, where = table.columns[name], self.options.notation, table.where(name)
-        found, gone = notation.read(cells)
+        values, gone = notation.read(cells)
         as_words = f"set {self.owner}.types {name}=category"
-        self._insist_on_kinds(table, name, found, gone, f"write it alike, or {as_words}")
-        if 2 * np.isfinite(found[~gone]).sum() > (total := int((~gone).sum())) or not total or cells.dtype.kind != "U":
+        self._insist_on_kinds(table, name, values, gone, f"write it alike, or {as_words}")
+        if 2 * np.isfinite(values[~gone]).sum() > (total := int((~gone).sum())) or not total or cells.dtype.kind != "U":
             return "number"
         times = Counter(cells[~gone].tolist())
 
@@ -527,9 +527,9 @@ class Roles:
 
         for what, form in (("dates", DATE), ("times", TIME)):
             count, first = rows(form.fullmatch), next(filter(form.fullmatch, times), "")
-            told = f"{count} of {len(cells)} are {what}, such as {first!r}"
+            share = f"{count} of {len(cells)} are {what}, such as {first!r}"
             hint = f"leave it out by {self.owner}.exclude, make it a number, or {as_words}"
-            claim(2 * count <= total, where, f"hold numbers or categories; {told}", hint=hint)
+            claim(2 * count <= total, where, f"hold numbers or categories; {share}", hint=hint)
         if self.options.categories != AUTO:
             return "number"
         shapes = Counter[str]()
@@ -547,39 +547,39 @@ class Roles:
     def _labels(self, where: str, cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
         """(labels as numbers 0..C-1 or strings, [n]; names of the classes where they are settled here)."""
         different, at, times = np.unique(cells, return_inverse=True, return_counts=True)
-        words, found, named = different.tolist(), _numbers_in(different), self.options.named_labels
+        words, numbers, named = different.tolist(), _numbers_in(different), self.options.named_labels
         hint = f"is another column meant by {self.owner}.y_column?"
         claim(len(words) > 1, where, "have two classes", f"one class, {words[0]!r}, in all {len(cells)} rows", hint)
-        signs = named and {*found.tolist()} == {-1.0, 1.0}
-        code = -1 if -1 in found else found.min()
-        unclear = code in (-1, *SENTINELS) and found.max() >= 0 and self.options.missing_words is None and not signs
-        rows = times[found == code].sum()
-        told = f"{rows} of {len(cells)} rows have {code:g}, which often marks rows without a label"
+        signs = named and {*numbers.tolist()} == {-1.0, 1.0}
+        code = -1 if -1 in numbers else numbers.min()
+        unclear = code in (-1, *SENTINELS) and numbers.max() >= 0 and self.options.missing_words is None and not signs
+        rows = times[numbers == code].sum()
+        got = f"{rows} of {len(cells)} rows have {code:g}, which often marks rows without a label"
         hint = f"set {self.owner}.missing_words to {code:g} and {self.owner}.missing_labels to drop"
         hint += f"; if it is a class, {self.owner}.missing_words to '' and {self.owner}.named_labels"
-        claim(not unclear, where, f"hold labels; {told}", hint=hint)
-        if not np.isfinite(found).all():
+        claim(not unclear, where, f"hold labels; {got}", hint=hint)
+        if not np.isfinite(numbers).all():
             lists = [] if named else several(words)
-            told = f"{times[np.isin(different, lists)].sum()} of {len(cells)} rows have several, such as {lists[:1]}"
+            got = f"{times[np.isin(different, lists)].sum()} of {len(cells)} rows have several, such as {lists[:1]}"
             hint = f"give each row one class, or set {self.owner}.named_labels if that is the name of a class"
-            claim(not lists, where, f"hold one label a row (multi-label is not supported); {one_line(told)}", hint=hint)
-            odd = Counter({words[i]: int(times[i]) for i in np.flatnonzero(~np.isfinite(found))})
+            claim(not lists, where, f"hold one label a row (multi-label is not supported); {one_line(got)}", hint=hint)
+            odd = Counter({words[i]: int(times[i]) for i in np.flatnonzero(~np.isfinite(numbers))})
             most = ", ".join(f"{word!r} ({count})" for word, count in odd.most_common(3))
             hint = f"set {self.owner}.named_labels if they are classes, {self.owner}.missing_words if they are none"
             fine = named or 2 * odd.total() > len(cells)
             claim(fine, where, f"hold numbers or words; most are numbers, others are {most}", hint=hint)
             return cells, ()
         if named:
-            order = sorted(range(len(words)), key=lambda code: (found[code], words[code]))
+            order = sorted(range(len(words)), key=lambda code: (numbers[code], words[code]))
             return np.argsort(order)[at], tuple(words[code] for code in order)
         if self.names:
-            return found[at], self.names
-        known = np.unique(found)
-        told = f"{where} has labels from {known[0]:.17g} to {known[-1]:.17g}"
-        told += "; measured values must be cut into classes" if (known != np.floor(known)).any() else ""
+            return numbers[at], self.names
+        known = np.unique(numbers)
+        got = f"{where} has labels from {known[0]:.17g} to {known[-1]:.17g}"
+        got += "; measured values must be cut into classes" if (known != np.floor(known)).any() else ""
         rule = f"be true where labels are numbers other than 0 to {len(known) - 1}"
-        demand(self.options, "named_labels", np.array_equal(known, np.arange(len(known))), rule, told)
-        return found[at].astype(np.int64), ()
+        demand(self.options, "named_labels", np.array_equal(known, np.arange(len(known))), rule, got)
+        return numbers[at].astype(np.int64), ()
 
 
 def _numbers_in(words: np.ndarray) -> np.ndarray:

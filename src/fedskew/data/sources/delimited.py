@@ -112,8 +112,8 @@ class Csv(TableOptions):
         table = read_table(file, mark, self.encoding)
         alone = table[0][1][0] if table and len(table[0][1]) == 1 else ""
         if other := next((other for other in SEPARATORS if other != mark and other in alone), ""):
-            told = f"the first line of {file} has {SEPARATORS[other]}: use {other.replace(TAB, 'tab')!r}"
-            raise FieldError(type(self).__name__, "separator", "separate the columns", self.separator, told)
+            got = f"the first line of {file} has {SEPARATORS[other]}: use {other.replace(TAB, 'tab')!r}"
+            raise FieldError(type(self).__name__, "separator", "separate the columns", self.separator, got)
         return columns_of(file, table)
 
 
@@ -147,13 +147,13 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
     names = named(np.array([str(key) for key in keys])).tolist()
     insist_on_different("table", names)
     held = {column: table[key] for column, key in zip(names, keys, strict=True)}
-    levels = {column: found for column, values in held.items() if (found := _levels(values)) is not None}
+    levels = {column: order for column, values in held.items() if (order := _levels(values)) is not None}
     cells = {column: array_of(values) if column in levels else values for column, values in held.items()}
     shapes = {column: np.shape(array_of(values)) for column, values in cells.items()}
-    told = some([f"{column} {shape}" for column, shape in shapes.items()]) or "no columns"
+    got = some([f"{column} {shape}" for column, shape in shapes.items()]) or "no columns"
     holds = len({*shapes.values()}) == 1 and all(len(shape) == 1 and shape[0] for shape in shapes.values())
     hint = "one-hot labels are classes by argmax(1)" if any(len(shape) == 2 for shape in shapes.values()) else ""
-    claim(holds, "table", "have columns of one length, with rows, of one value a row", told, hint)
+    claim(holds, "table", "have columns of one length, with rows, of one value a row", got, hint)
     rows = range(shapes[names[0]][0])
     whole = Table(Path(name), cells, rows, ((name, len(rows)),), levels)
     return source.of_classes(Roles(source).dataset(whole.file, [whole], name, "table"))

@@ -92,10 +92,10 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def altered(files: Sequence[Path], told: str) -> DataError:
+def altered(files: Sequence[Path], why: str) -> DataError:
     """The error for files that are not the published ones."""
     first, more = list(map(str, files))[:6], " and more" * (len(files) > 6)
-    return DataError(f"{', '.join(first)}{more}: {told}; for files of your own in this format set verify to false")
+    return DataError(f"{', '.join(first)}{more}: {why}; for files of your own in this format set verify to false")
 
 
 def places(path: str | None, folders: Sequence[str]) -> list[Path]:
@@ -146,20 +146,20 @@ def together(folder: Path, names: Sequence[Sequence[str]]) -> tuple[Path, ...]:
     Raises:
         DataError: Some files are there and some are missing.
     """
-    found = [next((folder / n for n in group if (folder / n).is_file()), None) for group in names]
-    lacking = [group[0] for group, file in zip(names, found, strict=True) if file is None]
+    files = [next((folder / n for n in group if (folder / n).is_file()), None) for group in names]
+    lacking = [group[0] for group, file in zip(names, files, strict=True) if file is None]
     claim(len(lacking) in (0, len(names)), folder, f"have all files of the dataset; it lacks {some(lacking)}")
-    return tuple(file for file in found if file is not None)
+    return tuple(file for file in files if file is not None)
 
 
 def by_split(places: Iterable[Path]) -> dict[str, Path]:
     """The files or folders that have the name of a split, in any case. Raises DataError for two of one split."""
-    found: dict[str, Path] = {}
+    splits: dict[str, Path] = {}
     for place in places:
         name = place.stem if place.is_file() else place.name
-        if (split := SPLITS.get(name.casefold())) and (other := found.setdefault(split, place)) != place:
+        if (split := SPLITS.get(name.casefold())) and (other := splits.setdefault(split, place)) != place:
             raise DataError(f"{place.parent} must have one {split} set; got {other.name}, {place.name}")
-    return found
+    return splits
 
 
 def holds_training(names: Iterable[str]) -> bool:
@@ -190,27 +190,27 @@ def splits_of(place: Path, ending: str) -> tuple[list[list[Path]], bool]:
     """
     if place.is_file():
         return [[place]], False
-    own, inner = files_of(place, ending), by_split(sorted(f for f in place.glob("*") if f.is_dir()))
-    if "training" in (parted := by_split(own)):
+    files, inner = files_of(place, ending), by_split(sorted(f for f in place.glob("*") if f.is_dir()))
+    if "training" in (parted := by_split(files)):
         return [[parted[name]] for name in ("training", "test") if name in parted], False
     train, test = (files_of(inner[name], ending) if name in inner else [] for name in ("training", "test"))
-    got, hint = some([file.name for file in own]), "name the splits train and test, or the clients otherwise"
-    named = not parted and not holds_training(f.stem for f in own)
+    got, hint = some([file.name for file in files]), "name the splits train and test, or the clients otherwise"
+    named = not parted and not holds_training(f.stem for f in files)
     claim(named, place, "have one file a client, named as the client", got, hint)
     got += f" beside {', '.join(sorted({file.parent.name for file in train + test}))}"
-    claim(not own or not train + test, place, "have files of clients, or folders train and test, not both", got)
+    claim(not files or not train + test, place, "have files of clients, or folders train and test, not both", got)
     claim(train or not test, place, f"have files train/*{ending} beside test/*{ending}")
     rule = f"name a {ending[1:]} file, or a folder with train{ending} or one {ending[1:]} file a client"
-    claim(own or train, "path", rule, f"'{place}'")
-    insist_on_different(place, [value_of(file.stem.strip()) for file in own or train], "files of clients")
-    return [group for group in (own or train, test) if group], True
+    claim(files or train, "path", rule, f"'{place}'")
+    insist_on_different(place, [value_of(file.stem.strip()) for file in files or train], "files of clients")
+    return [group for group in (files or train, test) if group], True
 
 
 def beside(data: Dataset, place: Path) -> Dataset:
     """The dataset whose account counts the files of the folder that were not read, as those for validation."""
     read = {Path(name) for name, _ in data.reading.files}
-    found = [*place.glob("[!.]*"), *place.glob("[!.]*/[!.]*")] if place.is_dir() else []
-    count = sum(file.is_file() and file not in read for file in found)
+    others = [*place.glob("[!.]*"), *place.glob("[!.]*/[!.]*")] if place.is_dir() else []
+    count = sum(file.is_file() and file not in read for file in others)
     left_out = (("beside those that are read", count),) if count else ()
     return replace(data, reading=replace(data.reading, left_out=left_out))
 

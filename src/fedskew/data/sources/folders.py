@@ -100,14 +100,14 @@ class Images(ImageOptions):
         return (replace(self, normalize="channel") if deep else self).finish(data)
 
     def _decoded(self, place: Path, splits: Sequence[_Files], reading: Reading, notes: Sequence[str]) -> Dataset:
-        found = {name for split in splits for name in split.classes}
-        names = sorted(sorted(found), key=float) if all(map(str.isdecimal, found)) else sorted(found)
+        classes = {name for split in splits for name in split.classes}
+        names = sorted(sorted(classes), key=float) if all(map(str.isdecimal, classes)) else sorted(classes)
         _differ(place, names)
         codes = {name: code for code, name in enumerate(names)}
         claim(len(names) > 1, place, "have folders of two classes at least", some([*map(repr, names)]))
-        told: list[str] = []
+        account: list[str] = []
         files = [file for split in splits for file in split.files]
-        x = decode_images(files, str(place), MODES[self.colours], self.size, self.background, told)
+        x = decode_images(files, str(place), MODES[self.colours], self.size, self.background, account)
         parts: list[Any] = []
         for split in splits:
             here, x = x[: len(split.files)], x[len(split.files) :]
@@ -115,8 +115,8 @@ class Images(ImageOptions):
         columns = {"client": np.array(splits[0].clients)} if splits[0].clients else {}
         return build(
             place.name, *parts, label_names=names, columns=columns, source=f"folder {place}",
-            notes=[*notes, *lost(reading.left_out), *told[1:]], channels="first",
-            reading=replace(reading, pictures=tuple(told[:1])),
+            notes=[*notes, *lost(reading.left_out), *account[1:]], channels="first",
+            reading=replace(reading, pictures=tuple(account[:1])),
         )  # fmt: skip
 
     def rows(self, path: str | None, inputs: Inputs) -> Rows:
@@ -124,15 +124,15 @@ class Images(ImageOptions):
         place, shape = given_file(self.name, path), inputs.shape
         folders, _ = _folders(place, self.layout)
         place = next(folders[split] for split in ("test", "training", "validation") if split in folders)
-        found = image_files(place, least=0, layout=self.layout)
+        images = image_files(place, least=0, layout=self.layout)
         square = len(shape) == 3 and shape[1] == shape[2]
         size, mode = self.size or (shape[2] - 2 * self.pad if square else 0), MODES["grey" if shape[0] == 1 else "rgb"]
-        told: list[str] = []
-        x = self.padded(decode_images(found.files, str(place), mode, size, self.background, told))
-        names = [str(file.relative_to(found.root)) for file in found.files]
-        beside = {"client": np.array(found.clients)} if found.clients else {}
-        notes = [*lost(found.left_out.items()), *told[1:]]
-        return Rows(str(found.root), x, found.classes or None, "class", names, beside, notes)
+        account: list[str] = []
+        x = self.padded(decode_images(images.files, str(place), mode, size, self.background, account))
+        names = [str(file.relative_to(images.root)) for file in images.files]
+        beside = {"client": np.array(images.clients)} if images.clients else {}
+        notes = [*lost(images.left_out.items()), *account[1:]]
+        return Rows(str(images.root), x, images.classes or None, "class", names, beside, notes)
 
 
 def lost(left_out: Iterable[tuple[str, int]]) -> list[str]:
@@ -150,9 +150,9 @@ def _folders(place: Path, layout: Layout) -> tuple[dict[str, Path], list[str]]:
         return {"training": place}, []
     clear = layout != "auto" or not others
     claim(clear, place, UNMIXED, f"{some([folder.name for folder in parted])} beside {some(others)}", LAYOUT)
-    found = by_split(parted)
-    claim(found, place, "have a folder train, for Images.layout splits", some(others) or "none")
-    return found, [f"folders beside the splits are left out: {some(others)}"] if others else []
+    splits = by_split(parted)
+    claim(splits, place, "have a folder train, for Images.layout splits", some(others) or "none")
+    return splits, [f"folders beside the splits are left out: {some(others)}"] if others else []
 
 
 def _hidden(name: str) -> bool:
@@ -175,7 +175,7 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
         DataError: They lie in other ways, a folder has files and no image, or a class has the name of a split while
             the layout is open.
     """
-    kinds, found, left_out = endings(), list[Path](), Counter[str]()
+    kinds, files, left_out = endings(), list[Path](), Counter[str]()
     empty, lost = list[str](), dict[Path, str]()  # folders that may have no image, and why
 
     def fail(error: OSError) -> NoReturn:
@@ -189,26 +189,26 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
         empty += [] if inner or kept else [str(folder.relative_to(root))]
         for file in (folder / name for name in kept):
             if file.suffix.lower() in kinds and file.is_file():
-                found.append(file)
+                files.append(file)
                 continue
             ending = f"ends in {file.suffix.lower()}" if file.suffix else "without an ending"
             left_out[ending if file.is_file() else "no file that can be read"] += 1
             lost[folder] = f"has only files such as {file.name}"
     others = ", ".join(f"{plural(count, 'file')}: {reason}" for reason, count in left_out.items()) or "none"
-    claim(found, root, f"hold images as {FORMS}", others)
-    full = {above for file in found for above in file.parents}
+    claim(files, root, f"hold images as {FORMS}", others)
+    full = {above for file in files for above in file.parents}
     bare = [f"'{folder.relative_to(root)}' {why}" for folder, why in lost.items() if folder not in full]
     rule, hint = "have an image in each folder of a class or client", "take it out, or put its images there"
     claim(not bare, root, f"{rule}; {some(bare[:1])}", hint=hint)
-    found.sort()
-    places = [file.relative_to(root).parts for file in found]
+    files.sort()
+    places = [file.relative_to(root).parts for file in files]
     depth = len(places[0]) - 1
     fewest, most = {"classes": (least, 1), "clients": (2, 2)}.get(layout, (least, 2))
     odd = next((i for i, parts in enumerate(places) if len(parts) - 1 != depth or not fewest <= depth <= most), None)
     if odd is not None:
         here, first = ("/".join(places[i]) for i in (odd, 0))
-        told = f"'{here}' lies {plural(len(places[odd]) - 1, 'folder')} deep" + (f", '{first}' {depth}" if odd else "")
-        raise DataError(f"{root} must hold images as {FORMS}; {told}")
+        got = f"'{here}' lies {plural(len(places[odd]) - 1, 'folder')} deep" + (f", '{first}' {depth}" if odd else "")
+        raise DataError(f"{root} must hold images as {FORMS}; {got}")
     classes, clients = (
         named(np.array([parts[-k] for parts in places])).tolist() if depth >= k - 1 else [] for k in (2, 3)
     )
@@ -218,4 +218,4 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
     unclear = layout == "auto" and (parted or splits)
     claim(not unclear, root, UNMIXED, f"{parted} in another folder" if parted else other, LAYOUT)
     _differ(root, sorted(set(clients)))
-    return _Files(root, found, classes, clients, left_out, empty)
+    return _Files(root, files, classes, clients, left_out, empty)

@@ -94,12 +94,12 @@ class Npz(ImageOptions):
         if (place / "x_train.npy").is_file():
             return place, {file.stem: _array(file) for file in sorted(place.glob("*.npy"))}
         groups, clients = splits_of(place, ".npz")
-        found = [_merged(files, clients) for files in groups]
-        if len(found) == 1:
-            return place, found[0]
-        for part, files in zip(found, groups, strict=True):
+        parts = [_merged(files, clients) for files in groups]
+        if len(parts) == 1:
+            return place, parts[0]
+        for part, files in zip(parts, groups, strict=True):
             _insist_on_arrays(files[0], part, WHOLE, "x and y, as its name or folder says which set it is")
-        train, test = found
+        train, test = parts
         whole = {n: v for n, v in train.items() if n not in WHOLE}
         return place, whole | dict(zip(PARTED, (train["x"], train["y"], test["x"], test["y"]), strict=True))
 

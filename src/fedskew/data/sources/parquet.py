@@ -82,14 +82,14 @@ def together(files: Sequence[Path], tables: Sequence[Any]) -> Any:
             ours = first.field(field.name).type
             one, other = ([any(k(t) for k in numeric), *(k(t) for k in apart)] for t in (ours, field.type))
             alike = one == other or pa.types.is_null(ours) or pa.types.is_null(field.type)
-            told = f"{ours} in {files[0].name}, {field.type} in {file.name}"
-            claim(alike, f"{file}: column {field.name!r}", "hold values of one kind in all files", told)
+            got = f"{ours} in {files[0].name}, {field.type} in {file.name}"
+            claim(alike, f"{file}: column {field.name!r}", "hold values of one kind in all files", got)
     with reading(files[0].parent, "must hold files of one schema"):
         return pa.concat_tables(tables, promote_options="permissive")
 
 
 def read_column(
-    table: Any, name: str, rows: int | None = None, mode: ImageMode | None = None, told: list[str] | None = None
+    table: Any, name: str, rows: int | None = None, mode: ImageMode | None = None, account: list[str] | None = None
 ) -> np.ndarray:
     """Decode a column of a table.
 
@@ -98,7 +98,7 @@ def read_column(
         name: Name of the column.
         rows: Number of rows to read from the start; None reads all.
         mode: As for `decode_images`.
-        told: As for `decode_images`.
+        account: As for `decode_images`.
 
     Returns:
         Images, uint8 [n, channels, H, W]; lists, [n, ...]; or values, [n]. Images are encoded bytes, or the hub's
@@ -121,7 +121,8 @@ def read_column(
             raise lacks(what, np.flatnonzero(~valid), len(table))
         kind = chunks[0].type
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            return decode_images([content for chunk in chunks for content in chunk.to_pylist()], what, mode, told=told)
+            pictures = [content for chunk in chunks for content in chunk.to_pylist()]
+            return decode_images(pictures, what, mode, account=account)
         if pa.types.is_nested(kind):
             return np.concatenate([_lists(chunk, name) for chunk in chunks])
         return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in chunks])
@@ -138,8 +139,8 @@ def _lists(rows: Any, name: str) -> np.ndarray:
         values = values.flatten()
     numbers = types.is_integer(values.type) or types.is_floating(values.type) or types.is_boolean(values.type)
     claim(numbers, f"column {name!r}", "hold lists of numbers", rows.type)
-    found: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(shape)
-    return found.astype(np.int64 if types.is_integer(values.type) and not values.null_count else np.float64)
+    array: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(shape)
+    return array.astype(np.int64 if types.is_integer(values.type) and not values.null_count else np.float64)
 
 
 def hub_tables(

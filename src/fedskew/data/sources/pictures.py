@@ -43,7 +43,7 @@ def endings() -> set[str]:
 
 def decode_images(
     encoded: Sequence[bytes | Path], what: str, mode: ImageMode | None = None, size: int = 0,
-    background: Background = "white", told: list[str] | None = None,
+    background: Background = "white", account: list[str] | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Decode pictures.
 
@@ -56,7 +56,7 @@ def decode_images(
         mode: "L" makes all pictures grey, "RGB" gives them three channels; None: grey where all are grey, else RGB.
         size: Pixels a side to which each picture is scaled, bilinear; 0 leaves them as they are.
         background: Colour behind what is transparent.
-        told: The account of what was read is added to it.
+        account: What was read is added to it.
 
     Returns:
         [n, channels, H, W], uint8, or float32 where pictures have more than 8 bits.
@@ -88,33 +88,33 @@ def decode_images(
     out, modes, changes = np.empty((len(encoded), *first.shape), first.dtype), Counter[str](), Counter[str]()
 
     def fill(row: int) -> tuple[str, list[str]]:
-        image, found, changed = decode(row)
-        if mode is None and common == "L" and _kind(found) == "RGB":
+        image, file_mode, changed = decode(row)
+        if mode is None and common == "L" and _kind(file_mode) == "RGB":
             raise _Coloured
-        depths = f"{place(row)} is {_depth(found)}, {place(0)} is {_depth(first_mode)}"
-        alike = _depth(found) == _depth(first_mode)
+        depths = f"{place(row)} is {_depth(file_mode)}, {place(0)} is {_depth(first_mode)}"
+        alike = _depth(file_mode) == _depth(first_mode)
         claim(alike, what, f"have images of one depth; {depths}", hint="store all with the same bits")
         sizes = f"{place(row)} is {image.shape[1]}x{image.shape[0]}, {place(0)} is {first.shape[1]}x{first.shape[0]}"
         claim(image.shape == first.shape, what, f"have images of one size; {sizes}")
         out[row] = image
-        return found, changed
+        return file_mode, changed
 
     try:
         with (
             warnings.catch_warnings(action="ignore"),
             ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,  # Pillow releases the lock while it decodes
         ):
-            for found, changed in pool.map(fill, range(len(encoded))):
-                modes[found] += 1
+            for file_mode, changed in pool.map(fill, range(len(encoded))):
+                modes[file_mode] += 1
                 changes.update(changed)
     except _Coloured:
-        return decode_images(encoded, what, "RGB", size, background, told)
-    if told is not None:
-        kinds = some([f"{found} ({count:,})" for found, count in modes.most_common()])
+        return decode_images(encoded, what, "RGB", size, background, account)
+    if account is not None:
+        kinds = some([f"{file_mode} ({count:,})" for file_mode, count in modes.most_common()])
         read = {"L": "grey", "RGB": "RGB"}[common] + (f", {_depth(first_mode)}" if out.dtype != np.uint8 else "")
         shape = f"{first.shape[1]}x{first.shape[0]} pixels{' after scaling' if size else ''}"
-        told.append(f"pictures: {len(encoded):,} of {shape}, of the modes {kinds}, read as {read}")
-        told.extend(f"{plural(count, 'picture')} {change}" for change, count in changes.items())
+        account.append(f"pictures: {len(encoded):,} of {shape}, of the modes {kinds}, read as {read}")
+        account.extend(f"{plural(count, 'picture')} {change}" for change, count in changes.items())
     return out[:, None] if out.ndim == 3 else np.ascontiguousarray(out.transpose(0, 3, 1, 2))
 
 
@@ -163,6 +163,6 @@ def _pixels(image: Any, mode: ImageMode, size: int, background: Background) -> t
 def _bounded(total: int, encoded: Iterable[bytes | Path], what: str, size: int) -> None:
     """Raise DataError for images that all together are more than their files may become, or than the memory holds."""
     sizes = [len(one) if isinstance(one, bytes) else one.stat().st_size if one.is_file() else 0 for one in encoded]
-    most, told = allowed(sum(sizes)), f"{len(sizes)} images of the first one's size are {total:,} bytes"
-    claim(size or total <= most, what, f"be images of at most {most:,} bytes when they are decoded; {told}")
+    most, got = allowed(sum(sizes)), f"{len(sizes)} images of the first one's size are {total:,} bytes"
+    claim(size or total <= most, what, f"be images of at most {most:,} bytes when they are decoded; {got}")
     afford(total, what, "a smaller size needs less" if size else "")

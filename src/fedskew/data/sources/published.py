@@ -316,8 +316,8 @@ class TinyImageNet(Published):
         test = [(held.pop(image, None), of) for image, of, *_ in (f"{line}\t".split("\t") for line in _lines(files[1]))]
         known = not held and all(file is not None for file, _ in test)
         claim(known, files[1], "name each image of val/images once, and no other")
-        for what, found in (("train", {of for _, of in train}), (files[1].name, {of for _, of in test} | {*names})):
-            odd = some(sorted(found ^ {*names}))
+        for what, ids in (("train", {of for _, of in train}), (files[1].name, {of for _, of in test} | {*names})):
+            odd = some(sorted(ids ^ {*names}))
             claim(not odd, root, f"have images of the classes of wnids.txt, each; {what} differs: {odd}")
         codes = {name: code for code, name in enumerate(names)}
         train.sort(key=lambda row: codes[row[1]])

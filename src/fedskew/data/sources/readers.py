@@ -100,8 +100,8 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
         with io.TextIOWrapper(content, encoding=encoding, newline="") as text:
             try:
                 first = text.readline()
-                told = re.fullmatch(r"[sS][eE][pP]=(.)\s*", first)
-                lines, apart = ([], told[1]) if told else ([first], separator)
+                match = re.fullmatch(r"[sS][eE][pP]=(.)\s*", first)
+                lines, apart = ([], match[1]) if match else ([first], separator)
                 reader = csv.reader(chain(lines, text), delimiter=apart, strict=True, skipinitialspace=apart != " ")
                 rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(reader, 1) if row]
             except UnicodeError as error:
@@ -170,8 +170,8 @@ def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
         if dtype.hasobject:
             raise ValueError(f"{what} holds Python objects, not numbers or strings; save it as array.astype(str)")
         if math.prod(shape) * max(dtype.itemsize, 1) > size:
-            told = f"declares an array of shape {shape} and type {dtype}"
-            raise ValueError(f"{what} {told}, more than its {size:,} bytes can hold")
+            got = f"declares an array of shape {shape} and type {dtype}"
+            raise ValueError(f"{what} {got}, more than its {size:,} bytes can hold")
         file.seek(0)
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
@@ -182,7 +182,7 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     Raises:
         DataError: It is damaged, or lacks one.
     """
-    found: dict[str, np.ndarray] = {}
+    named: dict[str, np.ndarray] = {}
     with reading(path, "is not a whole MATLAB 5 file"):
         raw = memoryview(content_of(path))
         if bytes(raw[124:128]) != b"\x00\x01IM":
@@ -196,10 +196,10 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
             (_, flags), (_, dims), (_, name), *values = _elements(body)
             if kind == 14 and flags[0] == 9 and values[0][0] == 2:  # an array of bytes, in columns
                 shape = np.frombuffer(dims, "<i4").tolist()
-                found[bytes(name).decode("latin-1")] = np.frombuffer(values[0][1], np.uint8).reshape(shape, order="F")
-    if absent := [name for name in names if name not in found]:
-        raise DataError(f"{path} must hold {absent[0]!r}, an array of bytes; got {', '.join(found) or 'no such array'}")
-    return [found[name] for name in names]
+                named[bytes(name).decode("latin-1")] = np.frombuffer(values[0][1], np.uint8).reshape(shape, order="F")
+    if absent := [name for name in names if name not in named]:
+        raise DataError(f"{path} must hold {absent[0]!r}, an array of bytes; got {', '.join(named) or 'no such array'}")
+    return [named[name] for name in names]
 
 
 def _elements(raw: memoryview) -> Iterator[tuple[int, memoryview]]:

@@ -86,8 +86,8 @@ class Shakespeare(ClassOptions):
 
 def _texts(place: Path) -> list[Path]:
     """The text of a place: the file itself, or the only text of a folder; none in other cases."""
-    found = [place] if place.is_file() else list(place.glob("*.txt"))
-    return found if len(found) == 1 and found[0].suffix == ".txt" else []
+    files = [place] if place.is_file() else list(place.glob("*.txt"))
+    return files if len(files) == 1 and files[0].suffix == ".txt" else []
 
 
 def _speakers(file: Path) -> dict[str, str]:
@@ -99,8 +99,8 @@ def _speakers(file: Path) -> dict[str, str]:
         if block.strip():
             name, _, speech = block.strip("\n").partition("\n")
             if not name.rstrip().endswith(":"):
-                told = f"line {line + len(block) - len(block.lstrip(chr(10)))} is {name[:40]!r}"
-                raise DataError(f"{file} must begin each speech with the speaker's name and a colon; {told}")
+                got = f"line {line + len(block) - len(block.lstrip(chr(10)))} is {name[:40]!r}"
+                raise DataError(f"{file} must begin each speech with the speaker's name and a colon; {got}")
             said.setdefault(unicodedata.normalize("NFC", name.rstrip()[:-1]).strip(), []).append(speech)
         line += block.count("\n")
     return {name: "\n".join(speeches) for name, speeches in said.items()}

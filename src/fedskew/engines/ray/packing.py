@@ -84,17 +84,17 @@ def _buffer(raw: Any) -> pickle.PickleBuffer:
 def _tensor(
     raw: Any, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], place: int, mapped: bool
 ) -> Tensor:
-    found = np.frombuffer(raw, np.uint8)
-    if mapped and len(found):
+    content = np.frombuffer(raw, np.uint8)
+    if mapped and len(content):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the memory is read-only, and so is what we do with it
-            held = torch.from_numpy(found)
+            held = torch.from_numpy(content)
     else:
-        held = torch.empty(place + len(found), dtype=torch.uint8)[place:]  # torch allocates at a whole LINE
-        held.numpy()[:] = found
+        held = torch.empty(place + len(content), dtype=torch.uint8)[place:]  # torch allocates at a whole LINE
+        held.numpy()[:] = content
     return held.view(dtype).as_strided(shape, strides)
 
 
 def _array(raw: Any, dtype: np.dtype[Any], shape: tuple[int, ...], mapped: bool) -> Array:
-    found = np.frombuffer(raw, dtype).reshape(shape)
-    return found if mapped else found.copy()
+    content = np.frombuffer(raw, dtype).reshape(shape)
+    return content if mapped else content.copy()

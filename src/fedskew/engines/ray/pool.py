@@ -30,8 +30,8 @@ REACHED_S = 5.0
 
 def require_ray() -> None:
     """Raises ConfigError that names the extra where the package ray is missing."""
-    found = find_spec("ray")
-    if found is None or found.origin is None:  # a folder of this name, such as a run's, is not the package
+    spec = find_spec("ray")
+    if spec is None or spec.origin is None:  # a folder of this name, such as a run's, is not the package
         raise ConfigError(f"the engine ray needs the package ray, which is not installed; {install('ray')}")
 
 
