@@ -178,11 +178,13 @@ def test_orders_of_two_files_that_contradict_are_refused(tmp_path, names, told):
     pytest.importorskip("pyarrow")
     for name, order in zip(names, (["x", "y"], ["y", "x"]), strict=True):
         grade = pd.Categorical(["x", "y"] * 30, order, ordered=True)
-        pd.DataFrame({"grade": grade, "label": Y}).to_parquet(tmp_path / f"{name}.parquet")
+        pd.DataFrame({"grade": grade, "a": A, "label": Y}).to_parquet(tmp_path / f"{name}.parquet")
     with pytest.raises(DataError, match=told):
         load("parquet", str(tmp_path))
-    if "ordinal" in told:
-        assert load("parquet", str(tmp_path), ordinal="grade=x<y").encoding.columns[0].values == ("x", "y")
+    assert load("parquet", str(tmp_path), ordinal="grade=x<y").encoding.columns[0].values == ("x", "y")
+    assert load("parquet", str(tmp_path), types="grade=category").reading.columns[0].type == "category"
+    for way in ({"exclude": "grade"}, {"types": "grade=drop"}):
+        assert load("parquet", str(tmp_path), **way).shape == (1,)
 
 
 def test_names_of_classes_in_arrays_that_may_be_wrong_are_noted():

@@ -14,7 +14,7 @@ from fedskew.data.encoding import PLAIN
 from fedskew.data.inputs import Inputs, Rows
 from fedskew.data.sources import cache, parquet
 from fedskew.data.sources.columns import Roles, Table, TableOptions, column_of, known_columns, label_of, owner_columns
-from fedskew.data.sources.files import beside, given_file, listed, splits_of
+from fedskew.data.sources.files import beside, given_file, listed, paired, splits_of
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.values import plain, units_of
 from fedskew.errors import DataError, claim, from_json
@@ -257,17 +257,24 @@ def _cells(options: Parquet | Hub, split: _Split) -> Table:
     roles = {*asked, str(options.y_column), *owners, *listed(options.split_by)}
     names = [name for name in split.table.column_names if not asked or name in roles]
     columns = {name: np.empty(0) if name in left_out else cells(split.table, name) for name in names}
-    levels = {name: order for name in names if (order := _levels(split.table, name)) is not None}
+    settled = [*left_out, *paired(options.ordinal), *(n for n, kind in options.typed.items() if kind != "ordinal")]
+    orders = {name: _levels(split.table, name, name not in settled) for name in names}
+    levels = {name: order for name, order in orders.items() if order is not None}
     return Table(split.file, columns, split.rows, split.files, levels, split.left_out)
 
 
-def _levels(table: Any, name: str) -> tuple[tuple[str, ...], bool] | None:
-    """(the categories that the file declares for a column, whether they are ordered); None of another column."""
+def _levels(table: Any, name: str, one_order: bool) -> tuple[tuple[str, ...], bool] | None:
+    """(the categories that the file declares for a column, whether they are ordered); None of another column.
+
+    Raises:
+        DataError: There must be ``one_order``, and files of the table differ.
+    """
     types, kind = parquet.arrow()[0].types, table.schema.field(name).type
     if types.is_dictionary(kind) and table.num_rows:
         orders = {tuple(map(str, chunk.dictionary.to_pylist())) for chunk in table.column(name).chunks}
         whole = table.column(name).unify_dictionaries().chunk(0).dictionary.to_pylist()
-        if kind.ordered and any([str(v) for v in whole if str(v) in order] != [*order] for order in orders):
+        apart = any([str(v) for v in whole if str(v) in order] != [*order] for order in orders)
+        if one_order and kind.ordered and apart:
             got = " and ".join(sorted("<".join(order) for order in orders))
             raise DataError(f"column {name!r} must have one order in all files; got {got}; give it by ordinal")
         return tuple(map(str, whole)), bool(kind.ordered)

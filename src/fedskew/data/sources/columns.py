@@ -280,7 +280,9 @@ class Roles:
                 trained, also = tables[0].levels.get(n, ((), False))
                 alike = [v for v in order if v in trained] == [v for v in trained if v in order]
                 rule, got = "have the order of the training file", "<".join(order)
-                claim(alike or not (ordered and also) or orders.get(n), table.where(n), rule, got, "give it by ordinal")
+                free = orders.get(n) or n not in shared or kinds.get(n, "ordinal") != "ordinal"
+                holds = alike or free or not (ordered and also)
+                claim(holds, table.where(n), rule, got, "give it by ordinal")
         first, table = tables[0], stacked(place, tables, dict.fromkeys((*groups, *shared)))
         sizes, test = table.files, np.arange(len(table.rows)) >= len(first.rows)
         words = self._named(table, label)
