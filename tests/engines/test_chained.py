@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
+from fedskew.config.flags import experiment_from
 from fedskew.engines import chained
 from fedskew.engines.programs import Captured
 from fedskew.method import Component
 from fedskew.method.paces import Fixed
+from fedskew.studies.address import engine_of
 from fedskew.types import Params, View
-from support.federations import RAGGED, blobs, skewed
+from support.federations import RAGGED, blobs, skewed, small_digits
 from support.methods import BY_HOOK, BY_SIGNATURE, FixedCohort, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.runs import gap, go, rows_of, same
@@ -153,6 +155,15 @@ def test_what_is_not_finite_is_told_in_the_order_of_the_cohort() -> None:
     wild = replace(method, pace=replace(method.pace, lr=3e38))
     with pytest.raises(fs.TrainingError, match=r"client .* round 1"):
         go(skewed(), wild, dtype="float32", model="mlp", **CHAINED)
+
+
+def test_the_address_says_what_rounds_otherwise() -> None:
+    def named(*words: str) -> str:
+        return engine_of(experiment_from(["fedavg", "--engine", "chained", "--threads", "1", *words]), small_digits())
+
+    assert named() == named("--deterministic", "false") == "chained 1"
+    assert named("--device", "cuda") == "chained 1 cuda"
+    assert named("--device", "cuda", "--deterministic", "false") == "chained 1 cuda in any order"
 
 
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

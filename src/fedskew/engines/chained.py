@@ -242,7 +242,7 @@ class Chained(Batched):
         def step(_rows: Any, own: Own, carry: tuple[Carry, Tensor], _now: Any) -> tuple[Any, Tensor]:
             state, place = carry
             state, loss = stepper.function(rows, Job(shared, own), state, table.now(place))
-            table.losses.index_copy_(0, place, loss.unsqueeze(0))
+            table.losses.index_copy_(0, place, loss.unsqueeze(0).to(table.losses.dtype))
             return (state, place + 1), loss
 
         given = (), own, (carry, torch.zeros(1, dtype=torch.int64, device=self.device)), ()
@@ -265,6 +265,7 @@ class Chained(Batched):
 
     def _stack(self, method: Method, stepper: Stepper, why: str) -> None:
         """Let clients of a method be stacked from here on, and say so."""
+        del self.chains[id(stepper)]
         plain, augmented = unguarded(method), bool(self.store.augmentation)
         mode = mode_of_stacks(self.device.type, self.model, plain, augmented)
         self.steppers = [

@@ -398,8 +398,7 @@ class Captured:
             pairs = [(c, m) for c, m in zip(self._carry, moved, strict=True) if m is not c]
             held = {c.data_ptr() for c in self._carry}
             new = [m.clone() if m.data_ptr() in held else m for _, m in pairs]  # one leaf may have become another
-            for target, value in zip([*(c for c, _ in pairs), self._loss], [*new, loss], strict=True):
-                target.copy_(value)
+            torch._foreach_copy_([*(c for c, _ in pairs), self._loss], [*new, loss])
 
         _fill([*self._rows, *self._fixed, *self._carry, *self._now], leaves_of((rows, fixed, carry, now)))
         self.replay = self._record(once)
