@@ -20,16 +20,25 @@ LEAST = 20  # rows of the smallest clients
 
 
 @lru_cache(maxsize=8)
-def sizes(clients: int, most: int, power: float) -> Array:
+def sizes(clients: int, most: int, power: float, split: str = "") -> Array:
     """Rows of each client, [N]: ``most`` for all with power 0, else a power law cut at ``most``, in random order.
 
     The quantile function of a Pareto law: LEAST * u ** (-1 / power), u spread evenly over (0, 1).
+    With a split, ``most`` is the rows of each of ten classes. "double": two labels a client, and a label's i-th owner
+    has a share ~ 1 / i. "dirichlet": each class has shares over the clients from Dirichlet(0.1).
     """
+    draw = np.random.Generator(np.random.PCG64(0))
+    if split == "double":
+        owners = 2 * clients // 10
+        share = 1 / draw.permutation(np.repeat(np.arange(1, owners + 1), 10)).reshape(clients, 2)
+        return (most * share.sum(1) * 10 / share.sum()).astype(np.int64)
+    if split == "dirichlet":
+        return np.maximum((most * draw.dirichlet(np.full(clients, 0.1), 10).sum(0)).astype(np.int64), 1)
     if not power:
         return np.full(clients, most, np.int64)
     even = (np.arange(clients) + 0.5) / clients
     drawn = np.minimum(LEAST * even ** (-1 / power), most).astype(np.int64)
-    return np.random.Generator(np.random.PCG64(0)).permutation(drawn)
+    return draw.permutation(drawn)
 
 
 def cohort(clients: int, count: int, round: int) -> list[int]:

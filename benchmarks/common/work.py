@@ -42,7 +42,8 @@ PATTERN = 0.1  # standard deviation of a class's pattern, beside the pixels' noi
 class Work:
     """One workload. A round trains ``cohort`` clients, then tests on ``test`` rows.
 
-    All clients own ``rows`` rows; where it is ragged, that is the most, and sizes follow a power law (`common.ragged`).
+    All clients own ``rows`` rows; where it is ragged, that is the most, and sizes follow a power law, or that of each
+    class, and sizes follow a split (`common.ragged`).
     """
 
     name: str
@@ -61,16 +62,22 @@ class Work:
     cpu: bool = True  # False: minutes a round on two cores, left out of bench.py's default
     threads: int = 1  # intra-op threads of the peers: small networks are no faster with two, convolutions are
     power: float = 0.0  # exponent of the clients' sizes; 0: all own the same number of rows
+    split: str = ""  # "double" or "dirichlet"
+
+    @property
+    def ragged(self) -> bool:
+        """Whether clients own different numbers of rows."""
+        return bool(self.power or self.split)
 
     @property
     def sizes(self) -> np.ndarray[Any, Any]:
         """Rows of each client, [N]."""
-        return ragged.sizes(self.clients, self.rows, self.power)
+        return ragged.sizes(self.clients, self.rows, self.power, self.split)
 
     @property
     def all_steps(self) -> int:
         """Local steps of all rounds, over their cohorts."""
-        if not self.power:
+        if not self.ragged:
             return self.rounds * self.cohort * self.epochs * -(-self.rows // self.batch)
         ids = [k for r in range(self.rounds) for k in ragged.cohort(self.clients, self.cohort, r)]
         return int((self.epochs * -(-self.sizes[ids] // self.batch)).sum())
@@ -107,6 +114,24 @@ WORKLOADS = {
         Work("ragged-lenet", "lenet", MNIST, 400, 300, 20, 1, 10, 0.05, rounds=8, power=1.5, test=2000),
         # FedBal's network, 2 instead of its 10 local epochs
         Work("fedbal-convnet", "convnet", CIFAR, 100, 500, 10, 2, 64, 0.01, rounds=3, cpu=False, threads=2),
+        # FedGR's own federation at its paper's pace: Fashion-MNIST padded to 32x32, two labels a client
+        Work(
+            "fedgr-fashion",
+            "tfcnn-grey",
+            (1, 32, 32),
+            100,
+            6000,
+            10,
+            5,
+            64,
+            0.1,
+            rounds=5,
+            weight_decay=5e-4,
+            cpu=False,
+            threads=2,
+            split="double",
+        ),
+        Work("dirichlet-lenet", "lenet", MNIST, 100, 6000, 10, 2, 64, 0.1, rounds=8, cpu=False, split="dirichlet"),
         Work("resnet20", "resnet20", CIFAR, 100, 500, 10, 1, 64, 0.1, rounds=3, cpu=False, threads=2),
     )
 }
@@ -170,6 +195,12 @@ def mlp(widths: tuple[int, ...], classes: int, features: int = 784) -> nn.Sequen
     return net(trunk, features, classes)
 
 
+def tfcnn(channels: int, classes: int) -> nn.Sequential:
+    """The network of the TensorFlow tutorial for images of 32x32."""
+    trunk = [*conv(channels, 32, 3), nn.MaxPool2d(2), *conv(32, 64, 3), nn.MaxPool2d(2), *conv(64, 64, 3)]
+    return net([*trunk, nn.Flatten(), *dense(1024, 64)], 64, classes)
+
+
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "lr": lambda c: mlp((), c),
     "2nn": lambda c: mlp((200, 200), c),
@@ -180,13 +211,8 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
         ],
         84, c,
     ),
-    "tfcnn": lambda c: net(
-        [
-            *conv(3, 32, 3), nn.MaxPool2d(2), *conv(32, 64, 3), nn.MaxPool2d(2), *conv(64, 64, 3),
-            nn.Flatten(), *dense(1024, 64),
-        ],
-        64, c,
-    ),
+    "tfcnn": lambda c: tfcnn(3, c),
+    "tfcnn-grey": lambda c: tfcnn(1, c),
     "pfl_cnn": lambda c: net(
         [
             *conv(3, 32, 3), *conv(32, 64, 3), nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(),
@@ -252,7 +278,7 @@ def images(pattern: Tensor, y: Tensor, g: torch.Generator) -> Tensor:
 
 def rows_of(work: Work, k: int) -> slice:
     """The rows of client k."""
-    begin = int(work.sizes[:k].sum()) if work.power else k * work.rows
+    begin = int(work.sizes[:k].sum()) if work.ragged else k * work.rows
     return slice(begin, begin + int(work.sizes[k]))
 
 
@@ -370,7 +396,7 @@ def report(peer: str, work: Work, clock: Clock, score: float, steps: float, **fa
     """
     if len(clock.rounds) != work.rounds:
         sys.exit(f"{peer}: {work.rounds} rounds were asked for; {len(clock.rounds)} came to an end")
-    own = bool(work.power) and abs(steps / work.all_steps - 1) < OTHER_COHORTS  # cohorts that a framework drew
+    own = work.ragged and abs(steps / work.all_steps - 1) < OTHER_COHORTS  # cohorts that a framework drew
     if steps != work.all_steps and not own:
         sys.exit(f"{peer}: the rounds must take {work.all_steps} local steps; got {steps:g}")
     first, *rounds = (seconds * work.all_steps / steps for seconds in clock.rounds)

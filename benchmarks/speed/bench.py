@@ -84,7 +84,7 @@ def takes(peer: Peer, work: Work) -> bool:
     Stacked convolutions are no floor on a CPU, and none is written out by hand. Where clients are ragged, `vmap` is
     none either; frameworks draw cohorts of their own there, and `report` scales their seconds to the workload's steps.
     """
-    if work.power and (peer.name == "vmap" or peer.environment not in ("", *RAGGED)):
+    if work.ragged and (peer.name == "vmap" or peer.environment not in ("", *RAGGED)):
         return False
     return work.dense or peer.name not in ("vmap", "hand")
 
@@ -95,9 +95,8 @@ def run(peer: Peer, work: Work, args: argparse.Namespace) -> dict[str, Any]:
     words = [str(peer.python), str(HERE / peer.script), work.name, *peer.options]
     words += ["--rounds", str(args.rounds)] if args.rounds else []
     surroundings = {k: v for k, v in os.environ.items() if k not in THREAD_VARIABLES}
-    surroundings["PYTHONPATH"] = os.pathsep.join(
-        [str(BENCHMARKS)] if peer.environment else [str(BENCHMARKS), str(ROOT / "src")]
-    )
+    here = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    surroundings["PYTHONPATH"] = os.pathsep.join([str(BENCHMARKS), *([] if peer.environment else here)])
     load = os.getloadavg()[0]
     done = run_process(words, surroundings, args.timeout)
     facts = {"peer": peer.name, "workload": work.name, "floor": peer.floor, "load_before": round(load, 2)}

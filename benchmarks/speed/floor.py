@@ -77,9 +77,9 @@ def mean(states: list[State]) -> State:
 
 def weighted(work: Work, states: list[State], cohort: Seeded) -> State:
     """The average of all clients, by their rows."""
-    if not work.power:
+    if not work.ragged:
         return mean(states)
-    share = torch.tensor([float(work.sizes[k]) for k, _ in cohort])
+    share = torch.tensor([float(work.sizes[k]) for k, _ in cohort], device=states[0][0].device)
     share /= share.sum()
     return [torch.einsum("k,k...->...", share, torch.stack(same)) for same in zip(*states, strict=True)]
 
@@ -239,7 +239,7 @@ def main() -> None:
     clock = bench.Clock()
     clock.start()
     for r in range(work.rounds):
-        ids = ragged.cohort(work.clients, work.cohort, r) if work.power else drawn(work, draw)
+        ids = ragged.cohort(work.clients, work.cohort, r) if work.ragged else drawn(work, draw)
         state = train(state, [(k, 100_003 * r + k) for k in ids])
         right = score(state)
         clock.tick()

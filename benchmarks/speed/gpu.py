@@ -18,6 +18,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,11 @@ PEERS = (
     Peer("fedskew batched", "peer_fedskew.py", ("--engine", "batched", *CUDA)),
     Peer("fedskew tf32", "peer_fedskew.py", ("--engine", "batched", "--precision", "tf32", *CUDA)),
     Peer("fedskew bfloat16", "peer_fedskew.py", ("--engine", "batched", "--precision", "bfloat16", *CUDA)),
+    Peer("fedskew batched free", "peer_fedskew.py", ("--engine", "batched", "--free", *CUDA)),
+    Peer("fedskew batched halving", "peer_fedskew.py", ("--engine", "batched", "--halving", *CUDA)),
+    Peer("fedskew chained", "peer_fedskew.py", ("--engine", "chained", *CUDA)),
+    Peer("fedskew chained free", "peer_fedskew.py", ("--engine", "chained", "--free", *CUDA)),
+    Peer("pfl", "peer_pfl.py", CUDA),
     Peer("loop", "floor.py", ("--how", "loop", *CUDA), floor=True),
     Peer("vmap", "floor.py", ("--how", "vmap", *CUDA), floor=True),
     Peer("hand", "floor.py", ("--how", "hand", *CUDA), floor=True),
@@ -118,11 +124,15 @@ def roofs(device: torch.device, side: int = 8192, floats: int = 2**28) -> dict[s
 
 
 def takes(peer: Peer, work: Work) -> bool:
-    """Whether a floor can do the work: gradients by hand are for dense networks, a stack is for stateless ones."""
+    """Whether a peer can do the work: gradients by hand are for dense networks, a stack for stateless, equal ones."""
+    if peer.name == "pfl":
+        return find_spec("pfl") is not None
+    if peer.name.endswith("halving"):
+        return work.ragged
     if peer.name == "hand":
         return work.dense
     state = any(isinstance(m, nn.Dropout | nn.BatchNorm2d) for m in bench.make_model(work).modules())
-    return peer.name != "vmap" or not state
+    return peer.name != "vmap" or not (state or work.ragged)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -156,6 +166,7 @@ def arguments() -> Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", type=names(WORKLOADS, "workload"), default="all", help="names, or all")
+    parser.add_argument("--peers", type=names({p.name: p for p in PEERS}, "peer"), default="all", help="names, or all")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="instead of each workload's own number")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a run")
@@ -174,7 +185,7 @@ def measure(args: Namespace) -> list[dict[str, Any]]:
     for work in args.workloads:
         asked = demand(work)._asdict()
         for repeat in range(args.repeats):
-            for peer in (p for p in PEERS if takes(p, work)):
+            for peer in (p for p in args.peers if takes(p, work)):
                 rows.append({**run(peer, work, given), "repeat": repeat, **asked, **facts})
                 with args.out.open("a") as file:
                     file.write(json.dumps(rows[-1]) + "\n")

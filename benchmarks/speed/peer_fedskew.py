@@ -6,6 +6,8 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 
 import fedskew as fs
 from common import work as bench
+from fedskew.engines import stacks
 from fedskew.errors import FedskewError
 
 LEAST = 0.95  # of the loop's wall time must be on record
@@ -54,25 +57,39 @@ def on_record(clock: bench.Clock, rows: list[dict[str, Any]]) -> float | None:
     return sum(row["wall_s"] for row in rows[1:-1]) / sum(loop) if loop else None
 
 
+def halving(steps: Sequence[int], total: int, few: bool) -> list[stacks.Leg]:
+    """As `fedskew.engines.stacks.legs`, of widths that are powers of two: fewer recordings, more masked clients."""
+    powers = [1 << (sum(s > t for s in steps) - 1).bit_length() for t in range(total)]
+    groups = [list(group) for _, group in groupby(range(total), key=powers.__getitem__)]
+    widths = [min(powers[g[0]], len(steps)) for g in groups]
+    return [stacks.Leg(w, g, sum(s > g[-1] for s in steps) < w) for w, g in zip(widths, groups, strict=True)]
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What this peer takes beside the common options."""
     parser.add_argument("--engine", default="auto", help="auto, sequential, threaded, batched")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32", help="float32, tf32, bfloat16")
+    parser.add_argument("--free", action="store_true", help="convolutions sum in any order")
+    parser.add_argument("--halving", action="store_true", help="stacks have widths that are powers of two")
 
 
 def main() -> None:
     """Train and report; exit 1 where the record leaves out more than a twentieth of the time."""
     args = bench.options(__doc__, arguments)
+    how = {"engine": args.engine, "device": args.device, "precision": args.precision, "deterministic": not args.free}
+    if args.halving:
+        stacks.legs = halving
     try:
-        clock, rows, used = measure(args.work, engine=args.engine, device=args.device, precision=args.precision)
+        clock, rows, used = measure(args.work, **how)
     except FedskewError as error:
         raise SystemExit(f"peer_fedskew.py: {error}") from None
     share = on_record(clock, rows)
     stages = {f"{s}_s": sum(row[f"{s}_s"] for row in rows[1:]) / len(rows[1:]) for s in ("train", "evaluate", "record")}
     bench.report(
         "fedskew", args.work, clock, rows[-1]["accuracy"], sum(row["steps"] for row in rows), engine=used,
-        engine_asked=args.engine, device=args.device, precision=args.precision, recorded_share=share, **stages,
+        engine_asked=args.engine, recorded_share=share, **stages,
+        **{name: value for name, value in how.items() if name != "engine"},
     )  # fmt: skip
     if share is not None and share < LEAST:
         raise SystemExit(f"peer_fedskew.py: wall_s must account for {LEAST:.0%} of the loop's time; got {share:.1%}")

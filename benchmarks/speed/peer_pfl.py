@@ -5,11 +5,12 @@ A user's rows are shuffled when its data set is made, once a round: pfl does not
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
 
-os.environ["PFL_PYTORCH_DEVICE"] = "cpu"
+os.environ["PFL_PYTORCH_DEVICE"] = "cuda:0" if "cuda" in sys.argv else "cpu"  # pfl reads it when it is imported
 
 import torch
 
@@ -28,6 +29,7 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from common import ragged
 from common import work as bench
 
 
@@ -67,23 +69,32 @@ class Watch(TrainingProcessCallback):
         return False, Metrics()
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What this peer takes beside the common options."""
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+
+
 def main() -> None:
     """Train and report."""
-    work, steps = bench.options(__doc__).work, bench.Steps()
-    x, y, x_test, y_test = bench.make_data(work)
+    args = bench.options(__doc__, arguments)
+    work, steps = args.work, bench.Steps()
+    x, y, x_test, y_test = (t.to(args.device) for t in bench.make_data(work))
 
     def user(k: int) -> Dataset:
         rows = bench.rows_of(work, k)
-        order = torch.randperm(rows.stop - rows.start)
+        order = torch.randperm(rows.stop - rows.start, device=args.device)
         return Dataset(raw_data=[x[rows][order], y[rows][order]], user_id=str(k))
 
     def optimizer(params: list[Tensor], lr: float) -> torch.optim.Optimizer:
         return torch.optim.SGD(params, lr, weight_decay=work.weight_decay)
 
-    net, clock = Network(bench.make_model(work)), bench.Clock()
+    net, clock = Network(bench.make_model(work)).to(args.device), bench.Clock()
     central = torch.optim.SGD(net.parameters(), 1.0)
     model = PyTorchModel(net, local_optimizer_create=optimizer, central_optimizer=central)
-    users = FederatedDataset(user, get_user_sampler("random", list(range(work.clients))))
+    draw = get_user_sampler("random", list(range(work.clients)))
+    if work.ragged:  # the workload's own cohorts, one client a call
+        draw = (k for r in range(work.rounds) for k in ragged.cohort(work.clients, work.cohort, r)).__next__
+    users = FederatedDataset(user, draw)
     evaluation, watch = NNEvalHyperParams(local_batch_size=bench.EVALUATION_ROWS), Watch(clock)
     FederatedAveraging().run(
         NNAlgorithmParams(work.rounds, evaluation_frequency=1, train_cohort_size=work.cohort, val_cohort_size=0),
@@ -93,7 +104,8 @@ def main() -> None:
         evaluation,
         callbacks=[CentralEvaluationCallback(Dataset(raw_data=[x_test, y_test]), evaluation), watch],
     )
-    bench.report("pfl", work, clock, watch.accuracy, steps.count - work.rounds)  # the server takes a step a round, too
+    local = steps.count - work.rounds  # the server takes a step a round, too
+    bench.report("pfl", work, clock, watch.accuracy, local, device=args.device)
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def launch(
     stopped, finals = "", Row()
     session, end = _prepared(fed, method, settings, model, head, out, resume, on_round, config, made, observer)
     try:
-        with arithmetic(settings.precision):
+        with arithmetic(settings.precision, settings.deterministic):
             try:
                 with torch.no_grad(), one_thread():
                     while not (stopped or session.is_over()):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Monitor = str  # config/keywords.pyi names them where a user types
 else:
     Monitor = Literal[tuple([f"val_{name}" for name in named(where="monitor")])]
-Engine = Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "flower"]
+Engine = Literal["auto", "sequential", "threaded", "batched", "chained", "debug", "ray", "flower"]
 Precision = Literal["float32", "tf32", "bfloat16"]
 DEVICE = re.compile(r"cpu|cuda(?::\d+)?")
 COHORT = 10  # clients of a round where none are asked for
@@ -80,7 +80,8 @@ class Settings:
     init_digest: str = option("", decides="numbers", resolved=True, later=True)
     """digest of the file of init_from, which a run records; another file raises an error; empty: not checked"""
     engine: Engine = option("auto", decides="bits", resume="free")
-    """how clients are trained: one by one, on threads, in stacks, with checks after every hook, on Ray, or by Flower"""
+    """how clients are trained: one by one, on threads, in stacks, as chains of launches, with checks after every
+    hook, on Ray, or by Flower"""
     threads: Annotated[int, AtLeast(0), AtMost(1024)] = option(0, decides="bits", resume="free")
     """threads for training and evaluation; 0: one per core"""
     device: str = option("cpu", decides="bits")
@@ -89,6 +90,8 @@ class Settings:
     """type of parameters and computations"""
     precision: Precision = option("float32", decides="numbers")
     """precision of matrix products in the network: float32, tf32 (on a GPU) or bfloat16 (autocast)"""
+    deterministic: bool = option(True, decides="bits", later=True)
+    """whether convolutions on a GPU sum in a fixed order, so that a run repeats its bits; false is faster"""
     memory: Literal["device", "ram"] = option("device", decides="nothing")
     """where the clients' state is kept between rounds: on the device, or in ram"""
     eval_every: Annotated[int, AtLeast(1)] = option(1, decides="measures")

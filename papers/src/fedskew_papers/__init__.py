@@ -18,6 +18,10 @@ commands = {
         "fedskew_papers.cli:arbitrate",
         "Judge each cell of a printed table, and search for what makes those that differ.",
     ),
+    "portions": (
+        "fedskew_papers.cli:portions",
+        "Run the next parts of the papers' tables that wait for a GPU, for some minutes.",
+    ),
 }
 
 

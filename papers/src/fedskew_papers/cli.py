@@ -1,4 +1,4 @@
-"""``fedskew reproduce``, ``ledger`` and ``arbitrate``: printed tables run again, and their numbers beside ours."""
+"""``fedskew reproduce``, ``ledger``, ``arbitrate`` and ``portions``: printed tables again, and our numbers."""
 
 from __future__ import annotations
 
@@ -271,3 +271,49 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
     for line in lost:
         say(line, sys.stderr)
     return int(bool(lost))
+
+
+@click.command(
+    cls=Command,
+    lines=("fedskew portions --dry-run", "fedskew portions --minutes 9 --device cuda --precision tf32 --processes 4"),
+)
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=9.0, help="when to stop  [default: 9]")
+@click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]")
+@click.option("--precision", metavar="NAME", help="precision of products: float32, tf32, bfloat16  [default: float32]")
+@click.option("--engine", metavar="NAME", help="how clients are trained  [default: auto]")
+@store_options("results/papers")
+def portions(minutes: float, out: str | None, store: str | None, **given: Any) -> int:
+    """Run the next parts of the papers' tables that wait for a GPU, for some minutes.
+
+    The same command continues. --out is a folder for portions.json, which says what is missing of each.
+    """
+    import json
+
+    from fedskew.seam import write_atomic
+    from fedskew_papers.portions import limit
+    from fedskew_papers.portions import portions as queue
+
+    how = tuple((option, given[option]) for option in ("device", "precision", "engine") if given[option])
+    if given["device"]:
+        _check_device(given["device"], there=not given["dry_run"])
+    missing, lost = dict[str, int](), list[str]()
+    stopped = False
+    with limit(0 if given["dry_run"] else minutes) as up:
+        for name, spec in queue(how):
+            study = lent(spec, store, given)
+            missing[name] = len(study.missing(study.plan()))
+            if given["dry_run"]:
+                say(f"{name}: {missing[name]} of {len(study.plan())} runs missing")
+            elif missing[name]:
+                say(name)
+                ended = work_off(study, given["processes"] or 0)
+                missing[name] = len(study.missing(study.plan()))
+                stopped, lost = ended is None, [*lost, *(ended or ())]
+                if stopped:
+                    break
+    if out:
+        Path(out).mkdir(parents=True, exist_ok=True)
+        write_atomic(Path(out) / "portions.json", json.dumps(missing, indent=1).encode())
+    for line in lost:
+        say(line, sys.stderr)
+    return INTERRUPTED if stopped and not up else int(bool(lost))

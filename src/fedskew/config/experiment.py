@@ -166,7 +166,7 @@ class Experiment(Division, Settings):
         if "engine_used" in content:
             used = content["engine_used"]
             values["engine"] = "sequential" if used == "flower" else used  # whose bits it has, without nodes
-            if used == "batched":  # the only one that may round otherwise with another number
+            if used in ("batched", "chained"):  # which may round otherwise with another number
                 values["threads"] = content.get("threads_used", 0)
         named = {slot: make(slot, current(content)[slot]) for slot in NAMED}
         return Experiment(method_from(content["method"]), **named, **values)

@@ -28,11 +28,12 @@ class RunOptions(TypedDict, total=False):
     seed_clients: int | None
     init_from: str | None
     init_digest: str
-    engine: Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "flower"]
+    engine: Literal["auto", "sequential", "threaded", "batched", "chained", "debug", "ray", "flower"]
     threads: int
     device: str
     dtype: Literal["float32", "float64", "bfloat16"]
     precision: Literal["float32", "tf32", "bfloat16"]
+    deterministic: bool
     memory: Literal["device", "ram"]
     eval_every: int
     eval_rows: int | None
@@ -95,13 +96,14 @@ class StudyOptions(TypedDict, total=False):
     init_from: str | Sequence[str | None] | None
     init_digest: str | Sequence[str]
     engine: (
-        Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "flower"]
-        | Sequence[Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "flower"]]
+        Literal["auto", "sequential", "threaded", "batched", "chained", "debug", "ray", "flower"]
+        | Sequence[Literal["auto", "sequential", "threaded", "batched", "chained", "debug", "ray", "flower"]]
     )
     threads: int | Sequence[int]
     device: str | Sequence[str]
     dtype: Literal["float32", "float64", "bfloat16"] | Sequence[Literal["float32", "float64", "bfloat16"]]
     precision: Literal["float32", "tf32", "bfloat16"] | Sequence[Literal["float32", "tf32", "bfloat16"]]
+    deterministic: bool | Sequence[bool]
     memory: Literal["device", "ram"] | Sequence[Literal["device", "ram"]]
     eval_every: int | Sequence[int]
     eval_rows: int | Sequence[int | None] | None

@@ -2,6 +2,7 @@
 
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
+from fedskew.engines.chained import Chained
 from fedskew.engines.ray import Ray, require_ray
 from fedskew.engines.sequential import Debug, Sequential, Threaded
 from fedskew.engines.stepper import StepMode, is_fused
@@ -10,10 +11,12 @@ from fedskew.method import Method
 from fedskew.models.prepare import Model
 from fedskew.models.stacking import why_not_stacked
 
-__all__ = ["ENGINES", "Batched", "Debug", "LocalEngine", "Ray", "Sequential", "Threaded", "check_engine", "choose"]
+__all__ = [
+    "ENGINES", "Batched", "Chained", "Debug", "LocalEngine", "Ray", "Sequential", "Threaded", "check_engine", "choose",
+]  # fmt: skip
 
 ENGINES: dict[str, type[LocalEngine]] = {
-    "sequential": Sequential, "threaded": Threaded, "batched": Batched, "debug": Debug, "ray": Ray,
+    "sequential": Sequential, "threaded": Threaded, "batched": Batched, "chained": Chained, "debug": Debug, "ray": Ray,
 }  # fmt: skip
 DENSE = {"Flatten", "Linear", "ReLU", "Tanh", "Sigmoid", "GELU", "Dropout", "Identity", "LayerNorm"}
 SMALL = 20_000  # parameters: a stack of such clients fits the cache, and operators cost more than their arithmetic
@@ -44,15 +47,15 @@ def choose(
     A model whose clients cannot be stacked (`fedskew.models.stacking`) is trained without padding.
 
     Raises:
-        ConfigError: "batched" for a model whose clients cannot be stacked.
+        ConfigError: "batched" or "chained" for a model whose clients cannot be stacked.
     """
     if name == "auto":
         kind, reason = _chosen(device, model, method, augmented)
     else:
         kind, reason = ENGINES[name], "asked for"
-        if kind is Batched and (wrong := why_not_stacked(model)):
+        if issubclass(kind, Batched) and (wrong := why_not_stacked(model)):
             hint = f"{wrong}; take auto, threaded or sequential"
-            raise FieldError("Settings", "engine", "not be batched for this model", name, hint)
+            raise FieldError("Settings", "engine", f"not be {name} for this model", name, hint)
     return kind, f"{reason}; {kind.step_mode(device, model, method, augmented).value}"
 
 

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedskew import client as rounds
 from fedskew import rng, tree
-from fedskew.client import KEPT
+from fedskew.client import KEPT, Job
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
 from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
@@ -48,6 +49,7 @@ from fedskew.types import (
     Answers,
     Assignment,
     Batch,
+    Carry,
     Cohort,
     Context,
     Params,
@@ -159,7 +161,7 @@ class LocalEngine:
     name: ClassVar[str] = "local"
     parallel: ClassVar[bool] = False  # several clients, or stacks of them, train at the same time
     unpadded: ClassVar[bool] = False  # rows are never padded
-    channels_last: ClassVar[bool] = False  # convolutions on a CPU see channels-last tensors
+    channels_last: ClassVar[tuple[str, ...]] = ()  # on these types of device convolutions see channels-last tensors
     watchful: ClassVar[bool] = False  # everything that a hook reads and gives is looked at
     rows_of: ClassVar[staticmethod[[Federation], Source]] = staticmethod(client_source)  # from which it plans
 
@@ -268,6 +270,16 @@ class LocalEngine:
 
     def ready(self, method: Method, clients: list[ClientJob]) -> None:
         """Prepare for local runs of these clients, before any thread has begun one."""
+
+    def finished(
+        self, method: Method, client: ClientJob, job: Job, ctx: Context, carry: Carry, losses: Tensor
+    ) -> Outcome:
+        """The outcome of one client after its last step; ``losses`` [T] of its steps."""
+        losses = losses if len(losses) else losses.new_zeros(1)
+        uploads, memories, report = rounds.finish(method, ctx, carry, job, losses.mean())
+        report = Report(*(value.unsqueeze(0) for value in report))
+        check = self.finite_checks.of([client], losses.unsqueeze(0), carry.params, carry.buffers, uploads, memories)
+        return Outcome(_one(carry.params), _one(carry.buffers), _one(uploads), _one(memories), report, (check,))
 
     # training
 
@@ -425,6 +437,11 @@ def chain(engine: LocalEngine, method: Method, clients: list[ClientJob]) -> Outc
         checks += after.checks
     assert after is not None, "a chain has a member"
     return after._replace(reports=chained(reports), checks=tuple(checks))
+
+
+def _one(outcome: Tree) -> Tree:
+    """Leaves [...] as leaves [1, ...]."""
+    return tree.map_tree(lambda leaf: leaf.detach().unsqueeze(0), outcome)
 
 
 def _stores(fed: Federation, runtime: Runtime) -> tuple[Store, Store]:

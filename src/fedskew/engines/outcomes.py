@@ -245,8 +245,8 @@ class Reduction:
             TrainingError: something that a client trained is not finite.
         """
         done = self.done
-        stacked = any(len(outcome.at) > 1 for outcome in done)  # perhaps sorted
-        require_finite([outcome.checks for outcome in done], cohort.ids.tolist() if stacked else ())
+        at = [i for outcome in done for i in outcome.at]
+        require_finite([outcome.checks for outcome in done], cohort.ids.tolist() if at != sorted(at) else ())
         report = cohort.reports._replace(loss=in_order(done, lambda one: one.reports.loss).double().cpu())
         cohort = cohort._replace(reports=report, uploads=in_order(done, lambda one: one.uploads))
         kept = in_order(done, lambda one: one.kept) if done[0].kept is not None else None

@@ -356,7 +356,7 @@ def captured(
         recording gives something else.
     """
     try:
-        made = Captured(function, rows, fixed, carry, now, record or _cuda_graph)
+        made = Captured(function, rows, fixed, carry, now, record or cuda_graph)
         return made if made.agrees(rows, fixed, carry, now) else None
     except Exception:  # a user's component may do anything; what cannot be recorded runs as it is
         return None
@@ -374,7 +374,7 @@ class Captured:
 
     def _make(self, rows: Any) -> None:
         """Record the step for at most SPARE times as many rows as these."""
-        room = int(len(rows[0]) * SPARE)
+        room = int(len(rows[0]) * SPARE) if rows else 0
         self._rows = tuple(r.new_zeros(room, *r.shape[1:]) for r in rows)
         fixed, carry, now = self._template
         given = (
@@ -391,21 +391,21 @@ class Captured:
             after: list[Any] = []
             moved: list[Tensor] = []
             flatten(state, moved, after)
-            if after != names or [like(m) for m in moved] != [like(c) for c in self._carry]:
+            if after != names or [m.shape for m in moved] != [c.shape for c in self._carry]:
                 raise TypeError("the carry changes its structure")
             if self._loss.shape != loss.shape:
                 self._loss = torch.zeros_like(loss)
+            pairs = [(c, m) for c, m in zip(self._carry, moved, strict=True) if m is not c]
             held = {c.data_ptr() for c in self._carry}
-            new = [m.clone() if m.data_ptr() in held else m for m in moved]  # one leaf may have become another
-            for target, value in zip([*self._carry, self._loss], [*new, loss], strict=True):
-                target.copy_(value)
+            new = [m.clone() if m.data_ptr() in held else m for _, m in pairs]  # one leaf may have become another
+            torch._foreach_copy_([*(c for c, _ in pairs), self._loss], [*new, loss])
 
         _fill([*self._rows, *self._fixed, *self._carry, *self._now], leaves_of((rows, fixed, carry, now)))
-        self._replay = self._record(once)
+        self.replay = self._record(once)
 
     def over(self, rows: Any, fixed: Any) -> Along:
         """Bring what lasts a local run. The function that is returned goes along steps, as `Program.over`'s does."""
-        if len(rows[0]) > len(self._rows[0]):
+        if rows and len(rows[0]) > len(self._rows[0]):
             self._make(rows)
         _fill([*self._rows, *self._fixed], leaves_of((rows, fixed)))
         return self._along
@@ -415,9 +415,17 @@ class Captured:
         for now in steps:
             for target, value in zip(self._now, now, strict=True):
                 target.copy_(value)
-            self._replay()
+            self.replay()
             losses.append(self._loss.clone())
-        return rebuild(carry, (leaf.clone() for leaf in self._carry))
+        return self.carried()
+
+    def put(self, fixed: Any, carry: Any) -> None:
+        """Bring what a local run begins with, where nothing else differs from step to step: then `replay` is a step."""
+        _fill([*self._fixed, *self._carry], leaves_of((fixed, carry)))
+
+    def carried(self) -> Any:
+        """A copy of the carry as the last step left it."""
+        return rebuild(self._template[1], (leaf.clone() for leaf in self._carry))
 
     def agrees(self, rows: Any, fixed: Any, carry: Any, now: Any) -> bool:
         """Whether a replay gives what the function gives: its bits, where the function repeats its own."""
@@ -436,9 +444,9 @@ def _fill(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         (target[: len(value)] if target.dim() else target).copy_(value)
 
 
-def _cuda_graph(function: Callable[[], None]) -> Replay:
-    """Record a function's kernels as a CUDA graph."""
-    here, aside = torch.cuda.current_stream(), _stream(torch.cuda.current_device())
+def cuda_graph(function: Callable[[], None], aside: torch.cuda.Stream | None = None) -> Replay:
+    """Record a function's kernels as a CUDA graph, on a stream of its own where others run beside it."""
+    here, aside = torch.cuda.current_stream(), aside or _stream(torch.cuda.current_device())
     aside.wait_stream(here)
     with torch.cuda.stream(aside):
         for _ in range(WARM):

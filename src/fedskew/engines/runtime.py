@@ -114,20 +114,19 @@ class Runtime:
     channels_last: bool  # images and kernels lie channels-last: convolutions on a CPU take half the time
 
     @classmethod
-    def of(cls, model: Model, device: str, threads: int, channels_last: bool) -> Runtime:
+    def of(cls, model: Model, device: str, threads: int, channels_last: Sequence[str]) -> Runtime:
         """The runtime of a model on a device.
 
         Args:
             model: decides the dtype.
             device: "cpu", "cuda" or "cuda:NUMBER".
             threads: worker threads on a CPU; 0 takes every core.
-            channels_last: use that layout on a CPU where the model has 2-d convolutions.
+            channels_last: types of device on which a model with 2-d convolutions uses that layout.
         """
         place = torch.device(device)
-        on_cpu = place.type == "cpu"
-        workers = Workers(model, (threads or Workers.cores()) if on_cpu else 1)
+        workers = Workers(model, (threads or Workers.cores()) if place.type == "cpu" else 1)
         dtype = next(iter(model.params.values())).dtype
-        return cls(workers, place, dtype, channels_last and on_cpu and "Conv2d" in model.layer_kinds)
+        return cls(workers, place, dtype, place.type in channels_last and "Conv2d" in model.layer_kinds)
 
     @property
     def net(self) -> Model:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from fedskew import client as rounds
-from fedskew import tree
 from fedskew.client import Job
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.outcomes import Outcome, Settle, identity
@@ -17,7 +16,7 @@ from fedskew.engines.stepper import StepMode, mode_of_clients
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
 from fedskew.models.prepare import Model
-from fedskew.types import Batch, Carry, Context, Report, Tree
+from fedskew.types import Batch, Carry, Context
 
 Rows = tuple[Tensor, Tensor]  # x and y of all rows of a client
 LEAD = 4  # clients a thread that are handed out before the others
@@ -29,7 +28,7 @@ class Sequential(LocalEngine):
 
     name = "sequential"
     unpadded = True
-    channels_last = True
+    channels_last = ("cpu",)
 
     def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a client, in order."""
@@ -40,7 +39,7 @@ class Sequential(LocalEngine):
         """One local run: begin, step ..., finish."""
         ctx, carry, rows, job = self._begin(method, client)
         carry, losses = self.stepper(method).run(rows, job, carry, self._schedule(client))
-        return self._finish(method, client, job, ctx, carry, losses)
+        return self.finished(method, client, job, ctx, carry, self._stacked(losses))
 
     def _begin(self, method: Method, client: ClientJob) -> tuple[Context, Carry, Rows, Job]:
         job = self.runtime.to_device(client.job)
@@ -61,14 +60,8 @@ class Sequential(LocalEngine):
 
         return step
 
-    def _finish(
-        self, method: Method, client: ClientJob, job: Job, ctx: Context, carry: Carry, losses: list[Tensor]
-    ) -> Outcome:
-        stacked = torch.stack(losses) if losses else torch.zeros(1, dtype=self.dtype, device=self.device)
-        uploads, memories, report = rounds.finish(method, ctx, carry, job, stacked.mean())
-        report = Report(*(value.unsqueeze(0) for value in report))
-        check = self.finite_checks.of([client], stacked.unsqueeze(0), carry.params, carry.buffers, uploads, memories)
-        return Outcome(_one(carry.params), _one(carry.buffers), _one(uploads), _one(memories), report, (check,))
+    def _stacked(self, losses: list[Tensor]) -> Tensor:
+        return torch.stack(losses) if losses else torch.zeros(0, dtype=self.dtype, device=self.device)
 
     def _schedule(self, client: ClientJob) -> list[Now]:
         """Each step's rows, a key for each of its mini-batches, and where in the local run it stands."""
@@ -99,11 +92,6 @@ def _sizes(client: ClientJob) -> list[tuple[int, int]]:
     """(mini-batches D, rows B) of each step. Padding stands at the end of a mini-batch."""
     batches = client.plan.batches
     return [(batches.shape[1], size) for size in (batches[:, 0] >= 0).sum(1).tolist()]
-
-
-def _one(outcome: Tree) -> Tree:
-    """Leaves [...] as leaves [1, ...]."""
-    return tree.map_tree(lambda leaf: leaf.detach().unsqueeze(0), outcome)
 
 
 class Threaded(Sequential):
@@ -167,7 +155,7 @@ class Debug(Sequential):
                 carry, loss = step(rows, job, carry, now)
                 losses.append(loss)
             stage = "finish"
-            return self._finish(method, client, job, ctx, carry, losses)
+            return self.finished(method, client, job, ctx, carry, self._stacked(losses))
         except FedskewError:
             raise
         except Exception as error:

@@ -31,6 +31,7 @@ class StepMode(Enum):
     - `sequential`, `debug`: AUTOGRAD.
     - `threaded`, `ray`: TRACED on a CPU for networks without convolutions, else AUTOGRAD.
     - `batched` on a GPU: RECORDED.
+    - `chained`: CHAINED; where steps cannot be recorded, that of `batched`.
     - `batched` on a CPU: WRITTEN for dense networks under cross-entropy and plain SGD; FUSED for dense networks under
       fedskew's other methods; else VMAP.
     """
@@ -41,6 +42,7 @@ class StepMode(Enum):
     FUSED = "steps are written out around the method's loss"
     VMAP = "steps by vmap"
     RECORDED = "steps by vmap, recorded where many lie ahead"
+    CHAINED = "steps by autograd, a client a chain of launches"
 
 
 def mode_of_clients(device: str, model: Model) -> StepMode:

@@ -404,7 +404,7 @@ class Trained:
     def _evaluator(self, x: Tensor, y: Tensor) -> Iterator[Evaluator]:
         """What a run's evaluation is made of, with one thread and the chunks of a run, so that numbers are its own."""
         first = next(iter(self.params.values()))
-        runtime = Runtime.of(self.model, str(first.device), 1, True)
+        runtime = Runtime.of(self.model, str(first.device), 1, ("cpu",))
         store = self.inputs.store(x.to(first.device), y.to(first.device), first.dtype)
         try:
             with one_thread(), torch.no_grad(), arithmetic(self.precision):

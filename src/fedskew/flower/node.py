@@ -170,7 +170,7 @@ class Node:
     def answer(self, message: wire.Envelope) -> Reply:
         """What is new in the reply. Raises what a mistake raises; a component of the user's own may raise anything."""
         torch.set_num_threads(1)
-        with torch.no_grad(), lib.arithmetic(self.experiment.precision):
+        with torch.no_grad(), lib.arithmetic(self.experiment.precision, self.experiment.deterministic):
             facts, kind = message.facts, message.facts.get("kind")
             if kind == "hello":
                 return self._hello(facts)

@@ -12,15 +12,16 @@ NARROW = {"float32": None, "tf32": None, "bfloat16": torch.bfloat16}  # autocast
 
 
 @contextmanager
-def arithmetic(name: str) -> Iterator[None]:
+def arithmetic(name: str, deterministic: bool = True) -> Iterator[None]:
     """Set how numbers are computed inside a `with` block: by CUDA for the whole process, on a CPU by this thread.
 
-    By default torch rounds convolutions to TF32. Here "float32" rounds nothing. Convolutions sum in a fixed order: a
-    run repeats its own bits on one kind of GPU, and a resumed run has those of a run that was not stopped. On a CPU,
-    denormal numbers are 0 (`flushed`).
+    By default torch rounds convolutions to TF32. Here "float32" rounds nothing. Where convolutions sum in a fixed
+    order, a run repeats its own bits on one kind of GPU, and a resumed run has those of a run that was not stopped. On
+    a CPU, denormal numbers are 0 (`flushed`).
 
     Args:
         name: "float32", "tf32" or "bfloat16".
+        deterministic: whether convolutions on a GPU sum in a fixed order.
 
     Yields:
         None. The old settings come back at the end of the block.
@@ -28,7 +29,7 @@ def arithmetic(name: str) -> Iterator[None]:
     cudnn = torch.backends.cudnn
     matrices, convolutions, repeats = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic
     torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
-    cudnn.allow_tf32, cudnn.deterministic = name == "tf32", True
+    cudnn.allow_tf32, cudnn.deterministic = name == "tf32", deterministic
     denormals = not flushed()
     torch.set_flush_denormal(True)
     try:

@@ -117,7 +117,7 @@ def asked(experiment: Experiment, earlier: bool = False) -> dict[str, Any]:
 
 
 def engine_of(experiment: Experiment, dataset: Dataset) -> str:
-    """The engines that give the bits of this run: "plain", or "batched" with the threads that its sums depend on."""
+    """The engines that give the bits of this run: "plain", or one that stacks, with the threads that sums depend on."""
     method, name = experiment.method, experiment.engine
     if name == "auto":
         model = experiment.network
@@ -130,8 +130,9 @@ def engine_of(experiment: Experiment, dataset: Dataset) -> str:
             prepared = prepare(network, head, shape, dataset.classes, narrow=narrow)
             _CHOSEN[key] = choose("auto", experiment.device, prepared, method, augmented)[0].name
         name = _CHOSEN[key]  # type: ignore[assignment]
-    where = "" if experiment.device == "cpu" else " cuda"
-    return f"batched {experiment.threads}{where}" if name == "batched" else f"plain{where}"
+    order = "" if experiment.deterministic else " in any order"
+    where = "" if experiment.device == "cpu" else f" cuda{order}"
+    return f"{name} {experiment.threads}{where}" if name in ("batched", "chained") else f"plain{where}"
 
 
 _CHOSEN: dict[Any, str] = {}

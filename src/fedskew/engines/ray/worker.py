@@ -32,6 +32,7 @@ class Kit(NamedTuple):
     task: Task
     device: str  # "cpu" or "cuda": Ray shows a worker its own GPUs alone, counted from 0
     precision: Precision
+    deterministic: bool
     template: dict[str, Tree]  # memory of a client that has not taken part
 
 
@@ -137,7 +138,7 @@ class Worker:
 
     def _begin(self, kit: Kit) -> Hello:
         torch.set_num_threads(1)
-        self.precision = kit.precision
+        self.arithmetic = kit.precision, kit.deterministic
         settings = Settings(device=kit.device, precision=kit.precision, threads=1)  # keys and plans come with the jobs
         self.engine = Threaded(kit.model.to(device=kit.device), kit.fed, kit.task, settings)
         self.engine.finite_checks.begin(kit.template)
@@ -157,7 +158,7 @@ class Worker:
         method = self._method(message)
         clients = [ClientJob(Job(shared, sent.own), sent.plan, sent.keys) for sent in members]
         engine.guard.at()
-        with torch.no_grad(), arithmetic(self.precision):
+        with torch.no_grad(), arithmetic(*self.arithmetic):
             engine.ready(method, clients)
             if chained:
                 outcome = settle((at,), chain(engine, method, clients))
