@@ -121,7 +121,8 @@ def _federation(
     splits = {run.config.get("seed_partition", run.config.get("seed")): run for _, run in members}
     seen = [describe(run) for run in splits.values()]
     baseline, level, _ = _gains(scores, baselines, MEASURES["accuracy"])
-    longer = (more or {}).get(baseline, {})
+    # of the other weighting where the better one was not trained for more rounds: averaged and fitted they are alike
+    longer = next(filter(None, [(more or {}).get(baseline), *(more or {}).values()]), {})
     works = _works(scores, baseline, longer)
     gains: dict[str, dict[str, Gain]] = {}
     for name, key in _numbers(scores, baselines).items():
@@ -208,8 +209,8 @@ def _matched(scores: Runs, works: dict[str, Work], longer: dict[Any, Run]) -> di
     curves = {seeds: curve_of(run, BOTH) for seeds, run in longer.items()}
     values = {
         method: [
-            gap for seeds, run in by.items()
-            if seeds in curves and math.isfinite(gap := run.value(f"final_{BOTH}") - at_work(curves[seeds], run))
+            gap for seeds, run in by.items() if seeds in curves for value, whole in [at_work(curves[seeds], run)]
+            if whole and math.isfinite(gap := run.value(f"final_{BOTH}") - value)
         ]
         for method, by in scores.items() if method not in BASELINES and (method not in works or works[method].dear)
     }  # fmt: skip

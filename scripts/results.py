@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 TABLE = re.compile(
     r"(<!-- (study|order|gains|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
-PAGES = tuple(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five"))
+PAGES = (*(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five")), "docs/findings.md")
 LEDGER = (  # columns of results/ledger.csv
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
     "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
@@ -65,13 +65,13 @@ def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
         tuned = {
             key: ", ".join(f"{name} {value}" for name, value in chosen.items()) for key, chosen in study.chosen.items()
         }
-        rows = study.table()
+        rows, serves = study.table(), study.spec.serves
         if not any(row["state"] == "finished" for row in rows):
             sys.exit(
                 f"no run of the study {name} can be read: {rows[0]['reason'] or 'none is archived'}; set FEDSKEW_DATA"
             )
         return [
-            {**row, "tuned": tuned.get((row["label"], row["setting"]), ""), "serves": study.spec.serves[row["label"]]}
+            row | {"tuned": tuned.get((row["label"], row["setting"]), ""), "serves": serves.get(row["label"], "")}
             for row in rows
         ]
 
@@ -244,7 +244,7 @@ def verdicts_of(found: Compared, _: str) -> str:
     heads = {OWN: OWN, **UNDONE, OPEN: OPEN, UNSEEN: UNSEEN, LOSS: LOSS}
     by: dict[str, list[controls.Controlled]] = {}
     for one in chain.from_iterable(controls.controlled(found, setting) for setting in found.settings):
-        if not one.method.startswith(f"{found.baseline}, "):  # the baseline trained for more rounds is a control
+        if not re.fullmatch(rf"{re.escape(found.baseline)}, \d+ rounds", one.method):  # which is a control
             by.setdefault(one.method, []).append(one)
     told = {m: [OPEN if one.verdict.startswith(OPEN) else one.verdict for one in each] for m, each in by.items()}
     shown = [words for words in heads.values() if any(words in each for each in told.values())]

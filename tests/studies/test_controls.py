@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fedskew.report.compared import Compared, compare
 from fedskew.report.entries import of_rows
 from fedskew.report.listings import results
 from fedskew.studies.differences import holm
+from fedskew.studies.packing import reuse_archived, write
 from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Interval, intervals, verdict
@@ -158,6 +160,29 @@ def test_work_is_of_whole_runs(longer: Study) -> None:
         assert contacts == entry.summary["total_contacts"] == 3 * entry.summary["rounds"]
     ratio = sum(steps["fedavg(rounds=24)"]) / sum(steps["fedavg"])
     assert longer.works()["fedavg(rounds=24)", "all"].steps == pytest.approx(ratio)
+
+
+@pytest.mark.parametrize(("more", "told"), [(0.0, "more work"), (0.1, f"{OPEN}: work not matched")])
+def test_a_baseline_with_less_work_undoes_a_gain_but_leaves_none(longer: Study, more: float, told: str) -> None:
+    """A method of ten times the contacts, which the baseline's curve does not reach."""
+    one = compared(longer)
+    dear = []
+    for entry in one.entries:
+        summary = dict(entry.run.summary)
+        if entry.method == "fedavg(rounds=24)":
+            summary["total_contacts"] *= 10
+            summary |= {name: min(1, summary[name] + more) for name in controls.models_of(one).values()}
+        dear.append(entry._replace(run=dataclasses.replace(entry.run, summary=summary)))
+    both = compare(dear, one.key, one.baseline)
+    (of,) = (each for each in controls.controlled(both, both.settings[0]) if each.method == "fedavg(rounds=24)")
+    assert of.verdict == told and ("work" in of.of) == (told == "more work")
+
+
+def test_archives_bring_the_longer_baseline_too_with_every_round(longer: Study, tmp_path: Path) -> None:
+    write(longer.store.folder, tmp_path / "runs.jsonl", points=2)
+    again = Study(longer.spec, tmp_path / "store")
+    assert reuse_archived(again, tmp_path / "runs.jsonl", keep=False) == 20 and not again.missing()
+    assert {len(entry.rows) for planned, entry in again.entries() if entry} == {2, 25}
 
 
 def test_the_command_prints_levels_gains_work_and_a_verdict(

@@ -109,11 +109,15 @@ def controlled(found: Compared, setting: str | None) -> tuple[Controlled, ...]:
     held = {m: [s for s in settings if (m, s) in found.cells] for m in of_all if m != found.baseline}
     works = {method: [_work(found, at, method) for at in each] for method, each in held.items()}
     dear = {method for method, each in works.items() if any(work is None or work.dear for work in each)}
-    matched = {}
+    matched, short = dict[str, list[float]](), set[str]()
     for method in dear:
         each = [_matched(found, at, method) for at in held[method]]
-        matched[method] = [fmean(gains[seed] for gains in each) for seed in set.intersection(*map(set, each))]
+        seeds = set.intersection(*(set(gains) for gains, _ in each))
+        matched[method] = [fmean(gains[seed] for gains, _ in each) for seed in seeds]
+        short |= set() if all(whole for _, whole in each) else {method}
     over, made = intervals(matched), []
+    # a baseline that has taken less work undoes a gain all the more; it cannot show that one stays
+    over = {method: gain for method, gain in over.items() if method not in short or gain.undone}
     for method in held:
         of = _gains(found, setting, method) | ({"work": over[method]} if method in over else {})
         work, worth = (works[method][0], _worth(found, setting, method)) if setting is not None else (None, None)
@@ -127,19 +131,21 @@ def _gains(found: Compared, setting: str | None, method: str) -> dict[str, Inter
     return {model: gain for model, gain in gains.items() if gain.pairs}
 
 
-def _matched(found: Compared, setting: str, method: str) -> dict[int | str, float]:
-    """By seed, the gain of a method, averaged and fitted, over the baseline so treated that took as much work.
+def _matched(found: Compared, setting: str, method: str) -> tuple[dict[int | str, float], bool]:
+    """By seed, a method's gain, averaged and fitted, over the baseline so treated with as much work; did it reach that?
 
     Of a method that takes no more it is the gain over the baseline itself.
     """
     key, base = models_of(found).get("both", ""), found.cells.get((found.baseline, setting), {})
-    work, gains = _work(found, setting, method), dict[int | str, float]()
+    work, gains, whole = _work(found, setting, method), dict[int | str, float](), True
     for seed, run in found.cells[method, setting].items():
         if work is not None and seed in base:
-            curve = _curve(found, setting, seed)
-            other = (at_work(curve, run) if curve else math.nan) if work.dear else base[seed].value(key)
+            other = base[seed].value(key)
+            if work.dear:
+                other, reached = at_work(_curve(found, setting, seed), run)
+                whole = whole and reached
             gains[seed] = (run.value(key) - other) * (1 if found.higher else -1)
-    return {seed: gain for seed, gain in gains.items() if math.isfinite(gain)}
+    return {seed: gain for seed, gain in gains.items() if math.isfinite(gain)}, whole
 
 
 def _work(found: Compared, setting: str, method: str) -> Work | None:
@@ -175,13 +181,17 @@ def curve_of(run: Run, name: str) -> list[Point]:
     return points
 
 
-def at_work(curve: list[Point], run: Run) -> float:
-    """The curve's value once the baseline has taken as many steps and contacts as a run; NaN where it ends before."""
+def at_work(curve: Sequence[Point], run: Run) -> tuple[float, bool]:
+    """(the curve's value once the baseline has taken as many steps and contacts as a run, True).
+
+    A curve that ends before gives (its last value, False), and one without points (NaN, False).
+    """
     steps, contacts = (run.value(f"total_{name}") for name in ("steps", "contacts"))
+    reached = next((point for point in curve if point.steps >= steps and point.contacts >= contacts), None)
+    if reached or not curve:
+        return (reached.value, True) if reached else (math.nan, False)
     last = curve[-1]
-    if last.steps < steps <= BEYOND * last.steps or last.contacts < contacts <= BEYOND * last.contacts:
-        return last.value
-    return next((point.value for point in curve if point.steps >= steps and point.contacts >= contacts), math.nan)
+    return last.value, BEYOND * last.steps >= steps and BEYOND * last.contacts >= contacts
 
 
 def _worth(found: Compared, setting: str, method: str) -> Worth | None:

@@ -341,7 +341,7 @@ def reuse_archived(
     if not path.is_dir() and not lexists(files_of(path)[0]):
         raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
     count, stage = Counter[Path](), study.trials
-    while True:  # the best trial decides whether there are more trials, and what the compared runs are
+    while True:  # trials decide what is compared, and compared runs how long the baseline trains as a control
         missing = study.missing(stage())
         places = [[a for a in (one.address, one.earlier, *one.before) if a] for one in missing]
         known = _archived(path, {address: others for address, *others in filter(None, places)})
@@ -356,7 +356,7 @@ def reuse_archived(
         else:
             study.store.archived.update({run.address: run for run in runs})
         count.update(file for file, _ in taken)
-        if stage == study.plan:
+        if stage == study.plan and not (runs and study.spec.longer):
             break
         if not runs:
             stage = study.plan

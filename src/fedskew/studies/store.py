@@ -314,10 +314,12 @@ def packed(lines: Mapping[str, bytes]) -> bytes:
 
 
 def archive_line(run: Run, points: int = POINTS) -> str:
-    """A run as a line of an archive, with so many rounds at most; of one that failed, why."""
+    """A run as a line of an archive, with so many rounds at most, a curve with all; of one that failed, why."""
     if run.state == "failed":
         return json.dumps({"address": run.address, "state": "failed", "reason": run.reason}, separators=(",", ":"))
-    rows = [{name: row[name] for name in KEPT if name in row} for row in thinned(run.rows, points)]
+    is_curve = run.config.get("average_models") == "every"  # by which work is matched: every round is needed
+    of_rounds = run.rows if is_curve else thinned(run.rows, points)
+    rows = [{name: row[name] for name in KEPT if name in row} for row in of_rounds]
     kept = {"address": run.address, "config": run.config, "summary": run.summary, "env": run.env, "rows": rows}
     return json.dumps(kept, separators=(",", ":"))
 

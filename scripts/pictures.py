@@ -1,6 +1,6 @@
-"""Draws docs/pictures/gains.png from the archive of `five-systems`, once that has all its runs.
+"""Draws docs/pictures/gains.png from the archive of `five-systems`.
 
-PYTHONPATH=scripts python results/begun/pictures.py
+PYTHONPATH=scripts python scripts/pictures.py
 
 Each method of `five-systems` over FedAvg: raw, and where both models are averaged and fitted. A dot is the mean over
 the federations, a tick one of them. At the right: in how many federations the gain is the method's own.
