@@ -275,7 +275,7 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
 
 @click.command(
     cls=Command,
-    lines=("fedskew portions --dry-run", "fedskew portions --minutes 9 --device cuda --precision tf32 --processes 4"),
+    lines=("fedskew portions --dry-run",),
 )
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=9.0, help="when to stop  [default: 9]")
 @click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]")
