@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 TABLE = re.compile(
     r"(<!-- (study|order|gains|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
-PAGES = (*(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five")), "docs/findings.md")
+PAGES = (*(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five", "methods")), "docs/findings.md")
 LEDGER = (  # columns of results/ledger.csv
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
     "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
@@ -188,7 +188,7 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
 
     Args:
         rows: The runs.
-        words: The base, then a metric, after a comma; then the methods that are shown, after semicolons.
+        words: The base, then a metric, after a comma; then the methods that are shown, after semicolons, or "own".
     """
     words, *shown = words.split("; ")
     base, _, metric = words.rpartition(", ") if "_" in words else (words, "", "mean10_accuracy")
@@ -198,7 +198,9 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     at = {s: _spans({g.method: [100 * v for v in g.values] for g in gaps if g.setting == s}) for s in settings}
 
-    others = shown or others
+    if shown == ["own"]:  # the methods of which clients use models of their own
+        shown = [row["label"] for row in rows if row["serves"] == "own"]
+    others = [*dict.fromkeys(shown)] or others
     lines = [f"| | {base} | {' | '.join(others)} |", f"|---|{'---:|' * (len(others) + 1)}"]
     for setting in settings:
         levels = [
@@ -216,15 +218,17 @@ def controls_of(found: Compared, setting: str) -> str:
     """Each gain over the baseline raw and under the controls, what a run takes of clients, and one verdict.
 
     Steps, contacts and bytes are multiples of the baseline's. *Worth* is after how many rounds the baseline, averaged
-    and fitted, has what the method has, averaged and fitted.
+    and fitted, has what the method has, averaged and fitted. Methods whose global model nobody uses are left out.
     """
-    keys = controls.models_of(found)
+    keys, own = controls.models_of(found), {entry.method for entry in found.entries if entry.run.serves == "own"}
     models = [*keys, "work"]
     lines = [f"| method | {' | '.join(models)} | steps, contacts, bytes | worth | verdict |"]
     lines.append(f"|---|{'---:|' * (len(models) + 2)}---|")
     levels = [_cell([100 * run.value(key) for run in found.runs(found.baseline, setting)], 1) for key in keys.values()]
     lines.append(f"| {found.baseline} | {' | '.join(levels)} | | | | baseline |")
     for one in controls.controlled(found, setting):
+        if one.method in own:
+            continue
         gains = [_gain(one.of[model]) if model in one.of else "" for model in models]
         work = " ".join(controls.times(ratio) for ratio in one.work) if one.work else ""
         worth = one.worth.words if one.worth else ""
