@@ -1,7 +1,7 @@
 """Attack fedskew at full strength, and print of each kind of attack how many were tried, survived and failed.
 
     make attack                              everything in tests/attack; hours on two cores
-    make attack ATTACK_ARGS="-k signals"     words for pytest: only some of it
+    make attack ATTACK_ARGS="-k signals"     words for pytest, files among them: only some of it
     make attack ATTACK_ARGS="--out FILE"     the table as JSON lines, too
 
 The same tests run in a short form in `make test-all`. docs/reliability.md says what each line promises.
@@ -34,7 +34,8 @@ def main() -> int:
     ours, theirs = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "FEDSKEW_ATTACK": "full", REPORT: folder}
-        words = [sys.executable, "-m", "pytest", "-n", ours.n, "-p", "no:cacheprovider", "tests/attack", *theirs]
+        where = [] if any(word.startswith("tests/") for word in theirs) else ["tests/attack"]
+        words = [sys.executable, "-m", "pytest", "-n", ours.n, "-p", "no:cacheprovider", *where, *theirs]
         ended = subprocess.run(words, cwd=ROOT, env=env, check=False).returncode
         found = reports(Path(folder))
     table = Table("attack", "tried", "survived", "failed", title="attacks")

@@ -25,7 +25,7 @@ from fedskew.report.tables import TEXTS, Table, fixed, row
 from fedskew.studies.verdicts import RAW, UNDONE, Interval, intervals, verdict
 from fedskew.studies.work import SAME, Work, work_of
 
-BEYOND = 1.05  # times the work of the baseline's curve for which its end still counts: steps of a round vary
+BEYOND = 1.05  # times a work that still counts as the same: steps of a round vary
 BOTH = f"{AVERAGED}{FITTED}"
 
 
@@ -184,14 +184,16 @@ def curve_of(run: Run, name: str) -> list[Point]:
 def at_work(curve: Sequence[Point], run: Run) -> tuple[float, bool]:
     """(the curve's value once the baseline has taken as many steps and contacts as a run, True).
 
-    A curve that ends before gives (its last value, False), and one without points (NaN, False).
+    A curve that ends before gives (its last value with no more of either, False); NaN where there is none.
     """
     steps, contacts = (run.value(f"total_{name}") for name in ("steps", "contacts"))
     reached = next((point for point in curve if point.steps >= steps and point.contacts >= contacts), None)
-    if reached or not curve:
-        return (reached.value, True) if reached else (math.nan, False)
-    last = curve[-1]
-    return last.value, BEYOND * last.steps >= steps and BEYOND * last.contacts >= contacts
+    if reached:
+        return reached.value, True
+    below = [p for p in curve if p.steps <= BEYOND * steps and p.contacts <= BEYOND * contacts]
+    last = below[-1] if below else None
+    whole = last is not None and BEYOND * last.steps >= steps and BEYOND * last.contacts >= contacts
+    return (last.value if last else math.nan), whole
 
 
 def _worth(found: Compared, setting: str, method: str) -> Worth | None:
