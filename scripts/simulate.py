@@ -4,7 +4,7 @@ python scripts/simulate.py --seed 7 --shortest       one seed; of one that fails
 python scripts/simulate.py --seed 7 --planted NAME   the same with a fault that is planted
 python scripts/simulate.py --seeds 0-99              many; exits with 1 where one fails
 python scripts/simulate.py --record                  results/simulation/: many seeds, and each planted fault
-python scripts/simulate.py --page                    the numbers of docs/reliability.md, from there
+python scripts/simulate.py --page                    the numbers of notes/attacks.md, from there
 
 It needs no Flower. notes/attacks.md says what must hold after each seed.
 """
@@ -28,11 +28,10 @@ import pytest  # noqa: E402
 from support.planted import PLANTED  # noqa: E402
 from support.simulation import Report, shortest, simulate  # noqa: E402
 
-PLACE, PAGE = ROOT / "results" / "simulation", ROOT / "docs" / "reliability.md"
+PLACE, PAGE = ROOT / "results" / "simulation", ROOT / "notes" / "attacks.md"
 COLUMNS = ("fault", "seed", "seconds", "messages", "struck", "shortest", "wrong")
 SUMS = ("seeds", "seconds", "rounds", "messages", "struck", "lives", "failed")
 LONG_S = 600.0  # of the processor, in which a planted fault is found
-
 
 @contextmanager
 def faulty(name: str) -> Iterator[None]:
@@ -41,7 +40,6 @@ def faulty(name: str) -> Iterator[None]:
         if name:
             PLANTED[name][1](patch)
         yield
-
 
 def one(seed: int, short: bool) -> bool:
     """Run a seed and print what became of it; whether all holds."""
@@ -55,12 +53,10 @@ def one(seed: int, short: bool) -> bool:
         print(f"  {len(least)} of {len(report.struck)} faults: {simulate(seed, least).wrong}")
     return not report.wrong
 
-
 def show(report: Report) -> None:
     """A line of a seed."""
     told = f"{report.messages} messages, {report.rounds} rounds, {report.lives} lives of the server"
     print(f"seed {report.seed}: {told}, {len(report.struck)} faults, {report.seconds:.1f} s: {report.wrong or 'holds'}")
-
 
 def planted(name: str, longest_s: float) -> dict[str, object]:
     """How a planted fault is found: seeds from 0 on, until one fails."""
@@ -77,7 +73,6 @@ def planted(name: str, longest_s: float) -> dict[str, object]:
     found = (name, seed if report.wrong else "", round(seconds, 1), messages, len(report.struck), len(least))
     return dict(zip(COLUMNS, (*found, report.wrong[:200]), strict=True))
 
-
 def write(path: Path, rows: list[dict[str, object]]) -> None:
     """A csv."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +80,6 @@ def write(path: Path, rows: list[dict[str, object]]) -> None:
         table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-
 
 def summed(reports: list[Report]) -> dict[str, object]:
     """What many seeds did."""
@@ -97,15 +91,13 @@ def summed(reports: list[Report]) -> dict[str, object]:
         for name in SUMS
     }
 
-
 def read(name: str) -> list[dict[str, str]]:
     """The rows of a csv."""
     with (PLACE / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
-
 def page() -> str:
-    """docs/reliability.md with its numbers as the records have them."""
+    """notes/attacks.md with its numbers as the records have them."""
     (run,), rows = read("seeds.csv"), read("planted.csv")
     names = ("seeds", "rounds", "messages", "struck", "lives", "failed")
     found = [float(row["seconds"]) for row in rows if row["seed"]]
@@ -117,7 +109,6 @@ def page() -> str:
     text = PAGE.read_text(encoding="utf-8")
     return re.sub(r"(<!-- simulation -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{made}\n{m[2]}", text, flags=re.DOTALL)
 
-
 def main() -> int:
     """Run what is asked; 1 where something does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -126,7 +117,7 @@ def main() -> int:
     parser.add_argument("--planted", default="", metavar="NAME", help=f"plant a fault: {', '.join(PLANTED)}")
     parser.add_argument("--seeds", metavar="A-B", default="0-99", help="run many (default: 0-99)")
     parser.add_argument("--record", action="store_true", help="write results/simulation/")
-    parser.add_argument("--page", action="store_true", help="write the numbers of docs/reliability.md")
+    parser.add_argument("--page", action="store_true", help="write the numbers of notes/attacks.md")
     given = parser.parse_args()
     warnings.simplefilter("error")
     if given.page:
@@ -152,7 +143,6 @@ def main() -> int:
             print(", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
             write(PLACE / "planted.csv", rows)
     return 1 if total["failed"] else 0
-
 
 if __name__ == "__main__":
     sys.exit(main())
