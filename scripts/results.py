@@ -207,7 +207,8 @@ def controls_of(found: Compared, setting: str) -> str:
     """Each gain over the baseline raw and under the controls, what a run takes of clients, and one verdict.
 
     Steps, contacts and bytes are multiples of the baseline's. *Worth* is after how many rounds the baseline, averaged
-    and fitted, has what the method has, averaged and fitted. Methods whose global model nobody uses are left out.
+    and fitted, has what the method has, averaged and fitted. Methods without a gain or a loss are left out, as are
+    those whose global model nobody uses.
     """
     keys, own = controls.models_of(found), {entry.method for entry in found.entries if entry.run.serves == "own"}
     models = [*keys, "work"]
@@ -216,7 +217,7 @@ def controls_of(found: Compared, setting: str) -> str:
     levels = [_cell([100 * run.value(key) for run in found.runs(found.baseline, setting)], 1) for key in keys.values()]
     lines.append(f"| {found.baseline} | {' | '.join(levels)} | | | | baseline |")
     for one in controls.controlled(found, setting):
-        if one.method in own:
+        if one.method in own or one.verdict == UNSEEN:
             continue
         gains = [_gain(one.of[model]) if model in one.of else "" for model in models]
         work = " ".join(controls.times(ratio) for ratio in one.work) if one.work else ""
