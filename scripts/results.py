@@ -11,7 +11,6 @@ import re
 import statistics
 import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, pairwise
@@ -36,7 +35,7 @@ from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(
-    r"(<!-- (study|order|gains|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
+    r"(<!-- (study|order|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
 PAGES = tuple(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five", "methods"))
 LEDGER = (  # columns of results/ledger.csv
@@ -117,19 +116,6 @@ def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str
         cells = [label, runs[0]["tuned"], str(len(runs)), _cell([100 * row[metric] for row in runs], 1), *gaps]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n" + _few(max(map(len, held.values())))
-
-def gains_of(rows: list[dict[str, Any]], base: str, metric: str = "mean10_accuracy") -> str:
-    """Every method less a base, in points: the mean over settings with a 95 % t interval over settings."""
-    ended = [row for row in rows if row["state"] == "finished"]
-    found = differences(Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended), base)
-    each: dict[str, list[float]] = defaultdict(list)
-    for gap in found:
-        if gap.setting is not None:
-            each[gap.method].append(100 * statistics.fmean(gap.values))
-    spans = _spans(each)
-    lines = [f"| method | difference from {base} | above 0 in |", "|---|---:|---:|"]
-    lines += [f"| {m} | {spans[m]} | {sum(v > 0 for v in of)} of {len(of)} |" for m, of in each.items()]
-    return "\n".join(lines) + "\n"
 
 def fits_of(rows: list[dict[str, Any]], base: str) -> str:
     """What the fit leaves of each method less a base: means over settings in points, and in how many settings which.
@@ -266,7 +252,6 @@ def tables(text: str) -> str:
         of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
             "study": table_of,
             "order": lambda rows, _: order_of(rows),
-            "gains": gains_of,
             "less": less_of,
             "fits": fits_of,
         }
