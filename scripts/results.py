@@ -45,6 +45,7 @@ LEDGER = (  # columns of results/ledger.csv
 )  # fmt: skip
 WORDS = ("a bias", "open: not averaged", "no gain shown", "a loss")  # verdicts of runs without averaged models
 
+
 @cache
 def compared(name: str, archives: Path) -> Compared:
     """The runs of a study with their rounds, from archives, as `fedskew compare` compares them."""
@@ -52,6 +53,7 @@ def compared(name: str, archives: Path) -> Compared:
         study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
         reuse_archived(study, archives, keep=False)
         return compared_of(study)
+
 
 @cache
 def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
@@ -72,6 +74,7 @@ def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
             for row in rows
         ]
 
+
 def table_of(rows: list[dict[str, Any]], _: str, metric: str = "mean10_accuracy") -> str:
     """Methods by settings, the best mean first: mean, and standard deviation where there are several seeds.
 
@@ -89,11 +92,13 @@ def table_of(rows: list[dict[str, Any]], _: str, metric: str = "mean10_accuracy"
     head = f"| method | seeds | {' | '.join(heads)} |\n|---|---:|{'---:|' * len(settings)}\n"
     return head + "\n".join(line for _, line in sorted(lines)) + "\n"
 
+
 def _cell(values: list[float], digits: int) -> str:
     if not values:
         return ""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 and digits else ""
     return f"{statistics.fmean(values):.{digits}f}{spread}"
+
 
 def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str:
     """Methods in the order of the study, each less the one before it and less the first one, in points of percent."""
@@ -116,6 +121,7 @@ def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str
         cells = [label, runs[0]["tuned"], str(len(runs)), _cell([100 * row[metric] for row in runs], 1), *gaps]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n" + _few(max(map(len, held.values())))
+
 
 def fits_of(rows: list[dict[str, Any]], base: str) -> str:
     """What the fit leaves of each method less a base: means over settings in points, and in how many settings which.
@@ -146,6 +152,7 @@ def fits_of(rows: list[dict[str, Any]], base: str) -> str:
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n" + _few(seeds)
 
+
 def _spans(values: Mapping[str, Sequence[float]]) -> dict[str, str]:
     """The mean of each method with its interval at Holm's level over the methods; of fewer than five, its deviation."""
     found, told = intervals(values), {}
@@ -155,9 +162,11 @@ def _spans(values: Mapping[str, Sequence[float]]) -> dict[str, str]:
         told[name] = f"{statistics.fmean(each):+.1f}{ends}" if each else ""
     return told
 
+
 def _few(seeds: int) -> str:
     """A line below a table of runs that are too few for a verdict."""
     return f"\n{plural(seeds, 'seed').capitalize()}: no verdict.\n" if seeds < FEWEST else ""
+
 
 def less_of(rows: list[dict[str, Any]], words: str) -> str:
     """Settings by methods: each method less a base, paired by seed, in points, as `_spans` has it.
@@ -189,6 +198,7 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
         )
     return "\n".join(lines) + "\n" + _few(max(gap.pairs for gap in gaps))
 
+
 def controls_of(found: Compared, setting: str) -> str:
     """Each gain over the baseline raw and under the controls, what a run takes of clients, and one verdict.
 
@@ -211,8 +221,10 @@ def controls_of(found: Compared, setting: str) -> str:
         lines.append(f"| {one.method} | {' | '.join(gains)} | {work} | {worth} | {one.verdict} |")
     return "\n".join(lines) + "\n"
 
+
 def _gain(gap: Interval) -> str:
     return f"{100 * gap.mean:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+
 
 def verdicts_of(found: Compared, _: str) -> str:
     """In how many settings each method gains, in how many the gain is its own, and what undoes it elsewhere.
@@ -236,8 +248,10 @@ def verdicts_of(found: Compared, _: str) -> str:
         lines.append(f"| {method} | {' | '.join(levels[method])} | {worth} | {' | '.join(map(str, counts))} |")
     return "\n".join(lines) + "\n"
 
+
 def _mean(values: list[float]) -> str:
     return f"{statistics.fmean(values):+.1f}"
+
 
 def tables(text: str) -> str:
     """A page with every table between its marks made again."""
@@ -259,9 +273,11 @@ def tables(text: str) -> str:
 
     return TABLE.sub(made, text)
 
+
 def text_of(rows: Iterable[Row]) -> str:
     """The ledger as CSV. Gains are in points; of rounds and rows they are ratios, and so is what is between them."""
     return csv_text([LEDGER, *(_line(row) for row in rows)])
+
 
 def _line(row: Row) -> list[object]:
     n, gain = row.number, row.gain
@@ -275,8 +291,10 @@ def _line(row: Row) -> list[object]:
         how_of(row), hours, command_of(row), n.note,
     ]  # fmt: skip
 
+
 def _shown(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
+
 
 def papers() -> dict[Path, str]:
     """The ledger and its page."""
@@ -284,9 +302,11 @@ def papers() -> dict[Path, str]:
     rows = ledger(runs)
     return {ROOT / "results/ledger.csv": text_of(rows), ROOT / "notes/papers.md": page_of(rows, runs)}
 
+
 def pages() -> dict[Path, str]:
     """The pages with tables of studies; these are planned, for which the data must be at hand."""
     return {ROOT / page: tables((ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
+
 
 def main() -> int:
     """Write or check them."""
@@ -301,6 +321,7 @@ def main() -> int:
         if not check:
             path.write_text(wanted[path], encoding="utf-8")
     return int(check and bool(differing))
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -33,6 +33,7 @@ COLUMNS = ("fault", "seed", "seconds", "messages", "struck", "shortest", "wrong"
 SUMS = ("seeds", "seconds", "rounds", "messages", "struck", "lives", "failed")
 LONG_S = 600.0  # of the processor, in which a planted fault is found
 
+
 @contextmanager
 def faulty(name: str) -> Iterator[None]:
     """fedskew with a planted fault; "" for none."""
@@ -40,6 +41,7 @@ def faulty(name: str) -> Iterator[None]:
         if name:
             PLANTED[name][1](patch)
         yield
+
 
 def one(seed: int, short: bool) -> bool:
     """Run a seed and print what became of it; whether all holds."""
@@ -53,10 +55,12 @@ def one(seed: int, short: bool) -> bool:
         print(f"  {len(least)} of {len(report.struck)} faults: {simulate(seed, least).wrong}")
     return not report.wrong
 
+
 def show(report: Report) -> None:
     """A line of a seed."""
     told = f"{report.messages} messages, {report.rounds} rounds, {report.lives} lives of the server"
     print(f"seed {report.seed}: {told}, {len(report.struck)} faults, {report.seconds:.1f} s: {report.wrong or 'holds'}")
+
 
 def planted(name: str, longest_s: float) -> dict[str, object]:
     """How a planted fault is found: seeds from 0 on, until one fails."""
@@ -73,6 +77,7 @@ def planted(name: str, longest_s: float) -> dict[str, object]:
     found = (name, seed if report.wrong else "", round(seconds, 1), messages, len(report.struck), len(least))
     return dict(zip(COLUMNS, (*found, report.wrong[:200]), strict=True))
 
+
 def write(path: Path, rows: list[dict[str, object]]) -> None:
     """A csv."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,6 +85,7 @@ def write(path: Path, rows: list[dict[str, object]]) -> None:
         table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
+
 
 def summed(reports: list[Report]) -> dict[str, object]:
     """What many seeds did."""
@@ -91,10 +97,12 @@ def summed(reports: list[Report]) -> dict[str, object]:
         for name in SUMS
     }
 
+
 def read(name: str) -> list[dict[str, str]]:
     """The rows of a csv."""
     with (PLACE / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
 
 def page() -> str:
     """notes/attacks.md with its numbers as the records have them."""
@@ -108,6 +116,7 @@ def page() -> str:
     )
     text = PAGE.read_text(encoding="utf-8")
     return re.sub(r"(<!-- simulation -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{made}\n{m[2]}", text, flags=re.DOTALL)
+
 
 def main() -> int:
     """Run what is asked; 1 where something does not hold."""
@@ -143,6 +152,7 @@ def main() -> int:
             print(", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
             write(PLACE / "planted.csv", rows)
     return 1 if total["failed"] else 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -27,18 +27,22 @@ GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 # wants a file, a shell or the plug-in of docs/guide/plugins.md
 OUTSIDE = ("--from", "--resume", "--help", "$", "FILE", "METHOD", "counts.csv", "split.npz", "moons")
 
+
 def _name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
+
 
 @cache
 def _text(page: Path) -> str:
     """A page of the checkout, or one that is made."""
     return MADE[page]() if page in MADE else page.read_text(encoding="utf-8")
 
+
 def _anchors(page: Path) -> set[str]:
     """As GitHub makes them from headings."""
     heads = re.findall(r"^#+ (.*)$", _text(page), re.M)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
@@ -49,6 +53,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         assert target in MADE or target.exists(), link
         assert not anchor or anchor in _anchors(target), link
 
+
 @pytest.mark.parametrize("folder", ["docs", "notes"])
 def test_every_page_stands_in_the_index(folder: str) -> None:
     index = ROOT / folder / "README.md"  # which has no links into what is made
@@ -56,9 +61,11 @@ def test_every_page_stands_in_the_index(folder: str) -> None:
     pages = {p for p in PAGES if ROOT / folder in p.parents and p != index}
     assert pages - {*MADE} <= listed and not listed & {*MADE}
 
+
 def test_no_two_pages_have_one_title() -> None:
     titles = Counter(_text(page).partition("\n")[0] for page in (*PAGES, *(ROOT / "docs/site").glob("*.md")))
     assert [title for title, pages in titles.items() if pages > 1 and title != "# fedskew"] == []
+
 
 @pytest.mark.parametrize("page", GUIDE, ids=_name)
 def test_the_examples_of_the_guide_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,11 +73,13 @@ def test_the_examples_of_the_guide_run(page: Path, tmp_path: Path, monkeypatch: 
     failed, _ = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert failed == 0
 
+
 def _runs() -> Iterator[str]:
     """Every `fedskew run` of README and guide that needs neither a run, a file nor a shell's variable."""
     for page in (ROOT / "README.md", *GUIDE):
         lines = re.findall(r"^ *fedskew run (.*)$", page.read_text(encoding="utf-8"), re.M)
         yield from (line for line in lines if not any(word in line for word in OUTSIDE))
+
 
 @pytest.mark.parametrize("line", sorted(set(_runs())))
 def test_the_commands_compose(line: str) -> None:
@@ -81,15 +90,18 @@ def test_the_commands_compose(line: str) -> None:
             words = words[:at] + words[at + 2 :]
     assert experiment_from(words).method.name.partition("(")[0] == words[0]
 
+
 def test_every_function_stands_on_a_page_of_names() -> None:
     pages = (page.read_text(encoding="utf-8") for page in (ROOT / "docs/site/api").glob("*.md"))
     shown = {name for text in pages for name in re.findall(r"automodule:: ([\w.]+)", text)}
     functions = (getattr(functional, name) for name in functional.__all__)
     assert {function.__module__ for function in functions if callable(function)} <= shown
 
+
 def test_made_pages_are_not_committed() -> None:
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {f"docs/{name}" for name in REFERENCE.PAGES} <= set(ignored)
+
 
 def test_every_promise_names_tests_that_exist() -> None:
     page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
@@ -101,6 +113,7 @@ def test_every_promise_names_tests_that_exist() -> None:
     assert [part for part in trusted.split("\n### ")[1:] if not re.search(r"Check: `(make|pytest) ", part)] == []
     attacks = {f"tests/attack/{path.name}" for path in (ROOT / "tests/attack").glob("test_*.py")}
     assert attacks <= named, "every file of attacks stands beside a promise"
+
 
 def test_extras_are_installed_from_one_place() -> None:
     """`fedskew.errors.PACKAGE` changes when the package is published, and every page with it."""

@@ -12,12 +12,14 @@ from fedskew.studies.statistics import differences
 from support import equals
 from support.paths import ROOT
 
+
 def test_two_hundred_studies_of_ten_pairs_find_a_difference_in_2_to_9_percent() -> None:
     pairs = equals.recorded()
     assert pairs.shape == (4000, 2) and np.ptp(pairs) > 0.5, "accuracies that vary"
     for used in (pairs[:2000], pairs):
         for name, (hits, of) in equals.found(used).items():
             assert 0.02 <= hits / of <= 0.09, name
+
 
 def test_fitted_differences_hold_their_level_and_few_verdicts_claim_one() -> None:
     """Below 7 % by both tests; by the one rule, a gain or a loss is claimed as often as an interval shows one."""
@@ -31,8 +33,10 @@ def test_fitted_differences_hold_their_level_and_few_verdicts_claim_one() -> Non
         assert sum(told.values()) == studies and (studies - told["no gain shown"]) / studies < 0.07, told
     assert equals.verdicts(3) == {"no verdict": 1333}
 
+
 def test_five_pairs_find_nothing() -> None:
     assert equals.found(equals.recorded(), size=5)["signed rank, exact"] == (0, 800)
+
 
 def test_the_mean_share_over_exchanged_pairs_is_that_of_the_exact_test() -> None:
     """Either run of a pair may be called the first. The exact test of ten untied pairs finds one in 4.9 % at most."""
@@ -43,16 +47,19 @@ def test_the_mean_share_over_exchanged_pairs_is_that_of_the_exact_test() -> None
         shares.append(hits / of)
     assert 0.038 <= np.mean(shares) <= 0.055
 
+
 def test_a_test_without_pairs_would_not_hold_its_level() -> None:
     """The check sees a wrong test: taking each run twice makes 20 pairs of ten, and finds far more than 9 %."""
     twice = np.repeat(equals.recorded()[:2000], 2, axis=0)
     told = [d for scores in equals.studies(twice, 20) for d in differences(scores, "first")]
     assert np.mean([d.significant for d in told]) > 0.09
 
+
 def test_simulated_studies_find_a_difference_in_2_to_9_percent() -> None:
     pairs = rng.generator(0, "simulated").normal(size=(4000, 2))
     for name, (hits, of) in equals.found(pairs).items():
         assert 0.02 <= hits / of <= 0.09, name
+
 
 @pytest.mark.parametrize(("part", "which"), [(0, "right"), (1, "fitted")])
 def test_the_page_says_what_the_recorded_runs_say(part: int, which: str) -> None:
