@@ -11,7 +11,6 @@ import re
 import statistics
 import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, pairwise
@@ -36,9 +35,9 @@ from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(
-    r"(<!-- (study|order|gains|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
+    r"(<!-- (study|order|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
-PAGES = (*(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five", "methods")), "docs/findings.md")
+PAGES = tuple(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five", "methods"))
 LEDGER = (  # columns of results/ledger.csv
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
     "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
@@ -124,20 +123,6 @@ def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str
     return "\n".join(lines) + "\n" + _few(max(map(len, held.values())))
 
 
-def gains_of(rows: list[dict[str, Any]], base: str, metric: str = "mean10_accuracy") -> str:
-    """Every method less a base, in points: the mean over settings with a 95 % t interval over settings."""
-    ended = [row for row in rows if row["state"] == "finished"]
-    found = differences(Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended), base)
-    each: dict[str, list[float]] = defaultdict(list)
-    for gap in found:
-        if gap.setting is not None:
-            each[gap.method].append(100 * statistics.fmean(gap.values))
-    spans = _spans(each)
-    lines = [f"| method | difference from {base} | above 0 in |", "|---|---:|---:|"]
-    lines += [f"| {m} | {spans[m]} | {sum(v > 0 for v in of)} of {len(of)} |" for m, of in each.items()]
-    return "\n".join(lines) + "\n"
-
-
 def fits_of(rows: list[dict[str, Any]], base: str) -> str:
     """What the fit leaves of each method less a base: means over settings in points, and in how many settings which.
 
@@ -218,7 +203,8 @@ def controls_of(found: Compared, setting: str) -> str:
     """Each gain over the baseline raw and under the controls, what a run takes of clients, and one verdict.
 
     Steps, contacts and bytes are multiples of the baseline's. *Worth* is after how many rounds the baseline, averaged
-    and fitted, has what the method has, averaged and fitted. Methods whose global model nobody uses are left out.
+    and fitted, has what the method has, averaged and fitted. Methods without a gain or a loss are left out, as are
+    those whose global model nobody uses.
     """
     keys, own = controls.models_of(found), {entry.method for entry in found.entries if entry.run.serves == "own"}
     models = [*keys, "work"]
@@ -227,7 +213,7 @@ def controls_of(found: Compared, setting: str) -> str:
     levels = [_cell([100 * run.value(key) for run in found.runs(found.baseline, setting)], 1) for key in keys.values()]
     lines.append(f"| {found.baseline} | {' | '.join(levels)} | | | | baseline |")
     for one in controls.controlled(found, setting):
-        if one.method in own:
+        if one.method in own or one.verdict == UNSEEN:
             continue
         gains = [_gain(one.of[model]) if model in one.of else "" for model in models]
         work = " ".join(controls.times(ratio) for ratio in one.work) if one.work else ""
@@ -280,7 +266,6 @@ def tables(text: str) -> str:
         of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
             "study": table_of,
             "order": lambda rows, _: order_of(rows),
-            "gains": gains_of,
             "less": less_of,
             "fits": fits_of,
         }

@@ -4,7 +4,7 @@ python scripts/simulate.py --seed 7 --shortest       one seed; of one that fails
 python scripts/simulate.py --seed 7 --planted NAME   the same with a fault that is planted
 python scripts/simulate.py --seeds 0-99              many; exits with 1 where one fails
 python scripts/simulate.py --record                  results/simulation/: many seeds, and each planted fault
-python scripts/simulate.py --page                    the numbers of docs/reliability.md, from there
+python scripts/simulate.py --page                    the numbers of notes/attacks.md, from there
 
 It needs no Flower. notes/attacks.md says what must hold after each seed.
 """
@@ -28,7 +28,7 @@ import pytest  # noqa: E402
 from support.planted import PLANTED  # noqa: E402
 from support.simulation import Report, shortest, simulate  # noqa: E402
 
-PLACE, PAGE = ROOT / "results" / "simulation", ROOT / "docs" / "reliability.md"
+PLACE, PAGE = ROOT / "results" / "simulation", ROOT / "notes" / "attacks.md"
 COLUMNS = ("fault", "seed", "seconds", "messages", "struck", "shortest", "wrong")
 SUMS = ("seeds", "seconds", "rounds", "messages", "struck", "lives", "failed")
 LONG_S = 600.0  # of the processor, in which a planted fault is found
@@ -105,7 +105,7 @@ def read(name: str) -> list[dict[str, str]]:
 
 
 def page() -> str:
-    """docs/reliability.md with its numbers as the records have them."""
+    """notes/attacks.md with its numbers as the records have them."""
     (run,), rows = read("seeds.csv"), read("planted.csv")
     names = ("seeds", "rounds", "messages", "struck", "lives", "failed")
     found = [float(row["seconds"]) for row in rows if row["seed"]]
@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("--planted", default="", metavar="NAME", help=f"plant a fault: {', '.join(PLANTED)}")
     parser.add_argument("--seeds", metavar="A-B", default="0-99", help="run many (default: 0-99)")
     parser.add_argument("--record", action="store_true", help="write results/simulation/")
-    parser.add_argument("--page", action="store_true", help="write the numbers of docs/reliability.md")
+    parser.add_argument("--page", action="store_true", help="write the numbers of notes/attacks.md")
     given = parser.parse_args()
     warnings.simplefilter("error")
     if given.page:

@@ -108,8 +108,8 @@ def test_every_promise_names_tests_that_exist() -> None:
     named = set(re.findall(r"\btests/[\w/]+\.py", page))
     assert [file for file in named if "def test_" not in (ROOT / file).read_text(encoding="utf-8")] == []
     promises, trusted = page.split("## What is trusted\n")[0], page.split("## What is trusted\n")[1].split("\n## ")[0]
-    rows = [line for line in promises.splitlines() if line.startswith("| ") and not line.startswith("| promise |")]
-    assert len(rows) > 20 and [row for row in rows if not re.search(r"`tests/[\w/]+\.py", row.split("|")[-2])] == []
+    rows = [line for line in promises.splitlines() if line.startswith("- ")]
+    assert len(rows) > 20 and [row for row in rows if not re.search(r"`tests/[\w/]+\.py`$", row)] == []
     assert [part for part in trusted.split("\n### ")[1:] if not re.search(r"Check: `(make|pytest) ", part)] == []
     attacks = {f"tests/attack/{path.name}" for path in (ROOT / "tests/attack").glob("test_*.py")}
     assert attacks <= named, "every file of attacks stands beside a promise"
