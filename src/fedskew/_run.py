@@ -26,7 +26,7 @@ from fedskew.engines.measures import given_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
-from fedskew.errors import FieldError, RecordError, require
+from fedskew.errors import FieldError, RecordError, of_interrupt, require
 from fedskew.fields import LATER, deciding, resumed
 from fedskew.method import Method, check_method, former, method_spec, spec
 from fedskew.models import Architecture
@@ -180,11 +180,11 @@ def launch(
                     if not stopped:
                         check_unchanged(session.observer.fed.dataset)
                         finals = session.finals()
-            except KeyboardInterrupt:
-                stopped = "interrupted"
             except BaseException as error:
-                end(f"{type(error).__name__}: {error}", {})
-                raise
+                if not of_interrupt(error):
+                    end(f"{type(error).__name__}: {error}", {})
+                    raise
+                stopped = "interrupted"
             return end(stopped, finals)
     finally:
         _close(session.engine, session.record)

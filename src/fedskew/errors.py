@@ -369,6 +369,17 @@ def quietly() -> Iterator[None]:
         logging.disable(before)
 
 
+def of_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is a KeyboardInterrupt, or took the place of one.
+
+    A signal may come where a library is in the middle of something. What it does on the way out may fail then, and its
+    error is the one that arrives.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def insist(asked: Callable[[], bool], again: Callable[[], object]) -> None:
     """See that a process that is asked to end by KeyboardInterrupt does so.
 

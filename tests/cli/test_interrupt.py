@@ -78,11 +78,16 @@ def test_a_program_of_the_user_s_keeps_python_s_own_behaviour(tmp_path: Path) ->
     assert [signal.getsignal(number) for number in (signal.SIGINT, *_interrupt.ASKED)] == before
 
 
+@pytest.mark.parametrize("fails", [False, True])
 def test_an_interruption_of_a_command_is_one_word(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fails: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pressed() -> None:
-        raise KeyboardInterrupt
+        try:
+            raise KeyboardInterrupt
+        finally:
+            if fails:
+                raise RuntimeError("a stack of transforms is empty")
 
     monkeypatch.setattr(catalogue, "catalogue", pressed)
     assert fedskew("methods") == 130 and capsys.readouterr().err == "interrupted\n"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,7 +18,7 @@ from fedskew.engines.stepper import MAKERS, StepMode, Stepper
 from fedskew.method import Component, Method
 from fedskew.models.prepare import prepare
 from fedskew.types import View
-from support.federations import RAGGED, blobs, skewed
+from support.federations import skewed
 from support.methods import BY_HOOK, MOST_HOOKS, PACE, tiny
 from support.nets import CONVOLUTIONAL
 from support.runs import gap, go, rows_of, same
@@ -194,28 +193,6 @@ def test_it_is_due_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [stepper.due("b", 4, left) for left in (5, 4)] == [True, False]
     assert not stepper.due("c", 3, 3) and stepper.due("c", 15, 2), "9 and 18 steps ahead by the average of its rounds"
     assert not stepper.due("d", 0, 3) and not stepper.due("d", 4, 2), "half of 4 a round, for 2 rounds"
-
-
-def test_threads_share_no_model_and_keep_the_order() -> None:
-    workers = Workers(prepare(nn.Linear(3, 2), "", (3,), 2), 3)
-    gate = threading.Barrier(3)
-
-    def work(i: int) -> tuple[int, int, bool, bool]:
-        gate.wait(10)
-        return i, id(workers.model), torch.is_grad_enabled(), workers.inside
-
-    done = list(workers.map(work, range(3)))
-    assert [d[0] for d in done] == [0, 1, 2] and len({d[1] for d in done} | {id(workers.model)}) == 4
-    assert not any(d[2] for d in done) and all(d[3] for d in done) and not workers.inside
-    workers.close()
-    assert not [t for t in threading.enumerate() if t.name.startswith("fedskew")]
-
-
-def test_an_error_in_a_thread_comes_through_and_the_threads_end() -> None:
-    method = replace(fs.methods.fedavg(), pace=replace(PACE, lr=1e38, epochs=3))
-    with pytest.raises(fs.TrainingError, match="loss became"):
-        go(blobs(RAGGED), method, engine="threaded", threads=2, dtype="float32")
-    assert not [t for t in threading.enumerate() if t.name.startswith("fedskew")]
 
 
 @pytest.mark.parametrize("engine", ["sequential", "threaded"])

@@ -132,7 +132,11 @@ def test_an_interrupt_amid_training_keeps_whole_rounds(name: str, tmp_path: Path
 SLOTS = ("sampler", "selector", "pace", "weighting", "server", "local")
 
 
-def test_an_interrupt_amid_evaluation_keeps_whole_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_amid_evaluation_keeps_whole_rounds(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a library's own clearing up fails on the way out, and its error takes the place of the interrupt."""
     fed, method = skewed(), fs.methods.fedavg()
     go(fed, method, rounds=3, out=tmp_path / "whole")
     plain, calls = LocalEngine.evaluate, [0]
@@ -140,12 +144,16 @@ def test_an_interrupt_amid_evaluation_keeps_whole_rounds(tmp_path: Path, monkeyp
     def evaluate(self: Any, *args: Any, **kwargs: Any) -> Any:
         calls[0] += 1
         if calls[0] == 2:
-            raise KeyboardInterrupt
+            try:
+                raise KeyboardInterrupt
+            finally:
+                if fails:
+                    raise RuntimeError("a stack of transforms is empty")
         return plain(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalEngine, "evaluate", evaluate)
-        go(fed, method, rounds=3, out=tmp_path / "half")
+        assert go(fed, method, rounds=3, out=tmp_path / "half").stopped == "interrupted"
     go(fed, method, rounds=3, out=tmp_path / "half", resume=True)
     assert [row["round"] for row in recorded(tmp_path / "half")] == [1, 2, 3]
     equal(tmp_path / "whole", tmp_path / "half")

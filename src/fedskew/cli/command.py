@@ -15,7 +15,7 @@ from fedskew import __version__, plugins
 from fedskew.cli import interrupt
 from fedskew.cli.base import ASKED, Group
 from fedskew.cli.output import say, speaking
-from fedskew.errors import ConfigError, FedskewError, one_line
+from fedskew.errors import ConfigError, FedskewError, of_interrupt, one_line
 
 SHORT = "memory ran out; a run keeps its completed rounds and can be resumed; use fewer clients, rows or threads"
 ALLOCATION = (  # what torch, threading, the system's loader and its calls say of it
@@ -154,6 +154,8 @@ def _exit_code(words: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if of_interrupt(error):
+            raise KeyboardInterrupt from error
         message = _message_of(error)
         if os.environ.get("FEDSKEW_DEBUG") and not isinstance(error, FedskewError | click.ClickException):
             raise

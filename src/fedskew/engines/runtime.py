@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import os
 import platform
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -34,19 +36,56 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+class _Batch:
+    """The items of one `Workers.map`: what the threads have done of them, and whether anybody still wants it."""
+
+    def __init__(self) -> None:
+        self.wanted = True
+        self.done: SimpleQueue[tuple[int, tuple[Any, BaseException | None]]] = SimpleQueue()
+
+    def do(self, place: int, function: Callable[[Any], Any], item: Any) -> None:
+        """Called in a thread. The result, or the error that it ended with, goes to who waits for it."""
+        try:
+            self.done.put((place, (function(item), None)))
+        except BaseException as error:
+            self.done.put((place, (None, error)))
+
+    def results(self, count: int) -> Iterator[Any]:
+        """The results in order, each let go as it is taken. What has not begun is dropped where one raises."""
+        early: dict[int, tuple[Any, BaseException | None]] = {}
+        try:
+            for place in range(count):
+                while place not in early:
+                    early.update((self.done.get(),))
+                yield _result(*early.pop(place))
+        finally:
+            self.wanted = False
+
+
+def _result(value: Any, error: BaseException | None) -> Any:
+    if error is not None:
+        raise error
+    return value
+
+
 class Workers:
     """``count`` threads, without gradients and with one intra-op thread each.
 
     torch's kernels release the interpreter's lock, so threads work side by side. A `Model` serves one thread at a time,
     so each thread has a copy. One thread is the caller itself.
+
+    The caller waits in C alone: in a `SimpleQueue`, whose lock no exception can leave taken. A signal that raises
+    KeyboardInterrupt inside a lock of Python's own `threading`, which `concurrent.futures` waits by, may leave it taken
+    for ever, and then no thread ends.
     """
 
     def __init__(self, model: Model, count: int) -> None:
         self.original, self.count = model, count
         self._own = threading.local()
-        self._copies: list[Model] = []
-        self._pool: ThreadPoolExecutor | None = None
-        self._flushed = False  # whether the threads take denormal numbers for 0, as their caller does
+        self._open = False  # whether the threads shall work
+        self._threads = 0
+        self._work: SimpleQueue[tuple[_Batch, int, Callable[[Any], Any], Any] | None] = SimpleQueue()
+        self._ended: SimpleQueue[None] = SimpleQueue()
 
     @staticmethod
     def cores() -> int:
@@ -71,37 +110,39 @@ class Workers:
         work = list(items)
         if self.count == 1 or len(work) < 2 or self.inside:
             return map(function, work)
-        if self._pool is None:
+        if not self._open:
             # copied now: a thread may begin late, while the original is in the middle of a pass
-            self._copies = [self.original.clone() for _ in range(self.count)]
-            self._flushed = flushed()
-            self._pool = ThreadPoolExecutor(self.count, "fedskew", self._begin)
-        here, ahead = torch.no_grad()(function), set(first)
-        order = [*first, *(i for i in range(len(work)) if i not in ahead)]
-        begun = {i: self._pool.submit(here, work[i]) for i in order}
-        return _taken([begun.pop(i) for i in range(len(work))])
+            copies = [self.original.clone() for _ in range(self.count)]
+            self._open = True
+            atexit.register(self.close)
+            for copy in copies:
+                _thread.start_new_thread(self._serve, (copy, flushed()))  # `Thread.start` waits in a lock of Python's
+                self._threads += 1
+        here, batch, ahead = torch.no_grad()(function), _Batch(), set(first)
+        for i in (*first, *(i for i in range(len(work)) if i not in ahead)):
+            self._work.put((batch, i, here, work[i]))
+        return batch.results(len(work))
 
-    def _begin(self) -> None:
+    def _serve(self, model: Model, flush: bool) -> None:
         torch.set_num_threads(1)
-        torch.set_flush_denormal(self._flushed)  # a state of each thread
-        self._own.model = self._copies.pop()
+        torch.set_flush_denormal(flush)  # whether denormal numbers are taken for 0: a state of each thread
+        self._own.model = model
+        while (given := self._work.get()) is not None:
+            if given[0].wanted and self._open:
+                given[0].do(*given[1:])
+            del given  # what it holds is large
+        self._ended.put(None)
 
     def close(self) -> None:
         """End the threads. Work that has not begun is dropped."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
-
-
-def _taken(waiting: list[Future[Any]]) -> Iterator[Any]:
-    """The results in order, each let go as it is taken; what has not begun is dropped where one raises."""
-    waiting.reverse()
-    try:
-        while waiting:
-            yield waiting.pop().result()
-    finally:
-        for future in waiting:
-            future.cancel()
+        if self._open:
+            self._open = False
+            atexit.unregister(self.close)
+            for _ in range(self._threads):
+                self._work.put(None)
+            for _ in range(self._threads):
+                self._ended.get()
+            self._threads = 0
 
 
 @dataclass(frozen=True, eq=False)
