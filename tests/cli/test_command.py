@@ -71,7 +71,7 @@ MISTAKES = {
     "partition": (["fedavg", "--partition", "dirichlt"], "unknown partition 'dirichlt'; did you mean 'dirichlet'?"),
     "option": (["fedavg", "--roundz", "3"], "unknown option '--roundz'; did you mean '--rounds'?"),
     "field": (["fedbal", "--parts.local_balancer.strenght", "3"], "did you mean '--parts.local_balancer.strength'?"),
-    "engine": (["fedavg", "--engine", "batch"], "batched, chained, debug, ray, flower; got 'batch'; did you mean 'batched'?"),
+    "engine": (["fedavg", "--engine", "batch"], "debug, ray, flower; got 'batch'; did you mean 'batched'?"),
     "model": (["fedavg", "--model", "lenett"], "unknown model 'lenett'; did you mean 'lenet'?"),
     "part": (["fedavg", "--parts", "proximl"], "unknown part 'proximl'; did you mean 'proximal'?"),
     "type": (["fedavg", "--rounds", "ten"], "rounds must be a whole number; got 'ten'"),

@@ -160,17 +160,14 @@ def _shown(run: Run, path: str) -> str:
 
 def _differences(listed: Sequence[Run]) -> list[str]:
     """Lines of the settings in which runs differ."""
+    from fedskew.config.recorded import in_words
     from fedskew.studies.runs import differing
 
     different = differing(listed, [{**run.settings, **{what: seed for seed, what in run.seeds}} for run in listed])
     if not different:
         return ["these runs have the same settings"]
-    rows = [[str(run.folder), *(_setting(each[i]) for _, each in different)] for i, run in enumerate(listed)]
+    rows = [[str(run.folder), *(in_words(each[i]) for _, each in different)] for i, run in enumerate(listed)]
     return columns(["folder", *(path for path, _ in different)], rows)
-
-
-def _setting(value: Any) -> str:
-    return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _json(run: Run) -> dict[str, Any]:
