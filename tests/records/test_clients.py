@@ -241,6 +241,17 @@ def test_a_line_of_another_kind_is_one_error(line: str, tmp_path: Path) -> None:
         fs.read_clients(tmp_path)
 
 
+def test_a_metric_need_be_no_share_and_the_accuracy_must_be_there(
+    kept: tuple[fs.data.Federation, Any], tmp_path: Path
+) -> None:
+    row = kept[1].client_rows[0]
+    (tmp_path / FILE).write_text(json.dumps({**row, "macro_f1": -0.5}))
+    assert fs.read_clients(tmp_path)[0]["macro_f1"] == -0.5
+    (tmp_path / FILE).write_text(json.dumps({name: value for name, value in row.items() if name != "accuracy"}))
+    with pytest.raises(fs.RecordError, match="'accuracy' is missing"):
+        fs.read_clients(tmp_path)
+
+
 def test_shares_beyond_one_are_refused(kept: tuple[fs.data.Federation, Any], tmp_path: Path) -> None:
     for change in ({"accuracy": 5.0}, {"rows": 0}, {"support": [1]}, {"name": 3}):
         (tmp_path / FILE).write_text(json.dumps({**kept[1].client_rows[0], **change}))
