@@ -230,10 +230,11 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
         return
     insist_on_run(folder)
     recorded, about = read_run(folder), listed(folder)
+    drawn = [*_curves(recorded, metric), *_classes(recorded)]  # an unknown metric is told before anything is shown
     say(f"{about.label or recorded.name}: {title_of([recorded])}")
     say(f"{run}: {_ended(about)}")
     plain = str.maketrans(SPELLINGS if as_ascii else {})
-    for line in (*_curves(recorded, metric), *_classes(recorded)):
+    for line in drawn:
         say(line.translate(plain))
     for line in (*_numbers(recorded), *_own_models(folder), *_settings(recorded, run)):
         say(line)
