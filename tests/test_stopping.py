@@ -14,7 +14,7 @@ from fedskew.data.federation import Federation
 from fedskew.records.folder import finished, read
 from fedskew.records.summary import watched
 from fedskew.session import Session
-from support.command import SMALL, fedskew, mistake
+from support.command import SMALL, fedskew, mistake, output_of
 from support.nets import norm_net
 from support.resuming import equal, stop_after
 from support.runs import rows_of, same
@@ -157,16 +157,14 @@ def test_another_monitor_or_seed_does_not_continue_a_run(fed: Federation, tmp_pa
 
 def test_the_command_stops_early_and_says_what_was_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "fedavg", *SMALL[:4], "--rounds", 60, "--validation", 0.2, "--monitor", "val_loss", "--patience", 2]
-    assert fedskew(*words, "--model", "logistic", "--lr", 2, "--out", tmp_path / "a") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, *words, "--model", "logistic", "--lr", 2, "--out", tmp_path / "a")
     assert "best val_loss " in said and "it did not improve after that" in said and "--best" in said
     assert fedskew("evaluate", tmp_path / "a", "--best", "--json") == 0
     told = capsys.readouterr()
     summary = json.loads((tmp_path / "a/summary.json").read_text())
     assert json.loads(told.out)["accuracy"] == summary["best"]["accuracy"]
     assert f"the model of round {summary['best']['round']}, the best by val_loss" in told.err
-    assert fedskew("run", "--resume", tmp_path / "a") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "run", "--resume", tmp_path / "a")
     assert "is finished: val_loss was best in round" in said and "--patience 4` continues it" in said
     assert fedskew("run", "--resume", tmp_path / "a", "--patience", 4) == 0
     assert len(read(tmp_path / "a")[1]) > summary["rounds"]

@@ -6,7 +6,7 @@ They are public: a name leaves as docs/versions.md says.
 
 from fedskew.config.experiment import Experiment, repeatable
 from fedskew.config.recorded import Run
-from fedskew.config.words import Pair
+from fedskew.config.words import Pair, as_word
 from fedskew.data.sources.readers import read_table
 from fedskew.records.files import write_atomic
 from fedskew.records.sheets import csv_text
@@ -14,7 +14,7 @@ from fedskew.records.summary import FITTED, TAIL, fitted_name
 from fedskew.records.typed import Natural, Real, Row, entries, fault_of
 from fedskew.settings import check_device
 from fedskew.studies.address import asked
-from fedskew.studies.arguments import Entry, as_word, full, options_of_table, seeds_of, words_of
+from fedskew.studies.arguments import Entry, full, options_of_table, seeds_of, words_of
 from fedskew.studies.lines import files_of
 from fedskew.studies.packing import reuse_archived
 from fedskew.studies.scores import FEWEST, NO_VERDICT, TWO_TESTS, WITHIN, Equivalence, equivalence, reach, t_interval

@@ -21,7 +21,7 @@ from fedskew.advice.table import advice_table
 from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
 from fedskew.methods import METHODS
-from support.command import fedskew
+from support.command import fedskew, output_of
 from support.paths import ROOT
 from support.scripts import script
 
@@ -301,8 +301,7 @@ def test_the_packaged_descriptors_are_those_of_the_splits() -> None:
 def test_the_command_advises_on_a_file_of_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "counts.csv"
     file.write_text("cat,dog,fox\n" + "\n".join(",".join(map(str, row)) for row in 1000 * SKEWED))
-    assert fedskew("advise", file, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(output_of(capsys, "advise", file, "--json"))
     assert found["descriptors"]["clients"] == 4 and found["worth_trying"] == [] and found["near"] == NEAR
     assert fedskew("advise", "--clients", 5, "--partition", "iid", "--cohort", 5) == 0
     assert "no method has a verdict there, which takes 5 seeds" in " ".join(capsys.readouterr().out.split())
@@ -313,8 +312,7 @@ def test_describe_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert fedskew("describe", tmp_path / "counts.npy", "--json", "--out", tmp_path / "map.png") == 0
     assert json.loads(capsys.readouterr().out)["clients"] == 4 and (tmp_path / "map.png").exists()
     fs.data.save_partition(tmp_path / "split.npz", fs.federate("digits", fs.partitioners.Iid(), clients=3))
-    assert fedskew("describe", tmp_path / "split.npz", "--out", tmp_path / "map.png") == 0
-    assert "digits, iid" in capsys.readouterr().out
+    assert "digits, iid" in output_of(capsys, "describe", tmp_path / "split.npz", "--out", tmp_path / "map.png")
 
 
 MISTAKES = {

@@ -51,15 +51,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are done in this process, one after another; none is longer than two rounds."""
 
-    def schedule(jobs: list[Job], processes: int, told: Any, began: Any) -> None:
+    def schedule(jobs: list[Job], processes: int, told: Any) -> None:
         for job in jobs[:4]:
-            began(job)
             outcome = work(job)
             if outcome.state == "interrupted":
                 raise KeyboardInterrupt
-            told(
-                outcome,
-            )
+            told(outcome)
 
     monkeypatch.setattr(module, "schedule", schedule)
 

@@ -29,9 +29,8 @@ from fedskew.cli import command
 from fedskew.errors import RecordError
 from fedskew.studies import study
 from fedskew.studies.packing import pack
-from fedskew.studies.pool import feed
+from fedskew.studies.pool import work_here
 from fedskew.studies.store import Store
-from fedskew.studies.work import work
 from support.attack import Line, some
 from support.lives import fork, script, warm
 from support.resuming import recorded
@@ -62,14 +61,9 @@ class Life:
     code: int = 0
 
 
-def inline(jobs: Any, processes: int, on_end: Callable[[Any], None], on_begin: Callable[[Any], None]) -> None:
+def inline(jobs: Any, processes: int, on_end: Callable[[Any], None]) -> None:
     """Runs of a study one after another, in this process."""
-
-    class Done:
-        def __init__(self, job: Any) -> None:
-            self.outcome = work(job)
-
-    feed(deque(jobs), {}, 1, Done, lambda running: [(done, done.outcome) for done in running], on_end, on_begin)
+    work_here(deque(jobs), on_end)
 
 
 def alone() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedskew.studies.progress import duration
-from support.command import fedskew, mistake
+from support.command import fedskew, mistake, output_of
 from support.scheduling import without_workers
 
 SMALL = ("--clients", "5", "--cohort", "2", "--rounds", "2", "--model", "logistic")
@@ -31,8 +31,7 @@ def test_a_study_is_done_once_and_then_there_is_nothing_to_do(
     assert "[8/8]" in said.err and "partition.alpha 0.1" in said.out and "over fedavg" in said.out
     held = json.loads((tmp_path / "study" / "study.json").read_text())
     assert len(held["runs"]) == 8 and held["command"].startswith("fedskew compare fedavg fedla --clients 5")
-    assert fedskew(*words) == 0
-    assert "nothing to do: every run is in the store" in capsys.readouterr().out
+    assert "nothing to do: every run is in the store" in output_of(capsys, *words)
 
 
 @pytest.mark.thorough
@@ -40,17 +39,12 @@ def test_the_folder_of_a_study_is_taken_where_runs_are(capsys: pytest.CaptureFix
     alphas = [*map(str, range(1, 10))]
     words = ("compare", "fedavg", "fedla", *SMALL, "--seeds", "0-1")
     assert fedskew(*words, "--partition.alpha", "0.1,1", "--out", "study", "--title", "Two") == 0
-    capsys.readouterr()
-    assert fedskew("runs", "study", "--columns", "method,seed") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 9
-    assert fedskew("show", "study") == 0
-    said = capsys.readouterr().out
+    assert len(output_of(capsys, "runs", "study", "--columns", "method,seed").splitlines()) == 9
+    said = output_of(capsys, "show", "study")
     assert all(len(line) <= 100 for line in said.splitlines()) and said.count("over fedavg") >= 2
     assert said.startswith("Two: ") and "fedskew compare fedavg fedla" in said
     assert fedskew(*words[:-1], "0", "--partition.alpha", ",".join(alphas), "--out", "wide") == 0
-    capsys.readouterr()
-    assert fedskew("show", "wide") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(capsys, "show", "wide").splitlines()
     assert fedskew("advise", "--clients", 5, "--from", "study") == 2 and fedskew("plot", "study", "--out", "a.png") == 0
     assert (tmp_path / "a.png").is_file()
     assert len([line for line in lines if line.startswith("partition.alpha ")]) >= 9
@@ -64,17 +58,14 @@ def test_a_dry_run_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert "3 runs: 0 done, 3 missing, 0 refused" in capsys.readouterr().out
     assert not list((tmp_path / "store" / "runs").iterdir())
     assert fedskew("compare", "fedavg", *SMALL) == 0
-    capsys.readouterr()
-    assert fedskew("compare", "fedavg", *SMALL, "--seeds", "0-2", "--dry-run") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "compare", "fedavg", *SMALL, "--seeds", "0-2", "--dry-run")
     assert "1 done, 2 missing" in said and "about 0 s with" in said
     assert fedskew("compare", "fedavg", *SMALL, "--seeds", "5", "--dry-run") == 0
     assert "--seeds 5 is one seed, which gives no interval; 0-4 are five" in capsys.readouterr().err
 
 
 def test_a_run_that_two_methods_share_is_missing_once_and_not_done(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("compare", "fedavg", "fedla", "--controls", *SMALL, "--dry-run") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "compare", "fedavg", "fedla", "--controls", *SMALL, "--dry-run")
     assert "4 runs: 0 done, 3 missing, 0 refused; 1 the same as others" in said
 
 
@@ -92,15 +83,13 @@ def test_a_method_that_there_is_not_ends_the_command_wherever_it_stands(
 
 
 def test_controls_and_brackets(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("compare", "fedbal(weighting=uniform, lr=0.05)", "--controls", *SMALL) == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "compare", "fedbal(weighting=uniform, lr=0.05)", "--controls", *SMALL)
     assert "fedbal(weigh" in said and "control:" in said
 
 
 def test_tuning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ("compare", "fedavg", *SMALL, "--tune", "lr=log:0.01..0.5", "--tune-trials", "2", "--out", "study")
-    assert fedskew(*words, "--dry-run") == 0
-    assert "tuning: 2 trials, 2 of them missing" in capsys.readouterr().out
+    assert "tuning: 2 trials, 2 of them missing" in output_of(capsys, *words, "--dry-run")
     assert fedskew(*words) == 0
     trials = json.loads((tmp_path / "study" / "study.json").read_text())["trials"]
     assert [list(t["options"]) for t in trials] == [["lr"], ["lr"]] and sum(t["chosen"] for t in trials) == 1
@@ -243,32 +232,25 @@ def test_durations() -> None:
 
 def test_gains_are_shown_under_the_controls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ("compare", "fedavg", "fedla", *SMALL, "--seeds", "0-1")
-    assert fedskew(*words, "--fitted", "--out", "study") == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(output_of(capsys, *words, "--fitted", "--out", "study").split())
     assert "method seeds mean sd raw averaged fitted both fed" in said and "two seeds are too few for a verdict" in said
     assert json.loads((tmp_path / "study" / "study.json").read_text())["command"].endswith("--fitted")
     page = (tmp_path / "study" / "report.html").read_text()
     assert "Gains over fedavg in accuracy: 2 seeds" in page and "two seeds are too few for a verdict" in page
-    assert fedskew(*words) == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, *words)
     assert "fitted" not in said and "over fedavg" in said and "too few" in said
-    assert fedskew("compare", "fedavg", *SMALL, "--fit-logits", "none", "--fitted") == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(output_of(capsys, "compare", "fedavg", *SMALL, "--fit-logits", "none", "--fitted").split())
     assert "no run of fedavg has fitted numbers; --fit-logits last measures them" in said
-    assert fedskew(*words, "--fit-logits", "tail", "--metric", "mean10_macro_f1", "--fitted") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, *words, "--fit-logits", "tail", "--metric", "mean10_macro_f1", "--fitted")
     assert "Macro F1, the mean over the last 2 rounds, %" in said and "average rank" not in said  # of one setting
-    assert fedskew(*words, "--metric", "mean10_accuracy", "--fitted") == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(output_of(capsys, *words, "--metric", "mean10_accuracy", "--fitted").split())
     assert "averaged: the mean of the last ten global models; fitted: the last model, with fitted biases" in said
-    assert fedskew(*words, "--metric", "final_fitted_accuracy") == 0
-    assert "Fitted accuracy, at the last evaluation" in capsys.readouterr().out
+    assert "Fitted accuracy, at the last evaluation" in output_of(capsys, *words, "--metric", "final_fitted_accuracy")
 
 
 def test_a_comparison_under_controls_has_no_line_of_prose_for_a_method(capsys: pytest.CaptureFixture[str]) -> None:
     """Two tables: results with the gains, and work with what a method is worth in rounds."""
-    assert fedskew("compare", "fedavg", "fedga", "scaffold", *SMALL, "--seeds", "0-4", "--controls", "rounds") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "compare", "fedavg", "fedga", "scaffold", *SMALL, "--seeds", "0-4", "--controls", "rounds")
     heads = [line.split() for line in said.splitlines() if line.startswith("method")]
     assert [head[1] for head in heads] == ["seeds", "steps"] and heads[1][-1] == "worth"
     assert not any(line.startswith(("fedga:", "scaffold:", "work of")) for line in said.splitlines())
@@ -298,7 +280,6 @@ def test_a_dataset_that_is_not_there_is_one_line(
     monkeypatch.delenv("FEDSKEW_DATA", raising=False)
     words = ["compare", "fedavg", "fedprox", "--data", "adult", "--partition.alpha", "0.1,1,10", "--seeds", "0-4"]
     for more in (["--dry-run"], []):
-        assert fedskew(*words, *more, "--store", tmp_path / "s") == 0
-        said = " ".join(capsys.readouterr().out.split())
+        said = " ".join(output_of(capsys, *words, *more, "--store", tmp_path / "s").split())
         assert said.count("was not found") == 1 and said.startswith("30 runs refused: dataset 'adult' was not found")
         assert "every run is in the store" not in said

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fedskew.cli.command import TITLES
-from support.command import SMALL, fedskew
+from support.command import SMALL, fedskew, output_of
 from support.scheduling import without_workers
 from support.scripts import script
 
@@ -32,9 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _is_as_promised(name: str, capsys: pytest.CaptureFixture[str], *words: object) -> Any:
-    capsys.readouterr()
-    assert fedskew(*words, "--json") == 0
-    printed = capsys.readouterr().out
+    printed = output_of(capsys, *words, "--json")
     found = msgspec.json.decode(printed)  # which refuses NaN and infinity
     msgspec.json.decode(printed, type=CONTRACTS[name].kind)
     kind = CONTRACTS[name].kind
@@ -100,6 +98,5 @@ def test_a_contract_refuses_what_is_otherwise() -> None:
 def test_every_command_that_prints_json_has_a_contract(capsys: pytest.CaptureFixture[str]) -> None:
     told = {}
     for name in (name for names in TITLES.values() for name in names):
-        assert fedskew(name, "--help") == 0
-        told[name] = "--json" in capsys.readouterr().out
+        told[name] = "--json" in output_of(capsys, name, "--help")
     assert {name for name, prints in told.items() if prints} == {name.partition("-")[0] for name in CONTRACTS}

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import fedskew as fs
 from fedskew.records.decisions import choose_threshold
-from support.command import SMALL, fedskew, mistake
+from support.command import SMALL, fedskew, mistake, output_of
 from support.paths import ROOT
 
 PAGE = (ROOT / "docs/guide/decisions.md").read_text(encoding="utf-8")
@@ -39,9 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
-    capsys.readouterr()
-    assert fedskew("evaluate", *words, "--json") == 0
-    return json.loads(capsys.readouterr().out)
+    return json.loads(output_of(capsys, "evaluate", *words, "--json"))
 
 
 def owners_of(place: Path, test: bool) -> list[str]:
@@ -65,8 +63,7 @@ def test_the_page_is_true(
         if kind == "python":
             exec(block, names)
         elif block.startswith("fedskew "):
-            assert fedskew(*shlex.split(block)[1:]) == 0
-            said += capsys.readouterr().out
+            said += output_of(capsys, *shlex.split(block)[1:])
         else:
             plain = [" ".join(re.sub(r"[\d.]+", "0", line).split()) for line in (block + "\n" + said).splitlines()]
             shown = plain[: block.count("\n")]
@@ -134,8 +131,7 @@ def test_each_client_gets_a_threshold_of_its_own_validation_rows(
         at = (of_test == k) & (test_y == 0).numpy()
         assert clients[name]["threshold"]["sensitivity"]["value"] == pytest.approx((p_test[at] >= limit).mean())
     assert each and len({one["threshold"] for one in each.values()}) > 1
-    assert fedskew("evaluate", "heart", *RULE, "--per-client", "--out", "each.csv") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "evaluate", "heart", *RULE, "--per-client", "--out", "each.csv")
     assert all(
         f"{name}: p >= {one['threshold']:.6g}, on its own {one['rows']} rows" in said for name, one in each.items()
     )
@@ -227,9 +223,7 @@ def test_scored_rows_come_with_their_threshold(
     monkeypatch.chdir(folder)
     words = ["evaluate", "heart", *RULE, "--data", "csv", "--data.path", "new.csv", "--data.columns", "hospital"]
     line = "ill is decided where p >= 0.262809, by recall@specificity=0.8 on 89 validation rows, 25 of them positive"
-    capsys.readouterr()
-    assert fedskew(*words, "--out", "named.csv") == 0
-    assert line in capsys.readouterr().out.splitlines()
+    assert line in output_of(capsys, *words, "--out", "named.csv").splitlines()
     assert fedskew(*words) == 0
     said = capsys.readouterr()
     assert line in said.err.splitlines() and said.out == (folder / "named.csv").read_text()
@@ -314,5 +308,4 @@ def test_a_mistake_is_one_line(
 ) -> None:
     monkeypatch.chdir(folder)
     words, expected = MISTAKES[case]
-    capsys.readouterr()
     assert expected in mistake(capsys, "evaluate", *words)

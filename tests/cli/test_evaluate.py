@@ -12,7 +12,7 @@ import pytest
 
 import fedskew as fs
 from fedskew.records.folder import read
-from support.command import SMALL, fedskew, mistake
+from support.command import SMALL, fedskew, mistake, output_of
 from support.disk import Disk
 from support.old_format import as_format_1
 
@@ -40,12 +40,9 @@ def written(folder: Path, text: str) -> Path:
 def test_without_data_the_run_s_own_test_rows_give_its_last_metrics(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    capsys.readouterr()
-    assert fedskew("evaluate", run, "--json") == 0
-    found, last = json.loads(capsys.readouterr().out), read(run)[1][-1]
+    found, last = json.loads(output_of(capsys, "evaluate", run, "--json")), read(run)[1][-1]
     assert found["rows"] == 12 and all(found[name] == last[name] for name in ("accuracy", "loss", "per_class_f1"))
-    assert fedskew("evaluate", run) == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "evaluate", run)
     assert (
         f"patients: 12 rows, accuracy {last['accuracy']:.4f}" in said and "worst class" in said and "precision" in said
     )
@@ -55,8 +52,7 @@ def test_new_rows_without_labels_get_scores(run: Path, tmp_path: Path, capsys: p
     file = written(tmp_path, "sex,patient_id,age\nf,P7,61.5\n\nm,P8,40\n")
     capsys.readouterr()
     words = ["--data", "csv", "--data.path", file, "--data.columns", "patient_id"]
-    assert fedskew("evaluate", run, *words) == 0
-    printed = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    printed = list(csv.DictReader(output_of(capsys, "evaluate", run, *words).splitlines()))
     assert list(printed[0]) == ["row", "patient_id", "predicted", "p_ill", "p_well"]
     assert [r["row"] for r in printed] == ["2", "4"] and printed[1]["patient_id"] == "P8"
     wanted = fs.load_model(run).probabilities({"sex": ["f", "m"], "age": [61.5, 40]})
@@ -66,8 +62,7 @@ def test_new_rows_without_labels_get_scores(run: Path, tmp_path: Path, capsys: p
     assert "scores.csv" in capsys.readouterr().out
     said = mistake(capsys, "evaluate", run, *words, "--out", tmp_path / "scores.csv")
     assert "--out must be a new file" in said
-    assert fedskew("evaluate", run, *words, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["label_names"] == ["ill", "well"]
+    assert json.loads(output_of(capsys, "evaluate", run, *words, "--json"))["label_names"] == ["ill", "well"]
 
 
 def test_new_rows_with_labels_get_metrics_over_all_of_them(
@@ -101,7 +96,6 @@ def test_rows_that_do_not_fit_the_run_are_one_line(
 ) -> None:
     text, words, expected = LINES[case]
     file = written(tmp_path, text)
-    capsys.readouterr()
     assert expected in mistake(capsys, "evaluate", run, "--data", "csv", "--data.path", file, *words)
 
 
@@ -123,7 +117,6 @@ def test_unknown_categories_are_noted(blank: bool, tmp_path: Path, capsys: pytes
 
 
 def test_a_run_that_cannot_be_asked_is_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
     assert "needs a run folder" in mistake(capsys, "evaluate")
     assert "run must be a run folder; got 'none'" in mistake(capsys, "evaluate", "none")
     assert "must be used with --data" in mistake(capsys, "evaluate", run, "--data.path", "x.csv")
@@ -200,9 +193,9 @@ def test_a_folder_of_new_images_is_scaled_as_the_model_s(tmp_path: Path, capsys:
     assert fedskew("run", "fedavg", *words, "--model", "logistic", "--out", tmp_path / "a") == 0
     (tmp_path / "new").mkdir()
     image.new("L", (20, 12), 9).save(tmp_path / "new/x.png")
-    capsys.readouterr()
-    assert fedskew("evaluate", tmp_path / "a", "--data", "images", "--data.path", tmp_path / "new") == 0
-    head, row = capsys.readouterr().out.split()
+    head, row = output_of(
+        capsys, "evaluate", tmp_path / "a", "--data", "images", "--data.path", tmp_path / "new"
+    ).split()
     assert head == "row,predicted,p_cat,p_dog" and row.startswith("x.png,")
     assert fedskew("evaluate", tmp_path / "a", "--data", "images", "--data.path", tmp_path / "p", "--json") == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 20, "all of them, with labels"
@@ -225,8 +218,7 @@ def test_the_fitted_model_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert fedskew("run", "fedavg", *SMALL, "--fit-logits", "none", "--out", tmp_path / "b") == 0
     capsys.readouterr()
     summary = json.loads((tmp_path / "a" / "summary.json").read_text())
-    assert fedskew("evaluate", tmp_path / "a", "--fitted", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(output_of(capsys, "evaluate", tmp_path / "a", "--fitted", "--json"))
     for name in ("accuracy", "balanced_accuracy", "macro_f1", "loss", "ece"):
         assert found[name] == summary[f"final_fitted_{name}"] and found[name] != summary[f"final_{name}"]
     assert fedskew("evaluate", tmp_path / "a", "--fitted", "--out", tmp_path / "scores.csv") == 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fedskew.flower.app import _toml
 from fedskew.flower.options import experiment_of, server_options
 from fedskew.flower.rows import inputs_of
-from support.command import fedskew, mistake
+from support.command import fedskew, mistake, output_of
 from support.paths import ROOT
 
 
@@ -27,8 +27,7 @@ def config_of(app: Path) -> dict[str, object]:
 def test_init_writes_an_app_whose_configuration_is_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     app = tmp_path / "my app"
     words = ["--clients", "7", "--partition.alpha", "0.3", "--lr", "0.05", "--parts.control_variate.option", "1"]
-    assert fedskew("flower", "init", "scaffold", *words, "--out", app) == 0
-    assert "15 files" in capsys.readouterr().out
+    assert "15 files" in output_of(capsys, "flower", "init", "scaffold", *words, "--out", app)
     config = config_of(app)
     found = experiment_of(config)
     assert (found.clients, found.partition.alpha, found.method.pace.lr) == (7, 0.3, 0.05)
@@ -78,8 +77,7 @@ def test_a_blank_that_the_example_lacks_says_nothing_at_a_node(
     (tmp_path / "example.csv").write_text("\n".join(["age,sex,class", *rows, "41,x,ill", "42,y,well"]))
     words = ["--own-data", "--data", "csv", "--data.path", tmp_path / "example.csv", "--data.categories", "sex"]
     words += ["--data.missing", "fill", "--model", "logistic", "--out", tmp_path / "app"]
-    assert fedskew("flower", "init", "fedavg", *words) == 0
-    out = capsys.readouterr().out
+    out = output_of(capsys, "flower", "init", "fedavg", *words)
     assert "another one at a node counts as missing" in out
     assert blank == ("column 'sex': a blank at a node says nothing" not in out)
     inputs, _ = inputs_of(tmp_path / "app" / "app")
@@ -97,7 +95,6 @@ def test_keys_are_for_the_nodes_of_the_app(tmp_path: Path) -> None:
 def test_an_app_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("flower", "init", "fedavg", "--out", tmp_path / "app") == 0
     before = (tmp_path / "app" / "pyproject.toml").read_text()
-    capsys.readouterr()
     said = mistake(capsys, "flower", "init", "fedprox", "--out", tmp_path / "app")
     assert "--out must name a folder without an app" in said
     assert (tmp_path / "app" / "pyproject.toml").read_text() == before

@@ -18,7 +18,7 @@ from fedskew.config.tables import TABLES as CLASSES
 from fedskew.config.words import ALIASES
 from fedskew.methods import METHODS
 from fedskew.plots.rounds import FIGURES
-from support.command import fedskew
+from support.command import fedskew, output_of
 
 
 def commands(
@@ -85,8 +85,7 @@ def test_help_of_run_lists_every_option_of_the_composition(
     method: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert fedskew("run", method, "--help") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "run", method, "--help")
     options = list(options_of(experiment_from([method])))
     shown = set(re.findall(r"--[\w.-]+", said))
     assert {flag for option in options for flag in option.flags} <= shown and "…" not in said
@@ -98,8 +97,7 @@ def test_help_of_an_option_has_its_default_its_limits_and_its_choices(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "140")
-    assert fedskew("run", "fedga", "--weighting", "fednova", "--rounds", "7", "--help") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "run", "fedga", "--weighting", "fednova", "--rounds", "7", "--help")
     assert re.search(r"--rounds INT .*\[at least 1; default: 100\]", said)
     assert re.search(r"--lr, --pace.lr FLOAT .*\[positive; default: 0.1\]", said)
     assert "--parts.calibrated_targets.form softce|exact|binary" in said
@@ -109,9 +107,7 @@ def test_help_of_an_option_has_its_default_its_limits_and_its_choices(
 def test_help_of_a_recorded_run_shows_its_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--clients", 4, "--cohort", 2, "--rounds", 1, "--model", "logistic", "--lr", 0.07]
     assert fedskew("run", "fedla", *words, "--out", tmp_path / "a") == 0
-    capsys.readouterr()
-    assert fedskew("run", "--from", tmp_path / "a", "--help") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "run", "--from", tmp_path / "a", "--help")
     assert "Composition of fedla:" in said and "default: 0.07]" in said
 
 
@@ -133,34 +129,6 @@ def test_the_examples_work_in_the_order_in_which_they_are_read(tmp_path: Path, m
         if words[1] == "rehearse":
             continue  # minutes, of a file of your own; tests/cli/test_rehearse.py runs it
         assert words[0] == "fedskew" and fedskew(*words[1:]) == 0, line
-
-
-MISTAKES = {
-    "option before the command": (["--dta", "x"], "unknown option '--dta'"),
-    "no action": (["partition"], "fedskew partition needs one of make, show, verify"),
-    "action": (["partition", "verfy"], "unknown action of fedskew partition 'verfy'; did you mean 'verify'?"),
-    "no file": (["partition", "show"], "fedskew partition show needs a file"),
-    "two files": (["partition", "verify", "a", "b"], "one FILE at a time"),
-    "shell": (["completion", "fihs"], "shell must be one of bash, fish, zsh; got 'fihs'; did you mean 'fish'?"),
-    "no shell": (["completion"], "fedskew completion needs one of bash, fish, zsh"),
-    "nothing to cite": (["cite"], "fedskew cite needs at least one method, ingredient or dataset, or fedskew"),
-    "two forms of a page": (["methods", "fedavg", "--json"], "takes NAME or --json; got both"),
-    "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),
-    "option of a page": (["plot", "x", "--figur", "y"], "'--figur' of fedskew plot; did you mean '--figure'?"),
-    "alias and field": (["run", "fedavg", "--server-lr", "-1"], "--server-lr must be positive; got -1.0"),
-    "field as typed": (["run", "fedavg", "--server.lr", "-1"], "--server.lr must be positive; got -1.0"),
-    "bool": (["run", "fedavg", "--data.augment", "treu"], "must be true or false; got 'treu'; did you mean 'true'?"),
-    "rows": (["run", "fedavg", "--partition", "counts", "--partition.matrix", "1,2"], "rows such as [[1,2],[3,4]]"),
-    "resume and more": (["run", "fedavg", "--resume", "x"], "--resume must be used alone"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_line_and_exit_code_2(case: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words, expected = MISTAKES[case]
-    assert fedskew(*words) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and expected in said.err
 
 
 def test_options_may_stand_in_any_order() -> None:

@@ -10,7 +10,44 @@ import pytest
 from support.command import SMALL, fedskew, mistake
 from support.old_format import as_format_1
 
-LINES = {
+LINES = {  # of `fedskew run`
+    "method": (["fedprx"], "unknown method 'fedprx'; did you mean 'fedprox'?"),
+    "dataset": (["fedavg", "--data", "digit"], "unknown dataset 'digit'; did you mean 'digits'?"),
+    "partition": (["fedavg", "--partition", "dirichlt"], "unknown partition 'dirichlt'; did you mean 'dirichlet'?"),
+    "option": (["fedavg", "--roundz", "3"], "unknown option '--roundz'; did you mean '--rounds'?"),
+    "field": (["fedbal", "--parts.local_balancer.strenght", "3"], "did you mean '--parts.local_balancer.strength'?"),
+    "engine": (["fedavg", "--engine", "batch"], "debug, ray, flower; got 'batch'; did you mean 'batched'?"),
+    "model": (["fedavg", "--model", "lenett"], "unknown model 'lenett'; did you mean 'lenet'?"),
+    "part": (["fedavg", "--parts", "proximl"], "unknown part 'proximl'; did you mean 'proximal'?"),
+    "type": (["fedavg", "--rounds", "ten"], "rounds must be a whole number; got 'ten'"),
+    "choice": (["fedga", "--parts.calibrated_targets.form", "exct"], "did you mean 'exact'?"),
+    "cohort of the run": (["fedavg", "--clients", "5", "--cohort", "6"], "must be at most the number of clients, 5"),
+    "alpha of the run": (["fedavg", "--partition.alpha", "0"], "alpha"),
+    "labels": (["fedavg", "--partition", "labels_k", "--partition.labels", "11"], "labels"),
+    "empty clients": (["fedavg", "--partition.alpha", "0.001", "--cohort", "100"], "that have rows"),
+    "two methods": (["fedavg", "fedla"], "one METHOD"),
+    "no method": ([], "name a METHOD"),
+    "pace": (["seolkim", "--batch-size", "8"], "--batch-size has no meaning here"),
+    "lr": (["fedavg", "--lr", "-1"], "--lr must be positive; got -1.0"),
+    "auxiliary": (["fedrl", "--auxiliary", "0"], "--auxiliary must be at least 1"),
+    "two losses": (["fedbal", "--parts", "local_balancer,calibrated_targets"], "at most one classification loss"),
+    "chains": (["scaffold", "--selector", "mediators"], "--selector must not pass a model from client to client"),
+    "momentum with prox in fednova": (["fednova", "--parts", "proximal", "--momentum", "0.9"], "--momentum must be 0"),
+    "model for the data": (["fedavg", "--model", "convnet", "--data", "heart_disease"], ""),
+    "resume nothing": (["--resume", "no/such/run"], "--resume must be a run folder"),
+    "from nothing": (["--from", "no/such.json"], "cannot read"),
+    "longtail": (["fedavg", "--longtail", "0.01"], "longtail"),
+    "device of the run": (["fedavg", "--device", "cuda"], "--device"),
+    "dtype": (["fedavg", "--dtype", "float16"], "--dtype must be one of"),
+    "option of another": (
+        ["fedavg", "--weighting.beta", "3"], "did you mean --weighting.beta with --weighting aggregation_balancer",
+    ),
+    "option near": (["fedbal", "--weighting.bta", "3"], "did you mean '--weighting.beta'"),
+    "csv without a file": (["fedavg", "--data", "csv"], "fedskew: --data.path must name the file of dataset 'csv'"),
+    "precision": (["fedavg", "--precision", "bfloat"], "got 'bfloat'; did you mean 'bfloat16'"),
+    "tf32": (["fedavg", "--precision", "tf32"], "--precision must be float32 or bfloat16 without a GPU"),
+    "narrow": (["fedavg", "--precision", "bfloat16", "--dtype", "float64"], "--precision must be float32 with"),
+    "memory": (["fedavg", "--memory", "devise"], "got 'devise'; did you mean 'device'"),
     "device": (["fedavg", "--device", "tpu"], "--device must be cpu, cuda or cuda:NUMBER; got 'tpu'"),
     "no such GPU": (["fedavg", "--device", "cuda:99"], "--device must be"),
     "rounds": (["fedavg", "--rounds", "0"], "--rounds must be at least 1; got 0"),
@@ -19,7 +56,6 @@ LINES = {
     "huge whole number": (["fedavg", "--rounds", "9" * 30], "--rounds must be a whole number"),
     "beyond float32": (["fedadam", "--server.tau", "1e300"], "--server.tau must be a number that float32 holds"),
     "beyond its square": (["fedadam", "--server.tau", "1e20"], "--server.tau must be at most 1.8e+19, or inf"),
-    "server lr": (["fedavg", "--server-lr", "0"], "--server-lr must be positive; got 0.0"),
     "negative mu": (["fedprox", "--parts.proximal.mu", "-1"], "--parts.proximal.mu must be at least 0"),
     "flag twice": (["fedavg", "--lr", "0.1", "--lr", "0.2"], "--lr must be given once; got '--lr 0.1' and '--lr 0.2'"),
     "alias twice": (["fedavg", "--lr=0.1", "--pace.lr", "0.2"], "--pace.lr must be given once"),
@@ -39,6 +75,26 @@ LINES = {
 }  # fmt: skip
 
 
+OTHERS = {  # of other commands, and of the words before options
+    "option before the command": (["--dta", "x"], "unknown option '--dta'"),
+    "no action": (["partition"], "fedskew partition needs one of make, show, verify"),
+    "action": (["partition", "verfy"], "unknown action of fedskew partition 'verfy'; did you mean 'verify'?"),
+    "no file": (["partition", "show"], "fedskew partition show needs a file"),
+    "two files": (["partition", "verify", "a", "b"], "one FILE at a time"),
+    "shell": (["completion", "fihs"], "shell must be one of bash, fish, zsh; got 'fihs'; did you mean 'fish'?"),
+    "no shell": (["completion"], "fedskew completion needs one of bash, fish, zsh"),
+    "nothing to cite": (["cite"], "fedskew cite needs at least one method, ingredient or dataset, or fedskew"),
+    "two forms of a page": (["methods", "fedavg", "--json"], "takes NAME or --json; got both"),
+    "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),
+    "option of a page": (["plot", "x", "--figur", "y"], "'--figur' of fedskew plot; did you mean '--figure'?"),
+    "alias and field": (["run", "fedavg", "--server-lr", "-1"], "--server-lr must be positive; got -1.0"),
+    "field as typed": (["run", "fedavg", "--server.lr", "-1"], "--server.lr must be positive; got -1.0"),
+    "bool": (["run", "fedavg", "--data.augment", "treu"], "must be true or false; got 'treu'; did you mean 'true'?"),
+    "rows": (["run", "fedavg", "--partition", "counts", "--partition.matrix", "1,2"], "rows such as [[1,2],[3,4]]"),
+    "resume and more": (["run", "fedavg", "--resume", "x"], "--resume must be used alone"),
+}  # fmt: skip
+
+
 MISSPELT = {
     "run": (["run", "fedavg", "--roundss"], "unknown option '--roundss'; did you mean '--rounds'?"),
     "report": (["report", "a", "--outt"], "unknown option '--outt' of fedskew report; did you mean '--out'?"),
@@ -52,7 +108,6 @@ MISSPELT = {
 
 def test_a_flag_of_the_method_of_another_run_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("run", "fedprox", *SMALL, "--out", tmp_path / "prox") == 0
-    capsys.readouterr()
     said = mistake(capsys, "run", "--from", tmp_path / "prox", "--parts.proximal.mu")
     assert "--parts.proximal.mu must be followed by a value" in said
 
@@ -65,14 +120,17 @@ def test_a_flag_that_ends_the_line_is_looked_up_before_its_value_is_missed(
     assert expected in mistake(capsys, *words)
 
 
-@pytest.mark.parametrize("case", LINES)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [*((["run", *words], said) for words, said in LINES.values()), *OTHERS.values()],
+    ids=[*LINES, *OTHERS],
+)
 def test_a_mistake_is_one_line(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words, expected = LINES[case]
-    assert expected in mistake(capsys, "run", *words)
-    assert not list(tmp_path.iterdir())
+    assert expected in mistake(capsys, *words)
+    assert not list(tmp_path.iterdir()), "a mistake must be found before a run folder is made"
 
 
 def test_a_device_that_is_not_there_can_be_overruled(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

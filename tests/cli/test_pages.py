@@ -11,7 +11,7 @@ import pytest
 from fedskew.catalogue import listing as catalogue
 from fedskew.config.tables import TABLES, make
 from fedskew.methods import METHODS
-from support.command import fedskew, mistake
+from support.command import mistake, output_of
 
 
 def test_a_reference_in_words_of_one_s_own_breaks_no_page(
@@ -19,8 +19,7 @@ def test_a_reference_in_words_of_one_s_own_breaks_no_page(
 ) -> None:
     mine = lambda: replace(METHODS["fedavg"](), name="mine", reference="Smith 2024, in words of my own")
     monkeypatch.setitem(METHODS, "mine", mine)
-    assert fedskew("methods", "--json") == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    rows = {row["name"]: row for row in json.loads(output_of(capsys, "methods", "--json"))}
     assert rows["mine"]["reference"] == "Smith 2024, in words of my own"
     assert "unknown reference" in mistake(capsys, "cite", "mine")
 
@@ -30,15 +29,13 @@ def test_every_name_has_a_line_and_its_options(
     command: str, slot: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    assert fedskew(command) == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, command)
     for name in TABLES[slot]:
         assert re.search(rf"(?m)(^| ){name} ", said), name
     rows = catalogue.named(slot)
     assert all(text and "object at 0x" not in " ".join(options) for _, text, options in rows)
     for name in TABLES[slot]:
-        assert fedskew(command, name) == 0
-        page = capsys.readouterr().out
+        page = output_of(capsys, command, name)
         for option in [f.name for f in fields(make(slot, name))]:
             (line,) = [s for s in page.splitlines() if s.startswith(f"--{slot}.{option} = ")]
             assert len(line.partition(": ")[2]) > 5, line
@@ -46,6 +43,5 @@ def test_every_name_has_a_line_and_its_options(
 
 
 def test_the_help_of_run_names_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("run", "--help") == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(output_of(capsys, "run", "--help").split())
     assert all(f"fedskew {page}" in said for page in ("datasets", "partitions", "models"))

@@ -19,7 +19,7 @@ from fedskew.records.clients import last_clients
 from fedskew.report.rehearsed import _told
 from fedskew.report.rehearsed import rehearsed as tables
 from fedskew.studies.rehearsal import Expected, Rehearsal, StandIn, expected, half_width
-from support.command import fedskew, mistake
+from support.command import fedskew, mistake, output_of
 from support.scheduling import without_workers
 
 COUNTS = "site,ill,well,failure,up,down,step_s\nva,60,30,0.5,8,80,0.01\nparis,10,50,0,4,4,0.02\noslo,20,20,0,8,8,0.01\n"
@@ -109,8 +109,7 @@ def test_a_site_that_is_slower_than_the_deadline_never_takes_part(
 ) -> None:
     text = "ill,well,step_s\n60,30,1\n10,50,0.01\n20,20,0.01\n"
     words = ("--deadline", 1, "--vary", "none", "--json", "--store", tmp_path / "store", *SMALL)
-    assert fedskew("rehearse", counts(tmp_path, text), *words) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(output_of(capsys, "rehearse", counts(tmp_path, text), *words))
     assert [(site["site"], site["rounds"], site["failure"]) for site in said["sites"]] == [
         ("1", 0, 1.0), ("2", 4, 0.0), ("3", 4, 0.0)
     ]  # fmt: skip
@@ -142,8 +141,7 @@ def test_several_stand_ins_give_intervals_of_what_is_possible(
     monkeypatch.setattr("fedskew.studies.rehearsal.PANELS", {2: ("0-1", "8-9", "2-3")})
     without_workers(monkeypatch)
     words = ("--vary", "all", "--stand-ins", 2, "--json", "--store", tmp_path / "store", *SMALL[2:6], "--seeds", 0)
-    assert fedskew("rehearse", counts(tmp_path, "ill,well\n60,30\n5,20\n"), *words) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(output_of(capsys, "rehearse", counts(tmp_path, "ill,well\n60,30\n5,20\n"), *words))
     assert [one["name"] for one in said["standins"]] == ["0-1", "8-9"]
     for one in (said, *said["sites"]):
         for share in ("accuracy", "local", "rare_recall"):

@@ -14,7 +14,7 @@ import pytest
 
 import fedskew as fs
 from fedskew.records.files import Hold
-from support.command import SMALL, fedskew
+from support.command import SMALL, fedskew, mistake, output_of
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +43,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> Iterator[object]:
     """The names of the folders that the command lists."""
 
     def find(*words: object) -> list[str]:
-        capsys.readouterr()
-        assert fedskew("runs", *words, "--json") == 0
-        return [Path(run["folder"]).name for run in json.loads(capsys.readouterr().out)]
+        return [Path(run["folder"]).name for run in json.loads(output_of(capsys, "runs", *words, "--json"))]
 
     yield find
 
@@ -53,9 +51,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> Iterator[object]:
 def test_a_list_says_method_data_partition_rounds_accuracy_state_and_age(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    capsys.readouterr()
-    assert fedskew("runs") == 0
-    head, *lines = capsys.readouterr().out.splitlines()
+    head, *lines = output_of(capsys, "runs").splitlines()
     assert head.split() == ["folder", "method", "data", "partition", "done", "accuracy", "state", "age"]
     accuracy = json.loads((runs / "b/summary.json").read_text())["final_accuracy"]
     assert [line.split()[0] for line in lines] == ["runs/a", "runs/b", "runs/c"]
@@ -74,8 +70,7 @@ def test_the_state_says_how_a_run_ended(runs: Path, capsys: pytest.CaptureFixtur
     (runs / "d").mkdir()
     (runs / "d/config.json").write_text("{")
     (runs / "d/rounds.jsonl").write_text("")
-    assert fedskew("runs", "--columns", "folder,state,rounds,accuracy") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "runs", "--columns", "folder,state,rounds,accuracy")
     assert "stopped: interrupted" in said and "failed: TrainingError: the loss of client 3" in said
     assert "stopped: killed" in said and "damaged: config.json is damaged" in said
     row = json.loads((runs / "c/rounds.jsonl").read_text().splitlines()[-1])
@@ -88,8 +83,7 @@ def test_a_folder_that_a_process_writes_is_running_and_is_not_deleted(
 ) -> None:
     hold = Hold(runs / "a")
     try:
-        assert fedskew("runs", "--columns", "folder,state") == 0
-        assert capsys.readouterr().out.splitlines()[1].split() == ["runs/a", "running"]
+        assert output_of(capsys, "runs", "--columns", "folder,state").splitlines()[1].split() == ["runs/a", "running"]
         assert fedskew("runs", runs, "--where", "method=fedavg", "--delete", "--yes") == 2
     finally:
         hold.release()
@@ -97,8 +91,7 @@ def test_a_folder_that_a_process_writes_is_running_and_is_not_deleted(
     assert "is in use by process" in said.err and (runs / "a/summary.json").exists()
     (runs / "c/.owner.json").write_text("{}")
     (runs / "c/.lock").touch()  # what a process leaves that was killed
-    assert fedskew("runs", "--columns", "folder,state") == 0
-    assert "running" not in capsys.readouterr().out
+    assert "running" not in output_of(capsys, "runs", "--columns", "folder,state")
 
 
 @pytest.mark.parametrize(
@@ -136,12 +129,10 @@ def test_a_list_is_sorted_by_any_field_and_what_lacks_it_comes_last(runs: Path, 
 
 
 def test_only_the_settings_in_which_runs_differ_are_shown(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("runs", "--settings", "--where", "method.name=fedavg") == 0
-    head, *rows = capsys.readouterr().out.splitlines()
+    head, *rows = output_of(capsys, "runs", "--settings", "--where", "method.name=fedavg").splitlines()
     assert head.split() == ["folder", "method", "method.pace.lr", "seed"]
     assert [row.split()[-2:] for row in rows] == [["0.1", "0"], ["0.05", "1"]]
-    assert fedskew("runs", runs / "a", "--settings") == 0
-    assert capsys.readouterr().out == "these runs have the same settings\n"
+    assert output_of(capsys, "runs", runs / "a", "--settings") == "these runs have the same settings\n"
 
 
 def test_delete_removes_what_runs_wrote_and_nothing_else(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,8 +151,7 @@ def test_delete_removes_what_runs_wrote_and_nothing_else(runs: Path, capsys: pyt
     left = sorted(str(p.relative_to(runs / "b")) for p in (runs / "b").rglob("*") if p.is_file())
     assert left == ["checkpoint/mine.txt", "notes.txt"]
     assert (runs / "no-run/config.json").exists()
-    assert fedskew("runs", "runs", "--delete", "--yes") == 0
-    assert "deleted 2 runs" in capsys.readouterr().out
+    assert "deleted 2 runs" in output_of(capsys, "runs", "runs", "--delete", "--yes")
     assert sorted(p.name for p in runs.iterdir()) == ["a", "b", "no-run"]
 
 
@@ -204,8 +194,7 @@ def test_delete_asks_first(
             return answer
 
     monkeypatch.setattr(sys, "stdin", Terminal())
-    assert fedskew("runs", "--where", "seed=1", "--delete") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "runs", "--where", "seed=1", "--delete")
     assert "runs/b" in said and "delete 1 run? [y/N]" in said
     assert len(list(runs.iterdir())) == left and ("nothing is deleted" in said) == (left == 3)
 
@@ -269,16 +258,12 @@ SHOWN = {
     ids=[*MISTAKES, *(f"show: {case}" for case in SHOWN)],
 )
 def test_a_mistake_is_one_line(words: list[str], expected: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert fedskew(*words) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and said.startswith("fedskew: ") and expected in said
+    assert expected in mistake(capsys, *words)
     assert sorted(p.name for p in runs.iterdir()) == ["a", "b", "c"]
 
 
 def test_a_list_without_runs_says_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("runs", "--where", "seed=77") == 0
-    assert capsys.readouterr().out == "no run matches; 3 runs in runs\n"
+    assert output_of(capsys, "runs", "--where", "seed=77") == "no run matches; 3 runs in runs\n"
 
 
 def test_rounds_are_not_read_for_a_list(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,8 +287,7 @@ def test_rounds_are_not_read_for_a_list(runs: Path, monkeypatch: pytest.MonkeyPa
 def test_show_draws_curves_and_bars_and_says_the_command_that_repeats_the_run(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert fedskew("show", "runs/b") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "show", "runs/b")
     assert said.startswith("fedavg (lr 0.05): digits, dirichlet (alpha 0.5), 6 clients, cohort 3, logistic")
     assert "finished, 2 of 2 rounds" in said and "accuracy by round" in said and "loss by round" in said
     assert "recall of each class in round 2" in said and "█" in said and "▁" in said
@@ -320,8 +304,7 @@ def test_show_draws_curves_and_bars_and_says_the_command_that_repeats_the_run(
 
 
 def test_show_is_plain_ascii_where_the_terminal_lacks_more(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("show", "runs/a", "--ascii", "--metric", "macro_f1") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "show", "runs/a", "--ascii", "--metric", "macro_f1")
     assert said.isascii() and "macro_f1 by round" in said and "_#" in said and "####" in said and "loss by" not in said
 
 
@@ -330,13 +313,11 @@ def test_show_of_a_run_from_python_and_of_one_without_rounds(
 ) -> None:
     fed = fs.federate("digits", "iid", clients=4)
     fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=2, out=tmp_path / "run")
-    assert fedskew("show", tmp_path / "run") == 0
-    assert "started from Python" in capsys.readouterr().out
+    assert "started from Python" in output_of(capsys, "show", tmp_path / "run")
     from fedskew.records.folder import Record
 
     Record.create(tmp_path / "begun", {"method": {"name": "fedavg", "parts": []}, "rounds": 3}).close()
-    assert fedskew("show", tmp_path / "begun") == 0
-    assert "stopped: killed, 0 of 3 rounds" in capsys.readouterr().out
+    assert "stopped: killed, 0 of 3 rounds" in output_of(capsys, "show", tmp_path / "begun")
 
 
 def test_names_with_control_characters_reach_no_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

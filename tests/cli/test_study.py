@@ -20,7 +20,7 @@ from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, archive_line
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
-from support.command import fedskew, mistake
+from support.command import fedskew, mistake, output_of
 from support.scheduling import without_workers
 
 OPTIONS = [("clients", "5"), ("rounds", "2"), ("model", "logistic")]
@@ -198,12 +198,9 @@ def test_a_refusal_is_merged_where_nothing_is_known(place: Path) -> None:
 
 
 def test_what_is_packed_comes_out_the_same(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("study", "pack", "one/study", "--out", "thin.zip") == 0
-    assert capsys.readouterr().out.startswith("4 runs in thin.zip, ")
+    assert output_of(capsys, "study", "pack", "one/study", "--out", "thin.zip").startswith("4 runs in thin.zip, ")
     assert fedskew("study", "pack", "one/store", "--out", "whole.zip", "--whole") == 0
-    capsys.readouterr()
-    assert fedskew("study", "unpack", "thin.zip", "--into", "thin") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "study", "unpack", "thin.zip", "--into", "thin")
     assert said == "study: thin/studies/thin/study.json\nthin: 4 runs added, 0 were there, 0 refused\n"
     for address in addresses("one/store"):
         before, after = Store("one/store").entry(address), Store("thin").entry(address)
@@ -255,7 +252,6 @@ def test_a_study_of_another_content_is_not_overwritten(place: Path, capsys: pyte
         assert fedskew("study", "pack", f"{name}/study", "--out", f"{name}.zip") == 0
     shutil.copy("two.zip", "again/one.zip") if Path("again").mkdir() is None else None
     assert fedskew("study", "unpack", "one.zip", "--into", "all") == 0
-    capsys.readouterr()
     assert "is another study" in mistake(capsys, "study", "unpack", "again/one.zip", "--into", "all")
 
 
@@ -293,7 +289,6 @@ def test_a_zip_that_is_altered_or_attacks_is_one_line_and_reaches_no_store(
     changes, expected = ATTACKS[case]
     assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
     rezipped("good.zip", "bad.zip", changes)
-    capsys.readouterr()
     assert expected in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
     left = sorted(str(p.relative_to("all")) for p in Path("all").rglob("*") if p.name != ".lock")
     assert left == ["refused", "runs", "store.json"]
@@ -306,7 +301,6 @@ def test_a_zip_with_an_archive_of_other_types_is_refused(place: Path, capsys: py
         line = json.loads(file.read("archive.jsonl").splitlines()[0])
     for change in ({"config": {"rounds": "two"}}, {"summary": []}, {"rows": [1]}, {"env": 3}, {"address": "../../x"}):
         rezipped("good.zip", "bad.zip", {"archive.jsonl": json.dumps({**line, **change}).encode()})
-        capsys.readouterr()
         assert "bad.zip/archive.jsonl must hold one run a line; line 1" in mistake(
             capsys, "study", "unpack", "bad.zip", "--into", "all"
         )
@@ -319,7 +313,6 @@ def test_a_link_in_a_zip_is_refused(place: Path, capsys: pytest.CaptureFixture[s
         link = zipfile.ZipInfo("study.json")
         link.external_attr = 0o120777 << 16
         file.writestr(link, "/etc/passwd")
-    capsys.readouterr()
     assert "must hold only files of a study" in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
 
 
@@ -348,8 +341,7 @@ def test_a_damaged_zip_is_one_line(place: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.usefixtures("here")
 def test_runs_that_are_repeated_agree_to_the_bit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("study", "verify", "one/study", "--sample", 3) == 0
-    said = capsys.readouterr().out.splitlines()
+    said = output_of(capsys, "study", "verify", "one/study", "--sample", 3).splitlines()
     assert said[0] == "repeating 3 of 4 runs" and said[-1] == "3 to the bit"
     assert all(line.endswith("agrees to the bit") for line in said[1:-1]) and len(said) == 5
     assert fedskew("study", "pack", "one/study", "--out", "thin.zip") == 0
@@ -366,8 +358,7 @@ def test_a_record_whose_numbers_are_made_up_is_found(place: Path, capsys: pytest
     rewritten("one/store", second, lambda s: s.update(final_loss=s["final_loss"] + 1e-8))
     rewritten("one/store", third, lambda s: s["worst_class"].update(recall=s["worst_class"]["recall"] + 0.5))
     rewritten("one/store", fourth, lambda s: s.update(total_wall_s=1e9))
-    assert fedskew("study", "verify", "one/store", "--sample", 4) == 1
-    said = capsys.readouterr().out
+    said = output_of(capsys, "study", "verify", "one/store", "--sample", 4, code=1)
     assert f"{first} " in said and "DIFFERS; final_macro_f1 is " in said
     assert "agrees within 1e-6; final_loss is " in said and "DIFFERS; worst_class.recall is " in said
     assert said.splitlines()[-1] == "1 to the bit, 1 within 1e-6, 2 differ"
@@ -378,8 +369,7 @@ def test_a_run_that_cannot_be_repeated_is_named(place: Path, capsys: pytest.Capt
     as_archive("one/store", "strange", lambda line: line["config"].update(fingerprint="0" * 16))
     as_archive("one/store", "unknown", lambda line: line["config"].update(method={"name": "x", "parts": []}))
     for store, told in (("strange", "fingerprint was"), ("unknown", "its configuration cannot be read")):
-        assert fedskew("study", "verify", store, "--sample", 1) == 1
-        said = capsys.readouterr().out
+        said = output_of(capsys, "study", "verify", store, "--sample", 1, code=1)
         assert "NOT REPEATED" in said and told in said and "Traceback" not in said
 
 
@@ -446,15 +436,13 @@ def test_an_archive_is_not_computed_again(place: Path, capsys: pytest.CaptureFix
     said = capsys.readouterr()
     assert "4 done, 0 missing" in said.out and not list(Path("empty").glob("*.jsonl"))
     assert said.err == "fedskew: note: 4 runs reused from results/studies/one.jsonl\n"
-    assert fedskew(*words, "--store", "empty", "--out", "again") == 0
-    assert "nothing to do" in capsys.readouterr().out
+    assert "nothing to do" in output_of(capsys, *words, "--store", "empty", "--out", "again")
     assert (place / "again/runs.csv").read_text() == (place / "one/study/runs.csv").read_text()
     shutil.move("results", "elsewhere")
     assert fedskew(*words, "--store", "empty", "--dry-run") == 0, "the study's own store has them now"
     said = capsys.readouterr()
     assert "0 missing" in said.out and not said.err
-    assert fedskew(*words, "--store", "new", "--dry-run") == 0
-    assert "0 done, 4 missing" in capsys.readouterr().out
+    assert "0 done, 4 missing" in output_of(capsys, *words, "--store", "new", "--dry-run")
     assert fedskew(*words, "--store", "new", "--dry-run", "--archives", "elsewhere/studies/one.jsonl") == 0
     assert "4 done, 0 missing" in capsys.readouterr().out
 
@@ -467,8 +455,7 @@ def test_an_archive_is_packed_and_grows_beside(place: Path, capsys: pytest.Captu
         "one.jsonl.xz"
     ]
     packed = Path("a/one.jsonl.xz").read_bytes()
-    assert fedskew(*words, "--store", "new", "--dry-run", "--archives", "a") == 0
-    assert "4 done, 0 missing" in capsys.readouterr().out
+    assert "4 done, 0 missing" in output_of(capsys, *words, "--store", "new", "--dry-run", "--archives", "a")
     assert fedskew("study", "archive", "one/study", "--out", "a/one.jsonl", "--points", 1) == 0
     assert capsys.readouterr().out == "a/one.jsonl.xz has all runs\n" and not Path("a/one.jsonl").exists()
     assert fedskew("study", "archive", "two/study", "--out", "a/one.jsonl", "--points", 1) == 0

@@ -14,7 +14,7 @@ from fedskew.config.tables import TABLES
 from fedskew.data import describe, federate, save_partition, skew
 from fedskew.data.partitioners import Counts, Dirichlet, Shared
 from fedskew.errors import DataError
-from support.command import fedskew
+from support.command import fedskew, output_of
 from support.pictures import printed
 
 
@@ -74,8 +74,7 @@ def test_what_is_known_of_the_data_is_told_by_describe(
     plain = TABLES["data"]["digits"].load
     noted = lambda self, path=None: replace(plain(self, path), notes=("rows are not in the official order",))
     monkeypatch.setattr(TABLES["data"]["digits"], "load", noted)
-    assert fedskew("describe", "--out", tmp_path / "f.png") == 0
-    assert "note: rows are not in the official order" in capsys.readouterr().out
+    assert "note: rows are not in the official order" in output_of(capsys, "describe", "--out", tmp_path / "f.png")
     assert fedskew("describe", "--json", "--out", tmp_path / "f.png") == 0
     assert json.loads(capsys.readouterr().out)["notes"] == ["rows are not in the official order"]
 

@@ -15,7 +15,7 @@ from fedskew.data.federation import hold_out
 from fedskew.data.partitioners import File, Partition
 from fedskew.errors import ConfigError, DataError
 from fedskew.records.folder import read
-from support.command import SMALL, fedskew, mistake
+from support.command import SMALL, fedskew, mistake, output_of
 
 ALPHA = fs.partitioners.Dirichlet(0.3)
 
@@ -128,20 +128,16 @@ def test_a_file_whose_version_and_arrays_disagree_is_refused(tmp_path: Path) -> 
 
 def test_the_command_divides_describes_and_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--clients", 6, "--partition.alpha", 0.5, "--local-test", 0.2]
-    assert fedskew("describe", *words, "--out", tmp_path / "d.png") == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(output_of(capsys, "describe", *words, "--out", tmp_path / "d.png").split())
     assert "6 clients, local test 0.2, seed 0" in said and "0.2 of each client's rows" in said
-    assert fedskew("partition", "make", *words, "--out", tmp_path / "s.npz") == 0
-    assert "kept by clients for a test" in capsys.readouterr().out
+    assert "kept by clients for a test" in output_of(capsys, "partition", "make", *words, "--out", tmp_path / "s.npz")
     common = ["--cohort", 3, "--rounds", 2, "--model", "logistic"]
-    assert fedskew("run", "fedavg", *words, *common, "--out", tmp_path / "a") == 0
-    assert "clients' own tests" in capsys.readouterr().out
+    assert "clients' own tests" in output_of(capsys, "run", "fedavg", *words, *common, "--out", tmp_path / "a")
     assert fedskew("run", "--from", tmp_path / "a", "--out", tmp_path / "b") == 0
     file = ["--partition", "file", "--partition.path", tmp_path / "s.npz"]
     assert fedskew("run", "fedavg", *file, *common, "--out", tmp_path / "c") == 0
     bits = [(tmp_path / run / "final.safetensors").read_bytes() for run in "abc"]
     assert bits[0] == bits[1] == bits[2] and read(tmp_path / "c")[0]["local_test"] == 0.2
-    capsys.readouterr()
     said = mistake(capsys, "run", "fedavg", *file, "--local-test", 0.4, "--out", tmp_path / "e")
     assert "--local-test must be left out or be that of" in said
     assert "--local-test must be in [0, 1)" in mistake(capsys, "run", "fedavg", "--local-test", 1)

@@ -191,7 +191,6 @@ def test_a_warm_up_model_of_shared_data_takes_two_commands(tmp_path: Path, capsy
     assert fedskew("run", "--resume", tmp_path / "zhao", "--rounds", 2) == 0
 
     assert fedskew("run", "--resume", tmp_path / "warm", "--rounds", 6) == 0  # another model now
-    capsys.readouterr()
     said = mistake(capsys, "run", "fedavg", "--init-from", "nowhere", "--out", tmp_path / "other")
     assert said.startswith("fedskew: --init-from must be a run folder or a .safetensors file; got 'nowhere'")
     said = mistake(capsys, "run", "--from", tmp_path / "zhao", "--out", tmp_path / "other")

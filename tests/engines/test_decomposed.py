@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import fedskew as fs
 from fedskew.engines.trained import STEPS, pooled_head
-from support.command import fedskew
+from support.command import fedskew, output_of
 
 
 def test_the_head_is_that_of_scikit_learn() -> None:
@@ -53,9 +53,7 @@ def test_each_step_mends_what_it_says(made: Path) -> None:
 
 
 def test_the_command_prints_every_step_and_takes_no_other_rows(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert fedskew("evaluate", made, "--decompose") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "evaluate", made, "--decompose")
     assert all(step in said for step in STEPS) and "ECE" in said
     assert fedskew("evaluate", made, "--decompose", "--data", "digits") == 2
     assert "--decompose must be used without --data" in capsys.readouterr().err

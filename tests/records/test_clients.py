@@ -188,7 +188,6 @@ def test_the_command_writes_every_evaluation_of_each_client_as_csv(
         for c in range(10):
             assert row[f"rows {c}"] == str(was["support"][c])
             assert row[f"recall {c}"] == ("" if was["per_class_recall"][c] is None else str(was["per_class_recall"][c]))
-    capsys.readouterr()
     assert "--csv must be a new file" in mistake(capsys, "evaluate", run, "--by", "client", "--csv", file)
     assert "--csv must be used with --by client" in mistake(capsys, "evaluate", run, "--csv", tmp_path / "d.csv")
 
@@ -238,6 +237,17 @@ def test_own_models_that_no_file_holds_are_refused(monkeypatch: pytest.MonkeyPat
 def test_a_line_of_another_kind_is_one_error(line: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(f"{line}\n")
     with pytest.raises(fs.RecordError, match="is damaged"):
+        fs.read_clients(tmp_path)
+
+
+def test_a_metric_need_be_no_share_and_the_accuracy_must_be_there(
+    kept: tuple[fs.data.Federation, Any], tmp_path: Path
+) -> None:
+    row = kept[1].client_rows[0]
+    (tmp_path / FILE).write_text(json.dumps({**row, "macro_f1": -0.5}))
+    assert fs.read_clients(tmp_path)[0]["macro_f1"] == -0.5
+    (tmp_path / FILE).write_text(json.dumps({name: value for name, value in row.items() if name != "accuracy"}))
+    with pytest.raises(fs.RecordError, match="'accuracy' is missing"):
         fs.read_clients(tmp_path)
 
 

@@ -11,7 +11,7 @@ import pytest
 import fedskew as fs
 from fedskew.methods import METHODS
 from fedskew.records.folder import finished, read
-from support.command import SMALL, fedskew, mistake
+from support.command import SMALL, fedskew, mistake, output_of
 from support.federations import skewed
 from support.methods import BY_HOOK, changed, tiny
 from support.paths import ROOT
@@ -42,8 +42,7 @@ def test_the_command_extends_a_run(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_finished_run_that_is_resumed_says_so_and_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 0
-    (last,) = capsys.readouterr().out.splitlines()
+    (last,) = output_of(capsys, "run", "fedavg", *SMALL, "--out", tmp_path / "a").splitlines()
     before = {
         path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (tmp_path / "a").iterdir() if path.is_file()
     }
@@ -95,7 +94,6 @@ def test_fewer_rounds_than_are_done_are_refused_and_the_record_stays(
         go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "a", resume=True)
     assert len(recorded(tmp_path / "a")) == 3 and finished(tmp_path / "a", 3)
     assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "b") == 0
-    capsys.readouterr()
     assert "--rounds must be at least 2" in mistake(capsys, "run", "--resume", tmp_path / "b", "--rounds", 1)
 
 
@@ -112,7 +110,6 @@ def test_an_extension_that_is_stopped_goes_on(tmp_path: Path) -> None:
 
 def test_other_options_beside_resume_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 0
-    capsys.readouterr()
     told = mistake(capsys, "run", "--resume", tmp_path / "a", "--rounds", 3, "--lr", 1)
     assert "--resume must be used alone, or with --rounds" in told and "got '--lr 1'" in told
 
@@ -154,6 +151,5 @@ def test_a_cluster_beside_a_run_of_another_engine_is_refused(
     flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fedskew("run", "fedavg", *SMALL, "--engine", "sequential", "--out", tmp_path / "a") == 0
-    capsys.readouterr()
     told = mistake(capsys, "run", "--resume", tmp_path / "a", "--rounds", 3, flag, "1")
     assert f"{flag} must go with a run of the engine ray; {tmp_path / 'a'} is one of sequential" in told

@@ -493,7 +493,6 @@ def test_a_run_that_was_killed_while_it_began_is_begun_again(
     assert fedskew(*words) == 0
     for name in ("manifest.json", "rounds.jsonl", "summary.json", "checkpoint/state.safetensors"):
         (folder / name).unlink()
-    capsys.readouterr()
     said = mistake(capsys, "run", "--resume", folder)
     assert "the run ended before its first round: start it again in this folder" in said
     assert fedskew(*words) == 0

@@ -18,7 +18,7 @@ from fedskew.engines.evaluation import Evaluator
 from fedskew.plots.groups import groups_of
 from fedskew.records.folder import finished, read
 from fedskew.records.metrics import EACH, SCORES
-from support.command import SMALL, fedskew, mistake
+from support.command import SMALL, fedskew, mistake, output_of
 from support.federations import RAGGED, blobs, skewed
 from support.methods import tiny
 from support.old_format import as_format_1
@@ -146,8 +146,7 @@ def test_the_command_records_and_evaluates_them(tmp_path: Path, capsys: pytest.C
         found, summary = json.loads(capsys.readouterr().out), read_run(tmp_path / folder).summary
         names = [n for n in ("confusion", "loss", *ALL) if not n.startswith("mix")]
         assert {n: found[n] for n in names} == {n: summary[f"final_{n}"] for n in names}
-    assert fedskew("evaluate", tmp_path / "a") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "evaluate", tmp_path / "a")
     assert f"AUROC {summary['final_auroc_macro']:.4f}" in said and "AUPRC" in said and "calibration error" in said
     (group,) = groups_of([tmp_path / "a"])
     assert len(group.runs[0].series("auroc_macro")[0]) == 2

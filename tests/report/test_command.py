@@ -10,7 +10,7 @@ import pytest
 
 from fedskew import report
 from fedskew.config.flags import experiment_from
-from support.command import SMALL, fedskew, mistake
+from support.command import SMALL, fedskew, mistake, output_of
 from support.old_format import as_format_1
 from support.reports import parsed, words_of
 
@@ -56,8 +56,7 @@ def test_runs_that_differ_in_another_seed_are_told_apart(tmp_path: Path) -> None
 
 def test_the_command_writes_the_page(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "deep" / "page.html"
-    assert fedskew("report", runs, "--out", out, "--title", "My <study>", "--tables", tmp_path / "t") == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "report", runs, "--out", out, "--title", "My <study>", "--tables", tmp_path / "t")
     assert said.startswith(f"report: {out} (8 runs, ") and "tables: " in said
     told = words_of(parsed(out.read_text()))
     assert "My <study>" in told and "6 clients hold 1,438 training rows" in told  # the split, made again
@@ -99,5 +98,4 @@ def test_a_damaged_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     experiment_from(["fedavg", *SMALL]).run(tmp_path / "run")
     file = tmp_path / "run" / "rounds.jsonl"
     file.write_text(file.read_text().replace("accuracy", "akkuracy", 1))
-    capsys.readouterr()
     assert "rounds.jsonl" in mistake(capsys, "report", tmp_path, "--out", tmp_path / "r.html")

@@ -20,7 +20,7 @@ from fedskew.report.clients import clients
 from fedskew.report.compared import compare
 from fedskew.report.tables import to_csv, to_latex
 from fedskew.studies.clients import by_client, few_rows
-from support.command import fedskew, mistake
+from support.command import fedskew, mistake, output_of
 from support.scheduling import without_workers
 
 ROW = {"round": 1, "rows": 20, "per_class_recall": [0.5, 1.0], "support": [2, 18], "auroc": None, "dealt": True}
@@ -76,9 +76,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def said(capsys: Capture, *words: object) -> str:
-    capsys.readouterr()
-    assert fedskew(*words) == 0
-    return capsys.readouterr().out
+    return output_of(capsys, *words)
 
 
 def test_own_models_that_were_kept_give_the_rows_of_the_run(ran: Path, capsys: Capture) -> None:
@@ -104,7 +102,6 @@ def test_what_a_run_lacks_is_one_line(
 ) -> None:
     if method == "fedavg":
         assert fedskew("run", "fedavg", *RUN, "--eval.served", "none", "--out", tmp_path / "b") == 0
-    capsys.readouterr()
     assert told in mistake(capsys, "evaluate", tmp_path / "b" if method == "fedavg" else ran, *words)
 
 

@@ -23,7 +23,7 @@ from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Interval, intervals, verdict
 from fedskew.studies.work import work_of
-from support.command import fedskew
+from support.command import fedskew, output_of
 from support.paths import ROOT
 
 UP = Interval(0.05, 0.03, 0.07, 5)
@@ -269,8 +269,7 @@ def test_the_baseline_at_a_pace_of_its_own_stands_beside_it_at_the_common_one(
     assert {label: (pace.lr, pace.epochs) for label, pace in paces.items()} == {
         "fedavg": (0.05, 1), "fedga": (0.05, 1), "fedavg, its own pace": (0.1, 2),
     }  # fmt: skip
-    assert fedskew("compare", "study.toml", "--out", "out", "--processes", "1") == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(output_of(capsys, "compare", "study.toml", "--out", "out", "--processes", "1").split())
     assert "over fedavg, its own pace" in said and "fedavg, its own pace, 8 rounds" in said
     assert "Gains over fedavg, its own pace, in points" in said
     assert re.search(r"as a multiple of fedavg, its own pace's .*fedavg ×0\.5\d ", said)

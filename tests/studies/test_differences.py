@@ -111,7 +111,7 @@ def test_six_clear_pairs_conclude() -> None:
 
 def test_six_clear_pairs_conclude_nothing_among_four_methods() -> None:
     found = gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15, m=5)
-    assert (found.comparisons, found.p_holm, found.ranked) == (4, 0.125, "open")
+    assert (found.p_holm, found.ranked) == (0.125, "open")
 
 
 def test_pairs_that_are_equal_do_not_count() -> None:
@@ -179,7 +179,7 @@ def test_holms_correction_is_made_over_the_methods_of_one_setting() -> None:
     told = differences(study(values), "m0")
     for setting, m in (("s0", 2), ("s1", 3), (None, 3)):
         family = [d for d in told if d.setting == setting]
-        assert {d.comparisons for d in family} == {m}
+        assert sum(d.p is not None for d in family) == m
         assert [d.p_holm for d in family] == list(holm([d.p for d in family]))
 
 

@@ -78,10 +78,10 @@ def addresses(study: Any) -> list[str]:
 
 def test_a_study_of_objects_is_stored_and_found_again(tmp_path: Path) -> None:
     study = objects(tmp_path / "s")
-    began: list[str] = []
-    study.run(on_begin=lambda one: began.append(one.cell.label))
+    ended: list[str] = []
+    study.run(on_end=lambda _, one: ended.append(one.cell.label))
     rows = study.table()
-    assert [row["state"] for row in rows] == ["finished"] * 2 and began == ["mine", "fedavg"]
+    assert [row["state"] for row in rows] == ["finished"] * 2 and ended == ["mine", "fedavg"]
     again = objects(tmp_path / "s")
     assert again.missing() == [] and again.table() == rows and addresses(again) == addresses(study)
     alone = fs.run(

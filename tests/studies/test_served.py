@@ -24,7 +24,7 @@ from fedskew.report.page import sections
 from fedskew.report.sentences import cautions, measured, verdict
 from fedskew.studies.differences import differences
 from fedskew.studies.scores import Scores
-from support.command import fedskew
+from support.command import fedskew, output_of
 from support.federations import skewed
 from support.runs import go
 
@@ -108,8 +108,7 @@ def test_local_training_is_judged_by_its_own_models(tmp_path: Path, capsys: pyte
 def test_a_row_is_of_one_model_at_one_range_of_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--clients", 5, "--partition.alpha", 0.1, "--model", "logistic", "--rounds", 5, "--seeds", "0-1")
     store = ("--store", tmp_path / "s", "--out", tmp_path / "o")
-    assert fedskew("compare", "localonly", "fedavg", "ditto", *words, *store) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = " ".join(output_of(capsys, "compare", "localonly", "fedavg", "ditto", *words, *store).split())
     assert "the mean over the last 5 rounds" in out and "last 10" not in out
     entries, asked = of_study(tmp_path / "o")
     found = compare(entries, asked["metric"], asked["baseline"])
@@ -133,8 +132,7 @@ def test_a_row_is_of_one_model_at_one_range_of_rounds(tmp_path: Path, capsys: py
     assert heat is not None and "by the global model" in heat.title
     assert compact(found).caption.startswith("Accuracy of what each client would use")
     folder = str(entries[0].run.folder)
-    assert fedskew("show", folder) == 0
-    told = capsys.readouterr().out
+    told = output_of(capsys, "show", folder)
     assert "mean of last 5" in told and "mean of last 10" not in told and "mean of last 50" not in told
     assert "recall of each class by the global model" in told
 
@@ -197,8 +195,7 @@ def test_own_models_are_tuned_on_rows_that_clients_hold_out(tmp_path: Path, caps
     words = ("--clients", 4, "--model", "logistic", "--rounds", 2, "--tune", "lr=log:0.01..0.3", "--tune-trials", 2)
     study = fs.study(["localonly", "fedavg"], tune="lr=log:0.01..0.3", tune_trials=2, clients=4, store=tmp_path / "s")
     assert all(one.cell.experiment and one.cell.experiment.local_test == 0.1 for one in study.trials())
-    assert fedskew("compare", "localonly", "fedavg", *words, "--store", tmp_path / "s") == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(output_of(capsys, "compare", "localonly", "fedavg", *words, "--store", tmp_path / "s").split())
     assert "tuned: localonly: lr 0." in told and "of 2 values" in told
     assert fedskew("compare", "localonly", *words, "--local-test", 0.2, "--store", tmp_path / "s") == 2
 

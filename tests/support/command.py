@@ -19,8 +19,16 @@ def fedskew(*words: object) -> int:
     return int(stop.value.code or 0)
 
 
+def output_of(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> str:
+    """What the command prints, where it ends with this exit code."""
+    capsys.readouterr()  # of what was printed before
+    assert fedskew(*words) == code
+    return capsys.readouterr().out
+
+
 def mistake(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     """The one line that the command says of a mistake."""
+    capsys.readouterr()
     assert fedskew(*words) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.count("\n") == 1 and said.err.startswith("fedskew: ")

@@ -10,12 +10,9 @@ from fedskew.studies import repeating, study
 from fedskew.studies.work import Job, Outcome, work
 
 
-def in_this_process(
-    jobs: list[Job], processes: int, ended: Callable[[Outcome], None], began: Callable[[Job], None]
-) -> None:
+def in_this_process(jobs: list[Job], processes: int, ended: Callable[[Outcome], None]) -> None:
     """Runs one after another; takes the place of `fedskew.studies.pool.schedule`."""
     for job in jobs:
-        began(job)
         ended(work(job))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from fedskew import methods, plugins
 from fedskew.catalogue.citations import bibtex, short, software
 from fedskew.config.tables import TABLES, method_named
+from fedskew.config.words import as_word
 from fedskew.errors import ConfigError, unknown
 from fedskew.fields import choices, documented, hints_of
 from fedskew.method import SLOTS, Component, Method, method_spec
@@ -149,18 +150,13 @@ def _costs(components: Sequence[Component], keys: Sequence[str]) -> list[str]:
 
 def _formula(made: Component, place: str) -> list[str]:
     """The docstring up to its example, and the options with the values that hold here."""
-    options = [f"--{place}.{name} = {_typed(value)}: {about}{words}" for name, value, about, words in _options(made)]
+    options = [f"--{place}.{name} = {as_word(value)}: {about}{words}" for name, value, about, words in _options(made)]
     return [*_described(type(made)), *([""] if options else []), *options]
 
 
 def _described(kind: type) -> list[str]:
     """The lines of a docstring up to its example."""
     return inspect.cleandoc(kind.__doc__ or "").partition("\n\nExample:")[0].splitlines()
-
-
-def _typed(value: Any) -> str:
-    """A value as it is typed."""
-    return str(value).lower() if isinstance(value, bool) else str(getattr(value, "name", value))
 
 
 def citations(names: list[str]) -> list[str]:

@@ -1,7 +1,6 @@
 """``fedskew methods``, ``datasets``, ``partitions``, ``models`` and ``cite``: what there is."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -55,39 +54,30 @@ def _print_methods(rows: list[dict[str, Any]], wide: bool) -> None:
     say("`fedskew methods NAME` explains one" + ", --wide adds what it sends" * (not wide))
 
 
-@click.command(cls=Command, lines=("fedskew datasets", "fedskew datasets digits csv"))
-@click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("data"))
-def datasets(wanted: tuple[str, ...]) -> None:
-    """List the datasets, or explain those named and their options."""
-    _print_names("datasets", "data", wanted)
+def _lister(command: str, slot: str, what: str, named: str) -> click.Command:
+    """A command that lists every name that --data, --partition or --model takes, or explains those asked for."""
+
+    def listed(wanted: tuple[str, ...]) -> None:
+        from fedskew.catalogue.listing import named
+
+        lines = []
+        for name, text, options in named(slot, wanted):
+            if wanted:
+                say("\n".join([name, "", text, "", *options, ""]))
+            lines.append((name, text, "\n".join(options) or "–"))
+        if not wanted:
+            show(grid((f"--{slot}", "what it is", f"--{slot}.OPTION"), lines))
+            say(f"`fedskew {command} NAME` says what the options of NAME mean")
+
+    names = click.Argument(["wanted"], nargs=-1, metavar="[NAME ...]", type=Names(slot))
+    about = f"List {what}, or explain those named and their options."
+    lines = f"fedskew {command}", f"fedskew {command} {named}"
+    return Command(command, params=[names], callback=listed, help=about, lines=lines)
 
 
-@click.command(cls=Command, lines=("fedskew partitions", "fedskew partitions dirichlet"))
-@click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("partition"))
-def partitions(wanted: tuple[str, ...]) -> None:
-    """List the ways to divide data over clients, or explain those named and their options."""
-    _print_names("partitions", "partition", wanted)
-
-
-@click.command(cls=Command, lines=("fedskew models", "fedskew models mlp resnet18"))
-@click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("model"))
-def models(wanted: tuple[str, ...]) -> None:
-    """List the networks, or explain those named and their options."""
-    _print_names("models", "model", wanted)
-
-
-def _print_names(command: str, slot: str, wanted: Sequence[str]) -> None:
-    """Every name that --data, --partition or --model takes, or those asked for."""
-    from fedskew.catalogue.listing import named
-
-    lines = []
-    for name, text, options in named(slot, wanted):
-        if wanted:
-            say("\n".join([name, "", text, "", *options, ""]))
-        lines.append((name, text, "\n".join(options) or "–"))
-    if not wanted:
-        show(grid((f"--{slot}", "what it is", f"--{slot}.OPTION"), lines))
-        say(f"`fedskew {command} NAME` says what the options of NAME mean")
+datasets = _lister("datasets", "data", "the datasets", "digits csv")
+partitions = _lister("partitions", "partition", "the ways to divide data over clients", "dirichlet")
+models = _lister("models", "model", "the networks", "mlp resnet18")
 
 
 CITED = "at least one method, ingredient or dataset, or fedskew"

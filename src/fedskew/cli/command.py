@@ -29,8 +29,8 @@ TITLES = {
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
     "Shell": ("completion",),
 }
-FILES = {  # of several commands
-    "catalogue": TITLES["What there is"], "records": ("runs", "show", "verify"),
+FILES = {  # of several commands; another command stands in the file of its own name
+    "catalogue": ("methods", "datasets", "partitions", "models", "cite"), "records": ("runs", "show", "verify"),
     "federations": ("describe", "partition", "advise"), "pages": ("plot", "report"),
 }  # fmt: skip
 # Commands that this repository has in a plug-in, and how to get it until it is published.

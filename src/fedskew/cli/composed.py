@@ -10,7 +10,7 @@ import click
 
 from fedskew.cli.base import TYPED, WORDS, Command, Section, prepare
 from fedskew.cli.values import SLOTS, Names, Value, metavar_of, names
-from fedskew.config.words import Pair, scan
+from fedskew.config.words import Pair, as_word, scan
 from fedskew.errors import ConfigError
 from fedskew.fields import choices_of, limits_of
 
@@ -38,19 +38,12 @@ def click_option(option: Option) -> click.Option:
     listed = choices_of(option.type)
     facts = [] if "|".join(listed) in metavar else [f"one of {', '.join(listed)}"]
     facts += [limit.rule.removeprefix("be ") for limit in limits_of(option.type)]
-    if (default := _shown(option.default)) != "":
+    if option.default is not None and (default := as_word(option.default)):  # the help explains what is unset
         facts.append(f"default: {default}")
     told = " ".join(option.help.split()) + (f"  [{'; '.join(facts)}]" if facts else "")
     offered = (lambda: names("diagnostic")) if option.flag == "--diagnose.names" else None
     name = f"field_{option.flag[2:].replace('.', '_').replace('-', '_')}"
     return click.Option([*option.flags, name], type=Value(option.type, offered), metavar=metavar, help=told)
-
-
-def _shown(value: Any) -> str:
-    """A default as it is typed; "" where it is unset, which the help explains."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 class Composed(Command):

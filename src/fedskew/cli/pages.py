@@ -8,7 +8,6 @@ import click
 from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
 from fedskew.cli.values import FILE, FOLDER, POSITIVE, RUN, Names, names
-from fedskew.errors import ConfigError, unknown
 
 
 @click.command(
@@ -45,14 +44,10 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     from fedskew.plots import canvas
     from fedskew.studies.packing import folders_of
 
-    if figure is not None and figure not in rounds.FIGURES:
-        raise unknown("figure", figure, rounds.FIGURES)
     folders = find_runs(folders_of(runs))
     name = "comparison.png" if figure is None else f"{figure}.png"
     target = Path(out) if out else (Path(runs[0]) if len(runs) == 1 else Path(".")) / name
     canvas.target(target)  # refused before anything is printed
-    if smooth > 1 and figure not in (None, "curves"):
-        raise ConfigError(f"--smooth must go with the curves, the default figure; got --figure {figure}")
     if figure is None:
         for part in comparison_tables(folders):
             show(part)

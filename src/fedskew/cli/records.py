@@ -160,17 +160,14 @@ def _shown(run: Run, path: str) -> str:
 
 def _differences(listed: Sequence[Run]) -> list[str]:
     """Lines of the settings in which runs differ."""
+    from fedskew.config.recorded import in_words
     from fedskew.studies.runs import differing
 
     different = differing(listed, [{**run.settings, **{what: seed for seed, what in run.seeds}} for run in listed])
     if not different:
         return ["these runs have the same settings"]
-    rows = [[str(run.folder), *(_setting(each[i]) for _, each in different)] for i, run in enumerate(listed)]
+    rows = [[str(run.folder), *(in_words(each[i]) for _, each in different)] for i, run in enumerate(listed)]
     return columns(["folder", *(path for path, _ in different)], rows)
-
-
-def _setting(value: Any) -> str:
-    return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _json(run: Run) -> dict[str, Any]:
@@ -233,10 +230,11 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
         return
     insist_on_run(folder)
     recorded, about = read_run(folder), listed(folder)
+    drawn = [*_curves(recorded, metric), *_classes(recorded)]  # an unknown metric is told before anything is shown
     say(f"{about.label or recorded.name}: {title_of([recorded])}")
     say(f"{run}: {_ended(about)}")
     plain = str.maketrans(SPELLINGS if as_ascii else {})
-    for line in (*_curves(recorded, metric), *_classes(recorded)):
+    for line in drawn:
         say(line.translate(plain))
     for line in (*_numbers(recorded), *_own_models(folder), *_settings(recorded, run)):
         say(line)

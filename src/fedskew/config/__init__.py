@@ -1,1 +1,1 @@
-"""Experiments as values: tables of names, JSON, command-line words."""
+"""Experiments as values; names of tables, JSON and flags stay, how they are read may change."""

@@ -393,8 +393,12 @@ def label_of(method: Spec) -> str:
 def words_of(path: str, value: Any) -> str:
     """An option as a phrase: an ingredient by its name, a field by its last word."""
     end = path.rpartition(".")[2]
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return text if end == "name" else f"{end} {text}"
+    return in_words(value) if end == "name" else f"{end} {in_words(value)}"
+
+
+def in_words(value: Any) -> str:
+    """A value of a configuration as a list or a report shows it: "unset", "0.05", "adam"."""
+    return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _named(specs: Any) -> Iterator[Spec]:

@@ -102,6 +102,15 @@ def split(
     return positional, flags
 
 
+def as_word(value: Any) -> str:
+    """A value as it is typed on a command line; an object by its name."""
+    if isinstance(value, tuple):
+        return ",".join(map(as_word, value))
+    if not isinstance(value, str | int | float | None):
+        return str(getattr(value, "name", type(value).__name__))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def flags_of(options: Iterable[Pair]) -> list[Pair]:
     """Options without their dashes as flags: "lr" is "--lr"."""
     return [(f"--{option}", value) for option, value in options]

@@ -1,4 +1,4 @@
-"""Data: datasets, partitions over clients, federations.
+"""Datasets, partitions, federations; names, rows that a seed gives and the partition file stay, all else may change.
 
 Example:
     >>> from fedskew.data import federate

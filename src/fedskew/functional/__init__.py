@@ -1,4 +1,4 @@
-"""The mathematics of the methods, as pure tensor functions for any PyTorch loop.
+"""The methods' mathematics, for any PyTorch loop; names of `__all__` and their numbers stay, all else may change.
 
 Losses take batches and return one value for each row, [B], so that you average them with your own mask. They work under
 ``torch.vmap`` and ``torch.func.grad``. Server-side functions take and return tensors or dicts of tensors. No function

@@ -1,4 +1,4 @@
-"""Networks, and how each of them becomes a pure function.
+"""Networks as pure functions; names, options and the initial weights of a seed stay, all else may change.
 
 Example:
     >>> from fedskew.models import MLP, build

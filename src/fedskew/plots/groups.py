@@ -22,7 +22,6 @@ from fedskew.records.typed import Row
 UNSAID = ("folder", "fingerprint", "init_digest")
 TRAINING = ("method.pace.", "method.local.")  # what all runs of a picture change alike stands in its title
 HEADED = ("clients", "cohort", "longtail")  # options of a run that its title says
-LONGEST = 44  # characters; a longer label is replaced by the folder's name
 
 
 def federation_of(run: Run) -> Counted:
@@ -60,9 +59,15 @@ def recall_of(row: Row) -> npt.NDArray[np.float64]:
 class Group:
     """Runs of one configuration under different seeds."""
 
-    name: str  # what tells it from the other groups
+    method: str  # such as "fedavg" or "fedavg (uniform)"
+    setting: str  # the options of the run that differ between groups, such as "alpha 0.05"; "" where none does
     runs: list[Run]
     place: int = 0  # its look in every picture of the same runs, see `fedskew.plots.canvas.look_of`
+
+    @property
+    def name(self) -> str:
+        """What tells it from the other groups."""
+        return ", ".join(filter(None, (self.method, self.setting)))
 
     @property
     def label(self) -> str:
@@ -71,7 +76,10 @@ class Group:
 
 
 def groups_of(folders: Iterable[str | Path]) -> list[Group]:
-    """Read run folders and group them by configuration. A second run with the same seed is a group of its own."""
+    """Read run folders and group them by configuration.
+
+    A second run with the same seed is a group of its own, whose method is numbered: "fedavg #2".
+    """
     seen: Counter[str] = Counter()
     groups: dict[tuple[str, int], list[Run]] = {}
     for folder in folders:
@@ -80,53 +88,24 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
         place = f"{key} {run.seeds}"
         groups.setdefault((key, seen[place]), []).append(run)
         seen[place] += 1
-    listed = list(groups.values())
-    names = _names([runs[0] for runs in listed])
-    named = [Group(name, runs) for name, runs in zip(names, listed, strict=True)]
+    listed, named = list(groups.values()), list[Group]()
+    labels = Counter[tuple[str, str]]()
+    for runs, (run, common, own) in zip(listed, _paths([runs[0] for runs in listed]), strict=True):
+        told, setting = _told(run.settings, own), _told(run.settings, common)
+        method = f"{run.name} ({told})" if told else run.name
+        labels[method, setting] += 1
+        number = labels[method, setting]
+        named.append(Group(f"{method} #{number}" if number > 1 else method, setting, runs))
     return [dataclasses.replace(group, place=place) for group, place in zip(named, _places(named), strict=True)]
 
 
 def _places(groups: list[Group]) -> list[int]:
     """The look of each group: a colour for each method and dashes for each setting, where there are enough of both."""
-    labels = parted_labels(groups)
-    inks, kinds = sorted({method for method, _ in labels}), sorted({setting for _, setting in labels})
+    inks, kinds = sorted({group.method for group in groups}), sorted({group.setting for group in groups})
     if 1 < len(kinds) <= len(DASHES) and len(inks) <= len(COLOURS):
-        return [place_of(inks.index(method), kinds.index(setting)) for method, setting in labels]
+        return [place_of(inks.index(group.method), kinds.index(group.setting)) for group in groups]
     names = sorted(group.name for group in groups)
     return [names.index(group.name) for group in groups]
-
-
-def _names(firsts: list[Run]) -> list[str]:
-    """(name of each group, what a name was too short for).
-
-    A name says every setting of the run that differs between groups; every option that differs from the method of the
-    table; and, where the table has no such method, what differs between groups of that method.
-    """
-    names = []
-    for run, common, own in _paths(firsts):
-        told = _told(run.settings, list(dict.fromkeys([*common, *own])))
-        names.append(f"{run.name} ({told})" if told else run.name)
-    many = Counter(names)
-    for i, run in enumerate(firsts):
-        if many[names[i]] > 1 or len(names[i]) > LONGEST:
-            names[i] = run.name if run.name == run.folder.name else f"{run.name} ({run.folder.name})"
-    many = Counter(names)
-    return [s if many[s] == 1 else "/".join(r.folder.parts[-2:]) for s, r in zip(names, firsts, strict=True)]
-
-
-def parted_labels(groups: list[Group]) -> list[tuple[str, str]]:
-    """(method, setting) of each group: the two halves of its name, in full.
-
-    The setting says the options of the run that differ between groups, such as "alpha 0.05"; it is "" where none does.
-    A second group of one method and setting is numbered: "fedavg #2".
-    """
-    seen, labels = Counter[tuple[str, str]](), []
-    for run, common, own in _paths([group.runs[0] for group in groups]):
-        told = _told(run.settings, own)
-        label = (f"{run.name} ({told})" if told else run.name, _told(run.settings, common))
-        seen[label] += 1
-        labels.append((f"{label[0]} #{seen[label]}" if seen[label] > 1 else label[0], label[1]))
-    return labels
 
 
 def _paths(firsts: list[Run]) -> Iterator[tuple[Run, list[str], list[str]]]:
@@ -161,8 +140,7 @@ def _told(settings: Row, paths: list[str]) -> str:
     ends = Counter(path.split(".")[-1] for path in paths)
     words = []
     for path in (p for p in paths if p in settings and p not in UNSAID and (settings[p] or p not in OPTIONAL)):
-        end, value = path.split(".")[-1], settings[path]
-        text = f"{value:g}" if isinstance(value, float) else str(value)
+        end, text = path.split(".")[-1], recorded.in_words(settings[path])
         words.append(text if end in ("name", "method") else f"{end if ends[end] == 1 else path} {text}")
     return ", ".join(words)
 

@@ -106,7 +106,14 @@ def _shown(groups: list[Group], every: bool) -> tuple[list[Shown], str]:
     for g, run in zip(groups, chosen, strict=True):
         label = g.label if every else g.name if both else f"{g.name}{_seed_words(run)}"
         runs.append(
-            Shown(canvas.entry(label), run.folder, run.config, run.rows, g.place, tuple(r.rows for r in g.runs))
+            Shown(
+                canvas.entry(canvas.short(label, 60)),
+                run.folder,
+                run.config,
+                run.rows,
+                g.place,
+                tuple(r.rows for r in g.runs),
+            )
         )
     several = any(len(g.runs) > 1 for g in groups)
     return runs, _seed_words(chosen[0]) if both and several and not every else ""

@@ -30,8 +30,8 @@ Each = entries(
         "accuracy": Share, "per_class_recall": list[Share | None], "support": list[Natural], "loss": Real,
     },
     {
-        **dict.fromkeys(COUNTED, Share), **dict.fromkeys([m.client for m in JUDGED], Number), "dealt": bool,
-        "heldout": bool,
+        **dict.fromkeys({*COUNTED} - {"accuracy"}, Real), **dict.fromkeys([m.client for m in JUDGED], Number),
+        "dealt": bool, "heldout": bool,
     },
 )  # fmt: skip
 

@@ -104,11 +104,6 @@ class Compared:
         seeds = tuple(range(len(self.seeds)))
         return Scores(key, self.methods, _labels(self.settings), seeds, values, more_is_better(key))
 
-    @cached_property
-    def scores(self) -> Scores:
-        """What is compared."""
-        return self.scores_of(self.key)
-
     def summary(self, method: str, setting: str, key: str = "") -> Summary:
         """Mean, deviation and interval of a number of the summaries; of the metric where none is named."""
         return _summaries(self, key or self.key)[method, setting]
@@ -136,7 +131,7 @@ class Compared:
     @cached_property
     def ranks(self) -> Ranks | None:
         """Average ranks of the methods; None for a single one."""
-        return average_ranks(self.scores) if len(self.methods) > 1 else None
+        return average_ranks(self.scores_of(self.key)) if len(self.methods) > 1 else None
 
     @cached_property
     def order(self) -> tuple[str, ...]:

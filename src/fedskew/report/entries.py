@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fedskew.config.recorded import Run, find_runs
 from fedskew.errors import plural, require
-from fedskew.plots.groups import groups_of, parted_labels
+from fedskew.plots.groups import groups_of
 from fedskew.studies.packing import members
 from fedskew.studies.store import Store
 
@@ -55,13 +55,12 @@ def from_folders(folders: Iterable[str | Path]) -> list[Entry]:
         >>> [entry[:3] for entry in report.from_folders(["runs"])]
         [('fedavg', '', 0), ('fedavg', '', 1)]
     """
-    groups = groups_of(find_runs(folders))
     entries = []
-    for group, (method, setting) in zip(groups, parted_labels(groups), strict=True):
+    for group in groups_of(find_runs(folders)):
         seeds = [_seed(run) for run in group.runs]
         plain = Counter(first for first, _ in seeds)
         for run, (first, all_of_them) in zip(group.runs, seeds, strict=True):
-            entries.append(Entry(method, setting, first if plain[first] == 1 else all_of_them, run))
+            entries.append(Entry(group.method, group.setting, first if plain[first] == 1 else all_of_them, run))
     return entries
 
 

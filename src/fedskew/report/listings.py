@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.config.recorded import Run
+from fedskew.config.recorded import Run, in_words
 from fedskew.plots.drawing import Heat
 from fedskew.records.metrics import METRICS
 from fedskew.records.typed import Row
@@ -250,13 +250,9 @@ def _short(path: str) -> str:
 
 def _value(values: list[Any]) -> str:
     if len(values) > LEAVES:
-        return f"{len(values)} values, {', '.join(map(_plain, values[:3]))} and so on"
-    told = ", ".join(map(_plain, values))
+        return f"{len(values)} values, {', '.join(map(in_words, values[:3]))} and so on"
+    told = ", ".join(map(in_words, values))
     return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
-
-
-def _plain(value: Any) -> str:
-    return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def runs(found: Compared) -> Table:
@@ -293,7 +289,7 @@ def tuned(trials: Sequence[Trial]) -> Table:
         own = [t for t in trials if (t.method, t.setting) == (method, setting)]
         scores = [t.score for t in own if math.isfinite(t.score)]
         chosen = next((t for t in own if t.chosen), None)
-        options_ = ", ".join(f"{k} {_plain(v)}" for k, v in chosen.options.items()) if chosen else "–"
+        options_ = ", ".join(f"{k} {in_words(v)}" for k, v in chosen.options.items()) if chosen else "–"
         ends = (min(scores), float(np.median(scores)), max(scores)) if scores else (math.nan,) * 3
         rows.append(row(method, setting or "–", options_, str(len(own)), fixed(chosen.score if chosen else math.nan),
                          *(fixed(e) for e in ends)))  # fmt: skip

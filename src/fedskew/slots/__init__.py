@@ -1,7 +1,7 @@
-"""Every ingredient by slot and name, wherever it is defined: with its one method, or in `fedskew.method`.
+"""Every ingredient by slot and name; its modules are written by `scripts/typed.py`, and names of classes stay.
 
 An ingredient is a class with a name of its own; its base class says its slot. The modules ``parts``, ``samplers`` and
-so on hold the classes of a slot by the names of the classes: ``fs.parts.Proximal``. `scripts/typed.py` writes them.
+so on hold the classes of a slot by the names of the classes: ``fs.parts.Proximal``.
 """
 
 from collections.abc import Iterator

@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from fedskew.config.flags import NAMED, Options, compose
-from fedskew.config.own import LoadedDataset, name_of, source_of
-from fedskew.config.words import ALIASES, Pair, flags_of
+from fedskew.config.own import LoadedDataset, source_of
+from fedskew.config.words import ALIASES, Pair, as_word, flags_of
 from fedskew.data.arrays import Dataset
 from fedskew.data.partitioners.base import Partitioner
 from fedskew.errors import ConfigError, require
@@ -156,15 +156,6 @@ def _several(value: Any, listed: bool) -> list[Any]:
 def full(option: str) -> str:
     """The whole name of an option: "pace.lr" of "lr"."""
     return ALIASES.get(f"--{option}", f"--{option}")[2:]
-
-
-def as_word(value: Any) -> str:
-    """A value as it is typed on a command line."""
-    if isinstance(value, tuple):
-        return ",".join(map(as_word, value))
-    if not isinstance(value, str | int | float | None):
-        return name_of(value)
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def words_of(options: Sequence[Pair]) -> list[str]:

@@ -42,7 +42,6 @@ class Difference:
         low: Lower end of the t interval of the mean, at Holm's level among the methods; None below two pairs.
         high: Upper end.
         p: p of the exact signed-rank test, two-sided; None without a pair.
-        comparisons: m, the methods among which Holm's correction is made.
         p_holm: ``p`` after Holm's correction.
         least_p: The smallest ``p_holm`` that so many pairs can have.
     """
@@ -61,7 +60,6 @@ class Difference:
     low: float | None
     high: float | None
     p: float | None
-    comparisons: int = 1
     p_holm: float | None = None
     least_p: float | None = None
 
@@ -169,11 +167,10 @@ def _corrected(family: list[Difference]) -> list[Difference]:
     """The same with Holm's correction among them; those without a pair are no comparison."""
     ends = intervals({str(place): d.values for place, d in enumerate(family)})
     spans = [(one.low, one.high) if (one := ends.get(str(n))) else (None, None) for n in range(len(family))]
-    comparisons = max(sum(d.p is not None for d in family), 1)
     corrected = holm([d.p for d in family])
     least = holm([None if d.p is None else smallest_p(d.pairs) for d in family])
     return [
-        dataclasses.replace(d, comparisons=comparisons, p_holm=p, least_p=smallest, low=low, high=high)
+        dataclasses.replace(d, p_holm=p, least_p=smallest, low=low, high=high)
         for d, p, smallest, (low, high) in zip(family, corrected, least, spans, strict=True)
     ]
 

@@ -5,11 +5,10 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from fedskew.config.experiment import Experiment
@@ -22,30 +21,29 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 IMPORTED = ["fedskew.studies.work", "fedskew.config.flags"]
 
 
-def schedule(
-    jobs: Sequence[Job], processes: int, on_end: Callable[[Outcome], None], on_begin: Callable[[Job], None]
-) -> None:
+def schedule(jobs: Sequence[Job], processes: int, on_end: Callable[[Outcome], None]) -> None:
     """Do runs, several at a time.
 
     Args:
         jobs: the runs, in the order in which they begin.
         processes: workers; 0 takes one a core.
         on_end: called with the end of each run, in this process.
-        on_begin: called when a run is handed to a worker.
 
     A worker that is killed takes its run down; another one resumes it. A run that kills three workers is given up.
     Runs with objects of the user's own are done first, here, one after another: workers import fedskew alone.
+
+    Raises:
+        KeyboardInterrupt: somebody interrupts; the runs have saved their rounds.
     """
-    mine = [job for job in jobs if isinstance(job.experiment, Experiment)]
-    feed(deque(mine), {}, 1, lambda job: job.address, _here, on_end, on_begin)
-    jobs = [job for job in jobs if not isinstance(job.experiment, Experiment)]
-    waiting, deaths = deque(jobs), dict.fromkeys((job.address for job in jobs), 0)
-    count = min(processes or Workers.cores(), len(jobs)) or 1
+    work_here(deque(job for job in jobs if isinstance(job.experiment, Experiment)), on_end)
+    waiting = deque(job for job in jobs if not isinstance(job.experiment, Experiment))
+    deaths = dict.fromkeys((job.address for job in waiting), 0)
+    count = min(processes or Workers.cores(), len(waiting)) or 1
     while waiting:
         with _holding(os.environ, ONE_THREAD), _pool(count) as pool:
-            running: dict[Any, Job] = {}
+            running: dict[Future[Outcome], Job] = {}
             try:
-                feed(waiting, running, count, partial(_submit, pool), _done, on_end, on_begin)
+                _feed(pool, waiting, running, count, on_end)
             except BrokenProcessPool:
                 lost = list(running.values())
                 for job in reversed(lost):
@@ -59,21 +57,32 @@ def schedule(
                 raise
 
 
-def feed(
-    waiting: deque[Job], running: dict[Any, Job], count: int, submit: Callable[[Job], Any],
-    done: Callable[[dict[Any, Job]], Iterable[tuple[Any, Outcome]]],
-    on_end: Callable[[Outcome], None], on_begin: Callable[[Job], None],
+def work_here(waiting: deque[Job], on_end: Callable[[Outcome], None]) -> None:
+    """Do runs in this process. Raises KeyboardInterrupt once the interrupted one has saved its rounds."""
+    while waiting:
+        job = waiting.popleft()
+        outcome = work(job)
+        if outcome.state == "busy":
+            waiting.append(job)
+            time.sleep(BUSY_S)
+            continue
+        on_end(outcome)
+        if outcome.reason == "interrupted":
+            raise KeyboardInterrupt
+
+
+def _feed(
+    pool: ProcessPoolExecutor, waiting: deque[Job], running: dict[Future[Outcome], Job], count: int,
+    on_end: Callable[[Outcome], None],
 ) -> None:  # fmt: skip
-    """Keep workers busy until nothing waits, whatever they are.
+    """Keep workers busy until nothing waits. Raises BrokenProcessPool before the runs of a dead one are forgotten.
 
     Args:
+        pool: The workers.
         waiting: Runs that nobody does.
-        running: Runs that a worker does, by its handle.
+        running: Runs that a worker does.
         count: Most runs at a time.
-        submit: Hands a run out; its handle.
-        done: Waits for a moment; (handle, outcome) of what ended.
         on_end: As for `schedule`.
-        on_begin: As for `schedule`.
     """
     later: list[tuple[float, Job]] = []  # runs of other processes, and when to look again
     while waiting or running or later:
@@ -81,10 +90,11 @@ def feed(
         waiting.extend(job for when, job in later if when <= now)
         later = [(when, job) for when, job in later if when > now]
         while waiting and len(running) < count:
-            running[submit(waiting[0])] = waiting[0]
-            on_begin(waiting.popleft())
-        for handle, outcome in done(running):
-            job = running.pop(handle)
+            running[_submit(pool, waiting[0])] = waiting[0]
+            waiting.popleft()
+        for future in wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done:
+            outcome, job = future.result(), running[future]
+            del running[future]
             if outcome.state == "busy":
                 later.append((time.monotonic() + BUSY_S, job))
             else:
@@ -99,21 +109,6 @@ def _submit(pool: ProcessPoolExecutor, job: Job) -> Future[Outcome]:
     main = vars(sys.modules["__main__"])
     with _holding(main, {name: None for name in ("__spec__", "__file__") if name in main}):
         return pool.submit(work, job)
-
-
-def _here(running: dict[Any, Job]) -> Iterator[tuple[Any, Outcome]]:
-    """Do the run in this process. Raises KeyboardInterrupt once it has saved its rounds."""
-    for address, job in list(running.items()):
-        outcome = work(job)
-        yield address, outcome
-        if outcome.reason == "interrupted":
-            raise KeyboardInterrupt
-
-
-def _done(running: dict[Any, Job]) -> Iterator[tuple[Any, Outcome]]:
-    """Raises BrokenProcessPool where a worker died, before its run is forgotten."""
-    for future in wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done:
-        yield future, future.result()
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def repeat(
                 jobs.append(Job(run.address, experiment.to_json(experiment.fingerprint), room))
             except (FedskewError, KeyError, OSError, TypeError, ValueError) as error:
                 noted(run.address, "failed", f"its configuration cannot be read: {' '.join(str(error).split())}")
-        schedule(jobs, processes, ended, lambda job: None)
+        schedule(jobs, processes, ended)
     return [repeated[run.address] for run in runs]
 
 

@@ -18,13 +18,13 @@ from typing import Any
 from fedskew import rng
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import Options, experiment_of
-from fedskew.config.words import Pair, flags_of
+from fedskew.config.words import Pair, as_word, flags_of
 from fedskew.errors import ConfigError, FedskewError, UnknownOption, closest, require, text_of, unknown
 from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
 from fedskew.records.typed import Row, entries, fault_of
-from fedskew.studies.arguments import Entry, as_word, combinations, entry_of, full, options_of_table, seeds_of
+from fedskew.studies.arguments import Entry, combinations, entry_of, full, options_of_table, seeds_of
 from fedskew.studies.shipped import names, shipped
 
 GROUP = entries("Group", {}, {"methods": list[str], "options": Row, "suffix": str})

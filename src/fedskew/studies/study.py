@@ -229,8 +229,7 @@ class Study:
 
     def run(
         self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
-        on_end: Callable[[Outcome, Planned], None] | None = None, on_begin: Callable[[Planned], None] | None = None,
-        track: Named | None = None,
+        on_end: Callable[[Outcome, Planned], None] | None = None, track: Named | None = None,
     ) -> None:  # fmt: skip
         """Do what is missing: the trials first, then, once all are done, what is compared.
 
@@ -238,7 +237,6 @@ class Study:
             processes: worker processes; 0 takes one a core.
             shard: (i, n): only the i-th of n equal parts, for an array of jobs.
             on_end: called with the end of each run; unless given, a terminal shows a moving line.
-            on_begin: called when a run begins.
             track: trackers that are told of every round, from `fedskew.track.named`.
 
         Raises:
@@ -250,7 +248,7 @@ class Study:
             from fedskew.studies.progress import Progress
 
             with Progress(self) as line:
-                return self.run(processes, shard, on_end=line.ended, on_begin=on_begin, track=track)
+                return self.run(processes, shard, on_end=line.ended, track=track)
         while True:  # trials at an edge ask for more trials
             compared = self.plan()  # which asks for the trials
             last = self._plan is not None
@@ -262,8 +260,7 @@ class Study:
             jobs = [Job(address, one.job, store, one.cell.name, track, shown) for address, one in by.items()]
             if jobs:
                 end = lambda outcome, by=by: _ended(outcome, by[outcome.address], on_end)
-                start = lambda job, by=by: on_begin(by[job.address]) if on_begin else None
-                schedule(jobs, processes, end, start)
+                schedule(jobs, processes, end)
             if self.missing(planned) or (last and len(self.plan()) == len(planned)):
                 return  # other shards have the rest, or some of them broke, or nothing came to it
 

@@ -88,7 +88,6 @@ class Outcome(NamedTuple):
     reason: str = ""
     seconds: float = 0.0
     score: float | None = None
-    resumed: bool = False
     notes: tuple[str, ...] = ()  # what failed beside the run, which went on
 
 
@@ -163,7 +162,7 @@ def _work(job: Job) -> Outcome:
         experiment = given if isinstance(given, Experiment) else Experiment.from_json(given)
         if resume and _over(folder, experiment):
             score = read_run(folder).summary.get(job.metric)
-            return Outcome(job.address, "finished", "", time.monotonic() - began, score, resume)
+            return Outcome(job.address, "finished", "", time.monotonic() - began, score)
         federation, tracked = federation_of(experiment), _trackers(job, notes.append)
         result = experiment.run(folder, resume=resume, federation=federation, on_round=tracked)
     except InUseError as error:
@@ -184,7 +183,7 @@ def _work(job: Job) -> Outcome:
         return ended("broken", f"{type(error).__name__}: {error}")
     state = "finished" if not result.stopped else "interrupted"
     score = result.summary.get(job.metric)
-    return Outcome(job.address, state, result.stopped, time.monotonic() - began, score, resume, tuple(notes))
+    return Outcome(job.address, state, result.stopped, time.monotonic() - began, score, tuple(notes))
 
 
 def _trackers(job: Job, note: Callable[[str], None]) -> Several | None:

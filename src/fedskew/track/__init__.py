@@ -1,4 +1,4 @@
-"""Trackers: the rounds of a run in TensorBoard, or in a tracker of your own, while it trains.
+"""Trackers: a run in TensorBoard, or in one of your own, while it trains; names of `__all__` stay, all else may change.
 
 A tracker goes where `fedskew.run` takes ``on_round``. Any object with the same three methods is one: ``begin(config)``,
 the call with each round's row, and ``end(summary)``. `numbers` and `flat` give what most packages take.

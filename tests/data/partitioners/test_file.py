@@ -28,7 +28,7 @@ from fedskew.data import (
 from fedskew.data.partitioners import Dirichlet, File, Iid, Partitioner, Shards, Shared
 from fedskew.data.partitioners.file import content_digest, json_array
 from fedskew.errors import ConfigError, DataError
-from support.command import fedskew, mistake
+from support.command import fedskew, mistake, output_of
 
 MIXED = np.random.default_rng(5).permutation(np.repeat(np.arange(4), [70, 60, 50, 40]))
 
@@ -331,8 +331,7 @@ def test_verify_says_what_was_checked(file: Path, data: Dataset, capsys: pytest.
     assert verify_partition(file)["data"] == "no dataset was given"
     facts = verify_partition(file, data)
     assert facts["data"] == "same dataset" and facts["content"] == "intact" and facts["clients"] == 6
-    assert fedskew("partition", "verify", file) == 0
-    line = capsys.readouterr().out
+    line = output_of(capsys, "partition", "verify", file)
     assert line.startswith(f"{file}: intact, sha256 ")
     assert "dirichlet" in line and "seed 4, 6 clients" in line and "of mine; no dataset was given" in line
 
@@ -340,8 +339,7 @@ def test_verify_says_what_was_checked(file: Path, data: Dataset, capsys: pytest.
 def test_make_show_and_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--clients", 4, "--partition.alpha", 0.5, "--validation", 0.1, "--local-test", 0.1)
     make = ("partition", "make", "--partition", "dirichlet", *words, "--out", tmp_path / "made")
-    assert fedskew(*make) == 0
-    line = capsys.readouterr().out
+    line = output_of(capsys, *make)
     assert line.startswith(f"{tmp_path / 'made'}.npz: 4 clients, ") and ", 145 validation, " in line
     assert " kept by clients for a test, 0.0 MB, sha256 " in line
     assert "--out must be a new file" in mistake(capsys, *make)

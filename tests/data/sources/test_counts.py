@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import fedskew as fs
 from fedskew.data.counts import count_table, read_consortium, read_counts
 from fedskew.data.partitioners import Counts
-from support.command import fedskew
+from support.command import output_of
 
 COUNTS = np.array([[12, 0, 9], [0, 30, 2], [5, 5, 5]])
 FRAME = pd.DataFrame(COUNTS, columns=list("abc"))
@@ -119,6 +119,5 @@ def test_any_frame_that_pandas_writes_is_read_or_refused(
 
 def test_describe_says_how_many_clients_a_table_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "counts.csv").write_text(R)
-    assert fedskew("describe", tmp_path / "counts.csv", "--json") == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(output_of(capsys, "describe", tmp_path / "counts.csv", "--json"))
     assert (said["clients"], said["classes"], said["label_names"]) == (3, 3, ["a", "b", "c"])
