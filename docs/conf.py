@@ -41,7 +41,7 @@ suppress_warnings = [
 nb_execution_mode = "cache"
 nb_execution_cache_path = os.environ["FEDSKEW_NOTEBOOKS"]
 nb_execution_raise_on_error = True
-nb_execution_timeout = 180
+nb_execution_timeout = 600
 nb_merge_streams = True
 
 default_role = "literal"  # of one backquote in a docstring

@@ -43,6 +43,7 @@ SEARCHED = {  # page -> what a reader types into the search when this page is wh
     "docs/guide/own-model.md": ("own model", "own network"),
     "docs/guide/compose.md": ("own method",),
 }
+FORMULAS = re.compile(r"^(- Formula: |\| \[`\w+`\]\(#\w+\) \| )([^|\n]+)", re.M)  # of partitions
 OPTIONS = re.compile(r"^\| (?:option|field|name) [^\n]*\n\|[-:| ]+\n(?:\|.*\n?)+", re.M)
 
 
@@ -89,6 +90,7 @@ def highlighted(text: str) -> str:
         return found[0]
 
     text = re.sub(r"^```(\S*)\n(.*?)^```$", named, text, flags=re.M | re.S)
+    text = FORMULAS.sub(lambda found: found[1] + docs_formulas.typeset(found[2].replace("Σ_", "sum_")), text)
     return OPTIONS.sub(r":::{container} options\n\g<0>\n:::\n", text)
 
 
