@@ -1,8 +1,8 @@
-"""Draws the pictures of README and docs from recorded runs, and from two small ones.
+"""Draws the pictures of README and docs from recorded runs, and from two small ones. Each can be read at 400 pixels.
 
-PYTHONPATH=scripts python scripts/pictures.py [FOLDER [NAME ...]]    writes docs/pictures, or FOLDER
+python scripts/pictures.py [FOLDER [NAME ...]]    writes docs/pictures, or FOLDER
 
-`make docs` draws them, too. Each can be read at 400 pixels.
+The archives are found by the data of their runs, so FEDSKEW_DATA must have them.
 """
 
 from __future__ import annotations
