@@ -26,6 +26,9 @@ project = "fedskew"
 author = copyright = "The fedskew developers"
 (release,) = re.findall(r'^__version__ = "(.+)"', (ROOT / "src/fedskew/__init__.py").read_text(encoding="utf-8"), re.M)
 version = "main"
+published = os.environ[
+    "FEDSKEW_PUBLISHED"
+]  # where the site lives; empty: nowhere yet, and there are no versions to choose from
 
 root_doc = "index"
 exclude_patterns = ["**/notebooks/*"]  # files to download
@@ -60,10 +63,10 @@ html_context = {"default_mode": "auto"}  # of the theme: without it the console 
 html_extra_path = [os.environ["FEDSKEW_EXTRA"]]  # llms.txt, its pages as Markdown, schemas
 html_copy_source = html_show_sourcelink = False
 html_theme_options = {
-    "switcher": {"json_url": "_static/versions.json", "version_match": version},
+    "switcher": {"json_url": f"{published}/versions.json", "version_match": version},
     "check_switcher": False,  # it is looked for in the pages, where there is none
     "show_version_warning_banner": False,
-    "navbar_end": ["version-switcher", "theme-switcher"],
+    "navbar_end": ["version-switcher", "theme-switcher"] if published else ["theme-switcher"],
     "header_links_before_dropdown": 6,
     "footer_start": ["copyright"],
     "footer_end": [],
