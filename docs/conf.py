@@ -26,9 +26,7 @@ project = "fedskew"
 author = copyright = "The fedskew developers"
 (release,) = re.findall(r'^__version__ = "(.+)"', (ROOT / "src/fedskew/__init__.py").read_text(encoding="utf-8"), re.M)
 version = "main"
-published = os.environ[
-    "FEDSKEW_PUBLISHED"
-]  # where the site lives; empty: nowhere yet, and there are no versions to choose from
+published = os.environ["FEDSKEW_PUBLISHED"]  # where the site lives; empty: nowhere yet, so no versions to choose from
 
 root_doc = "index"
 exclude_patterns = ["**/notebooks/*"]  # files to download
