@@ -7,12 +7,14 @@ python scripts/docs.py --links      checks the links to other sites, which needs
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import docs_blocks
@@ -43,6 +45,7 @@ SEARCHED = {  # page -> what a reader types into the search when this page is wh
     "docs/guide/own-model.md": ("own model", "own network"),
     "docs/guide/compose.md": ("own method",),
 }
+FORMULAS = re.compile(r"^(- Formula: |\| \[`\w+`\]\(#\w+\) \| )([^|\n]+)", re.M)  # of partitions
 OPTIONS = re.compile(r"^\| (?:option|field|name) [^\n]*\n\|[-:| ]+\n(?:\|.*\n?)+", re.M)
 
 
@@ -64,6 +67,8 @@ def sources() -> Path:
     (fresh / "docs/site/api").rename(fresh / "api")
     docs_contracts.write(fresh / "api/json.md", EXTRA / "schemas")
     docs_methods.write(fresh / "methods")
+    versions = [{"version": "main", "name": "main", "url": f"{published()}/", "preferred": True}]
+    (EXTRA / "versions.json").write_text(json.dumps(versions), encoding="utf-8")
     for page in [fresh / "docs/site/llms.txt", *fresh.rglob("*.md")]:  # as they stand, for programs
         target = EXTRA / ("llms.txt" if page.suffix == ".txt" else page.relative_to(fresh))
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +94,14 @@ def highlighted(text: str) -> str:
         return found[0]
 
     text = re.sub(r"^```(\S*)\n(.*?)^```$", named, text, flags=re.M | re.S)
+    text = FORMULAS.sub(lambda found: found[1] + docs_formulas.typeset(found[2].replace("Σ_", "sum_")), text)
     return OPTIONS.sub(r":::{container} options\n\g<0>\n:::\n", text)
+
+
+def published() -> str:
+    """Where the site lives, from the one place that says it; empty: nowhere yet."""
+    hooks = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["metadata"]["hooks"]
+    return str(hooks["custom"]["documentation"]).rstrip("/")
 
 
 def mirror(fresh: Path, target: Path) -> None:
@@ -126,6 +138,7 @@ def kept(kind: str) -> Path:
 def surroundings() -> dict[str, str]:
     """The environment in which notebooks run and Sphinx."""
     told = {"FEDSKEW_CHECKOUT": str(ROOT), "FEDSKEW_NOTEBOOKS": str(kept("notebooks")), "FEDSKEW_EXTRA": str(EXTRA)}
+    told |= {"FEDSKEW_PUBLISHED": published()}
     told |= {
         "MPLBACKEND": INLINE,
         "HF_HUB_OFFLINE": "1",

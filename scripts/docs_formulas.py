@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 
 GREEK = {
     "alpha": "α",
@@ -47,6 +48,17 @@ def typeset(text: str) -> str:
         done += [html.escape(text[at : found.start()], quote=False), _shown(found)]
         at = found.end()
     return "".join([*done, html.escape(text[at:], quote=False)])
+
+
+def pieces(text: str) -> Iterator[tuple[bool, str]]:
+    """The pieces of a sentence; True: it is a formula, which typeset changes."""
+    at = 0
+    for found in TOKEN.finditer(text):
+        if not (found["code"] or found["link"]) and _shown(found) != found[0]:
+            yield False, text[at : found.start()]
+            yield True, found[0]
+            at = found.end()
+    yield False, text[at:]
 
 
 def _shown(found: re.Match[str]) -> str:

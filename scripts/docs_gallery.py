@@ -19,7 +19,7 @@ from myst_nb.core.read import myst_nb_reader_plugin
 from PIL import Image
 
 WIDE = 420  # pixels of a thumbnail
-LIMIT = 180  # seconds of a notebook
+LIMIT = 600  # seconds of a notebook on a machine that is busy with other work
 CARD = """:::{{grid-item-card}} {title}
 :img-top: {picture}
 :img-alt: {alt}

@@ -163,7 +163,7 @@ def draw(found: Sequence[Found], out: Path) -> None:
     """The gains under each control, a dot for a federation; above them how many have which verdict."""
     words = Counter(row.verdict for row in found if row.verdict != NO_VERDICT)
     with canvas.matplotlib().rc_context({**canvas.STYLE, "font.size": 9}):
-        figure = canvas.figure(3.4 if words else 2.6, 7.2, dpi=110)
+        figure = canvas.figure(3.4 if words else 2.6, 5.6, dpi=150)
         rows = [1, 5] if words else [1]
         *above, axis = figure.subplots(len(rows), 1, height_ratios=rows, squeeze=False)[:, 0]
         for bar in above:

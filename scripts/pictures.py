@@ -1,35 +1,60 @@
-"""Draws docs/pictures/gains.png from the archive of `five-systems`.
+"""Draws the pictures of README and docs from recorded runs, and from two small ones. Each can be read at 400 pixels.
 
-PYTHONPATH=scripts python scripts/pictures.py
+python scripts/pictures.py [FOLDER [NAME ...]]    writes docs/pictures, or FOLDER
 
-Each method of `five-systems` over FedAvg: raw, and where both models are averaged and fitted. A dot is the mean over
-the federations, a tick one of them. At the right: in how many federations the gain is the method's own.
+The archives are found by the data of their runs, so FEDSKEW_DATA must have them.
 """
 
 from __future__ import annotations
 
+import csv
+import json
+import math
+import os
+import re
 import statistics
 import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 from results import ROOT, compared
 
+import fedskew as fs
+from fedskew.advice.evidence import packaged
+from fedskew.plots import canvas, decisions, drawing
+from fedskew.report import figures
 from fedskew.report.compared import Compared
 from fedskew.report.controls import Controlled, controlled
+from fedskew.studies.scores import WITHIN
 from fedskew.studies.verdicts import OWN, RAW
 
+ARCHIVES = ROOT / "results/studies"
+REHEARSED = ROOT / "results/rehearse/natural.json"
+SETTING = "FedBal: Fashion-MNIST, Dirichlet 0.1, 4 of 20"
+WIDTH, DPI = 5.8, 150  # inches, dots an inch: 870 pixels
+RED, BLUE, GREY = "#d1495b", "#1b6ca8", "#8a8f98"
 NAMES = {
     "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "fedadagrad": "FedAdagrad", "ccvr": "CCVR", "seolkim": "Seol-Kim",
     "fedga": "FedGA", "fedla": "FedLA", "fedbal, strength 1": "FedBal", "fedgr, weight": "FedGR",
 }  # fmt: skip
-MODELS = {RAW: ("as trained", "#d1495b"), "both": ("both averaged and fitted", "#1b6ca8")}
+MODELS = {RAW: ("as trained", RED), "both": ("both averaged and fitted", BLUE)}
 FLOOR = -4.0  # points; an arrow stands for what lies below
 
 
-def gains(found: Compared) -> plt.Figure:
-    """A row for each method, the largest gain that is left above."""
+def figure(height: float, *shape: int, **more: Any) -> tuple[Any, Any]:
+    """A figure of the common width, and its axes."""
+    drawn, axes = plt.subplots(*shape, figsize=(WIDTH, height), dpi=DPI, layout="constrained", **more)
+    return drawn, axes
+
+
+def gains() -> Any:
+    """Nine methods over FedAvg on six federations, raw and where both are averaged and fitted."""
+    found = compared("five-systems", ARCHIVES)
     by: dict[str, list[Controlled]] = {}
     for one in chain.from_iterable(controlled(found, setting) for setting in found.settings):
         by.setdefault(one.method, []).append(one)
@@ -39,7 +64,7 @@ def gains(found: Compared) -> plt.Figure:
         for model in MODELS
     }
     order = sorted(NAMES, key=lambda method: statistics.fmean(values[method, "both"]))
-    figure, ax = plt.subplots(figsize=(8.7, 4.4), dpi=100, layout="constrained")
+    drawn, ax = figure(4.4)
     for row, method in enumerate(order):
         means = [max(FLOOR, statistics.fmean(values[method, model])) for model in MODELS]
         ax.plot(means, [row, row], color="#c4c8ce", linewidth=3, zorder=1)
@@ -50,27 +75,241 @@ def gains(found: Compared) -> plt.Figure:
             if low := [x for x in each if x < FLOOR]:
                 ax.plot([FLOOR] * len(low), [at] * len(low), "<", color=colour, ms=5, clip_on=False)
             named = {"label": label} if row == 0 else {}
-            ax.plot(means[place], row, "o", color=colour, ms=10, zorder=3 - place, **named)
+            ax.plot(means[place], row, "o", color=colour, ms=8, zorder=3 - place, **named)
         own = sum(one.verdict == OWN for one in by[method])
         ax.annotate(f"{own} of {len(by[method])}", (1.02, row), xycoords=("axes fraction", "data"), va="center")
     ax.annotate("its own in", (1.02, len(order) - 0.3), xycoords=("axes fraction", "data"), va="bottom", fontsize=10)
     ax.axvline(0, color="black", linewidth=0.8)
-    ax.set_yticks(range(len(order)), [NAMES[method] for method in order], fontsize=12)
-    ax.set_xlim(FLOOR, None)
+    ax.set_yticks(range(len(order)), [NAMES[method] for method in order], fontsize=11)
+    ax.set_xlim(FLOOR - 0.5, None)
     ax.set_xlabel("points of accuracy over FedAvg", fontsize=11)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", linewidth=0.3)
-    figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=11)
-    return figure
+    drawn.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
+    return drawn
 
 
-def main() -> int:
-    """Draw it."""
-    file = ROOT / "docs/pictures/gains.png"
-    gains(compared("five-systems", Path(ROOT / "results/studies"))).savefig(file, metadata={"Software": None})
-    return 0
+def printed() -> Any:
+    """A point for each printed gain in accuracy that has five seeds here, with the 90 % interval of the difference."""
+    with (ROOT / "results/ledger.csv").open(encoding="utf-8", newline="") as file:
+        rows = [
+            row for row in csv.DictReader(file) if row["gain"] and row["gain_printed"] and "accuracy" in row["metric"]
+        ]
+    groups: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for row in rows:
+        if row["state"] in ("agrees", "differs", "not resolved", WITHIN):
+            other = row["paper"] == "FedGA" != row["method"]
+            name = ("FedRL" if row["method"] == "FedRL" else "other methods") + " in FedGA's table"
+            groups[name if other else f"{row['paper']}, {row['dataset']}"].append(row)
+    drawn, ax = figure(5.2)
+    for place, (label, mine) in enumerate(sorted(groups.items())):
+        x, y = ([float(row[key]) for row in mine] for key in ("gain_printed", "gain"))
+        low, high = (
+            [float(row[end]) + float(row["gain_printed"]) for row in mine] for end in ("apart_low", "apart_high")
+        )
+        ends = [[a - b for a, b in zip(y, low, strict=True)], [b - a for a, b in zip(y, high, strict=True)]]
+        look = {"fmt": canvas.MARKS[place], "color": canvas.COLOURS[place], "ms": 5, "linewidth": 1}
+        ax.errorbar(x, y, yerr=ends, label=f"{label}: {len(mine)}", **look)
+    line = [x / 10 for x in range(-3, 300)]
+    ax.plot(line, line, color="black", linewidth=0.8, label="ours = printed")
+    ax.axhline(0, color="black", linewidth=0.4)
+    ax.set(xlabel="printed gain over the reference, points", ylabel="our gain, points (90 % interval)")
+    for axis, ticks in ((ax.xaxis, (0, 1, 2, 5, 10, 20)), (ax.yaxis, (-10, -5, -2, -1, 0, 1, 2, 5, 10, 20))):
+        axis.axes.set(**{f"{axis.axis_name}scale": "symlog", f"{axis.axis_name}lim": (1.15 * ticks[0] - 0.3, 30)})
+        axis.set_ticks(ticks, [str(tick).replace("-", "−") for tick in ticks])
+        axis.minorticks_off()
+    ax.spines[["top", "right"]].set_visible(False)
+    drawn.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=9)
+    return drawn
+
+
+def skew() -> Any:
+    """A row a method: gains over FedAvg by label skew, on natural clients and on those made like them."""
+    known = [f for f in packaged() if f.source == "natural"]
+    kinds = {  # what a name has: label, look
+        " natural (": ("natural clients", {"marker": "o", "color": BLUE, "zorder": 3}),
+        " dirichlet (alpha 0.1,": ("Dirichlet 0.1", {"marker": "D", "color": RED}),
+        ", dir": ("Dirichlet, as skewed", {"marker": "o", "edgecolors": GREY, "facecolors": "none", "s": 60}),
+    }
+    drawn, axes = figure(7.4, 4, 2, sharex=True, sharey=True)
+    shown = {"fedga": "FedGA", "fedla": "FedLA", "fedbal (strength 60)": "FedBal", "feddyn": "FedDyn"}
+    for line, method in zip(axes, shown, strict=True):
+        for ax, key in zip(line, ("accuracy", "fitted_accuracy"), strict=True):
+            for one in known:
+                label, look = next(told for word, told in kinds.items() if word in one.name)
+                gain = 100 * one.gains[method][key].mean
+                away = {"marker": "v", "clip_on": False} if gain < -14 else {}
+                ax.scatter(one.descriptors["js_mean"], max(gain, -14), label=label, **{"s": 26, **look, **away})
+            ax.axhline(0, color="black", linewidth=0.8)
+            ax.set(xscale="log", ylim=(-14, 14))
+            ax.spines[["top", "right"]].set_visible(False)
+            ax.grid(linewidth=0.3)
+        line[0].set_ylabel(f"{shown[method]}, points")
+    axes[0][0].set_title("raw", fontsize=11)
+    axes[0][1].set_title("fitted", fontsize=11)
+    drawn.supxlabel("label skew: mean Jensen-Shannon divergence, nats", fontsize=10)
+    entries = dict(zip(*reversed(axes[0][1].get_legend_handles_labels()), strict=True))
+    drawn.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    return drawn
+
+
+def bench() -> Any:
+    """Seconds of a round as multiples of fedskew's: other frameworks, and torch by hand without a framework."""
+    looks = {"flower": "D", "pfl": "s", "fluke": "^", "fedlab": "v", "loop": ".", "hand": ".", "pool": ".", "vmap": "."}
+    found = {}
+    for file in sorted((ROOT / "results/speed").glob("bench-*.jsonl")):
+        rows = [json.loads(line) for line in file.open(encoding="utf-8")]
+        rows = [row for row in rows if row["session"] >= "2026-11-23T04" and "failed" not in row] or rows
+        by = defaultdict(list)
+        for row in rows:
+            if "failed" not in row:
+                by[row["peer"].partition(" ")[0]].append(row["round_s"])
+        found[file.stem.removeprefix("bench-")] = {name: statistics.median(each) for name, each in by.items()}
+    drawn, ax = figure(4.2)
+    for row, by in enumerate(found.values()):
+        for name, mark in looks.items():
+            if name in by:
+                bare = mark == "."
+                told = "torch without a framework" if bare else name
+                colour = GREY if bare else canvas.COLOURS[list(looks).index(name)]
+                ax.plot(by[name] / by["fedskew"], row, mark, color=colour, ms=9 if bare else 6, label=told)
+    ax.axvline(1, color="black", linewidth=0.8)
+    ax.set_yticks(range(len(found)), [f"{name}\n{by['fedskew']:.2g} s" for name, by in found.items()], fontsize=9)
+    ax.set(xscale="log", xlabel="seconds of a round, as a multiple of fedskew's", xlim=(0.3, 100))
+    ax.set_xticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1", "2", "5", "10", "20", "50"])
+    ax.minorticks_off()
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.grid(axis="x", linewidth=0.3)
+    entries = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    drawn.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    return drawn
+
+
+def rule() -> Any:
+    """FedDyn's gain over FedAvg, both fitted, on every federation of the evidence by its label skew."""
+    known = [f for f in packaged() if "feddyn" in f.gains]
+    drawn, ax = figure(3.8)
+    for place, data in enumerate(sorted({f.data for f in known})):
+        mine = [f for f in known if f.data == data]
+        x = [f.descriptors["js_mean"] / math.log(2) for f in mine]
+        y = [100 * f.gains["feddyn"]["fitted_accuracy"].mean for f in mine]
+        look = {"color": canvas.colour(place), "marker": canvas.MARKS[place % len(canvas.MARKS)]}
+        ax.scatter(x, y, s=26, label=data, **look)
+    ax.axhline(0, color="black", linewidth=0.8)
+    ax.axvline(0.3, color="black", linewidth=0.8, linestyle=":")
+    ax.set(xlabel="label skew: js_mean / log 2", ylabel="gain of FedDyn over FedAvg,\nboth fitted, points")
+    ax.spines[["top", "right"]].set_visible(False)
+    drawn.legend(loc="outside upper left", ncols=4, frameon=False, fontsize=8)
+    return drawn
+
+
+def forest(found: Compared) -> Any:
+    """What `Study.plot` draws."""
+    picture = figures.gains(found)
+    assert picture is not None
+    return drawing.figure_of(picture)
+
+
+def balancers() -> Any:
+    """The pieces of FedBal over plain training, from the study `fedbal-parts`."""
+    return forest(compared("fedbal-parts", ARCHIVES))
+
+
+def seeds() -> Any:
+    """The gain of each seed over FedAvg under one setting of `five-systems`, and the mean."""
+    found = compared("five-systems", ARCHIVES)
+    values = dict(zip(found.methods, found.values(SETTING), strict=True))
+    each = {name: 100 * (values[method] - values[found.baseline]) for method, name in NAMES.items()}
+    drawn, ax = figure(3.8)
+    for row, (name, mine) in enumerate(sorted(each.items(), key=lambda item: item[1].mean())):
+        ax.plot(mine, [row] * len(mine), "o", color=BLUE, alpha=0.6, ms=6, label="a seed" * (row == 0))
+        ax.plot(mine.mean(), row, "|", color="black", ms=16, mew=2, label="the mean of five" * (row == 0))
+        ax.annotate(name, (0, row), (-8, 0), ("axes fraction", "data"), "offset points", ha="right", va="center")
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set(xlabel="points of accuracy over FedAvg", yticks=[])
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.grid(axis="x", linewidth=0.3)
+    drawn.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
+    return drawn
+
+
+def noise() -> Any:
+    """FedAvg's accuracy round by round, of one run on the digits, the mean of the last ten, and the best."""
+    run = fs.run("digits", "fedavg", clients=20, cohort=5, rounds=20, epochs=5, batch_size=16)
+    values = [100 * row["accuracy"] for row in run.rounds]
+    at, mean, best = range(1, len(values) + 1), 100 * run.summary["mean10_accuracy"], max(values)
+    drawn, ax = figure(3.4)
+    ax.plot(at, values, color=BLUE, linewidth=1.2)
+    ax.plot([at[-10], at[-1]], [mean, mean], color=RED, linewidth=3)
+    ax.plot(1 + values.index(best), best, "o", color="#5c6066")
+    for x, y, shift, name, colour in (
+        (at[-1], mean, (10, -9 if mean < values[-1] else 9), f"mean10_accuracy\n{mean:.1f} %", RED),
+        (at[-1], values[-1], (10, 9 if mean < values[-1] else -9), f"final_accuracy\n{values[-1]:.1f} %", BLUE),
+        (1 + values.index(best), best, (-20, 24), f"best_accuracy {best:.1f} %,\nchosen on the test set", "#5c6066"),
+    ):
+        ax.annotate(name, (x, y), shift, textcoords="offset points", color=colour, fontsize=9, va="center",
+                    annotation_clip=False)  # fmt: skip
+    ax.set(xlabel="round", ylabel="accuracy of FedAvg, %", ylim=(0, 110), yticks=range(0, 101, 20), xticks=at[4::5])
+    ax.spines[["top", "right"]].set_visible(False)
+    return drawn
+
+
+def rehearsed() -> Any:
+    """The accuracy that was predicted for each hospital of Heart Disease, and what three seeds measured."""
+    (heart,) = [one for one in json.loads(REHEARSED.read_text(encoding="utf-8")) if one["label"] == "Heart Disease"]
+    drawn, ax = figure(2.6)
+    for row, site in enumerate(heart["predicted"][-1]["sites"]):
+        ends = [100 * site["accuracy"][end] for end in ("low", "mean", "high")]
+        real = [100 * seed["fedavg"]["accuracy"] for seed in heart["truth"][site["site"]].values()]
+        named = row == 0
+        ax.plot(ends[::2], [row, row], color="#c4c8ce", linewidth=8, label="predicted, 95 %" * named, zorder=1)
+        ax.plot(ends[1], row, "|", color="black", ms=14, label="predicted mean" * named)
+        ax.plot(real, [row] * len(real), "o", color=RED, ms=6, alpha=0.8, label="measured" * named)
+    ax.set_yticks(range(len(heart["predicted"][-1]["sites"])), [s["site"] for s in heart["predicted"][-1]["sites"]])
+    ax.set(xlabel="accuracy, %", xlim=(0, 102))
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.grid(axis="x", linewidth=0.3)
+    drawn.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    return drawn
+
+
+def federation() -> Any:
+    """Rows of each class at each client: the federation of the first run."""
+    return fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=20, seed=0).plot()
+
+
+def decision() -> Any:
+    """The decision curve of the page from a CSV to a decision, of the page's own code."""
+    code = re.findall(r"^```python\n(.+?)^```", (ROOT / "docs/guide/decisions.md").read_text("utf-8"), re.M | re.S)
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            exec(code[0], {})
+            fed = fs.federate("csv", "natural", path="patients.csv", y_column="outcome", columns="hospital",
+                              categories="sex", validation=0.2)  # fmt: skip
+        finally:
+            os.chdir(here)
+    trained = fs.run(fed, "fedavg", model="logistic", rounds=20).trained
+    threshold = trained.decide(fed, "recall@specificity=0.8", positive="ill").threshold
+    ill = fed.dataset.label_names.index("ill")
+    chance = trained.probabilities(fed.dataset.x_test, encoded=True)[:, ill]
+    return decisions.decision_curve(fed.dataset.y_test == ill, chance, "ill", threshold)
+
+
+PICTURES: dict[str, Callable[[], Any]] = {
+    "gains": gains, "printed": printed, "skew": skew, "bench": bench, "rule": rule, "balancers": balancers,
+    "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "federation": federation, "decision": decision,
+}  # fmt: skip
+
+
+def write(folder: Path, names: Sequence[str] = tuple(PICTURES)) -> Iterator[Path]:
+    """Draw them. Yields the files."""
+    for name in names:
+        yield canvas.save(PICTURES[name](), folder / f"{name}.png")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    for file in write(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "docs/pictures", sys.argv[2:] or tuple(PICTURES)):
+        print(file)

@@ -37,19 +37,22 @@ WIDTH = 110  # columns of a help text
 
 OPTIONS = f"""# Options of a run
 
-{MADE} Each option is declared once: its type, limit,
-default and help stand on one field.
-
-You write an option in three places:
+{MADE} You write an option in three places:
 
 | where | how |
 |---|---|
-| Python | `fs.run(fed, method, rounds=50)`, or `fs.run(fed, method, fs.Settings(rounds=50))` |
-| command | `fedskew run METHOD --rounds 50`, or `--rounds=50` |
-| `config.json` | `"rounds": 50` |
+| Python | `fs.run(fed, method, eval_every=5)`, or `fs.run(fed, method, fs.Settings(eval_every=5))` |
+| command | `fedskew run METHOD --eval-every 5`; other flags of an option stand below its name |
+| `config.json` | `"eval_every": 5` |
 
-The options of a method's ingredients are on the page [methods.md](methods.md), those of a partitioner on
-[partitions.md](partitions.md). `fedskew run METHOD --help` lists every option that one composition takes.
+| options of | page |
+|---|---|
+| datasets | [datasets.md](datasets.md) |
+| networks | [networks.md](networks.md) |
+| partitioners | [partitions.md](partitions.md) |
+| a method's ingredients | [methods.md](methods.md) |
+
+`fedskew run METHOD --help` lists every option that one composition takes.
 """
 SETTINGS = """How a method is trained. Fields of `fs.Settings`; `fs.run` takes each of them by keyword."""
 EXPERIMENT = """What is trained on. Further fields of `fedskew.config.experiment.Experiment`. In Python the same values
@@ -57,7 +60,7 @@ are arguments of `fs.federate`."""
 DIAGNOSE = """What is recorded of local training beside the metrics. Fields of `fs.Diagnostics`, which `fs.run` takes as
 `diagnose=`. [diagnostics.md](diagnostics.md) has the names."""
 DATA = """`--data NAME` chooses a dataset, `--data.OPTION VALUE` sets an option of it. In Python:
-`fs.data.load("NAME")`."""
+`fs.data.load("NAME", OPTION=VALUE)`."""
 MODEL = """`--model NAME` chooses a network, `--model.OPTION VALUE` sets an option of it. In Python:
 `model="NAME"`, a class of `fs.models` with its options, or any `nn.Module`."""
 COMMAND = f"""# The command
@@ -135,44 +138,53 @@ that the example makes up, and `counts` has a matrix that the example makes up.
 
 
 def options_page() -> str:
-    """Every option that is not an ingredient's, from the fields that declare it."""
+    """Every option of training, data, split and diagnostics, from the fields that declare it."""
     known = {field.name for field in dataclasses.fields(Settings)}
     own = [f.name for f in dataclasses.fields(Experiment) if f.name not in (*known, *NAMED)]
     lines = [OPTIONS, "## Training", "", SETTINGS, "", *_table(Settings, "--", [*known - {"diagnose"}])]
     lines += ["", "## Data and split", "", EXPERIMENT, "", *_table(Experiment, "--", own)]
     lines += ["", "## Diagnostics", "", DIAGNOSE, "", *_table(Diagnostics, "--diagnose.")]
-    for slot, title, text in (("data", "Datasets", DATA), ("model", "Networks", MODEL)):
-        lines += ["", f"## {title}", "", text]
-        if slot == "data":
-            lines += ["", "Every image dataset takes these:", "", *_table(ImageOptions, "--data.")]
-        for kind in dict.fromkeys(TABLES[slot].values()):
-            lines += ["", *_kind(slot, kind)]
     lines += ["", "## Other names of flags", "", "| you may write | for |", "|---|---|"]
     lines += [f"| `{short}` | `{full}` |" for short, full in ALIASES.items()]
     return "\n".join(lines) + "\n"
 
 
-def _kind(slot: str, kind: type) -> list[str]:
-    ((name, text, _),) = listing.named(slot, [kind.name])  # type: ignore[attr-defined]
-    shared = {f.name for f in dataclasses.fields(ImageOptions)} if issubclass(kind, ImageOptions) else set()
-    own = [f.name for f in dataclasses.fields(kind) if f.name not in shared]
-    lines = [f"### `{name}`", "", text]
-    return [*lines, "", *_table(kind, f"--{slot}.", own)] if own else lines
+def datasets_page() -> str:
+    """Every dataset with its options."""
+    shared = ["", "Every image dataset takes these:", "", *_table(ImageOptions, "--data.")]
+    return "\n".join(["# Datasets and their options", "", f"{MADE} {DATA}", *shared, *_kinds("data")]) + "\n"
+
+
+def networks_page() -> str:
+    """Every network with its options."""
+    return "\n".join(["# Networks and their options", "", f"{MADE} {MODEL}", *_kinds("model")]) + "\n"
+
+
+def _kinds(slot: str) -> Iterator[str]:
+    for kind in dict.fromkeys(TABLES[slot].values()):
+        ((name, text, _),) = listing.named(slot, [kind.name])  # type: ignore[attr-defined]
+        shared = {f.name for f in dataclasses.fields(ImageOptions)} if issubclass(kind, ImageOptions) else set()
+        own = [f.name for f in dataclasses.fields(kind) if f.name not in shared]  # type: ignore[arg-type]
+        yield from ("", f"## `{name}`", "", text)
+        yield from ("", *_table(kind, f"--{slot}.", own)) if own else ()
 
 
 def _table(kind: Any, prefix: str, names: Sequence[str] | None = None) -> list[str]:
     helps, hints = documented(kind), hints_of(kind)
-    lines = ["| field | flag | value | default | meaning |", "|---|---|---|---|---|"]
+    lines = ["| option | value | default | meaning |", "|---|---|---|---|"]
     for field in dataclasses.fields(kind):
         if names is None or field.name in names:
-            cells = (_flags(f"{prefix}{field.name.replace('_', '-') if prefix == '--' else field.name}"),)
-            cells += (_value(hints[field.name]), _default(field), " ".join(helps.get(field.name, "").split()))
-            lines.append(f"| `{field.name}` | " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+            told = " ".join(helps.get(field.name, "").split())
+            cells = (_named(field.name, prefix), _value(hints[field.name]), _default(field), told)
+            lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return lines
 
 
-def _flags(flag: str) -> str:
-    return ", ".join(f"`{name}`" for name in [*(short for short, full in ALIASES.items() if full == flag), flag])
+def _named(name: str, prefix: str) -> str:
+    """A field, and the flags that are not its own name."""
+    flag = f"{prefix}{name.replace('_', '-') if prefix == '--' else name}"
+    others = [short for short, full in ALIASES.items() if full == flag]
+    return "<br>".join(f"`{one}`" for one in (name if prefix in ("--", "--data.", "--model.") else flag, *others))
 
 
 def _value(hint: Any) -> str:
@@ -331,6 +343,8 @@ def _pictured(shown: Example) -> str:
     )
 
 
+SLOTS = ("parts", "sampler", "selector", "pace", "weighting", "server", "local")
+COMPOSED = "How to combine them: [compose.md](../guide/compose.md)."
 FITS = (  # of every method; the formula is that of fedskew.engines.fitting.fit
     "| any, with [fitted logits](../guide/fitted.md) | – | sums of the loss, its gradient and Hessian over its rows; "
     "class histogram | E ((C + 1)(C + 4) / 2 + 1) + C (every client, once after training, in E exchanges) | "
@@ -339,17 +353,16 @@ FITS = (  # of every method; the formula is that of fedskew.engines.fitting.fit
 
 
 def methods_page() -> str:
-    """The catalogue as Markdown: methods first, then every ingredient with its formula and options."""
+    """The catalogue as Markdown: what each method adds to FedAvg, and where its ingredients stand."""
     lines = [
         "# Methods and ingredients",
         "",
         MADE,
         "",
         "The table lists what each method adds to FedAvg. Sizes are numbers for each client and round: P parameters,",
-        "C classes, F features, K participants, N clients. Below it stand the ingredients: formula, cost and options.",
-        "In Python an ingredient is a class of the module `fs.parts`, `fs.samplers`, `fs.selectors`, `fs.paces`,",
-        "`fs.weightings`, `fs.servers` or `fs.steps` (the slot `local`). How to combine them:",
-        "[compose.md](../guide/compose.md).",
+        "C classes, F features, K participants, N clients. The ingredients, with formula, cost and options:",
+        "",
+        *(f"- {slot}: {_linked(slot)}" for slot in SLOTS),
         "",
         "| method | beyond FedAvg | leaves the client | more up | more down | state kept | extra work | paper |",
         "|---|---|---|---|---|---|---|---|",
@@ -362,16 +375,34 @@ def methods_page() -> str:
         told = " | ".join("; ".join(cell) or "–" for cell in cells)
         lines.append(f"| `{row['name']}` | {own} | {told} | {row['reference']} |")
     lines.append(FITS)
-    for slot in ("parts", "sampler", "selector", "pace", "weighting", "server", "local"):
-        lines += ["", f"## {slot}", ""]
-        for name, kind in TABLES[slot].items():
-            lines += _ingredient_of(name, kind)
     return "\n".join(lines) + "\n"
 
 
-def _ingredient_of(name: str, kind: type[Component]) -> list[str]:
+def _linked(slot: str) -> str:
+    page = "parts" if slot == "parts" else "slots"
+    return ", ".join(f"[`{name}`]({page}.md#{name}-{kind.__name__.lower()})" for name, kind in TABLES[slot].items())
+
+
+def parts_page() -> str:
+    """Every part with its formula and options."""
+    told = "Loss terms, corrections of gradients and memories. In Python each is a class of `fs.parts`."
+    lines = [line for name, kind in TABLES["parts"].items() for line in _ingredient_of(name, kind, "##")]
+    return "\n".join(["# Parts of a method", "", f"{MADE} {told} {COMPOSED}", "", *lines]) + "\n"
+
+
+def slots_page() -> str:
+    """What can stand in each slot, with its formula and options."""
+    told = "In Python each is a class of `fs.samplers`, `fs.selectors`, `fs.paces`, `fs.weightings`, `fs.servers` or "
+    lines = ["# Slots of a method", "", f"{MADE} {told}`fs.steps` (the slot `local`). {COMPOSED}"]
+    for slot in SLOTS[1:]:
+        lines += ["", f"## {slot}", ""]
+        lines += [line for name, kind in TABLES[slot].items() for line in _ingredient_of(name, kind, "###")]
+    return "\n".join(lines) + "\n"
+
+
+def _ingredient_of(name: str, kind: type[Component], level: str) -> list[str]:
     facts = [f"{label}: {getattr(kind, f)}" for f, label in listing.FACTS.items() if getattr(kind, f)]
-    lines = [f"### `{name}` ({kind.__name__})", "", "```", *listing._described(kind), "```", ""]
+    lines = [f"{level} `{name}` ({kind.__name__})", "", "```formula", *listing._described(kind), "```", ""]
     lines += [f"{'; '.join(facts)}.", ""] if facts else []
     shown = [f"- `{n}` = `{getattr(value, 'name', value)}`: {about}" for n, value, about, _ in listing._options(kind())]
     return lines + shown + ([""] if shown else [])
@@ -379,9 +410,13 @@ def _ingredient_of(name: str, kind: type[Component]) -> list[str]:
 
 PAGES: dict[str, Callable[[], str]] = {  # below docs/
     "reference/methods.md": methods_page,
+    "reference/parts.md": parts_page,
+    "reference/slots.md": slots_page,
     "reference/paces.md": paces_page,
     "reference/partitions.md": partitions_page,
     "reference/options.md": options_page,
+    "reference/datasets.md": datasets_page,
+    "reference/networks.md": networks_page,
     "reference/command.md": command_page,
 }
 

@@ -6,7 +6,8 @@ import pytest
 
 from support.scripts import script
 
-typeset = script("scripts/docs_formulas.py").typeset
+FORMULAS = script("scripts/docs_formulas.py")
+typeset = FORMULAS.typeset
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,10 @@ def test_indices_powers_and_greek_letters_are_typeset(text: str, shown: str) -> 
 @pytest.mark.parametrize("text", ["a client's rows", "the weight_decay of 1e-12", '"smooth_l1"', "one of the classes"])
 def test_words_stay_words(text: str) -> None:
     assert typeset(text) == text
+
+
+def test_the_formulas_of_a_sentence_are_found_and_nothing_is_lost() -> None:
+    text = "Rows n_k of the client, at most lambda * N; `alpha` and a weight_decay stay."
+    pieces = list(FORMULAS.pieces(text))
+    assert "".join(piece for _, piece in pieces) == text
+    assert [piece for found, piece in pieces if found] == ["n_k", "lambda", " * ", "N"]

@@ -1,0 +1,10 @@
+// What is wider than the screen fades at its right edge until it is scrolled to its end.
+addEventListener("load", () => {
+  const look = (box) => box.classList.toggle("more", box.scrollWidth - box.clientWidth - box.scrollLeft > 2);
+  const boxes = document.querySelectorAll(".bd-article table.table, .bd-article pre");
+  const all = () => boxes.forEach(look);
+  boxes.forEach((box) => box.addEventListener("scroll", () => look(box)));
+  addEventListener("resize", all);
+  document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", all));
+  all();
+});
