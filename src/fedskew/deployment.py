@@ -24,8 +24,8 @@ What a run is:
     ingredients. `launch` trains and gives a `Result`; `arithmetic` sets the precision of a thread.
 
 What is measured:
-    An `Observer` makes a `Row` of a round; `EVALUATED`, `PERSONAL` and `named` say what is measured, `AVERAGED` and
-    `TAIL` when.
+    An `Observer` makes a `Row` of a round; `EVALUATED`, `GROUPED`, `PERSONAL` and `named` say what is measured,
+    `AVERAGED` and `TAIL` when.
     `Tested` is what one client measured, `pooled` adds up, a `MeanModel` is that of the last rounds.
     `ClientLogits` gives the `Sums` of a `Fit`, `fits_by` asks for them, at most `FIT_EXCHANGES` times for a fit, of at
     most `FIT_CLASSES` classes; `triangle_of` and `whole_of` turn a Hessian into what is sent, and back.
@@ -97,7 +97,7 @@ from fedskew.models.prepare import Model
 from fedskew.records import digests
 from fedskew.records.files import Hold, load_tree, save_tree, write_atomic, writing
 from fedskew.records.folder import Record, check_config
-from fedskew.records.metrics import EVALUATED, PERSONAL, named
+from fedskew.records.metrics import EVALUATED, GROUPED, PERSONAL, named
 from fedskew.records.summary import AVERAGED, TAIL, summarise
 from fedskew.records.typed import Row, object_of
 from fedskew.server import Broadcast, State, close_round
@@ -107,8 +107,8 @@ from fedskew.studies.work import federation_of
 from fedskew.types import Assignment, Params, Report, Task, Tree
 
 __all__ = [
-    "AVERAGED", "EVALUATED", "FIT_CLASSES", "FIT_EXCHANGES", "PERSONAL", "PLAIN", "TABLE_FILES", "TAIL", "Broadcast",
-    "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "Column", "Encoding", "Experiment", "Fault", "Fit",
+    "AVERAGED", "EVALUATED", "FIT_CLASSES", "FIT_EXCHANGES", "GROUPED", "PERSONAL", "PLAIN", "TABLE_FILES", "TAIL",
+    "Broadcast", "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "Column", "Encoding", "Experiment", "Fault", "Fit",
     "Hold", "Iid", "Inputs", "MeanModel", "Member", "Model", "Observer", "Outcome", "Pace", "RemoteEngine", "Result",
     "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config", "close_round",
     "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of", "finished",

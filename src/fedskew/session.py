@@ -67,6 +67,7 @@ class Session:
     best: Kept | None = None  # the model of the best round by the monitored metric
     averages: Averages = field(init=False)
     client_rows: list[Row] = field(default_factory=list)  # as in clients.jsonl
+    _client_rows_kept: int = 0  # of them, in the file
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
     _facts: Row = field(default_factory=dict)  # of the engine, that the record has
@@ -126,7 +127,7 @@ class Session:
         if self.record and lists and not listed:  # an interruption has lost them
             self.observer.list_clients(self.shown(self.state))
             self.client_rows += self.observer.measured
-            self.record.keep_clients(self.client_rows)
+            self._keep_clients()
         mean = self.averages.measured(self._served(self.state), over=True)
         return self.observer.finals(self.shown(self.state), self.done[-1], mean)
 
@@ -220,15 +221,22 @@ class Session:
         self.client_rows += self.observer.measured
         if self.record:
             self.record.append(row)
-            if self.observer.measured:
-                self.record.keep_clients(self.client_rows)
+            self._keep_clients()
             if self.evaluation.due("checkpoint_every", row["round"], self.is_over()):
                 self.checkpoint()
         self.record_s = time.perf_counter() - start
 
+    def _keep_clients(self) -> None:
+        """Write the rows of clients, where there are new ones: no checkpoint may be without those of its rounds."""
+        assert self.record is not None
+        if len(self.client_rows) > self._client_rows_kept:
+            self.record.keep_clients(self.client_rows)
+            self._client_rows_kept = len(self.client_rows)
+
     def checkpoint(self) -> None:
         """Replace the checkpoint by the state after the last whole round."""
         assert self.record is not None
+        self._keep_clients()  # again where a disk was full for a moment
         s = self.state
         self.engine.memory.settle(s.round)
         content = {"params": s.params, "buffers": s.buffers, "parts": s.parts, "memory": self.engine.memory.dump()}
@@ -259,6 +267,7 @@ class Session:
                 self.best = Kept.of(facts["best"], content["best"])
             self.averages.restore(content.get("window", {}))
         self.client_rows = self.record.clients(self.state.round)
+        self._client_rows_kept = len(self.client_rows)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from support.lives import finished, unlike
 
 WORDS = (
     "run scaffold --data digits --clients 6 --cohort 3 --checkpoint.every 2 --model logistic --epochs 1"
-    " --engine sequential --diagnose features"
+    " --engine sequential --diagnose features --local-test 0.3 --clients-every 1"
 )
 HOMES = ("device", "ram")
 

@@ -138,4 +138,5 @@ def unlike(a: Path, b: Path) -> str:
         return f"files {sorted(names[0] - names[1])} against {sorted(names[1] - names[0])}"
     if (a / "final.safetensors").read_bytes() != (b / "final.safetensors").read_bytes():
         return "final.safetensors"
-    return "" if recorded(a) == recorded(b) else "rounds.jsonl"
+    listed = [(f / "clients.jsonl").read_bytes() if (f / "clients.jsonl").exists() else b"" for f in (a, b)]
+    return "rounds.jsonl" if recorded(a) != recorded(b) else "clients.jsonl" if listed[0] != listed[1] else ""

@@ -7,7 +7,8 @@ from typing import TypedDict
 
 from fedskew.fields import plain_types
 from fedskew.method.component import SLOTS
-from fedskew.records.metrics import EACH, EVALUATED, PER_CLASS, SCORES
+from fedskew.records.folder import TIMES
+from fedskew.records.metrics import EACH, EVALUATED, GROUPED, PER_CLASS, SCORES
 from fedskew.records.summary import ONCE, PREFIXES, TOTALS
 from fedskew.records.typed import Number, Real, Whole, entries
 from fedskew.settings import Division, Settings
@@ -56,9 +57,9 @@ Diagnostics = entries("Diagnostics", {}, {
     "per_class": Recalls, "asymmetry": Asymmetry, "cosine": Cosine, "drift": Drift, "coverage": Coverage,
     "oversampling": dict[str, dict[str, list[Real]]], "features": Features,
 })  # fmt: skip
-NAMES = [prefix + name for prefix in PREFIXES for name in EVALUATED]
+NAMES = [prefix + name for prefix in PREFIXES for name in (*EVALUATED, *GROUPED)]
 Round = entries("Round", {"round": Whole}, {
-    **dict.fromkeys([*NAMES, *SCORES, "train_loss"], Number), **dict.fromkeys(TOTALS, Real), "rounds": Whole,
+    **dict.fromkeys([*NAMES, *SCORES, "train_loss"], Number), **dict.fromkeys((*TOTALS, *TIMES), Real), "rounds": Whole,
     **dict.fromkeys([prefix + name for prefix in PREFIXES for name in CLASSES], list[Real]),
     **dict.fromkeys(EACH, Numbers), "clients": list[Whole | list[Whole]], "weights": list[Real],
     "diagnostics": Diagnostics,
@@ -67,10 +68,12 @@ Round = entries("Round", {"round": Whole}, {
 Fit = entries("Fit", {
     "a": Real, "b": list[Real], "objective": str, "ridge": Real, "exchanges": Whole, "upload_bytes": Whole,
     "download_bytes": Whole,
-}, {"converged": bool})  # fmt: skip
+}, {"of": str, "converged": bool, "clients": Whole})  # fmt: skip
 Fits = entries("Fits", {"prior": Fit, "balanced": Fit})
 Worst = entries("Worst", {"class": Whole, "name": str, "recall": Real, "unrecognised": Whole, "classes": Whole})
-Best = entries("Best", {"monitor": str, "round": Whole, "value": Real, "accuracy": Real, "stopped_early": bool})
+Best = entries("Best", {
+    "monitor": str, "round": Whole, "value": Real, "accuracy": Real, "stopped_early": bool,
+}, {name: Number for name in EVALUATED if name != "accuracy"})  # fmt: skip
 Summary = entries("Summary", {"rounds": Whole, "stopped": str}, {
     **dict.fromkeys([f"{span}_{name}" for span in ("final", "best", "mean10", "mean50") for name in NAMES], Number),
     **dict.fromkeys([f"final_{name}" for name in (*SCORES, *ONCE)], Number),

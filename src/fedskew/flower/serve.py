@@ -125,14 +125,11 @@ class NodeObserver(lib.Observer):
 
     def _metrics(self, matrix: Tensor, loss: float) -> lib.Row:
         metrics = super()._metrics(matrix, loss)
-        return metrics if self.engine.counted else {n: v for n, v in metrics.items() if n not in GROUPED}
+        return metrics if self.engine.counted else {n: v for n, v in metrics.items() if n not in lib.GROUPED}
 
     def _scores(self, matrix: Tensor, chances: Tensor) -> lib.Row:
         scores = super()._scores(matrix, chances)
         return scores if self.engine.counted else {n: v for n, v in scores.items() if not n.startswith("mix")}
-
-
-GROUPED = ("head_accuracy", "mid_accuracy", "tail_accuracy")
 
 
 def _server(

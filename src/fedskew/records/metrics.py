@@ -209,6 +209,7 @@ def metric_of(name: str) -> Metric | None:
 
 
 EVALUATED = named("matrix", "loss")  # of every evaluation
+GROUPED = ("head_accuracy", "mid_accuracy", "tail_accuracy")  # of the test rows of frequent and of rare classes
 PERSONAL = named(where="personal")  # of what each client would use
 RANKED = named("probabilities")
 SCORES = named("probabilities", "mixes")  # of the last model
