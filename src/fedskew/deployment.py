@@ -108,8 +108,8 @@ from fedskew.types import Assignment, Params, Report, Task, Tree
 
 __all__ = [
     "AVERAGED", "EVALUATED", "FIT_CLASSES", "FIT_EXCHANGES", "GROUPED", "PERSONAL", "PLAIN", "TABLE_FILES", "TAIL",
-    "Broadcast", "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "Column", "Encoding", "Experiment", "Fault", "Fit",
-    "Hold", "Iid", "Inputs", "MeanModel", "Member", "Model", "Observer", "Outcome", "Pace", "RemoteEngine", "Result",
+    "Broadcast", "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "Column", "Encoding", "Experiment",
+    "Fault", "Fit", "Hold", "Iid", "Inputs", "MeanModel", "Member", "Model", "Observer", "Outcome", "Pace", "RemoteEngine", "Result",
     "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config", "close_round",
     "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of", "finished",
     "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files", "is_absent", "launch",
