@@ -109,13 +109,13 @@ from fedskew.types import Assignment, Params, Report, Task, Tree
 __all__ = [
     "AVERAGED", "EVALUATED", "FIT_CLASSES", "FIT_EXCHANGES", "GROUPED", "PERSONAL", "PLAIN", "TABLE_FILES", "TAIL",
     "Broadcast", "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "Column", "Encoding", "Experiment",
-    "Fault", "Fit", "Hold", "Iid", "Inputs", "MeanModel", "Member", "Model", "Observer", "Outcome", "Pace", "RemoteEngine", "Result",
-    "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config", "close_round",
-    "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of", "finished",
-    "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files", "is_absent", "launch",
-    "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named", "object_of", "plain_values",
-    "pooled", "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "triangle_of", "unguarded", "whole_of",
-    "write_atomic", "write_model", "writing",
+    "Fault", "Fit", "Hold", "Iid", "Inputs", "MeanModel", "Member", "Model", "Observer", "Outcome", "Pace",
+    "RemoteEngine", "Result", "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config",
+    "close_round", "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of",
+    "finished", "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files", "is_absent",
+    "launch", "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named", "object_of",
+    "plain_values", "pooled", "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "triangle_of",
+    "unguarded", "whole_of", "write_atomic", "write_model", "writing",
 ]  # fmt: skip
 
 TABLE_FILES: dict[str, Any] = {".csv": Csv, ".npz": Npz, ".parquet": Parquet}  # readers of a node's own rows, by suffix

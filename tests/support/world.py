@@ -227,7 +227,7 @@ class World:
 
     def _hope(self) -> None:
         """From now on it takes a while until nobody may wait any more: a node is away for less, and listed for less."""
-        # the model of a round is measured and fitted in a dozen questions, each of which may wait for a node that is gone
+        # a round's model is measured and fitted in a dozen questions, each of which may wait for a node that is gone
         self.patience = self.now + 40 * self.wait_s + (5 * LISTED_S if self.forever else 0)
 
     def _later(self, seconds: float, happen: Callable[[], None]) -> None:
