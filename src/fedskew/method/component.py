@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedskew.errors import ConfigError
 from fedskew.fields import LATER, Above, AtLeast, Checked, hints_of
+from fedskew.method.reads import Read
 from fedskew.types import (
     Answers,
     Assignment,
@@ -70,7 +71,6 @@ class Component(Checked):
 
     name: ClassVar[str] = ""
     classification: ClassVar[bool] = False  # True: it is the classification loss itself
-    discloses: ClassVar[str] = ""  # what leaves the client besides the model
     uploads: ClassVar[str] = ""  # extra upload a round and client, in symbols (P parameters, C classes, F features)
     downloads: ClassVar[str] = ""  # extra download
     keeps: ClassVar[str] = ""  # state between rounds, in the same symbols
@@ -108,6 +108,11 @@ class Component(Checked):
     def reads_rounds(self) -> bool:
         """Whether what it does depends on the run's number of rounds, so that a run cannot be extended."""
         return False
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What its server half reads of clients beside the trained model. A class sets it as a plain attribute."""
+        return ()
 
     # what it adds to the model itself
 
@@ -172,7 +177,7 @@ class Component(Checked):
     # server half
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """Server state before the first round. Reading `fed.counts` here is a disclosure to declare."""
+        """Server state before the first round. What it reads of `fed.counts` or `fed.sizes` stands in `reads`."""
         return {}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:

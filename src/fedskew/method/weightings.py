@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.method.component import Weighting, forwarding
+from fedskew.method.reads import Read
 from fedskew.types import Cohort, Federation, Params, Task, Tree, Weights
 
 
@@ -38,7 +39,7 @@ class Size(Weighting):
     """
 
     name = "size"
-    discloses = "sample count"
+    reads = (Read("rows", "sum"),)
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """n_k / sum_j n_j from the clients' reports."""
@@ -63,7 +64,7 @@ class Uniform(Weighting):
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """1 / m for each of the m participants."""
-        return convex(F.uniform_weights(cohort.reports.samples.double()))
+        return convex(F.uniform_weights(cohort.ids.double()))
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class UnionShare(Weighting):
     """
 
     name = "union_share"
-    discloses = "sample count"
+    reads = (Read("rows", "sum"),)
     reference = "seol2023"
 
     union: Literal["cohort", "all"] = "cohort"
@@ -91,7 +92,7 @@ class UnionShare(Weighting):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"rows": rows of all clients}."""
-        return {"rows": fed.counts.sum()}
+        return {"rows": fed.sizes.sum()}
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """n_k / |D| for updates, size weights for buffers."""

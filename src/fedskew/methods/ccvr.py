@@ -10,7 +10,7 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, demand
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View
 
 LARGEST = 4096  # features; a covariance for each class of more would not fit a client's memory
@@ -33,7 +33,7 @@ class VirtualRepresentations(Component):
 
     name = "virtual_representations"
     compute = "1 forward pass over every client's rows, C covariances of F x F; server: epochs over C samples features"
-    discloses = "mean and covariance of the features of each class, class histogram"
+    reads = (Read("probe", "sum", "mean and covariance of the features of each class"), Read("histogram", "sum"))
     uploads = "C (F + F F + 1) (every client)"
     downloads = "P (every client)"
     keeps = "P + C (F F + F) at the server"

@@ -7,7 +7,7 @@ import torch
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast, demand
-from fedskew.method import Method
+from fedskew.method import Method, Read
 from fedskew.method.weightings import Wrapping, convex
 from fedskew.types import Cohort, Federation, Task, Tree, Weights
 
@@ -28,7 +28,6 @@ class DiscrepancyAware(Wrapping):
 
     name = "discrepancy_aware"
     compute = "server: O(K C)"
-    discloses = "class histogram"
     uploads = "C"
     reference = "ye2023"
 
@@ -40,6 +39,11 @@ class DiscrepancyAware(Wrapping):
     """distance of labels; kl: divided by its sum over the participants, as the authors' code has it; kl_plain: not"""
     target: tuple[Annotated[float, AtLeast(0)], ...] = ()
     """rows or shares of each class in the target distribution, scaled to sum to 1; none: every class alike"""
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What the base reads, and distances of labels."""
+        return (*self.inner.reads, Read("histogram", "sum"))
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """The target has one number for each class, and those of the inner weighting hold."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fedskew import functional as F
-from fedskew.method import Method, Weighting
+from fedskew.method import Method, Read, Weighting
 from fedskew.method.weightings import convex
 from fedskew.types import Cohort, Tree, Weights
 
@@ -26,7 +26,7 @@ class LabelAware(Weighting):
 
     name = "label_aware"
     compute = "server: O(K C)"
-    discloses = "class histogram"
+    reads = (Read("histogram", "sum"),)
     uploads = "C"
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:

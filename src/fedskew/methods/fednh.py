@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import Above, Within, later
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.method.weightings import Uniform
 from fedskew.types import COSINE_SCALE, Answers, Cohort, Federation, LocalRun, Params, Query, Task, Tree, View
 
@@ -38,7 +38,7 @@ class NonParametricHead(Component):
     downloads = "P + 2 C F"
     keeps = "C F at the server, P on every client"
     compute = "1 forward pass over the client's rows at the end of a local run"
-    discloses = "mean feature direction of each class, class histogram"
+    reads = (Read("probe", "sum", "mean feature direction of each class"), Read("histogram", "sum"))
     reference = "dai2023"
 
     smoothing: Annotated[float, Within(0, 1)] = 0.9

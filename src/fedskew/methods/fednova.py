@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Within, demand
-from fedskew.method import Method, ServerOptimizer, Weighting
+from fedskew.method import Method, Read, ServerOptimizer, Weighting
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Size, Wrapping
 from fedskew.types import Cohort, Federation, Params, Task, Tree, Weights
@@ -33,6 +33,11 @@ class FedNova(Wrapping):
 
     tau_eff: Literal["norm", "steps"] = "norm"
     """sum_k p_k a_k, or sum_k p_k tau_k, which the official code uses with a proximal term"""
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What the base reads, and the reach of local runs, which comes of the rows."""
+        return (*self.inner.reads, Read("rows", "sum", "local steps"))
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """p_k tau_eff / a_k for updates, the base's weights for buffers."""
@@ -67,6 +72,11 @@ class GlobalMomentum(ServerOptimizer):
 
     gmf: Annotated[float, Within(0, 1, "[)")] = 0.0
     """global momentum factor"""
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """With momentum the mean learning rate, which may come of the rows."""
+        return (Read("rows", "sum", "learning rate"),) if self.gmf else ()
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"buffer": 0}, or nothing without momentum."""
