@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from fedskew import functional as F
+from fedskew import tree
 from fedskew.errors import ConfigError
 from fedskew.fields import LATER, Above, AtLeast, Checked, hints_of
 from fedskew.method.reads import Read
@@ -311,18 +313,83 @@ class Pace(Component):
         raise NotImplementedError
 
 
+Sums = tuple[Tree, ...]  # those of the stages so far, each over the participants
+
+
 @dataclass(frozen=True)
 class Weighting(Component):
-    """The aggregation weights of a round."""
+    """The aggregation weights of a round, as what each participant computes from its own numbers and from sums.
+
+    ``adds`` and ``mass`` are computed for each participant alone: row k of what they give depends on row k of the
+    cohort, the state and the sums. A weighting that must see all participants at once defines `weigh` instead, and
+    is refused where a server sees sums alone.
+
+    Example:
+        >>> import fedskew as fs
+        >>> class Entropy(fs.Weighting):
+        ...     name = "entropy"
+        ...     def mass(self, state, own, sums):
+        ...         shares = own.used / own.used.sum(1, keepdim=True)
+        ...         return fs.types.Weights(*[torch.special.entr(shares).sum(1) + 1e-3] * 2)
+        >>> Entropy().stages
+        0
+    """
 
     @property
     def reads_deltas(self) -> bool:
         """Whether the weights depend on the deltas. If not, deltas are summed while clients train."""
         return False
 
+    @property
+    def stages(self) -> int:
+        """Sums over the participants that the masses rest on, one after another."""
+        return 0
+
+    @property
+    def normed(self) -> bool:
+        """Whether the masses are weights already: ``average`` sums to 1 over those who entered the sums."""
+        return False
+
+    def adds(self, state: Tree, own: Cohort, sums: Sums) -> Tree:
+        """What each participant adds to the next sum, leaves [K, ...]."""
+        raise NotImplementedError
+
+    def mass(self, state: Tree, own: Cohort, sums: Sums) -> Weights:
+        """The weights of each participant, [K], before they are divided by the sum of all ``average``."""
+        raise NotImplementedError
+
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """The weights of the cohort, [K]."""
-        raise NotImplementedError
+        return weights_of(self, state, cohort, cohort)
+
+
+def in_halves(weighting: Weighting) -> bool:
+    """Whether the weights are those of `adds` and `mass`, which each client can compute."""
+    weigh: Any = type(weighting).weigh
+    inner = getattr(weigh, "forwards_to", None)  # see `forwarding`
+    return in_halves(getattr(weighting, inner)) if inner else weigh is Weighting.weigh
+
+
+def sums_of(weighting: Weighting, state: Tree, cohort: Cohort) -> Sums:
+    """The sums that the masses rest on."""
+    sums: Sums = ()
+    for _ in range(weighting.stages):
+        sums += (tree.map_tree(lambda leaf: leaf.sum(0), weighting.adds(state, cohort, sums)),)
+    return sums
+
+
+def weights_of(weighting: Weighting, state: Tree, cohort: Cohort, entered: Cohort) -> Weights:
+    """The weights of a cohort, of those who entered the round: the sums are theirs, and the weights of who is left.
+
+    A weighting that is not in halves knows who is left alone.
+    """
+    if not in_halves(weighting):
+        return weighting.weigh(state, cohort)
+    mass = weighting.mass(state, cohort, sums_of(weighting, state, entered))
+    if weighting.normed and cohort is entered:
+        return mass
+    average = F.size_weights(mass.average)
+    return Weights(average if mass.update is mass.average else mass.update / mass.average.sum(), average)
 
 
 @dataclass(frozen=True)
