@@ -133,6 +133,11 @@ class Settings:
     """minutes after which the run stops and can be resumed; no round starts that may exceed them; unset: no limit"""
     nonfinite: Literal["stop", "drop"] = option("stop", decides="numbers", later=True)
     """what to do if a client's training is not finite: stop the run, or drop the client from the round"""
+    secure: Literal["none", "sums"] = option("none", decides="numbers", later=True)
+    """what the server sees of clients: none, what each of them sends; sums, sums over the clients of a round alone, by
+    a protocol of masks, which refuses methods that read more"""
+    secure_threshold: Annotated[float, Within(0.5, 1, "(]")] = option(2 / 3, decides="nothing", later=True)
+    """share of the clients of a secure sum that must stay until its end; with fewer the run stops"""
     ray_address: str | None = option(decides="nothing", resume="new", later=True)
     """HOST:PORT of a Ray cluster, auto for one on this machine, local for a new one; unset: RAY_ADDRESS, else local"""
     ray_workers: Annotated[int, AtLeast(0)] = option(0, decides="nothing", resume="new", later=True)
@@ -155,6 +160,8 @@ class Settings:
         self.demand("precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
         alone, hint = self.monitor is None, "val_balanced_accuracy counts every class equally"
         self.demand("patience", not (alone and self.patience), "be used with a monitor", hint)
+        unlisted = self.secure == "none" or self.clients_every is None
+        self.demand("clients_every", unlisted, "be unset with secure sums, of which a record lists no client")
         between = self.eval_rows is None or self.eval_every > 1
         hint = "eval_every=10 leaves nine of ten rounds to the part"
         self.demand("eval_rows", between, "be used with an eval_every above 1", hint)
@@ -196,6 +203,8 @@ class Settings:
         when = {**vars(self), "diagnose": self.diagnose.every if self.diagnose.names else "none"}
         if self.clients_every is None:
             when["clients_every"] = "last" if self.served != "none" and clients <= MOST_CLIENTS else "none"
+        if self.secure != "none":  # nobody but a client knows its own
+            when["clients_every"] = "none"
         if self.average_models == "auto":
             when["average_models"] = "last" if model_bytes <= LARGE else "none"
         return Evaluation(self.rounds, when)

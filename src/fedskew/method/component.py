@@ -194,6 +194,14 @@ class Component(Checked):
         """Server state after the answers to `ask`."""
         return state
 
+    def to_sum(self, answer: Tree) -> Tree:
+        """What one client adds to a sum in the place of its answer to `ask`, where the server sees sums alone."""
+        return answer
+
+    def from_sum(self, total: Tree) -> Tree:
+        """The answer of one client that stands for all, from the sum."""
+        return total
+
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas [K, ...] after a step across clients, before they are averaged."""
         return cohort.deltas

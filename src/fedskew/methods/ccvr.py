@@ -16,6 +16,9 @@ from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree
 LARGEST = 4096  # features; a covariance for each class of more would not fit a client's memory
 
 
+STATISTICS = ("mean", "covariance", "count")
+
+
 @dataclass(frozen=True)
 class VirtualRepresentations(Component):
     """The classifier of the evaluated model is trained on features drawn from one Gaussian for each class.
@@ -67,13 +70,20 @@ class VirtualRepresentations(Component):
     def statistics(self, view: View) -> Tree:
         """{"mean": [C, F], "covariance": [C, F, F], "count": [C]} of the client's rows."""
         found = F.class_statistics(view.out.features, view.batch.y, view.batch.mask, view.ctx.task.classes)
-        return dict(zip(("mean", "covariance", "count"), found, strict=True))
+        return dict(zip(STATISTICS, found, strict=True))
+
+    def to_sum(self, answer: Tree) -> Tree:
+        """The sums that the statistics come of."""
+        return dict(zip(STATISTICS, F.class_moments(*(answer[n] for n in STATISTICS)), strict=True))
+
+    def from_sum(self, total: Tree) -> Tree:
+        """The statistics of all rows."""
+        return dict(zip(STATISTICS, F.statistics_of_moments(*(total[n] for n in STATISTICS)), strict=True))
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
         """The pooled statistics."""
-        told = answers.values
-        found = F.pooled_statistics(told["mean"], told["covariance"], told["count"])
-        return {**state, **dict(zip(("mean", "covariance", "count"), found, strict=True))}
+        found = F.pooled_statistics(*(answers.values[n] for n in STATISTICS))
+        return {**state, **dict(zip(STATISTICS, found, strict=True))}
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """Features are drawn, and the classifier that was broadcast is trained on them."""
