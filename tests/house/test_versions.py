@@ -16,6 +16,8 @@ from support.paths import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+# The extras whose oldest versions are tested.
+PROMISED = ("hub", "plot", "report", "secure", "ray", "dev")
 # These look at the source and have no part in the tests.
 UNTESTED = {"import-linter", "mypy", "pre-commit", "ruff"}
 # A floor that nobody can install, and what the oldest is instead.
@@ -61,9 +63,9 @@ def test_every_python_that_is_promised_is_tested() -> None:
     assert {row.get("constraints") for row in rows if row["python"] == floor.version} >= {"constraints-lowest.txt"}
 
 
-@pytest.mark.parametrize("name", sorted(set(_required("hub", "plot", "report", "ray", "dev")) - UNTESTED))
+@pytest.mark.parametrize("name", sorted(set(_required(*PROMISED)) - UNTESTED))
 def test_the_lowest_versions_are_the_floors(name: str) -> None:
-    requirement = _required("hub", "plot", "report", "ray", "dev")[name]
+    requirement = _required(*PROMISED)[name]
     if not requirement.specifier:
         return  # no floor is promised
     pins = _pins("constraints-lowest.txt")

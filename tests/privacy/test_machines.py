@@ -185,10 +185,12 @@ def test_a_client_opens_no_changed_share(case: str) -> None:
     assert "seed" in clients[0].secrets and clients[0].phase == -1
 
 
-def test_a_share_that_was_sent_to_another_does_not_open() -> None:
+@pytest.mark.parametrize(("sender", "receiver"), [(1, 2), (0, 1)])
+def test_a_share_that_was_sent_to_another_or_by_oneself_does_not_open(sender: int, receiver: int) -> None:
+    """Two clients have one key; a nonce of its own tells who sent what, and no stream is used twice."""
     clients, _, asked = begun("masked")
     with pytest.raises(TrainingError, match="the shares of client 1 do not open"):
-        clients[0].masked({**asked[0], 1: asked[2][1]}, INPUTS[0])
+        clients[0].masked({**asked[0], 1: asked[receiver][sender]}, INPUTS[0])
 
 
 @pytest.mark.parametrize("byte", [0, 63])  # of the key of the channel, of the key of the masks

@@ -130,7 +130,7 @@ class Client:
         return self._agree("channel", self.keys[other][:KEY], context, other)
 
     def advertise(self) -> Message:
-        """Draw both pairs of keys. Returns {own number: public keys c_u and s_u, 64 bytes}."""
+        """Draw both pairs of keys. Returns the public ones, 64 bytes, under the own number."""
         self._begin("advertise")
         self.secrets = {"channel": self._draw(KEY), "mask": self._draw(KEY)}
         self.keys = {self.number: public(self.secrets["channel"]) + public(self.secrets["mask"])}
@@ -143,7 +143,7 @@ class Client:
             keys: Public keys of U1, own ones among them.
 
         Returns:
-            {v: both shares of v, encrypted, 82 bytes} for each other client of U1.
+            For each other client of U1 its two shares, encrypted, 82 bytes.
 
         Raises:
             TrainingError: U1 is below the threshold, a key occurs twice, or own keys are not those that were sent.
@@ -175,7 +175,7 @@ class Client:
             inputs: The summand, tensors of real numbers.
 
         Returns:
-            {own number: y_u}.
+            y_u, under the own number.
 
         Raises:
             TrainingError: U2 is below the threshold, a share cannot be opened, or a number does not fit the encoding.
@@ -203,7 +203,7 @@ class Client:
             survivors: The clients of U3.
 
         Returns:
-            {v: a share, 33 bytes} for each client of U2. A second, other question gets no answer.
+            For each client of U2 a share, 33 bytes. A second question gets no answer.
 
         Raises:
             TrainingError: U3 is below the threshold, lacks this client, or has one that is not in U2.

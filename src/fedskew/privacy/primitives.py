@@ -51,7 +51,7 @@ def unseal(key: bytes, sender: int, sealed: bytes) -> bytes | None:
     """The text of `seal`; None where key, sender or message is another."""
     try:
         text: bytes = _of("ciphers.aead", "ChaCha20Poly1305")(key).decrypt(_nonce(sender), sealed, None)
-    except (of_extra("secure", "cryptography.exceptions", "a secure sum").InvalidTag, ValueError):
+    except of_extra("secure", "cryptography.exceptions", "a secure sum").InvalidTag:
         return None
     return text
 
