@@ -21,6 +21,7 @@ from fedskew.slots import parts, samplers, selectors, servers, steps, weightings
 from fedskew.types import Answers, Cohort, Query
 from support.federations import skewed
 from support.methods import NAMES, tiny
+from support.paths import ROOT
 from support.runs import go, same
 
 SLOTS = (parts, samplers, selectors, servers, steps, weightings)
@@ -195,6 +196,18 @@ def test_every_word_is_of_the_one_vocabulary() -> None:
         assert all(read.word in WORDS and read.form in ("sum", "each") for read in kind().reads), kind
     assert set(PERMITS) - set(WORDS) == {"metrics", "fit", "columns"}
     assert "reads" in hooks_of(Component)
+
+
+def test_the_page_says_what_each_method_reveals() -> None:
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, factory in sorted(METHODS.items()):
+        reads = [read for part in factory().components for read in part.reads]
+        words = [word for word in WORDS if word in {read.word for read in reads}]
+        found.setdefault((suffices(reads), ", ".join(words) or "nothing"), []).append(name)
+    page = (ROOT / "docs/guide/privacy.md").read_text(encoding="utf-8").splitlines()
+    head = page.index("| what suffices | read of clients, beside the update | methods |")
+    table = page[head + 2 : page.index("", head)]
+    assert set(table) == {f"| {form} | {words} | {', '.join(names)} |" for (form, words), names in found.items()}
 
 
 def test_what_suffices_for_methods() -> None:
