@@ -47,7 +47,9 @@ class ControlVariate(Component):
     def reads(self) -> tuple[Read, ...]:
         """The sum of the changes, each times 1 or its rows."""
         what = "change of the control variate"
-        return (Read("upload", "sum", what, by="size" if self.spread == "size" else "one"),)
+        if self.spread == "size":
+            return (Read("upload", "sum", what, by="size"), Read("rows", "sum"))
+        return (Read("upload", "sum", what),)
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"c": c_k = 0}, and with option 1 the gradient."""
