@@ -170,7 +170,8 @@ class Session:
         """The round up to the server's half, and whom it dropped.
 
         A round that drops clients is run again as if they had not been chosen: selection, questions, broadcast and
-        training. All draws belong to a client, so the others train as they did.
+        training. All draws belong to a client, so the others train as they did. The sums that weights rest on stay
+        those of the first attempt.
 
         Raises:
             TrainingError: under ``stop``, for the first client; under ``drop``, where nobody is left.
