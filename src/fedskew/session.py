@@ -25,7 +25,7 @@ from fedskew.engines.measures import averaged_row, fitted_last, fitted_row, give
 from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
-from fedskew.method.component import weights_of
+from fedskew.method.component import in_halves, weights_of
 from fedskew.records import diagnostics
 from fedskew.records.clients import client_row
 from fedskew.records.diagnostics import Moment
@@ -184,10 +184,10 @@ class Session:
 
         def weigh(cohort: Cohort) -> Weights:
             """The weights of who is left."""
-            own = opened.state.parts[weighting.name] if opened else {}
-            if cohort is entered[0]:
+            own, plain = opened.state.parts[weighting.name] if opened else {}, unguarded(method).weighting
+            if cohort is entered[0] or not in_halves(plain):
                 return weighting.weigh(own, cohort)
-            return weights_of(unguarded(method).weighting, own, cohort, entered[0])
+            return weights_of(plain, own, cohort, entered[0])
 
         def known(cohort: Cohort) -> Weights | None:
             """Weights that do not read updates are known before training, so that updates come back as a sum."""

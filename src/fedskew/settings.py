@@ -160,8 +160,6 @@ class Settings:
         self.demand("precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
         alone, hint = self.monitor is None, "val_balanced_accuracy counts every class equally"
         self.demand("patience", not (alone and self.patience), "be used with a monitor", hint)
-        unlisted = self.secure == "none" or self.clients_every is None
-        self.demand("clients_every", unlisted, "be unset with secure sums, of which a record lists no client")
         between = self.eval_rows is None or self.eval_every > 1
         hint = "eval_every=10 leaves nine of ten rounds to the part"
         self.demand("eval_rows", between, "be used with an eval_every above 1", hint)

@@ -52,6 +52,8 @@ def check(method: Method, fed: Federation, settings: Settings, cohort: int) -> N
     crossed = method.selector.chained or method.selector.repeats or bool(method.having("combine"))
     settings.demand("secure", not crossed, f"be none for {method.name}, which does not add up one update a client")
     settings.demand("secure", not settings.diagnose.names, "be none with diagnostics, which look at single clients")
+    unlisted = settings.clients_every is None
+    settings.demand("clients_every", unlisted, "be unset with secure sums, of which a record lists no client")
     joins = fed.unseen is not None and method.personal and bool(method.having("ask"))
     settings.demand("secure", not joins, f"be none for {method.name} with held-out clients, which answer one by one")
     rule = f"be at least {LEAST} with secure sums: of two clients each knows what the other sent"
@@ -237,7 +239,7 @@ def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str,
     changed = mean(total["delta"], tree.row(cohort.deltas, 0), whole)
     delta = {n: changed.get(n, torch.zeros_like(x)) for n, x in cohort.before.items()}
     buffers = {**tree.row(results.buffers, 0), **mean(total["buffers"], tree.row(results.buffers, 0), whole)}
-    divisors = {**factors, "one": 1.0}
+    divisors = {name: torch.where(sum_ == 0, 1.0, sum_) for name, sum_ in factors.items()} | {"one": torch.ones(())}
     uploads = {n: mean(total["uploads"][n], tree.row(cohort.uploads[n], 0), divisors[how]) for n, how in by.items()}
     lr, samples = told["lr"] / clients, factors["size"]
     loss = told["loss"] / samples.clamp(min=1)

@@ -387,12 +387,7 @@ def sums_of(weighting: Weighting, state: Tree, cohort: Cohort) -> Sums:
 
 
 def weights_of(weighting: Weighting, state: Tree, cohort: Cohort, entered: Cohort) -> Weights:
-    """The weights of a cohort, of those who entered the round: the sums are theirs, and the weights of who is left.
-
-    A weighting that is not in halves knows who is left alone.
-    """
-    if not in_halves(weighting):
-        return weighting.weigh(state, cohort)
+    """The weights of who is left of those who entered the round, whose sums they rest on; of a weighting in halves."""
     mass = weighting.mass(state, cohort, sums_of(weighting, state, entered))
     if weighting.normed and cohort is entered:
         return mass
