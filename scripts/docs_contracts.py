@@ -38,9 +38,9 @@ FACTS: dict[str, Any] = {  # of a federation or a partition file
 }  # fmt: skip
 Skew = entries("Skew", COUNTED, FACTS)
 Method = entries("Method", {
-    **dict.fromkeys(("name", "serves", "summary", "reference"), str),
+    **dict.fromkeys(("name", "serves", "summary", "suffices", "reference"), str),
     "slots": entries("Slots", {"parts": list[Named], **dict.fromkeys(SLOTS, Named)}),
-    **dict.fromkeys(("discloses", "extra_upload", "extra_download", "state", "extra_compute"), list[str]),
+    **dict.fromkeys(("reads", "extra_upload", "extra_download", "state", "extra_compute"), list[str]),
 })  # fmt: skip
 Run = entries("Run", {
     **dict.fromkeys(("folder", "method", "data", "partition", "state", "reason"), str), "seed": Whole | None,

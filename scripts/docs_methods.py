@@ -16,7 +16,7 @@ import fedskew as fs
 from fedskew.advice.adviser import verdict_on
 from fedskew.advice.evidence import Gain
 from fedskew.catalogue.citations import bibtex
-from fedskew.catalogue.listing import FACTS, catalogue, prose
+from fedskew.catalogue.listing import FACTS, LEAVES, NOTHING, catalogue, prose
 from fedskew.config.presets import GRADES, Preset, every
 from fedskew.errors import RecordError
 from fedskew.plots import canvas
@@ -251,17 +251,16 @@ def page(row: dict[str, Any], found: Sequence[Found]) -> str:
     """The page of a method."""
     name = row["name"]
     text = re.split(r"\n\n(?=Source:)", prose(fs.methods.METHODS[name]))
-    facts = [("serves", SERVES[row["serves"]])]
+    facts = [("serves", SERVES[row["serves"]]), (LEAVES, "; ".join(row["reads"]) or NOTHING)]
+    facts += [("suffices", row["suffices"])]
     keys = {
-        "discloses": "discloses",
         "uploads": "extra_upload",
         "downloads": "extra_download",
         "keeps": "state",
         "compute": "extra_compute",
     }
     for fact, label in FACTS.items():
-        nothing = "nothing beside the model" if fact == "discloses" else "none"
-        facts.append((label, "; ".join(row[keys[fact]]) or nothing))
+        facts.append((label, "; ".join(row[keys[fact]]) or "none"))
     lines = [f"| {label} | {plain(value)} |" for label, value in facts]
     method = fs.methods.METHODS[name]()
     papers = dict.fromkeys(filter(None, (method.reference, *(c.reference for c in method.components))))
@@ -295,11 +294,11 @@ def write(folder: Path) -> None:
 
 def listed(rows: Sequence[dict[str, Any]], found: Sequence[Found]) -> str:
     """The page of all methods."""
-    lines = ["| method | what it does | serves | leaves the client | measured on |", "|---|---|---|---|---:|"]
+    lines = ["| method | what it does | serves | suffices | measured on |", "|---|---|---|---|---:|"]
     for row in rows:
         many = len(of(row["name"], found))
-        leaves = "; ".join(row["discloses"]) or "nothing beside the model"
-        cells = [f"[{row['name']}]({row['name']}.md)", plain(row["summary"]), row["serves"], plain(leaves), many or ""]
+        leaves = row["suffices"]
+        cells = [f"[{row['name']}]({row['name']}.md)", plain(row["summary"]), row["serves"], leaves, many or ""]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return INDEX.format(count=len(rows), table="\n".join(lines), pages="\n".join(row["name"] for row in rows))
 
@@ -309,7 +308,8 @@ INDEX = """# Methods
 The {count} methods of fedskew, each with a page that is made from the code and the shipped records: formula, options,
 cost, what leaves the client, and gains over FedAvg under each control. "Measured on" is the number of stored
 comparisons with FedAvg over two seeds or more. "Serves" says whose model is the result: `global` one for all, `own`
-one for each client, `both`.
+one for each client, `both`. "Suffices" says what must leave a client beside its model: `nothing`, a `sum` over the
+round's clients, or what the server reads of each client.
 
 {table}
 

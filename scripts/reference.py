@@ -346,8 +346,9 @@ def _pictured(shown: Example) -> str:
 SLOTS = ("parts", "sampler", "selector", "pace", "weighting", "server", "local")
 COMPOSED = "How to combine them: [compose.md](../guide/compose.md)."
 FITS = (  # of every method; the formula is that of fedskew.engines.fitting.fit
-    "| any, with [fitted logits](../guide/fitted.md) | – | sums of the loss, its gradient and Hessian over its rows; "
-    "class histogram | E ((C + 1)(C + 4) / 2 + 1) + C (every client, once after training, in E exchanges) | "
+    "| any, with [fitted logits](../guide/fitted.md) | – | sum | "
+    "sums of the loss, its gradient and Hessian over its rows; histogram | "
+    "E ((C + 1)(C + 4) / 2 + 1) + C (every client, once after training, in E exchanges) | "
     "E (C + 1) + C + P (the same) | – | 1 forward pass over every client's rows | – |"
 )
 
@@ -364,16 +365,16 @@ def methods_page() -> str:
         "",
         *(f"- {slot}: {_linked(slot)}" for slot in SLOTS),
         "",
-        "| method | beyond FedAvg | leaves the client | more up | more down | state kept | extra work | paper |",
-        "|---|---|---|---|---|---|---|---|",
+        "| method | beyond FedAvg | suffices | leaves the client | more up | more down | state kept | work | paper |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     plain = {c.name for c in METHODS["fedavg"]().components}
     for row in listing.catalogue():
         method = method_named(row["name"])
         own = ", ".join(f"`{c.name}`" for c in listing._all(method) if c.name not in plain) or "–"
-        cells = [row[f] for f in ("discloses", "extra_upload", "extra_download", "state", "extra_compute")]
+        cells = [row[f] for f in ("reads", "extra_upload", "extra_download", "state", "extra_compute")]
         told = " | ".join("; ".join(cell) or "–" for cell in cells)
-        lines.append(f"| `{row['name']}` | {own} | {told} | {row['reference']} |")
+        lines.append(f"| `{row['name']}` | {own} | {row['suffices']} | {told} | {row['reference']} |")
     lines.append(FITS)
     return "\n".join(lines) + "\n"
 
@@ -401,7 +402,8 @@ def slots_page() -> str:
 
 
 def _ingredient_of(name: str, kind: type[Component], level: str) -> list[str]:
-    facts = [f"{label}: {getattr(kind, f)}" for f, label in listing.FACTS.items() if getattr(kind, f)]
+    facts = [f"{listing.LEAVES}: {', '.join(map(str, reads))}"] if (reads := kind().reads) else []
+    facts += [f"{label}: {getattr(kind, f)}" for f, label in listing.FACTS.items() if getattr(kind, f)]
     lines = [f"{level} `{name}` ({kind.__name__})", "", "```formula", *listing._described(kind), "```", ""]
     lines += [f"{'; '.join(facts)}.", ""] if facts else []
     shown = [f"- `{n}` = `{getattr(value, 'name', value)}`: {about}" for n, value, about, _ in listing._options(kind())]

@@ -32,7 +32,7 @@ from support.runs import go
 FIELDS = [f.name for f in dataclasses.fields(Settings)]
 WORDS: dict[str, Any] = {  # values of fields whose words have a form, or that stand under a rule between fields
     "init_from": "runs/warm", "init_digest": "0f" * 16, "ray_address": "10.0.0.1:6379", "device": "cuda",
-    "precision": "bfloat16", "diagnose": Diagnostics(("drift",), clients=(1,), every=2),
+    "secure_threshold": 0.75, "precision": "bfloat16", "diagnose": Diagnostics(("drift",), clients=(1,), every=2),
 }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from fedskew.method import Component as Component
 from fedskew.method import LocalStep as LocalStep
 from fedskew.method import Method as Method
 from fedskew.method import Pace as Pace
+from fedskew.method import Read as Read
 from fedskew.method import Sampler as Sampler
 from fedskew.method import Selector as Selector
 from fedskew.method import ServerOptimizer as ServerOptimizer

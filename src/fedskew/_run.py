@@ -214,6 +214,7 @@ def _prepared(
     prepared = prepared_model(fed, model, head, settings, method.projection)
     task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
+    adder = _adder(method, fed, settings, cohort, made is not None)
     if made is None:
         _warn_of_one_class(fed, method)
     holds = made is not None or not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
@@ -227,7 +228,8 @@ def _prepared(
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
     engine.init_clients(watched, params, prepared.buffers, settings.memory)
-    state = server.init(watched, params, prepared.buffers, fed, task)
+    known = fed if adder is None else adder.known(fed)
+    state = server.init(watched, params, prepared.buffers, known, task)
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
@@ -240,7 +242,7 @@ def _prepared(
         size = tree.size_bytes({"params": state.params, "buffers": state.buffers})
         evaluation = settings.evaluation(fed.clients, size)
         observing = observer(fed, watched, task, engine, settings, evaluation, record)
-        session = Session(watched, task, engine, settings, evaluation, cohort, state, observing, record)
+        session = Session(watched, task, engine, settings, evaluation, cohort, state, observing, record, adder=adder)
         if record and resume:
             session.restore()
             _extend(record, session, settings)
@@ -249,6 +251,16 @@ def _prepared(
         _close(engine, record)
         raise
     return session, partial(_end, session, model, prepared, getattr(on_round, "end", None))
+
+
+def _adder(method: Method, fed: Federation, settings: Settings, cohort: int, outside: bool) -> Any:
+    """What adds up what clients send, where the server sees sums alone; its room is not imported elsewhere."""
+    if settings.secure == "none":
+        return None
+    settings.demand("secure", not outside, "be none over Flower: secure sums run in simulation so far")
+    sums = import_module("fedskew.sums")
+    sums.check(method, fed, settings, cohort)
+    return sums.Adder(settings.seed, settings.secure_threshold)
 
 
 def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
@@ -289,7 +301,7 @@ def _facts(
     names = {"data": {"name": fed.dataset.name}, "partition": spec(fed.partitioner), "model": net}
     facts: dict[str, Any] = {"clients": fed.clients, "longtail": fed.longtail, "fingerprint": fed.dataset.fingerprint}
     facts |= {name: value for name in deciding(Division, "split") if name in UNSET and (value := getattr(fed, name))}
-    if fed.counts.numel() <= COUNTED:  # the split cannot be made again from names, so `advise` reads it here
+    if fed.counts.numel() <= COUNTED and settings.secure == "none":  # `advise` reads it here: names do not give it
         facts["counts"] = fed.counts.tolist()
     return {
         "started_by": "python", "method": method_spec(method), **names, **facts, **settings.to_json(), "cohort": cohort,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,10 +20,12 @@ from fedskew.averages import Averages, Kept
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.evaluation import Tested, pooled
+from fedskew.engines.guard import unguarded
 from fedskew.engines.measures import averaged_row, fitted_last, fitted_row, given_of, newcomers
 from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
+from fedskew.method.component import in_halves, weights_of
 from fedskew.records import diagnostics
 from fedskew.records.clients import client_row
 from fedskew.records.diagnostics import Moment
@@ -41,7 +43,10 @@ from fedskew.records.summary import Watch
 from fedskew.records.typed import Row
 from fedskew.server import Ask, Broadcast, Opened, Shown, State
 from fedskew.settings import Evaluation, Settings
-from fedskew.types import Answers, Assignment, Federation, Params, Query, Results, Task, Tree, Weights
+from fedskew.types import Answers, Assignment, Cohort, Federation, Params, Query, Results, Task, Tree, Weights
+
+if TYPE_CHECKING:
+    from fedskew.sums import Adder
 
 __all__ = ["Observer", "Row", "Session"]
 
@@ -68,6 +73,7 @@ class Session:
     averages: Averages = field(init=False)
     client_rows: list[Row] = field(default_factory=list)  # as in clients.jsonl
     _client_rows_kept: int = 0  # of them, in the file
+    adder: Adder | None = None  # where the server sees sums alone
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
     _facts: Row = field(default_factory=dict)  # of the engine, that the record has
@@ -143,6 +149,8 @@ class Session:
         given = opened.broadcast
         sizes = {"update_bytes": given.update_bytes, "broadcast_bytes": given.common_bytes}
         traffic.add_training(opened.assignment, given.each, results.cohort.uploads, **sizes)
+        if self.adder:
+            traffic.add_sums(*self.adder.bytes_of(after.round))
         stopwatch.lap("aggregate_s")
         mean = self.averages.measured(self._served(after))
         row = self.observer.row(opened, results, weights, after, self.shown(after), mean, traffic, self.is_over)
@@ -163,7 +171,8 @@ class Session:
         """The round up to the server's half, and whom it dropped.
 
         A round that drops clients is run again as if they had not been chosen: selection, questions, broadcast and
-        training. All draws belong to a client, so the others train as they did.
+        training. All draws belong to a client, so the others train as they did. The sums that weights rest on stay
+        those of the first attempt.
 
         Raises:
             TrainingError: under ``stop``, for the first client; under ``drop``, where nobody is left.
@@ -172,6 +181,20 @@ class Session:
         method, weighting, number = self.method, self.method.weighting, self.state.round + 1
         seeds = self.settings.seed, self.settings.seed_of("clients")
         kept = self.settings.diagnose.deltas and self.evaluation.due("diagnose", number)
+        entered: list[Cohort] = []  # the clients of each attempt; sums are those of the first
+
+        def weigh(cohort: Cohort) -> Weights:
+            """The weights of who is left."""
+            own, plain = opened.state.parts[weighting.name] if opened else {}, unguarded(method).weighting
+            if cohort is entered[0] or not in_halves(plain):
+                return weighting.weigh(own, cohort)
+            return weights_of(plain, own, cohort, entered[0])
+
+        def known(cohort: Cohort) -> Weights | None:
+            """Weights that do not read updates are known before training, so that updates come back as a sum."""
+            entered.append(cohort)
+            return None if method.stacks or self.adder else weigh(cohort)
+
         while True:
             traffic = Traffic()
             self.engine.memory.begin(number)
@@ -180,9 +203,11 @@ class Session:
             try:
                 opened = server.open_round(method, self.state, self.cohort, *seeds, self._query(traffic), gone)
                 stopwatch.lap("select_s")
-                # weights that do not read updates are known before training, so that updates come back as a sum
-                known = None if method.stacks else partial(weighting.weigh, opened.state.parts[weighting.name])
                 results = self.engine.train(method, opened.assignment, opened.broadcast, known, keep_deltas=kept)
+                if self.adder:
+                    results = self.adder.closed(method, opened.state, results, entered[0])
+                elif method.stacks and dropped and not weighting.reads_deltas:
+                    results = results._replace(cohort=results.cohort._replace(weights=weigh(results.cohort)))
                 return opened, results, traffic, dropped
             except TrainingError as error:
                 if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):
@@ -198,6 +223,8 @@ class Session:
             name, guard = f"the question of component {part.name!r}", self.engine.guard
             with guard.located(name), guard.unwritten(name, (self.state.parts, *broadcast) if guard.looks else ()):
                 answers = self.engine.query(question, part, self.method, broadcast)
+            if self.adder and question.rows == "own" and not question.keep:
+                answers = self.adder.answered(part, answers, self.observer.fed.has_rows, broadcast.round)
             traffic.add_query(question, answers, broadcast.common_bytes)
             return answers
 
@@ -328,7 +355,7 @@ class Observer:
             self.list_clients(shown)
         # the fit comes last: nodes keep its logits until their next message, and the last round's is asked for again
         row |= (fitted_row(self.engine, shown.params, shown.buffers) if fits else {}) | used
-        cohort, reports = results.cohort, results.cohort.reports
+        cohort, reports = results.cohort, results.told or results.cohort.reports
         row |= {
             "train_loss": float((reports.loss * reports.samples).sum() / reports.samples.sum().clamp(min=1)),
             "clients": [[int(k) for k in c if k >= 0] if len(c) > 1 else int(c[0]) for c in cohort.chains],
@@ -525,6 +552,10 @@ class Traffic:
         quota = 0 if assignment.quota is None else assignment.quota.numel() * 8
         self.down += members * broadcast_bytes + tree.size_bytes(each) + quota
         self.up += members * update_bytes + tree.size_bytes(uploads)
+
+    def add_sums(self, up: int, down: int) -> None:
+        """Count the messages of secure sums in the place of what went up without them."""
+        self.up, self.down = up, self.down + down
 
 
 class Stopwatch:

@@ -133,6 +133,11 @@ class Settings:
     """minutes after which the run stops and can be resumed; no round starts that may exceed them; unset: no limit"""
     nonfinite: Literal["stop", "drop"] = option("stop", decides="numbers", later=True)
     """what to do if a client's training is not finite: stop the run, or drop the client from the round"""
+    secure: Literal["none", "sums"] = option("none", decides="numbers", later=True)
+    """what the server sees of clients: none, what each of them sends; sums, sums over the clients of a round alone, by
+    a protocol of masks, which refuses methods that read more"""
+    secure_threshold: Annotated[float, Within(0.5, 1, "(]")] = option(2 / 3, decides="nothing", later=True)
+    """share of the clients of a secure sum that must stay until its end; with fewer the run stops"""
     ray_address: str | None = option(decides="nothing", resume="new", later=True)
     """HOST:PORT of a Ray cluster, auto for one on this machine, local for a new one; unset: RAY_ADDRESS, else local"""
     ray_workers: Annotated[int, AtLeast(0)] = option(0, decides="nothing", resume="new", later=True)
@@ -196,6 +201,8 @@ class Settings:
         when = {**vars(self), "diagnose": self.diagnose.every if self.diagnose.names else "none"}
         if self.clients_every is None:
             when["clients_every"] = "last" if self.served != "none" and clients <= MOST_CLIENTS else "none"
+        if self.secure != "none":  # nobody but a client knows its own
+            when["clients_every"] = "none"
         if self.average_models == "auto":
             when["average_models"] = "last" if model_bytes <= LARGE else "none"
         return Evaluation(self.rounds, when)

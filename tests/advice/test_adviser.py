@@ -179,7 +179,7 @@ def test_the_packaged_rule_is_feddyn_and_holds_under_strong_skew_alone() -> None
 def test_what_a_method_discloses_and_needs_is_said(method: str) -> None:
     parts = METHODS[method]().components
     told, rows = needs(method), max(c.auxiliary for c in parts)
-    assert all(text in told for c in parts for text in (c.discloses, c.uploads) if text)
+    assert all(text in told for c in parts for text in (*map(str, c.reads), c.uploads) if text)
     assert (f"NEEDS {rows} rows of each class at the server" in told) == (rows > 0)
 
 

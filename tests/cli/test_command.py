@@ -92,7 +92,8 @@ def test_methods_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     for row in rows.values():
         assert set(row["slots"]) == {"parts", "sampler", "selector", "pace", "weighting", "server", "local"}
         assert row["reference"] and row["summary"]
-    assert rows["fedla"]["discloses"] == ["class histogram"] and rows["fedbal"]["discloses"] == []
+    assert rows["fedla"]["reads"] == ["histogram (sum)"] and rows["fedla"]["suffices"] == "sum"
+    assert rows["fedpals"]["suffices"] == "histogram" and rows["feddyn"]["suffices"] == "nothing"
     assert rows["scaffold"]["extra_upload"] == ["P"] == rows["scaffold"]["extra_download"]
 
 

@@ -112,7 +112,7 @@ def test_a_node_that_forbids_histograms_refuses_a_method_that_asks_for_them(depl
     deployment.node(0, "none")
     said = deployment.ended(deployment.run("forbidden", method="fedla"))
     line = one_line(said, "must allow")
-    assert "the node of client 0 must allow histogram (the rows of each class that the node holds) for fedla" in line
+    assert "the node of client 0 must allow histogram (the rows of each class that the client holds) for fedla" in line
     assert not (deployment.app / "forbidden").exists()
     deployment.end("node-0")
     deployment.node(0)

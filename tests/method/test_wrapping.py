@@ -36,7 +36,7 @@ def test_the_list_of_hooks_is_that_of_the_source() -> None:
     assert set(HOOKS) == public
     assert {"broadcast", "correct", "record", "learn", "weigh", "check"} <= set(HOOKS)
     assert set(FACTS) == {
-        "proximal", "reads_deltas", "projects", "reads_rounds", "needs_two_classes",
+        "proximal", "reads_deltas", "projects", "reads_rounds", "needs_two_classes", "reads", "stages", "normed",
     }  # fmt: skip
     assert len(HOOKS) == len(set(HOOKS)) >= 18
 

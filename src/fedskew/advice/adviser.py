@@ -267,7 +267,7 @@ def needs(method: str) -> str:
         return "unknown: a composition"
     parts = [c for top in METHODS[bare]().components for c in (top, getattr(top, "base", None))]
     known = [c for c in parts if isinstance(c, Component)]
-    told = [", ".join(dict.fromkeys(c.discloses for c in known if c.discloses)) or "nothing beside the model"]
+    told = [", ".join(dict.fromkeys([str(read) for c in known for read in c.reads])) or "nothing beside the model"]
     for what in ("uploads", "downloads"):
         more = dict.fromkeys(getattr(c, what) for c in known if getattr(c, what))
         told += [f"{what} {', '.join(more)} more"] if more else []

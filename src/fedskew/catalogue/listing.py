@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import chain
 from typing import Any
@@ -13,12 +13,12 @@ from fedskew.config.tables import TABLES, method_named
 from fedskew.config.words import as_word
 from fedskew.errors import ConfigError, unknown
 from fedskew.fields import choices, documented, hints_of
-from fedskew.method import SLOTS, Component, Method, method_spec
+from fedskew.method import SLOTS, Component, Method, Read, method_spec, suffices
 
 SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Note|Example|References):$", re.M)
+LEAVES, NOTHING = "leaves the client", "nothing beside the model"
 ITSELF = "fedskew"  # cited by its own name
 FACTS = {
-    "discloses": "leaves the client",
     "uploads": "extra upload",
     "downloads": "extra download",
     "keeps": "state kept",
@@ -36,6 +36,11 @@ def _all(method: Method) -> list[Component]:
     return [c for top in method.components for c in (top, getattr(top, "base", None)) if isinstance(c, Component)]
 
 
+def reads_of(components: Iterable[Component]) -> list[Read]:
+    """What their server halves read of clients beside the model, each once."""
+    return list(dict.fromkeys([read for c in components for read in c.reads]))
+
+
 def catalogue() -> list[dict[str, Any]]:
     """Every method: its composition, what leaves the client, extra bytes each way, state, work, reference."""
     rows = []
@@ -48,7 +53,8 @@ def catalogue() -> list[dict[str, Any]]:
                 "serves": method.serves,
                 "summary": (factory.__doc__ or "").strip().split("\n")[0],
                 "slots": {slot: value for slot, value in method_spec(method).items() if slot != "name"},
-                "discloses": gathered["discloses"],
+                "reads": [str(read) for read in reads_of(_all(method))],
+                "suffices": suffices(reads_of(_all(method))),
                 "extra_upload": gathered["uploads"],
                 "extra_download": gathered["downloads"],
                 "state": gathered["keeps"],
@@ -138,11 +144,10 @@ def _explained_method(factory: Any, method: Method) -> str:
 
 def _costs(components: Sequence[Component], keys: Sequence[str]) -> list[str]:
     """What leaves the client, what it costs, and the papers."""
-    lines = []
+    lines = [f"{LEAVES}: {'; '.join(map(str, reads_of(components))) or NOTHING}"]
     for fact, label in FACTS.items():
         told = list(dict.fromkeys(getattr(c, fact) for c in components if getattr(c, fact)))
-        nothing = "nothing beside the model" if fact == "discloses" else "none"
-        lines.append(f"{label}: {'; '.join(told) or nothing}")
+        lines.append(f"{label}: {'; '.join(told) or 'none'}")
     rows = max(c.auxiliary for c in components)
     lines += [f"needs {rows} rows of each class at the server"] if rows else []
     return lines + [f"paper: {short(key)}" for key in dict.fromkeys(filter(None, keys))]

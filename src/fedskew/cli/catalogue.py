@@ -22,8 +22,8 @@ WIDE = 200  # columns of a wide table
 def methods(wanted: tuple[str, ...], wide: bool, as_json: bool) -> None:
     """List the methods, or explain the named methods and ingredients.
 
-    The list has each method's composition and what leaves the client; the page of a NAME has formula, options, cost,
-    what leaves the client and reference.
+    The list has each method's composition and what must leave the client; the page of a NAME has formula, options,
+    cost, what leaves the client and reference.
     """
     from fedskew.catalogue import listing
 
@@ -44,11 +44,12 @@ def _print_methods(rows: list[dict[str, Any]], wide: bool) -> None:
         own = [p["name"] for p in row["slots"]["parts"] if p["name"] != "cross_entropy"]
         own += [v["name"] for slot, v in row["slots"].items() if slot != "parts" and v["name"] != plain[slot]["name"]]
         up, down = ("; ".join(row[f]) or "–" for f in ("extra_upload", "extra_download"))
-        line = [row["name"], ", ".join(own) or "–", row["serves"], "; ".join(row["discloses"]) or "nothing"]
+        line = [row["name"], ", ".join(own) or "–", row["serves"], row["suffices"], "; ".join(row["reads"]) or "–"]
         lines.append([*line, *["–" if (up, down) == ("–", "–") else f"{up} / {down}"] * wide])
-    heads = ("method", "beyond FedAvg", "serves", "leaves the client, beside the model", "extra up / down")
-    show(grid(heads[: 4 + wide], lines, width=WIDE * wide), WIDE * wide)
+    heads = ("method", "beyond FedAvg", "serves", "suffices", "leaves the client", "extra up / down")
+    show(grid(heads[: 5 + wide], lines, width=WIDE * wide), WIDE * wide)
     say("serves: what clients use, the global model, their own models, or both")
+    say("suffices: what must leave the client beside its model, a sum or its own number")
     if wide:
         say("P parameters, C classes, F features: numbers a client and round")
     say("`fedskew methods NAME` explains one" + ", --wide adds what it sends" * (not wide))

@@ -52,6 +52,8 @@ class RunOptions(TypedDict, total=False):
     patience: int | None
     max_minutes: float | None
     nonfinite: Literal["stop", "drop"]
+    secure: Literal["none", "sums"]
+    secure_threshold: float
     ray_address: str | None
     ray_workers: int
     ray_gpus: float
@@ -126,6 +128,8 @@ class StudyOptions(TypedDict, total=False):
     patience: int | Sequence[int | None] | None
     max_minutes: float | Sequence[float | None] | None
     nonfinite: Literal["stop", "drop"] | Sequence[Literal["stop", "drop"]]
+    secure: Literal["none", "sums"] | Sequence[Literal["none", "sums"]]
+    secure_threshold: float | Sequence[float]
     ray_address: str | Sequence[str | None] | None
     ray_workers: int | Sequence[int]
     ray_gpus: float | Sequence[float]

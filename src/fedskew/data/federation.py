@@ -77,9 +77,14 @@ class Federation:
         return self.counts.sum(1)
 
     @property
+    def has_rows(self) -> Tensor:
+        """Whether each client has training rows, bool [N]: all that a server must know to draw clients."""
+        return self.sizes > 0
+
+    @property
     def empty(self) -> list[int]:
         """Numbers of the clients without training rows."""
-        return torch.nonzero(self.sizes == 0).flatten().tolist()
+        return torch.nonzero(~self.has_rows).flatten().tolist()
 
     def rows(self, k: int) -> np.ndarray:
         """Training rows of one client.

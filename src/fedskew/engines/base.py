@@ -288,7 +288,7 @@ class LocalEngine:
         method: Method,
         assignment: Assignment,
         broadcast: Broadcast,
-        weigh: Callable[[Cohort], Weights] | None = None,
+        weigh: Callable[[Cohort], Weights | None] | None = None,
         *,
         keep_deltas: bool = False,
     ) -> Results:
@@ -299,7 +299,7 @@ class LocalEngine:
             assignment: who trains, in which chain.
             broadcast: what the server sends down.
             weigh: gives the aggregation weights of a cohort that has not trained yet. Deltas then come back as their
-                weighted sum, ``Results.delta``; with None they come back stacked, in ``Results.cohort.deltas``.
+                weighted sum, ``Results.delta``; without weights they come back stacked, in ``Results.cohort.deltas``.
             keep_deltas: hand back every delta in ``Results.kept``, on the host, in the order of the cohort.
 
         Raises:
@@ -309,7 +309,7 @@ class LocalEngine:
         plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
         cohort = self.planner.cohort(method, plans, broadcast)
         if weigh is not None:
-            cohort = cohort._replace(weights=weigh(cohort))
+            cohort = cohort._replace(weights=weigh(cohort))  # type: ignore[arg-type]
         given = self.runtime.laid_out(broadcast)
         chains = self.jobs.chains(method, plans, given, self.memory)
         clients = [client for chain in chains for client in chain]

@@ -12,21 +12,17 @@ from fedskew import deployment as lib
 from fedskew.errors import one_line, require, unknown
 from fedskew.fields import untyped
 from fedskew.flower.wire import FORMAT
-from fedskew.method import Method, Sampler, method_spec
+from fedskew.method import WORDS, Method, Sampler, method_spec
 from fedskew.types import Query
 
 PERMITS = {
-    "histogram": "the rows of each class that the node holds",
-    "labels": "which classes the node holds",
-    "loss": "the loss of a model on the node's rows, outside of training",
-    "probe": "gradients or statistics of the node's rows, outside of training",
+    **{word: WORDS[word] for word in ("histogram", "labels", "loss", "probe")},
     "metrics": "the confusion matrix of a model on the node's own test rows",
     "fit": "sums of loss, gradient and Hessian over the node's rows, to fit biases and a temperature to the logits",
     "columns": "sum and sum of squares of each column of numbers, and the categories of each other column",
 }
 # sums under weights of the server's choice tell the histogram, and the fit needs it
 IMPLIED = {"histogram": ("histogram", "labels"), "fit": ("fit", "histogram", "labels")}
-DISCLOSED = {"histogram": "histogram", "owned labels": "labels", "loss": "loss", "gradient": "probe"}
 # the others change the last bits at most
 FATAL = ("fedskew", "format", "method", "model", "classes", "shape", "columns")
 
@@ -70,10 +66,10 @@ def needs(method: Method) -> dict[str, str]:
     """What a method asks of nodes beside training and the number of rows: {permit: the component that asks}."""
     needed: dict[str, str] = {}
     for part in lib.unguarded(method).components:
-        offers = isinstance(part, Sampler) and type(part).offer is not Sampler.offer
-        for what, permit in DISCLOSED.items():
-            if what in part.discloses or (offers and permit == "histogram"):
-                needed.setdefault(permit, part.name)
+        offers = isinstance(part, Sampler) and type(part).offer is not Sampler.offer  # by which the server plans
+        for word in [*(read.word for read in part.reads), *["histogram"] * offers]:
+            if word in PERMITS:
+                needed.setdefault(word, part.name)
     return needed
 
 

@@ -162,7 +162,8 @@ def _start(method: Method, model: Params, clients_run: Sequence[str]) -> lib.Sta
 
 def _check_given(part: Weighting, what: str, counts: Any, steps: Any) -> None:
     """Raise ConfigError where a weighting reads counts of classes or steps, and there are none."""
-    require(counts is not None or "histogram" not in part.discloses, "counts", f"be given for {what}", None)
+    reads_counts = any(read.word == "histogram" for read in part.reads)
+    require(counts is not None or not reads_counts, "counts", f"be given for {what}", None)
     reads_steps = "fednova" in (part.name, getattr(getattr(part, "inner", None), "name", ""))
     require(steps is not None or not reads_steps, "steps", f"be given for {what}", None)
 

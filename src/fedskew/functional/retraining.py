@@ -11,8 +11,8 @@ from torch import Tensor
 from fedskew.functional._numeric import is_label, nonzero, unit
 
 __all__ = [
-    "class_statistics", "creff_head", "creff_head_gradients", "creff_match", "creff_synthesize", "gaussian_features",
-    "pooled_statistics", "rows_per_class",
+    "class_moments", "class_statistics", "creff_head", "creff_head_gradients", "creff_match", "creff_synthesize",
+    "gaussian_features", "pooled_statistics", "rows_per_class", "statistics_of_moments",
 ]  # fmt: skip
 
 # CReFF: gradients at clients, features and head at the server
@@ -300,6 +300,42 @@ def pooled_statistics(means: Tensor, covariances: Tensor, counts: Tensor) -> Sta
     within = ((counts - 1).clamp(min=0)[..., None, None] * covariances).sum(0)
     between = torch.einsum("kcf,kcg->cfg", apart, apart)
     return mean, (within + between) / (n - 1).clamp(min=1)[:, None, None], n
+
+
+def class_moments(mean: Tensor, covariance: Tensor, count: Tensor) -> Statistics:
+    """Sums over a client's rows from which `statistics_of_moments` makes the statistics of all clients' rows.
+
+        (n_c mu_c,   (n_c - 1) S_c + n_c mu_c mu_c^T,   n_c)
+
+    Args:
+        mean: mu, [C, F].
+        covariance: S, [C, F, F].
+        count: n, [C].
+
+    Returns:
+        Tensors of the same shapes.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import class_moments, statistics_of_moments
+        >>> own = torch.tensor([[2.0]]), torch.tensor([[[2.0]]]), torch.tensor([3.0])
+        >>> class_moments(*own)
+        (tensor([[6.]]), tensor([[[16.]]]), tensor([3.]))
+        >>> statistics_of_moments(*class_moments(*own))
+        (tensor([[2.]]), tensor([[[2.]]]), tensor([3.]))
+
+    References:
+        Luo et al. 2021, No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data
+        (NeurIPS), equations 2 and 3. https://arxiv.org/abs/2106.05001
+    """
+    n, outer = count[:, None, None], mean.unsqueeze(-1) * mean.unsqueeze(-2)
+    return count.unsqueeze(-1) * mean, (n - 1).clamp(min=0) * covariance + n * outer, count
+
+
+def statistics_of_moments(first: Tensor, second: Tensor, count: Tensor) -> Statistics:
+    """(mu, S, n) of sums of what `class_moments` gives; see there."""
+    mean, n = first / nonzero(count).unsqueeze(-1), count[:, None, None]
+    return mean, (second - n * mean.unsqueeze(-1) * mean.unsqueeze(-2)) / (n - 1).clamp(min=1), count
 
 
 def gaussian_features(mean: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:

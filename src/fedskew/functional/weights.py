@@ -11,8 +11,9 @@ from torch import Tensor
 from fedskew.functional._numeric import as_float, choose, cosine, nonzero
 
 __all__ = [
-    "aggregation_balancer_weights", "classifier_similarity", "climb_dual_step", "climb_weights", "disco_weights",
-    "fednova_weights", "gravitation_mass", "label_aware_weights", "label_discrepancy", "pals_weights", "sgd_a_norm",
+    "aggregation_balancer_weights", "classifier_similarity", "climb_dual_step", "climb_weights", "disco_left",
+    "disco_weights", "fednova_weights", "gravitation_mass", "label_aware_mass", "label_aware_weights",
+    "label_discrepancy", "pals_weights", "sgd_a_norm",
     "size_weights", "uniform_weights",
 ]  # fmt: skip
 
@@ -91,7 +92,28 @@ def label_aware_weights(counts: Tensor) -> Tensor:
         https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
     """
     n = as_float(counts)
-    return _normalised((n / nonzero(n.sum(-2, keepdim=True))).sum(-1))
+    return _normalised(label_aware_mass(n, n.sum(-2, keepdim=True)))
+
+
+def label_aware_mass(counts: Tensor, totals: Tensor) -> Tensor:
+    """What `label_aware_weights` divides by its sum: W_i, which a client knows from the sums of all.
+
+        W_i = sum_j n_ij / S_j
+
+    Args:
+        counts: Rows n of each class at each participant, [K, C].
+        totals: S, rows of each class of all participants together, [C] or [1, C].
+
+    Returns:
+        W, [K].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import label_aware_mass
+        >>> label_aware_mass(torch.tensor([[200.0, 100.0, 25.0]]), torch.tensor([1000.0, 100.0, 50.0]))
+        tensor([1.7000])
+    """
+    return (as_float(counts) / nonzero(as_float(totals))).sum(-1)
 
 
 def classifier_similarity(before: Tensor, after: Tensor, similarity: Literal["cosine", "l2"] = "cosine") -> Tensor:
@@ -338,7 +360,7 @@ def _shares(counts: Tensor) -> Tensor:
     return rows / nonzero(rows.sum(-1, keepdim=True))
 
 
-def label_discrepancy(counts: Tensor, target: Tensor, metric: Metric = "kl") -> Tensor:
+def label_discrepancy(counts: Tensor, target: Tensor, metric: Metric = "kl", whole: Tensor | None = None) -> Tensor:
     """How far the labels of each participant are from a target distribution.
 
         "kl_plain":  sum_c q_kc log(q_kc / t_c), q_k = n_k / sum n_k;   "kl": the same, divided by its sum over k
@@ -348,6 +370,7 @@ def label_discrepancy(counts: Tensor, target: Tensor, metric: Metric = "kl") -> 
         counts: Rows n of each class at each participant, [K, C].
         target: Shares t of the classes, [C], which sum to 1.
         metric: The distance.
+        whole: For "kl", the sum over k that is divided by, of the finite ones, (); None: that of these participants.
 
     Returns:
         d, [K]. "kl" and "kl_plain" are infinite where a participant has a class of share 0.
@@ -379,7 +402,8 @@ def label_discrepancy(counts: Tensor, target: Tensor, metric: Metric = "kl") -> 
     if metric == "kl_plain":
         return divergence
     endless = divergence.isinf()
-    return torch.where(endless, divergence, divergence / nonzero(divergence.masked_fill(endless, 0).sum()))
+    whole = divergence.masked_fill(endless, 0).sum() if whole is None else whole
+    return torch.where(endless, divergence, divergence / nonzero(whole))
 
 
 def disco_weights(weights: Tensor, discrepancy: Tensor, a: float = 0.5, b: float = 0.1) -> Tensor:
@@ -406,9 +430,21 @@ def disco_weights(weights: Tensor, discrepancy: Tensor, a: float = 0.5, b: float
         Ye et al. 2023, FedDisco: Federated Learning with Discrepancy-Aware Collaboration (ICML).
         https://arxiv.org/abs/2305.19229
     """
-    far = discrepancy.nan_to_num()  # the largest number for infinity, so that a = 0 makes nothing of it
-    left = (weights - a * far + b).clamp(min=0)
+    left = disco_left(weights, discrepancy, a, b)
     return torch.where(left.sum() > 0, left / nonzero(left.sum()), weights)
+
+
+def disco_left(weights: Tensor, discrepancy: Tensor, a: float, b: float) -> Tensor:
+    """What `disco_weights` divides by its sum, max(0, p_k - a d_k + b), [K], of its arguments.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import disco_left
+        >>> disco_left(torch.tensor([0.5, 0.5]), torch.tensor([0.8, 0.2]), a=0.5, b=0.1)
+        tensor([0.2000, 0.5000])
+    """
+    far = discrepancy.nan_to_num()  # the largest number for infinity, so that a = 0 makes nothing of it
+    return (weights - a * far + b).clamp(min=0)
 
 
 def pals_weights(counts: Tensor, sizes: Tensor, target: Tensor, lam: float) -> Tensor:

@@ -12,10 +12,11 @@ from fedskew.method.component import (
     former,
     spec,
 )
+from fedskew.method.reads import WORDS, Read, suffices
 from fedskew.method.value import Method, check_method, method_spec, renamed
 from fedskew.types import Gradient
 
 __all__ = [
-    "SLOTS", "Component", "Gradient", "LocalStep", "Method", "Pace", "Sampler", "Selector", "ServerOptimizer",
-    "Weighting", "check_method", "former", "method_spec", "renamed", "spec",
+    "SLOTS", "WORDS", "Component", "Gradient", "LocalStep", "Method", "Pace", "Read", "Sampler", "Selector",
+    "ServerOptimizer", "Weighting", "check_method", "former", "method_spec", "renamed", "spec", "suffices",
 ]  # fmt: skip

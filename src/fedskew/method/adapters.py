@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedskew.errors import require
 from fedskew.method.component import Component
+from fedskew.method.reads import Read
 from fedskew.types import Cohort, Params, Progress, Task, Tree
 
 A, B = ".lora_A.", ".lora_B."  # in the names of peft
@@ -76,6 +77,7 @@ class AverageProducts(Component):
     """
 
     name = "average_products"
+    reads = (Read("update", "each"),)
 
     def init_server(self, params: Params, fed: Any, task: Task) -> Tree:
         """No part of a mean has been cut off. Raises ConfigError for a network without adapters."""

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from fedskew import functional as F
+from fedskew import tree
 from fedskew.errors import ConfigError
 from fedskew.fields import LATER, Above, AtLeast, Checked, hints_of
+from fedskew.method.reads import Read
 from fedskew.types import (
     Answers,
     Assignment,
@@ -70,7 +73,6 @@ class Component(Checked):
 
     name: ClassVar[str] = ""
     classification: ClassVar[bool] = False  # True: it is the classification loss itself
-    discloses: ClassVar[str] = ""  # what leaves the client besides the model
     uploads: ClassVar[str] = ""  # extra upload a round and client, in symbols (P parameters, C classes, F features)
     downloads: ClassVar[str] = ""  # extra download
     keeps: ClassVar[str] = ""  # state between rounds, in the same symbols
@@ -108,6 +110,11 @@ class Component(Checked):
     def reads_rounds(self) -> bool:
         """Whether what it does depends on the run's number of rounds, so that a run cannot be extended."""
         return False
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What its server half reads of clients beside the trained model. A class sets it as a plain attribute."""
+        return ()
 
     # what it adds to the model itself
 
@@ -172,7 +179,7 @@ class Component(Checked):
     # server half
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """Server state before the first round. Reading `fed.counts` here is a disclosure to declare."""
+        """Server state before the first round. What it reads of `fed.counts` or `fed.sizes` stands in `reads`."""
         return {}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
@@ -186,6 +193,14 @@ class Component(Checked):
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
         """Server state after the answers to `ask`."""
         return state
+
+    def to_sum(self, answer: Tree) -> Tree:
+        """What one client adds to a sum in the place of its answer to `ask`, where the server sees sums alone."""
+        return answer
+
+    def from_sum(self, total: Tree) -> Tree:
+        """The answer of one client that stands for all, from the sum."""
+        return total
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas [K, ...] after a step across clients, before they are averaged."""
@@ -306,18 +321,78 @@ class Pace(Component):
         raise NotImplementedError
 
 
+Sums = tuple[Tree, ...]  # those of the stages so far, each over the participants
+
+
 @dataclass(frozen=True)
 class Weighting(Component):
-    """The aggregation weights of a round."""
+    """The aggregation weights of a round, as what each participant computes from its own numbers and from sums.
+
+    ``adds`` and ``mass`` are computed for each participant alone: row k of what they give depends on row k of the
+    cohort, the state and the sums. A weighting that must see all participants at once defines `weigh` instead, and
+    is refused where a server sees sums alone.
+
+    Example:
+        >>> import fedskew as fs
+        >>> class Entropy(fs.Weighting):
+        ...     name = "entropy"
+        ...     def mass(self, state, own, sums):
+        ...         shares = own.used / own.used.sum(1, keepdim=True)
+        ...         return fs.types.Weights(*[torch.special.entr(shares).sum(1) + 1e-3] * 2)
+        >>> Entropy().stages
+        0
+    """
 
     @property
     def reads_deltas(self) -> bool:
         """Whether the weights depend on the deltas. If not, deltas are summed while clients train."""
         return False
 
+    @property
+    def stages(self) -> int:
+        """Sums over the participants that the masses rest on, one after another."""
+        return 0
+
+    @property
+    def normed(self) -> bool:
+        """Whether the masses are weights already: ``average`` sums to 1 over those who entered the sums."""
+        return False
+
+    def adds(self, state: Tree, own: Cohort, sums: Sums) -> Tree:
+        """What each participant adds to the next sum, leaves [K, ...]."""
+        raise NotImplementedError
+
+    def mass(self, state: Tree, own: Cohort, sums: Sums) -> Weights:
+        """The weights of each participant, [K], before they are divided by the sum of all ``average``."""
+        raise NotImplementedError
+
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """The weights of the cohort, [K]."""
-        raise NotImplementedError
+        return weights_of(self, state, cohort, cohort)
+
+
+def in_halves(weighting: Weighting) -> bool:
+    """Whether the weights are those of `adds` and `mass`, which each client can compute."""
+    weigh: Any = type(weighting).weigh
+    inner = getattr(weigh, "forwards_to", None)  # see `forwarding`
+    return in_halves(getattr(weighting, inner)) if inner else weigh is Weighting.weigh
+
+
+def sums_of(weighting: Weighting, state: Tree, cohort: Cohort) -> Sums:
+    """The sums that the masses rest on."""
+    sums: Sums = ()
+    for _ in range(weighting.stages):
+        sums += (tree.map_tree(lambda leaf: leaf.sum(0), weighting.adds(state, cohort, sums)),)
+    return sums
+
+
+def weights_of(weighting: Weighting, state: Tree, cohort: Cohort, entered: Cohort) -> Weights:
+    """The weights of who is left of those who entered the round, whose sums they rest on; of a weighting in halves."""
+    mass = weighting.mass(state, cohort, sums_of(weighting, state, entered))
+    if weighting.normed and cohort is entered:
+        return mass
+    average = F.size_weights(mass.average)
+    return Weights(average if mass.update is mass.average else mass.update / mass.average.sum(), average)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Random(Selector):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """The clients that have rows: {"sizes": [N] of 0 and 1}."""
-        return {"sizes": (fed.counts.sum(1) > 0).long()}
+        return {"sizes": fed.has_rows.long()}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """Chains of one client, ordered by id."""

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from fedskew import functional as F
-from fedskew.method.component import Weighting, forwarding
+from fedskew.method.component import Sums, Weighting, forwarding, in_halves
+from fedskew.method.reads import Read
 from fedskew.types import Cohort, Federation, Params, Task, Tree, Weights
 
 
@@ -21,6 +22,17 @@ def convex(weights: Tensor) -> Weights:
         tensor([0.2500, 0.7500])
     """
     return Weights(weights, weights)
+
+
+def mass_and_one(mass: Tensor) -> Tree:
+    """What each participant adds to the sum that `share_of` divides by."""
+    return {"mass": mass, "clients": torch.ones_like(mass)}
+
+
+def share_of(mass: Tensor, total: Tree) -> Tensor:
+    """Each participant's part of the sum of all masses; the same for everybody where that is 0."""
+    whole = total["mass"]
+    return torch.where(whole > 0, mass / whole.clamp(min=1e-300), 1 / total["clients"])
 
 
 @dataclass(frozen=True)
@@ -38,11 +50,11 @@ class Size(Weighting):
     """
 
     name = "size"
-    discloses = "sample count"
+    reads = (Read("rows", "sum"),)
 
-    def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """n_k / sum_j n_j from the clients' reports."""
-        return convex(F.size_weights(cohort.reports.samples.double()))
+    def mass(self, state: Tree, own: Cohort, sums: Sums) -> Weights:
+        """n_k from the client's report."""
+        return convex(own.reports.samples.double())
 
 
 @dataclass(frozen=True)
@@ -61,9 +73,9 @@ class Uniform(Weighting):
 
     name = "uniform"
 
-    def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """1 / m for each of the m participants."""
-        return convex(F.uniform_weights(cohort.reports.samples.double()))
+    def mass(self, state: Tree, own: Cohort, sums: Sums) -> Weights:
+        """1 for each participant."""
+        return convex(torch.ones(len(own.ids), dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ class UnionShare(Weighting):
     """
 
     name = "union_share"
-    discloses = "sample count"
+    reads = (Read("rows", "sum"),)
     reference = "seol2023"
 
     union: Literal["cohort", "all"] = "cohort"
@@ -91,13 +103,20 @@ class UnionShare(Weighting):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"rows": rows of all clients}."""
-        return {"rows": fed.counts.sum()}
+        return {"rows": fed.sizes.sum()}
 
-    def weigh(self, state: Tree, cohort: Cohort) -> Weights:
+    normed = True
+    stages = 1
+
+    def adds(self, state: Tree, own: Cohort, sums: Sums) -> Tree:
+        """Rows that the client trains on, and {"owned"} that it has."""
+        return {**mass_and_one(own.reports.samples.double()), "owned": own.owned.sum(1)}
+
+    def mass(self, state: Tree, own: Cohort, sums: Sums) -> Weights:
         """n_k / |D| for updates, size weights for buffers."""
-        samples = cohort.reports.samples.double()
-        whole = state["rows"] if self.union == "all" else cohort.owned.sum()
-        return Weights(samples / whole.to(samples), F.size_weights(samples))
+        samples = own.reports.samples.double()
+        whole = state["rows"] if self.union == "all" else sums[0]["owned"]
+        return Weights(samples / whole.to(samples), share_of(samples, sums[0]))
 
 
 @forwarding("inner", Weighting)
@@ -130,3 +149,31 @@ class Wrapping(Weighting):
         vars(inner).pop("inner", None)  # a wrapper in a wrapper: its own inner one was made under another name
         vars(inner)["name"] = self.name
         return inner
+
+    def __init_subclass__(cls, **options: object) -> None:
+        """A subclass with a `mass` of its own weighs by it, and not as its base."""
+        super().__init_subclass__(**options)
+        if "mass" in vars(cls) and "weigh" not in vars(cls):
+            cls.weigh = Weighting.weigh  # type: ignore[method-assign]
+
+    @property
+    def _base_stages(self) -> int:
+        """Sums until the weights of the base are known; none where it sees all participants at once."""
+        return self.inner.stages + (not self.inner.normed) if in_halves(self.inner) else 0
+
+    def _base_adds(self, state: Tree, own: Cohort, sums: Sums) -> Tree:
+        """What a client adds to these sums, the last of which is that of the masses."""
+        if len(sums) < self.inner.stages:
+            return self.inner.adds(state, own, sums)
+        return mass_and_one(self.inner.mass(state, own, sums).average)
+
+    def _base_weights(self, state: Tree, own: Cohort, sums: Sums) -> Weights:
+        """The weights of the base, which each client knows from the sum of all masses."""
+        if not in_halves(self.inner):
+            return self.inner.weigh(state, own)
+        mass = self.inner.mass(state, own, sums)
+        if self.inner.normed:
+            return mass
+        total = sums[self.inner.stages]
+        average = share_of(mass.average, total)
+        return Weights(average if mass.update is mass.average else mass.update / total["mass"], average)

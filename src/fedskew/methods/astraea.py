@@ -9,7 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import AtLeast, Within
-from fedskew.method import Method, Selector
+from fedskew.method import Method, Read, Selector
 from fedskew.method.samplers import Shuffle
 from fedskew.method.selectors import draw_clients
 from fedskew.types import Answers, Assignment, Federation, Params, Query, Task, Tree
@@ -30,7 +30,7 @@ class Augmentation(Shuffle):
 
     name = "augmentation"
     compute = "more rows of rare classes"
-    discloses = "class histogram"
+    reads = (Read("histogram", "sum"),)
     downloads = "C"
 
     alpha: Annotated[float, Within(0, 1)] = 0.5
@@ -68,7 +68,7 @@ class Mediators(Selector):
     name = "mediators"
     compute = "clients of a mediator train one after another"
     chained = True
-    discloses = "class histogram"
+    reads = (Read("histogram", "each"),)
     uploads = "C (every client)"
 
     gamma: Annotated[int, AtLeast(1)] = 5
@@ -78,7 +78,7 @@ class Mediators(Selector):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """No histogram yet: {"counts": zeros [N, C]}."""
-        return {"counts": torch.zeros_like(fed.counts)}
+        return {"counts": torch.zeros(task.clients, task.classes, dtype=torch.int64)}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
         """The histogram of every client, after augmentation."""

@@ -10,10 +10,13 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, demand
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View
 
 LARGEST = 4096  # features; a covariance for each class of more would not fit a client's memory
+
+
+STATISTICS = ("mean", "covariance", "count")
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class VirtualRepresentations(Component):
 
     name = "virtual_representations"
     compute = "1 forward pass over every client's rows, C covariances of F x F; server: epochs over C samples features"
-    discloses = "mean and covariance of the features of each class, class histogram"
+    reads = (Read("probe", "sum", "mean and covariance of the features of each class"), Read("histogram", "sum"))
     uploads = "C (F + F F + 1) (every client)"
     downloads = "P (every client)"
     keeps = "P + C (F F + F) at the server"
@@ -67,13 +70,20 @@ class VirtualRepresentations(Component):
     def statistics(self, view: View) -> Tree:
         """{"mean": [C, F], "covariance": [C, F, F], "count": [C]} of the client's rows."""
         found = F.class_statistics(view.out.features, view.batch.y, view.batch.mask, view.ctx.task.classes)
-        return dict(zip(("mean", "covariance", "count"), found, strict=True))
+        return dict(zip(STATISTICS, found, strict=True))
+
+    def to_sum(self, answer: Tree) -> Tree:
+        """The sums that the statistics come of."""
+        return dict(zip(STATISTICS, F.class_moments(*(answer[n] for n in STATISTICS)), strict=True))
+
+    def from_sum(self, total: Tree) -> Tree:
+        """The statistics of all rows."""
+        return dict(zip(STATISTICS, F.statistics_of_moments(*(total[n] for n in STATISTICS)), strict=True))
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
         """The pooled statistics."""
-        told = answers.values
-        found = F.pooled_statistics(told["mean"], told["covariance"], told["count"])
-        return {**state, **dict(zip(("mean", "covariance", "count"), found, strict=True))}
+        found = F.pooled_statistics(*(answers.values[n] for n in STATISTICS))
+        return {**state, **dict(zip(STATISTICS, found, strict=True))}
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """Features are drawn, and the classifier that was broadcast is trained on them."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast
-from fedskew.method import Method, Weighting
+from fedskew.method import Method, Read, Weighting
 from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View, Weights
 
 
@@ -31,7 +31,7 @@ class Dual(Weighting):
     name = "dual"
     keeps = "2 N at the server"
     compute = "1 forward pass over every client's rows in dual rounds"
-    discloses = "loss of every client, in dual rounds"
+    reads = (Read("loss", "each"), Read("rows", "sum"))
     uploads = "1 (every client, in dual rounds)"
     downloads = "P (every client, in dual rounds)"
 
@@ -56,7 +56,7 @@ class Dual(Weighting):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """lambda = `initial` for every client, and no losses yet: {"duals", "losses", "known", "real"}, each [N]."""
-        zero, real = torch.zeros(task.clients, dtype=torch.float64), (fed.counts.sum(1) > 0).double()
+        zero, real = torch.zeros(task.clients, dtype=torch.float64), fed.has_rows.double()
         return {"duals": zero + self.initial, "losses": zero.clone(), "known": zero.clone(), "real": real}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng, tree
-from fedskew.method import Method, Selector
+from fedskew.method import Method, Read, Selector
 from fedskew.method.selectors import ward_merges
 from fedskew.method.weightings import Uniform
 from fedskew.types import Assignment, Cohort, Federation, Params, Task, Tree
@@ -32,7 +32,7 @@ class Clustered(Selector):
 
     name = "clustered"
     repeats = True
-    discloses = "sample count"
+    reads = (Read("rows", "each"),)
     reference = "fraboni2021"
 
     clusters: Literal["size", "none"] = "size"
@@ -40,7 +40,7 @@ class Clustered(Selector):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """The rows of each client: {"sizes": [N]}."""
-        return {"sizes": fed.counts.sum(1).long()}
+        return {"sizes": fed.sizes.long()}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """Chains of one client, ordered by id; a client stands there as often as it was drawn."""
@@ -64,7 +64,7 @@ class ClusteredByUpdate(Selector):
 
     name = "clustered_by_update"
     repeats = True
-    discloses = "sample count, update of each client"
+    reads = (Read("rows", "each"), Read("update", "each"))
     keeps = "N P at the server"
     compute = "server: N^2 angles of updates a round"
     reference = "fraboni2021"
@@ -76,7 +76,7 @@ class ClusteredByUpdate(Selector):
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """The rows of each client, and its last update: {"sizes": [N], "updates": leaves [N, ...]}."""
         none = tree.expand(tree.zeros_like(params), fed.clients)
-        return {"sizes": fed.counts.sum(1).long(), "updates": none}
+        return {"sizes": fed.sizes.long(), "updates": none}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """Chains of one client, ordered by id; a client stands there as often as it was drawn."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import AtLeast
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View
 
 
@@ -34,7 +34,7 @@ class FederatedFeatures(Component):
     compute = (
         "draws forward passes over the client's rows; server: match_steps, and head_epochs passes over the features"
     )
-    discloses = "head gradient of each class, owned labels"
+    reads = (Read("probe", "sum", "head gradient of each class"), Read("labels", "sum"))
     uploads = "C C (F + 1)"
     downloads = "C F"
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Above, AtLeast
-from fedskew.method import Component, Gradient, Method
+from fedskew.method import Component, Gradient, Method, Read
 from fedskew.types import Cohort, Context, Federation, LocalRun, Params, Task, Tree, View
 
 
@@ -32,6 +32,7 @@ class AttentiveMessages(Component):
     name = "attentive_messages"
     version = 2
     downloads = "P"
+    reads = (Read("update", "each"),)
     averages_all = True
     own_only = True
     keeps = "N P at the server, P on every client"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import Above, AtLeast, demand
-from fedskew.method import Component, Method, Weighting
+from fedskew.method import Component, Method, Read, Weighting
 from fedskew.method.weightings import Size, convex
 from fedskew.types import Cohort, Federation, Task, Tree, View, Weights
 
@@ -91,6 +91,7 @@ class AggregationBalancer(Weighting):
 
     name = "aggregation_balancer"
     compute = "server: K dot products of the classifier's size"
+    reads = (Read("update", "each"),)
     reads_deltas = True
 
     beta: Annotated[float, AtLeast(0, infinite=True)] = 3.0

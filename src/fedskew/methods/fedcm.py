@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.fields import Within
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.method.weightings import Uniform
 from fedskew.types import Cohort, Federation, Params, Task, Tree, View
 
@@ -32,6 +32,7 @@ class ClientMomentum(Component):
     keeps = "P at the server"
     compute = "O(P) a step"
     downloads = "P"
+    reads = (Read("rows", "sum"),)
     reference = "xu2021"
 
     alpha: Annotated[float, Within(0, 1, "(]")] = 0.1

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import AtLeast
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.types import Answers, Cohort, Federation, LocalRun, Params, Query, Task, Tree, View
 
 
@@ -34,7 +34,7 @@ class Curvature(Component):
     averages_all = True
     keeps = "2 N P at the server, P on every client"
     compute = "a gradient of every row at the end of a local run; O(P) a step"
-    discloses = "diagonal of the Fisher information"
+    reads = (Read("probe", "each", "diagonal of the Fisher information"),)
     reference = "shoham2019"
 
     lam: Annotated[float, AtLeast(0)] = 1.0

@@ -7,7 +7,8 @@ import torch
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast, demand
-from fedskew.method import Method
+from fedskew.method import Method, Read
+from fedskew.method.component import Sums
 from fedskew.method.weightings import Wrapping, convex
 from fedskew.types import Cohort, Federation, Task, Tree, Weights
 
@@ -28,7 +29,6 @@ class DiscrepancyAware(Wrapping):
 
     name = "discrepancy_aware"
     compute = "server: O(K C)"
-    discloses = "class histogram"
     uploads = "C"
     reference = "ye2023"
 
@@ -41,16 +41,45 @@ class DiscrepancyAware(Wrapping):
     target: tuple[Annotated[float, AtLeast(0)], ...] = ()
     """rows or shares of each class in the target distribution, scaled to sum to 1; none: every class alike"""
 
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What the base reads, and distances of labels."""
+        return (*self.inner.reads, Read("histogram", "sum"))
+
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """The target has one number for each class, and those of the inner weighting hold."""
         self.inner.check(method, fed, task)
         check_target(self, self.target, task)
 
-    def weigh(self, state: Tree, cohort: Cohort) -> Weights:
+    normed = True
+
+    @property
+    def stages(self) -> int:
+        """Those of the base, that of the distances, and that of what is left."""
+        return self._base_stages + 2
+
+    def adds(self, state: Tree, own: Cohort, sums: Sums) -> Tree:
+        """{"far": d_k before they are divided}, then {"left": max(0, p_k - a d_k + b)}, after the sums of the base."""
+        if len(sums) < self._base_stages:
+            return self._base_adds(state, own, sums)
+        if len(sums) == self._base_stages:
+            metric = "kl_plain" if self.metric == "kl" else self.metric
+            far = F.label_discrepancy(own.used.double(), target_of(self.target, own.task), metric)
+            return {"far": far.masked_fill(far.isinf(), 0)}
+        return {"left": self._left(state, own, sums)}
+
+    def _left(self, state: Tree, own: Cohort, sums: Sums) -> torch.Tensor:
+        before = self._base_weights(state, own, sums).average
+        far, target = sums[self._base_stages]["far"], target_of(self.target, own.task)
+        d = F.label_discrepancy(own.used.double(), target, self.metric, far)
+        return F.disco_left(before, d.to(before), self.a, self.b)
+
+    def mass(self, state: Tree, own: Cohort, sums: Sums) -> Weights:
         """The reweighted base, for updates and buffers."""
-        before = self.inner.weigh(state, cohort).average
-        d = F.label_discrepancy(cohort.used.double(), target_of(self.target, cohort.task), self.metric)
-        return convex(F.disco_weights(before, d.to(before), self.a, self.b))
+        left, whole = self._left(state, own, sums), sums[-1]["left"]
+        if not bool(whole > 0):
+            return convex(self._base_weights(state, own, sums).average)
+        return convex(left / whole)
 
 
 def check_target(weighting: object, target: tuple[float, ...], task: Task) -> None:

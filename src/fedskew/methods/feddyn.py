@@ -9,7 +9,7 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.errors import FieldError, require
 from fedskew.fields import Above, AtLeast, demand, later
-from fedskew.method import Component, Method, ServerOptimizer
+from fedskew.method import Component, Method, Read, ServerOptimizer
 from fedskew.method.steps import clip_by_norm
 from fedskew.method.weightings import Uniform
 from fedskew.types import Cohort, Context, Federation, LocalRun, Params, Task, Tree, View
@@ -96,13 +96,13 @@ class WeightedRegulariser(DynamicRegulariser):
     """
 
     name = "weighted_dynamic_regulariser"
-    discloses = "sample count"
+    reads = (Read("rows", "sum"),)
     downloads = "1"
     reference = "acar2021"
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"mean": rows of a client, on average}."""
-        return {"mean": fed.counts.sum().double() / task.population}
+        return {"mean": fed.sizes.sum().double() / task.population}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
         """The mean to all."""

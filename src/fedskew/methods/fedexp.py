@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.fields import Above
-from fedskew.method import Method, ServerOptimizer
+from fedskew.method import Method, Read, ServerOptimizer
 from fedskew.method.weightings import Uniform
 from fedskew.types import Cohort, Federation, LocalRun, Params, Task, Tree
 
@@ -31,7 +31,7 @@ class Extrapolated(ServerOptimizer):
     keeps = "P at the server"
     averages_all = True
     uploads = "1"
-    discloses = "norm of the update"
+    reads = (Read("upload", "sum", "norm of the update", by="update"),)
     reference = "jhunjhunwala2023"
 
     eps: Annotated[float, Above(0)] = 1e-3

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast
-from fedskew.method import Component, Gradient, Method
+from fedskew.method import Component, Gradient, Method, Read
 from fedskew.types import Cohort, Context, LocalRun, Params, Task, Tree, View
 
 
@@ -33,7 +33,7 @@ class PrivateHead(Component):
     keeps = "the head on every client"
     compute = "server: O((sum of owned labels)^2 F)"
     classification = True
-    discloses = "owned labels"
+    reads = (Read("labels", "each"), Read("rows", "each", "learning rate"), Read("update", "each"))
 
     strength: Annotated[float, AtLeast(0)] = 0.5
     """lambda of the server's step"""

@@ -7,10 +7,12 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.types import Cohort, Params, Tree, View
 
 Gamma = Literal["max1", "raw", "one", "weight"]
+
+OF_ROWS: tuple[Read, ...] = (Read("labels", "each"), Read("rows", "each", "learning rate"), Read("update", "each"))
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Gravitation(Component):
 
     name = "gravitation"
     compute = "server: O((sum of owned labels)^2 F)"
-    discloses = "owned labels"
+    reads = OF_ROWS
     uploads = "C bits"
 
     strength: Annotated[float, AtLeast(0)] = 0.5
@@ -113,7 +115,7 @@ class WeightedGravitation(Gravitation):
     """
 
     name = "weighted_gravitation"
-    discloses = "class histogram"
+    reads = (Read("histogram", "each"), *OF_ROWS)
     uploads = "C"
     reference = "guo2023"
 

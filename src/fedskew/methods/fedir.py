@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.types import Federation, Params, Task, Tree, View
 
 
@@ -26,7 +26,7 @@ class ImportanceReweighting(Component):
 
     name = "importance_reweighting"
     classification = True
-    discloses = "class histogram, once"
+    reads = (Read("histogram", "sum"),)
     downloads = "C"
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:

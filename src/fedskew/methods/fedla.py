@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from fedskew import functional as F
-from fedskew.method import Method, Weighting
+from fedskew.method import Method, Read, Weighting
+from fedskew.method.component import Sums
 from fedskew.method.weightings import convex
 from fedskew.types import Cohort, Tree, Weights
 
@@ -26,12 +27,18 @@ class LabelAware(Weighting):
 
     name = "label_aware"
     compute = "server: O(K C)"
-    discloses = "class histogram"
+    reads = (Read("histogram", "sum"),)
     uploads = "C"
 
-    def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """W_i / sum_j W_j from the rows that the participants trained on."""
-        return convex(F.label_aware_weights(cohort.used.double()))
+    stages = 1
+
+    def adds(self, state: Tree, own: Cohort, sums: Sums) -> Tree:
+        """{"rows": n_i}, of each class, that the client trains on."""
+        return {"rows": own.used.double()}
+
+    def mass(self, state: Tree, own: Cohort, sums: Sums) -> Weights:
+        """W_i from the client's rows and S."""
+        return convex(F.label_aware_mass(own.used.double(), sums[0]["rows"]))
 
 
 def fedla() -> Method:

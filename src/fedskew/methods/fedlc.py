@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.types import Federation, Params, Task, Tree, View
 
 
@@ -63,7 +63,7 @@ class PooledLogitCalibration(Component):
     name = "pooled_logit_calibration"
     compute = "O(C) a row"
     classification = True
-    discloses = "class histogram, once"
+    reads = (Read("histogram", "sum"),)
     downloads = "C"
 
     tau: Annotated[float, AtLeast(0)] = 1.0

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import Above, Within, later
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.method.weightings import Uniform
 from fedskew.types import COSINE_SCALE, Answers, Cohort, Federation, LocalRun, Params, Query, Task, Tree, View
 
@@ -38,7 +38,7 @@ class NonParametricHead(Component):
     downloads = "P + 2 C F"
     keeps = "C F at the server, P on every client"
     compute = "1 forward pass over the client's rows at the end of a local run"
-    discloses = "mean feature direction of each class, class histogram"
+    reads = (Read("probe", "sum", "mean feature direction of each class"), Read("histogram", "sum"))
     reference = "dai2023"
 
     smoothing: Annotated[float, Within(0, 1)] = 0.9
@@ -73,20 +73,29 @@ class NonParametricHead(Component):
         return Query(ids.cpu(), self.directions) if len(ids) else None
 
     def directions(self, view: View) -> Tree:
-        """{"mean": mu_k [C, F], "count": n_k [C]} of the kept model on all rows of the client; mu_k by confidence."""
+        """{"mean": mu_k [C, F], "count": n_k [C] or what stands for it} of the kept model on all rows of the client."""
         kept, batch, sure = view.memory[self.name], view.batch, None
         features = view.teacher(kept["params"], kept["buffers"]).features
         if self.weighs == "confidence":
             sure = (-F.cross_entropy(self._logits(features, kept["params"], view), batch.y)).exp()
         mean, count = F.class_prototypes(features, batch.y, batch.mask, view.ctx.task.classes, sure)
-        return {"mean": mean} if self.weighs == "confidence" else {"mean": mean, "count": count}
+        if self.weighs == "confidence":
+            count = F.prototype_agreement(view.ctx.shared[self.name]["prototypes"].to(mean), mean)
+        return {"mean": mean, "count": count}
+
+    def to_sum(self, answer: Tree) -> Tree:
+        """n_k mu_k, and n_k."""
+        return {"mean": answer["count"].unsqueeze(-1) * answer["mean"], "count": answer["count"]}
+
+    def from_sum(self, total: Tree) -> Tree:
+        """The mean direction that all rows have together."""
+        count = total["count"].unsqueeze(-1)
+        return {**total, "mean": total["mean"] / count.where(count > 0, 1.0)}
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
         """The smoothed prototypes."""
         told, old = answers.values, state["prototypes"]
-        mean = told["mean"].to(old)
-        weight = F.prototype_agreement(old, mean) if self.weighs == "confidence" else told["count"].to(old)
-        new = F.smoothed_prototypes(old, mean, weight, self.smoothing)
+        new = F.smoothed_prototypes(old, told["mean"].to(old), told["count"].to(old), self.smoothing)
         return {"prototypes": new, "due": torch.zeros_like(state["due"])}
 
     def loss(self, view: View) -> Tensor:

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Within, demand
-from fedskew.method import Method, ServerOptimizer, Weighting
+from fedskew.method import Method, Read, ServerOptimizer, Weighting
+from fedskew.method.component import Sums
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Size, Wrapping
 from fedskew.types import Cohort, Federation, Params, Task, Tree, Weights
@@ -34,11 +35,29 @@ class FedNova(Wrapping):
     tau_eff: Literal["norm", "steps"] = "norm"
     """sum_k p_k a_k, or sum_k p_k tau_k, which the official code uses with a proximal term"""
 
-    def weigh(self, state: Tree, cohort: Cohort) -> Weights:
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What the base reads, and the reach of local runs, which comes of the rows."""
+        return (*self.inner.reads, Read("rows", "sum", "local steps"))
+
+    normed = True
+
+    @property
+    def stages(self) -> int:
+        """Those of the base, and that of the reach."""
+        return self._base_stages + 1
+
+    def adds(self, state: Tree, own: Cohort, sums: Sums) -> Tree:
+        """{"tau_eff": p_k a_k, or p_k tau_k}, after the sums of the base."""
+        if len(sums) < self._base_stages:
+            return self._base_adds(state, own, sums)
+        p, reports = self._base_weights(state, own, sums), own.reports
+        return {"tau_eff": p.update * (reports.a_norm if self.tau_eff == "norm" else reports.steps.to(reports.a_norm))}
+
+    def mass(self, state: Tree, own: Cohort, sums: Sums) -> Weights:
         """p_k tau_eff / a_k for updates, the base's weights for buffers."""
-        p, reports = self.inner.weigh(state, cohort), cohort.reports
-        reach = reports.a_norm if self.tau_eff == "norm" else reports.steps.to(reports.a_norm)
-        return Weights(F.fednova_weights(p.update, reports.a_norm, (p.update * reach).sum()), p.average)
+        p = self._base_weights(state, own, sums)
+        return Weights(F.fednova_weights(p.update, own.reports.a_norm, sums[-1]["tau_eff"]), p.average)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Momentum with a proximal term has no agreed ||a||_1: the official recursion counts both twice."""
@@ -67,6 +86,11 @@ class GlobalMomentum(ServerOptimizer):
 
     gmf: Annotated[float, Within(0, 1, "[)")] = 0.0
     """global momentum factor"""
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """With momentum the mean learning rate, which may come of the rows."""
+        return (Read("rows", "sum", "learning rate"),) if self.gmf else ()
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"buffer": 0}, or nothing without momentum."""

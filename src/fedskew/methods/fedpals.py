@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast
-from fedskew.method import Method, Weighting
+from fedskew.method import Method, Read, Weighting
 from fedskew.method.weightings import convex
 from fedskew.methods.feddisco import check_target, target_of
 from fedskew.types import Cohort, Federation, Task, Tree, Weights
@@ -27,7 +27,7 @@ class LabelMatching(Weighting):
 
     name = "label_matching"
     compute = "server: a quadratic programme, about K systems of K equations"
-    discloses = "class histogram"
+    reads = (Read("histogram", "each"), Read("rows", "each"))
     uploads = "C"
     reference = "listozec2025"
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.errors import require
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.method.paces import Fixed
 from fedskew.method.parts import mean_gradient
 from fedskew.method.steps import SGD
@@ -77,6 +77,11 @@ class RatioLoss(Component):
     """of sums over the weights that a class changes most, or, in CLIMB's copy, the mean over the class's own row"""
     divide: Literal["rows", "weights"] = "rows"
     """a mini-batch's sum is divided by its rows, or, in CLIMB's copy, by its rows' weights"""
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """The rows of all participants, for the monitor; the rows that are trained on are the server's own."""
+        return (Read("rows", "sum"),) if self.monitor else ()
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """Class weights, ones in the first round, and the auxiliary rows of a class."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import tree
-from fedskew.method import Method
+from fedskew.method import Method, Read
 from fedskew.method.steps import SGD, SharpnessAware
 from fedskew.method.weightings import Uniform
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
@@ -35,6 +35,7 @@ class DynamicSharpnessAware(SharpnessAware):
     keeps = "P on every client, P at the server"
     uploads = "P"
     downloads = "P"
+    reads = (Read("upload", "sum", "perturbation", by="average"),)
     reference = "sun2023smoo"
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:

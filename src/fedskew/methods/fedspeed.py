@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fedskew import tree
 from fedskew.errors import FieldError, unknown
 from fedskew.fields import Above
-from fedskew.method import Method, ServerOptimizer
+from fedskew.method import Method, Read, ServerOptimizer
 from fedskew.method.steps import SharpnessAware
 from fedskew.method.weightings import Uniform
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
@@ -28,6 +28,7 @@ class UploadedRegulariser(DynamicRegulariser):
     """
 
     name = "uploaded_dynamic_regulariser"
+    reads = (Read("upload", "sum", "state", by="update"),)
     uploads = "P"
     reference = "sun2023speed"
 

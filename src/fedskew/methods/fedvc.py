@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.fields import AtLeast
-from fedskew.method import Method, Selector
+from fedskew.method import Method, Read, Selector
 from fedskew.method.samplers import Shuffle, batched
 from fedskew.method.selectors import draw_clients
 from fedskew.method.weightings import Uniform
@@ -63,11 +63,11 @@ class BySize(Selector):
     """
 
     name = "by_size"
-    discloses = "sample count"
+    reads = (Read("rows", "each"),)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """The rows of each client: {"sizes": [N]}."""
-        return {"sizes": fed.counts.sum(1)}
+        return {"sizes": fed.sizes}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """Chains of one client, ordered by id."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import AtLeast
-from fedskew.method import Component, Gradient, Method
+from fedskew.method import Component, Gradient, Method, Read
 from fedskew.method.weightings import Uniform
 from fedskew.types import Batch, Cohort, Context, Federation, LocalRun, Output, Params, Query, Task, Tree, View
 
@@ -33,7 +33,7 @@ class ClusterIdentity(Component):
 
     name = "cluster_identity"
     version = 2
-    discloses = "cluster of the client"
+    reads = (Read("upload", "each", "cluster of the client"), Read("update", "each"))
     uploads = "1"
     downloads = "P clusters + P, of the question; P clusters, of the round"
     averages_all = True

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast, demand
-from fedskew.method import Method, Selector
+from fedskew.method import Method, Read, Selector
 from fedskew.method.selectors import draw_clients
 from fedskew.types import Answers, Assignment, Federation, Params, Query, Task, Tree
 
@@ -28,7 +28,7 @@ class PowerOfChoice(Selector):
 
     name = "power_of_choice"
     compute = "1 forward pass over the candidates' rows"
-    discloses = "sample count, loss of each candidate"
+    reads = (Read("rows", "each"), Read("loss", "each"))
     uploads = "1 (every candidate)"
     downloads = "P (every candidate)"
 
@@ -37,7 +37,7 @@ class PowerOfChoice(Selector):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """Rows and losses of the clients, [N]; -inf for those that were not asked."""
-        sizes = fed.counts.sum(1)
+        sizes = fed.sizes
         return {"sizes": sizes, "losses": torch.full((len(sizes),), -torch.inf, dtype=torch.float64)}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.fields import Above, Within
-from fedskew.method import Method
+from fedskew.method import Method, Read
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform
 from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Rule, Tree
@@ -33,7 +33,7 @@ class PrecisionWeighted(SGD):
     name = "precision_weighted"
     uploads = "P"
     compute = "O(P) a step; server: O(K P)"
-    discloses = "second moment of the gradients"
+    reads = (Read("upload", "each", "second moment of the gradients"), Read("update", "each"))
     averages_all = True
     reference = "reyes2021"
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import tree
-from fedskew.method import Component, Method
+from fedskew.method import Component, Method, Read
 from fedskew.method.parts import mean_gradient
 from fedskew.method.weightings import Uniform
 from fedskew.types import Cohort, Federation, LocalRun, Params, Query, Task, Tree, View
@@ -42,6 +42,14 @@ class ControlVariate(Component):
     spread: Literal["clients", "cohort", "size"] = "clients"
     """weight of each change of c_k: 1/N; 1/m with m participants (FedRepo's and FedGR's code); m/N times the share of
     the rows (Flower's NIID-Bench)"""
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """The sum of the changes, each times 1 or its rows."""
+        what = "change of the control variate"
+        if self.spread == "size":
+            return (Read("upload", "sum", what, by="size"), Read("rows", "sum"))
+        return (Read("upload", "sum", what),)
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"c": c_k = 0}, and with option 1 the gradient."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import Above, AtLeast, Within, later
-from fedskew.method import Method, Pace, Selector
+from fedskew.method import Method, Pace, Read, Selector
 from fedskew.method.paces import Fixed
 from fedskew.method.samplers import Shuffle
 from fedskew.method.selectors import Random
@@ -33,6 +33,7 @@ class DecayingOversampling(Shuffle):
     """
 
     name = "decaying_oversampling"
+    reads = (Read("rows", "sum"),)
     keeps = "1 at the server"
     compute = "more rows in early rounds"
     downloads = "1"
@@ -86,7 +87,7 @@ class KLD(Selector):
 
     name = "kld"
     compute = "server: greedy search over the candidates"
-    discloses = "class histogram after oversampling, of every candidate"
+    reads = (Read("histogram", "each", "class histogram after oversampling"),)
     uploads = "C (every candidate)"
     downloads = "C"
 
@@ -100,7 +101,7 @@ class KLD(Selector):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """No histogram yet: {"offered": zeros [N, C]}."""
-        return {"offered": torch.zeros_like(fed.counts)}
+        return {"offered": torch.zeros(task.clients, task.classes, dtype=torch.int64)}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
         """The histograms of the candidates after oversampling."""

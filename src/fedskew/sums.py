@@ -1,0 +1,255 @@
+"""Rounds of which the server sees sums alone, ``secure="sums"``, in simulation.
+
+A client multiplies what it sends by its own weight, and the protocol of `fedskew.privacy` adds it up. Server hooks then
+see one client that stands for all: its rows, numbers, uploads and answers are the sums. Hooks that read no more than
+sums, as `Component.reads` declares, give on it what they give on all clients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedskew import rng, tree
+from fedskew.errors import TrainingError
+from fedskew.method import Component, Method, Selector, Weighting
+from fedskew.method.component import in_halves
+from fedskew.privacy import FixedPoint, secure_sum
+from fedskew.settings import Settings
+from fedskew.types import Answers, Cohort, Federation, Report, Results, Tree, Weights
+
+if TYPE_CHECKING:
+    from fedskew.server import State
+
+LEAST = 3  # clients of a sum: of two, each would know what the other sent
+COARSE, FINE = 8, 20  # bits after the point of a coarse part; and by which the rest is enlarged
+ROOM = 34  # bits before the point of a sum, and its sign
+SERVER = ("init_server", "receive", "combine", "absorb", "adds", "mass", "weigh", "update")  # hooks that may read
+ROWS = ("owned", "offered", "used")
+INSTEAD = {Weighting: "the weightings label_aware, size and uniform need no more than a sum", Selector: "take random"}
+
+
+def check(method: Method, fed: Federation, settings: Settings, cohort: int) -> None:
+    """Raise FieldError where a method reads more than sums, or a sum would be over too few clients."""
+    for _, part in reversed(list(method.ingredients())):  # what stands inside another one first
+        who = f"be none for {method.name}, whose {part.name!r}"
+        hint = next((said for kind, said in INSTEAD.items() if isinstance(part, kind)), "")
+        hint = hint or "`fedskew methods` lists the methods for which a sum suffices"
+        for read in part.reads:
+            what = f" ({read.what})" * bool(read.what)
+            settings.demand("secure", read.form == "sum", f"{who} reads the {read.word} of each client{what}", hint)
+        if hook := undeclared(part):
+            rule = f"{who} does not declare what its {hook!r} reads"
+            settings.demand("secure", False, rule, "set `reads` in its class, () where it reads nothing of clients")
+        whole = isinstance(part, Weighting) and not in_halves(part)
+        settings.demand("secure", not whole, f"{who} weighs all clients at once", "define `mass` in place of `weigh`")
+    crossed = method.selector.chained or method.selector.repeats or bool(method.having("combine"))
+    settings.demand("secure", not crossed, f"be none for {method.name}, which does not add up one update a client")
+    settings.demand("secure", not settings.diagnose.names, "be none with diagnostics, which look at single clients")
+    unlisted = settings.clients_every is None
+    settings.demand("clients_every", unlisted, "be unset with secure sums, of which a record lists no client")
+    joins = fed.unseen is not None and method.personal and bool(method.having("ask"))
+    settings.demand("secure", not joins, f"be none for {method.name} with held-out clients, which answer one by one")
+    rule = f"be at least {LEAST} with secure sums: of two clients each knows what the other sent"
+    settings.demand("cohort", cohort >= LEAST, rule)
+
+
+def undeclared(part: Component) -> str:
+    """A hook of the server half for which no class says what it reads; "" where all is declared."""
+    for kind in type(part).__mro__:
+        if "reads" in vars(kind):
+            return ""
+        ours = kind.__module__.startswith("fedskew.")  # whose declarations are tested
+        if hook := next((name for name in SERVER if name in vars(kind) and not ours), ""):
+            return hook
+    return ""
+
+
+def absent(place: tuple[int | str, ...], clients: Sequence[int]) -> dict[int, str]:
+    """Clients that drop out of a sum, and the phase in which they do: none, unless a test says so."""
+    return {}
+
+
+@dataclass(eq=False)
+class Adder:
+    """Adds up what the clients of a run send."""
+
+    seed: int
+    share: float  # of the clients of a sum that must stay until its end
+    spent: dict[tuple[int | str, ...], tuple[int, int]] = field(default_factory=dict)  # bytes up and down of each sum
+
+    def add(self, sent: dict[int, Tree], *place: int | str) -> tuple[Tree, tuple[int, ...]]:
+        """The sum, float64, and who is in it.
+
+        Args:
+            sent: what each client adds, trees of one structure.
+            *place: the round, and which sum of the round it is.
+
+        Raises:
+            TrainingError: there are too few clients, or too few stay.
+        """
+        if len(sent) < LEAST:
+            told = f"a secure sum must be over at least {LEAST} clients"
+            raise TrainingError(f"{told}; got {len(sent)}, in round {place[0]}")
+        leaves = {k: list(tree.leaves(own)) for k, own in sent.items()}
+        least = max(LEAST, math.ceil(self.share * len(sent) - 1e-9))
+        encoding = FixedPoint(range=2.0 ** (ROOM - (len(sent) - 1).bit_length()))
+        key, drops = rng.key(self.seed, *place), absent(place, list(sent))
+        try:
+            done = secure_sum(leaves, threshold=least, encoding=encoding, key=key, drops=drops)
+        except TrainingError as error:
+            raise TrainingError(f"{error}, in round {place[0]}") from error
+        self.spent[place] = sum(done.bytes_up.values()), sum(done.bytes_down.values())
+        total = iter(done.total)
+        return tree.map_tree(lambda leaf: next(total), next(iter(sent.values()))), done.survivors
+
+    def bytes_of(self, number: int) -> tuple[int, int]:
+        """Bytes up and down of a round; the first has what was added up before it."""
+        done = [spent for place, spent in self.spent.items() if place[0] == number or (number == 1 and place[0] == 0)]
+        self.spent.clear()
+        return sum(up for up, _ in done), sum(down for _, down in done)
+
+    def known(self, fed: Federation) -> Federation:
+        """What a server knows of a federation. What is asked of it is added up once, before the first round."""
+        return Known(fed, self)  # type: ignore[return-value]
+
+    def answered(self, part: Component, answers: Answers, has_rows: Tensor, number: int) -> Answers:
+        """The answer of one client that stands for all."""
+        each = {int(k): tree.row(answers.values, i) for i, k in enumerate(answers.ids) if has_rows[k]}
+        sent = {k: _in_two(part.to_sum(_double(own))) for k, own in each.items()}
+        total, _ = self.add(sent, number, part.name, "answer")
+        whole, like = tree.add(total["coarse"], total["fine"], 2.0**-FINE), next(iter(each.values()))
+        values = tree.map_tree(lambda new, old: new.to(old).unsqueeze(0), part.from_sum(whole), like)
+        return Answers(answers.ids, values)
+
+    def closed(self, method: Method, state: State, results: Results, entered: Cohort) -> Results:
+        """What the server sees of a round: first the sums that the weights rest on, then that of what clients send.
+
+        Args:
+            method: by which the clients have trained.
+            state: of the server, which clients know as far as it is broadcast.
+            results: of local training, each client's.
+            entered: the clients that entered the round; some may have gone since.
+        """
+        weighting, number = method.weighting, entered.round
+        of_server, left = state.parts[weighting.name], tuple(entered.ids.tolist())
+        own = {k: _row(entered, i) for i, k in enumerate(left)}
+        sums: tuple[Tree, ...] = ()
+        for stage in range(weighting.stages):
+            adds = {k: tree.row(weighting.adds(of_server, own[k], sums), 0) for k in left}
+            total, left = self.add(adds, number, "weights", stage)
+            sums += (total,)
+        by = {part.name: r.by for part in method.components for r in part.reads if r.word == "upload"}
+        sent = {}
+        for i, k in enumerate(results.cohort.ids.tolist()):
+            if k in left:
+                mine = _row(results.cohort, i)
+                mass = weighting.mass(of_server, mine, sums)
+                sent[k] = _sent(mine, mass, tree.row(_trained(results, state.stays), i), by)
+        total, left = self.add(sent, number, "update")
+        return _of_sum(total, left, results, by)
+
+
+class Known:
+    """A federation as a server knows it: sums over all clients stand in the place of one client's numbers."""
+
+    def __init__(self, fed: Federation, adder: Adder) -> None:
+        self._fed, self._adder = fed, adder
+        self.clients, self.has_rows, self.auxiliary_rows = fed.clients, fed.has_rows, fed.auxiliary_rows
+
+    def _sum(self, name: str) -> Tensor:
+        values = getattr(self._fed, name)
+        each = {k: values[k] for k in self.has_rows.nonzero().flatten().tolist()}
+        total: Tensor = self._adder.add(each, 0, name)[0]
+        return total.round().long().unsqueeze(0)
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """Rows of each class, [1, C]."""
+        return self._sum("counts")
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """Rows, [1]."""
+        return self._sum("sizes")
+
+
+def _double(values: Tree) -> Tree:
+    return tree.map_tree(lambda leaf: leaf.detach().cpu().double(), values)
+
+
+def _in_two(values: Tree) -> Tree:
+    """Numbers as a coarse part, which a sum keeps exactly, and the rest, enlarged: covariances need these bits."""
+    coarse = tree.map_tree(lambda leaf: (leaf * 2.0**COARSE).round() / 2.0**COARSE, values)
+    return {"coarse": coarse, "fine": tree.scale(tree.sub(values, coarse), 2.0**FINE)}
+
+
+def _row(cohort: Cohort, i: int) -> Cohort:
+    """What one client knows of itself before it has trained."""
+    named = {name: getattr(cohort, name)[i : i + 1] for name in ("ids", "chains", *ROWS)}
+    reports = Report(*(column[i : i + 1] for column in cohort.reports))
+    return cohort._replace(**named, reports=reports, uploads={}, deltas=None)  # type: ignore[arg-type]
+
+
+def _trained(results: Results, stays: frozenset[str]) -> Tree:
+    """What clients send: updates and statistics, without those that stay where they are, and uploads."""
+    kinds = {"delta": results.cohort.deltas, "buffers": results.buffers}
+    return {
+        **{kind: {n: v for n, v in values.items() if n not in stays} for kind, values in kinds.items()},
+        "uploads": results.cohort.uploads,
+    }
+
+
+def _sent(own: Cohort, mass: Weights, trained: Tree, by: Mapping[str, str]) -> Tree:
+    """What one client adds to the sum at the end of a round: everything times a weight of its own."""
+    update, average = mass.update[0].double(), mass.average[0].double()
+    samples, steps, lr, loss, _ = (column[0].double() for column in own.reports)
+    factors = {"update": update, "average": average, "size": samples, "one": torch.ones_like(samples)}
+    told = _double(trained)
+    return {
+        "factors": factors,
+        "delta": tree.scale(told["delta"], update),
+        "buffers": tree.scale(told["buffers"], average),
+        "uploads": {name: tree.scale(told["uploads"][name], factors[how]) for name, how in by.items()},
+        "reports": {"steps": steps, "lr": lr, "reach": average * steps * lr, "loss": samples * loss},
+        "rows": {name: getattr(own, name).sum() for name in ROWS},
+    }
+
+
+def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str, str]) -> Results:
+    """The round of one client that stands for all: a sum is divided by the sum of what it was multiplied by."""
+    cohort, factors, told = results.cohort, total["factors"], total["reports"]
+    whole, clients = factors["average"], len(left)
+    if not bool(whole > 0):
+        raise TrainingError(f"the weights of round {cohort.round} must add up to more than 0; got {float(whole):g}")
+
+    def mean(sums: Tree, like: Tree, factor: Tensor) -> Tree:
+        def one(leaf: Tensor, old: Tensor) -> Tensor:
+            new = leaf / factor
+            return (new if old.is_floating_point() else new.round()).to(old)
+
+        return tree.map_tree(one, sums, like)
+
+    changed = mean(total["delta"], tree.row(cohort.deltas, 0), whole)
+    delta = {n: changed.get(n, torch.zeros_like(x)) for n, x in cohort.before.items()}
+    buffers = {**tree.row(results.buffers, 0), **mean(total["buffers"], tree.row(results.buffers, 0), whole)}
+    divisors = {name: torch.where(sum_ == 0, 1.0, sum_) for name, sum_ in factors.items()} | {"one": torch.ones(())}
+    uploads = {n: mean(total["uploads"][n], tree.row(cohort.uploads[n], 0), divisors[how]) for n, how in by.items()}
+    lr, samples = told["lr"] / clients, factors["size"]
+    loss = told["loss"] / samples.clamp(min=1)
+    # steps in units of the mean rate, so that their product is the mean reach of local runs
+    values = (samples, told["reach"] / (whole * lr).clamp(min=1e-300), lr, loss, torch.zeros_like(lr))
+    reports = Report(*(value.reshape(1) for value in values))
+    ids = torch.tensor(left)
+    seen = cohort._replace(
+        ids=ids, chains=ids.unsqueeze(1), reports=reports, uploads=tree.expand(uploads, 1),
+        weights=Weights((factors["update"] / whole).reshape(1), torch.ones(1, dtype=torch.float64)), deltas=None,  # type: ignore[arg-type]
+        **{name: rows.reshape(1, 1) for name, rows in total["rows"].items()},
+    )  # fmt: skip
+    return Results(seen, delta, tree.expand(buffers, 1), told=reports._replace(steps=told["steps"].reshape(1)))
