@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from support.attack import Line, some
@@ -19,7 +21,9 @@ def test_whatever_happens_to_messages_processes_disks_and_clocks(part: int) -> N
             sent += report.messages
             line.check(not report.wrong, f"scripts/simulate.py --seed {report.seed}: {report.wrong}")
     with Line("deployments", "simulated questions") as line:
-        while sent < MESSAGES:
-            report, seed = talk(seed), seed + 1
+        for number in count(seed):
+            report = talk(number)
             sent += report.messages
             line.check(not report.wrong, f"questions of seed {report.seed}: {report.wrong}")
+            if sent >= MESSAGES:
+                break

@@ -104,8 +104,10 @@ class Remote(lib.RemoteEngine):
         params, buffers = (_whole(sent[n], getattr(shared, n)) for n in ("params", "buffers"))
         fault, loss = _fault(job, facts), sent["report"]["loss"]
         expect(math.isfinite(loss) or bool(fault), "the report's loss", "be finite", float(loss))
-        kept = of_receipt(receipt(facts.get("receipt")))
-        return self.outcome(job, (params, buffers), sent["uploads"], kept, loss, fault)
+        kept, keeps = receipt(facts.get("receipt")), any(True for _ in tree.leaves(self.layouts.engine.memory.template))
+        rule = "name what the client keeps" if keeps else "be empty, as the method keeps nothing on clients"
+        expect(bool(fault) or bool(kept) == keeps, "its receipt", rule, kept)
+        return self.outcome(job, (params, buffers), sent["uploads"], of_receipt(kept), loss, fault)
 
     # questions and evaluation
 
