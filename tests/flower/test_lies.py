@@ -179,6 +179,7 @@ TRAINED: dict[str, tuple[Change, str]] = {
     "digits": (told(steps=10**4000), "steps must be a whole number"),
     "samples": (told(samples=-5), "samples must be a whole number"),
     "receipt": (told(receipt="../" * 10), "a receipt must have 32 hex digits"),
+    "needless receipt": (told(receipt="0" * 32), "its receipt must be empty, as the method keeps nothing"),
     "client": (told(client=10**12), "the answer is of client"),
     "fault": (told(fault={"step": 10**9, "tensor": "loss", "value": "nan"}), "step must be a whole number"),
     "no fault": (told(fault={"step": 1, "tensor": "loss", "value": "1" * 10**6}), "must be not finite"),
