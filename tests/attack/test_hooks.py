@@ -204,13 +204,14 @@ def named(said: str, hook: str) -> bool:
 NAMING = ("private", "frozen")  # give names, no tensors
 BEFORE = ("init_model", "init_params", "init_client", "init_server", *NAMING)
 FREE = ("init_client", "init_server", "init_params", "broadcast", "ask", "record")  # of any shape
+OF_SUMS = ("adds", "mass", "to_sum", "from_sum")  # called by `weigh` and by the sums of a round, which are checked
 SPOILABLE = [h for h in HOOKS if h not in ("ask", "record", "plan", "select", "of", "offer", "a_norm", *NAMING)]
 
 
 def test_every_hook_is_attacked() -> None:
     known = {n for kind in (Component, *SLOTS.values()) for n in hooks_of(kind)}
     facts = {n for n in known if any(isinstance(vars(kind).get(n), property) for kind in (Component, *SLOTS.values()))}
-    assert known - facts - {"check"} == {*HOOKS} == {*PROMISES}
+    assert known - facts - {"check", *OF_SUMS} == {*HOOKS} == {*PROMISES}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -44,7 +44,7 @@ def test_init_writes_an_app_whose_configuration_is_the_run(tmp_path: Path, capsy
 
 def test_init_says_what_a_method_asks_of_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("flower", "init", "fedla", "--out", tmp_path / "app") == 0
-    assert "a node must allow histogram, the rows of each class that the node holds" in capsys.readouterr().out
+    assert "a node must allow histogram, the rows of each class that the client holds" in capsys.readouterr().out
     assert "${ALLOW:-histogram}" in (tmp_path / "app" / "node.sh").read_text()
 
 

@@ -16,6 +16,7 @@ from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
 from fedskew.methods import METHODS
 from fedskew.report.entries import of_study
+from fedskew.session import Session
 from fedskew.studies import store as store_module
 from fedskew.studies import work as work_module
 from fedskew.studies.address import address, dataset_of
@@ -322,7 +323,7 @@ def test_a_run_whose_deletion_was_killed_is_done_again(rounds: int, tmp_path: Pa
         assert again is not None and len(again.rows) == again.summary["rounds"], number
 
 
-def test_half_a_run_is_resumed(tmp_path: Path) -> None:
+def test_half_a_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = Study(
         spec_from(["scaffold"], [*SMALL[:1], ("rounds", "4"), ("cohort", "2"), ("checkpoint.every", "1")]),
         tmp_path,
@@ -335,8 +336,10 @@ def test_half_a_run_is_resumed(tmp_path: Path) -> None:
     made.run(folder, on_round=stop_after(2))
     assert len(study.missing()) == 1
     assert [row["state"] for row in study.table()] == ["missing"], "its numbers are those of two rounds"
+    plain, trained = Session.round, list[int]()
+    monkeypatch.setattr(Session, "round", lambda self: trained.append(self.state.round + 1) or plain(self))
     outcome = work(Job(planned.address, planned.job, str(tmp_path)))
-    assert outcome.state == "finished" and outcome.resumed and study.missing() == []
+    assert outcome.state == "finished" and trained == [3, 4] and study.missing() == []
 
 
 def test_trials_are_planned_once_in_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import os
 import platform
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +34,19 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def _no_signals() -> Iterator[None]:
+    """What asks the process to end waits a moment, and later comes to another thread than those that begin now."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Batch:
@@ -76,16 +89,15 @@ class Workers:
 
     The caller waits in C alone: in a `SimpleQueue`, whose lock no exception can leave taken. A signal that raises
     KeyboardInterrupt inside a lock of Python's own `threading`, which `concurrent.futures` waits by, may leave it taken
-    for ever, and then no thread ends.
+    for ever, and then no thread ends. Only a thread's start waits so, while signals wait.
     """
 
     def __init__(self, model: Model, count: int) -> None:
         self.original, self.count = model, count
         self._own = threading.local()
         self._open = False  # whether the threads shall work
-        self._threads = 0
+        self._threads: list[threading.Thread] = []
         self._work: SimpleQueue[tuple[_Batch, int, Callable[[Any], Any], Any] | None] = SimpleQueue()
-        self._ended: SimpleQueue[None] = SimpleQueue()
 
     @staticmethod
     def cores() -> int:
@@ -115,9 +127,10 @@ class Workers:
             copies = [self.original.clone() for _ in range(self.count)]
             self._open = True
             atexit.register(self.close)
-            for copy in copies:
-                _thread.start_new_thread(self._serve, (copy, flushed()))  # `Thread.start` waits in a lock of Python's
-                self._threads += 1
+            with _no_signals():
+                for copy in copies:
+                    self._threads.append(threading.Thread(target=self._serve, args=(copy, flushed()), daemon=True))
+                    self._threads[-1].start()
         here, batch, ahead = torch.no_grad()(function), _Batch(), set(first)
         for i in (*first, *(i for i in range(len(work)) if i not in ahead)):
             self._work.put((batch, i, here, work[i]))
@@ -131,18 +144,16 @@ class Workers:
             if given[0].wanted and self._open:
                 given[0].do(*given[1:])
             del given  # what it holds is large
-        self._ended.put(None)
 
     def close(self) -> None:
         """End the threads. Work that has not begun is dropped."""
         if self._open:
             self._open = False
             atexit.unregister(self.close)
-            for _ in range(self._threads):
+            for _ in self._threads:
                 self._work.put(None)
-            for _ in range(self._threads):
-                self._ended.get()
-            self._threads = 0
+            while self._threads:
+                self._threads.pop().join()
 
 
 @dataclass(frozen=True, eq=False)

@@ -333,7 +333,14 @@ def class_moments(mean: Tensor, covariance: Tensor, count: Tensor) -> Statistics
 
 
 def statistics_of_moments(first: Tensor, second: Tensor, count: Tensor) -> Statistics:
-    """(mu, S, n) of sums of what `class_moments` gives; see there."""
+    """(mu, S, n) of sums of what `class_moments` gives; see there.
+
+    Example:
+        >>> import torch
+        >>> first, second = torch.tensor([[4.0]]), torch.tensor([[[10.0]]])  # of a class with rows 1 and 3
+        >>> statistics_of_moments(first, second, torch.tensor([2.0]))[:2]
+        (tensor([[2.]]), tensor([[[2.]]]))
+    """
     mean, n = first / nonzero(count).unsqueeze(-1), count[:, None, None]
     return mean, (second - n * mean.unsqueeze(-1) * mean.unsqueeze(-2)) / (n - 1).clamp(min=1), count
 

@@ -45,6 +45,7 @@ class Size(Weighting):
 
     Example:
         >>> import torch
+        >>> from fedskew import functional as F
         >>> F.size_weights(torch.tensor([30.0, 10.0]))
         tensor([0.7500, 0.2500])
     """
@@ -67,6 +68,7 @@ class Uniform(Weighting):
 
     Example:
         >>> import torch
+        >>> from fedskew import functional as F
         >>> F.uniform_weights(torch.tensor([30.0, 10.0]))
         tensor([0.5000, 0.5000])
     """
