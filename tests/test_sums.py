@@ -104,10 +104,11 @@ def test_with_momentum_and_batch_statistics() -> None:
 
 @dataclass(frozen=True)
 class Poisoned(fs.Component):
-    """What this client trains in round 2 is not finite."""
+    """What this client trains in one round is not finite."""
 
     name = "poisoned"
     client: int = 1
+    round: int = 2
 
     def init_client(self, params: Any, buffers: Any, task: Any) -> Any:
         return {"round": torch.zeros(())}
@@ -120,7 +121,7 @@ class Poisoned(fs.Component):
     def broadcast(self, state: Any, ids: Tensor | None) -> tuple[Any, Any]:
         if ids is None:
             return {}, None
-        return {}, {"bad": (ids == self.client).to(torch.float64) * (state["round"] == 2)}
+        return {}, {"bad": (ids == self.client).to(torch.float64) * (state["round"] == self.round)}
 
     def absorb(self, state: Any, cohort: Cohort, key: Tensor) -> tuple[Any, None]:
         return {"round": state["round"] + 1}, None
@@ -148,6 +149,33 @@ def test_whoever_drops_out_after_the_first_sum_stays_in_it(name: str, monkeypatc
     gone = {(2, "update"): {1: "unmask"}}  # its input has arrived
     late = go(fed, base, secure="sums", **options)
     assert gap(late.params, go(fed, base, **options).params) < 1e-6
+
+
+STAGES = [
+    (tiny("fednova"), 0, False),
+    (tiny("fednova"), 1, False),  # of a mean over who is left, too
+    (tiny("fednova").with_(weighting=fs.weightings.FedNova(fs.weightings.LabelAware())), 0, False),
+    (tiny("feddisco").with_("discrepancy_aware", metric="l2"), 0, False),
+    (tiny("feddisco").with_("discrepancy_aware", metric="l2"), 1, True),
+    (tiny("feddisco"), 2, True),
+]
+
+
+@pytest.mark.parametrize(("base", "stage", "stays"), STAGES, ids=lambda v: getattr(v, "name", str(v)))
+def test_whoever_drops_out_between_the_sums_that_weights_rest_on(
+    base: Method, stage: int, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round is one without this client, or one in which it stays in the weights of the others."""
+    fed = blobs([[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8], [3, 0, 9]])
+    method = replace(base, selector=each(*range(5)))
+    monkeypatch.setattr(sums, "absent", lambda place, clients: {1: "masked"} if place[1:] == ("weights", stage) else {})
+    lost = go(fed, method, secure="sums", cohort=5, rounds=1)
+    if stays:
+        poisoned = method.with_(parts=(*method.parts, Poisoned(round=1)))
+        plain = go(fed, poisoned, nonfinite="drop", cohort=5, rounds=1)
+    else:
+        plain = go(fed, replace(method, selector=each(0, 2, 3, 4)), cohort=4, rounds=1)
+    assert lost.rounds[0]["clients"] == [0, 2, 3, 4] and gap(lost.params, plain.params) < 1e-6
 
 
 def test_a_client_that_misses_the_first_sum_is_not_in_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
