@@ -99,6 +99,35 @@ def test_with_momentum_and_batch_statistics() -> None:
     near(method, model=norm_net())
 
 
+def test_a_counter_is_not_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would leave the range of a sum: rows times batches."""
+    add, seen = sums.Adder.add, list[float]()
+
+    def spy(self: sums.Adder, sent: Any, *place: Any) -> Any:
+        if place == (1, "update"):
+            seen.extend(
+                float(own["buffers"]["2.num_batches_tracked"] / own["reports"]["steps"]) for own in sent.values()
+            )
+        return add(self, sent, *place)
+
+    monkeypatch.setattr(sums.Adder, "add", spy)
+    near(tiny("fedla"), model=norm_net())
+    assert seen == [1.0] * 4
+
+
+def test_a_number_outside_the_range_is_named() -> None:
+    """No option sets the range: the error says what the number is."""
+    rest = {"factors": {"one": torch.ones(())}}
+    sent = {k: {**rest, "delta": {"fc.weight": torch.tensor([1.0, 10.0**k])}} for k in (0, 1, 12)}
+    said = "the weighted update of parameter 'fc.weight' of client 12 must be in [-4.29497e+09, 4.29497e+09], the range"
+    with pytest.raises(fs.TrainingError) as error:
+        sums.Adder(0, 2 / 3).add(sent, 4, "update")
+    assert str(error.value) == f"{said} of a secure sum; got 1e+12, in round 4"
+    diverged = {k: {"mass": torch.tensor(mass)} for k, mass in enumerate((1.0, 1.0, torch.nan))}
+    with pytest.raises(fs.TrainingError, match=r"^'weights 0 mass' of client 2 must be in .* got nan, in round 4$"):
+        sums.Adder(0, 2 / 3).add(diverged, 4, "weights", 0)
+
+
 # Drop-outs
 
 

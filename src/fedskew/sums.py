@@ -32,6 +32,10 @@ COARSE, FINE = 8, 20  # bits after the point of a coarse part; and by which the 
 ROOM = 34  # bits before the point of a sum, and its sign
 SERVER = ("init_server", "receive", "combine", "absorb", "adds", "mass", "weigh", "update")  # hooks that may read
 ROWS = ("owned", "offered", "used")
+SENT = {  # at the end of a round, in the words of an error
+    "factors": "the weight", "delta": "the weighted update of parameter", "buffers": "the weighted buffer",
+    "uploads": "the weighted upload", "reports": "the report", "rows": "the rows",
+}  # fmt: skip
 INSTEAD = {Weighting: "the weightings label_aware, size and uniform need no more than a sum", Selector: "take random"}
 
 
@@ -100,6 +104,8 @@ class Adder:
         leaves = {k: list(tree.leaves(own)) for k, own in sent.items()}
         least = max(LEAST, math.ceil(self.share * len(sent) - 1e-9))
         encoding = FixedPoint(range=2.0 ** (ROOM - (len(sent) - 1).bit_length()))
+        for k, own in sent.items():
+            _demand_room(own, encoding.range, k, *place)
         key, drops = rng.key(self.seed, *place), absent(place, list(sent))
         try:
             done = secure_sum(leaves, threshold=least, encoding=encoding, key=key, drops=drops)
@@ -180,8 +186,24 @@ class Known:
         return self._sum("sizes")
 
 
+def _demand_room(own: Tree, range: float, client: int, *place: int | str) -> None:
+    """Raise TrainingError, naming what a client adds, where a number of it is outside the range of the sum."""
+    for path, leaf in tree.flatten(own):
+        if leaf is not None and len(outside := leaf[~(leaf.abs() <= range)]):  # NaN, too
+            what = repr(" ".join(map(str, (*place[1:], *path))))
+            if place[1:] == ("update",):
+                what = f"{SENT[path[0]]} {'.'.join(path[1:])!r}"
+            told = f"{what} of client {client} must be in [-{range:g}, {range:g}], the range of a secure sum"
+            raise TrainingError(f"{told}; got {float(outside[0]):g}, in round {place[0]}")
+
+
 def _double(values: Tree) -> Tree:
     return tree.map_tree(lambda leaf: leaf.detach().cpu().double(), values)
+
+
+def _counts(buffer: Tensor) -> bool:
+    """Whether a buffer is a counter, such as that of batches."""
+    return not buffer.is_floating_point()
 
 
 def _in_two(values: Tree) -> Tree:
@@ -207,15 +229,17 @@ def _trained(results: Results, stays: frozenset[str]) -> Tree:
 
 
 def _sent(own: Cohort, mass: Weights, trained: Tree, by: Mapping[str, str]) -> Tree:
-    """What one client adds to the sum at the end of a round: everything times a weight of its own."""
+    """What one client adds to the sum at the end of a round: everything but counters times a weight of its own."""
     update, average = mass.update[0].double(), mass.average[0].double()
     samples, steps, lr, loss, _ = (column[0].double() for column in own.reports)
     factors = {"update": update, "average": average, "size": samples, "one": torch.ones_like(samples)}
     told = _double(trained)
+    # a counter is not weighed: times the rows of a client it would leave the range after a few rounds
+    weighed = {n: told["buffers"][n] * (1.0 if _counts(b) else average) for n, b in trained["buffers"].items()}
     return {
         "factors": factors,
         "delta": tree.scale(told["delta"], update),
-        "buffers": tree.scale(told["buffers"], average),
+        "buffers": weighed,
         "uploads": {name: tree.scale(told["uploads"][name], factors[how]) for name, how in by.items()},
         "reports": {"steps": steps, "lr": lr, "reach": average * steps * lr, "loss": samples * loss},
         "rows": {name: getattr(own, name).sum() for name in ROWS},
@@ -229,7 +253,7 @@ def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str,
     if not bool(whole > 0):
         raise TrainingError(f"the weights of round {cohort.round} must add up to more than 0; got {float(whole):g}")
 
-    def mean(sums: Tree, like: Tree, factor: Tensor) -> Tree:
+    def mean(sums: Tree, like: Tree, factor: Tensor | int) -> Tree:
         def one(leaf: Tensor, old: Tensor) -> Tensor:
             new = leaf / factor
             return (new if old.is_floating_point() else new.round()).to(old)
@@ -238,7 +262,9 @@ def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str,
 
     changed = mean(total["delta"], tree.row(cohort.deltas, 0), whole)
     delta = {n: changed.get(n, torch.zeros_like(x)) for n, x in cohort.before.items()}
-    buffers = {**tree.row(results.buffers, 0), **mean(total["buffers"], tree.row(results.buffers, 0), whole)}
+    buffers = tree.row(results.buffers, 0)
+    for name, sum_ in total["buffers"].items():
+        buffers[name] = mean(sum_, buffers[name], clients if _counts(buffers[name]) else whole)
     divisors = {name: torch.where(sum_ == 0, 1.0, sum_) for name, sum_ in factors.items()} | {"one": torch.ones(())}
     uploads = {n: mean(total["uploads"][n], tree.row(cohort.uploads[n], 0), divisors[how]) for n, how in by.items()}
     lr, samples = told["lr"] / clients, factors["size"]
