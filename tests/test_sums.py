@@ -171,6 +171,7 @@ def test_whoever_drops_out_after_the_first_sum_stays_in_it(name: str, monkeypatc
     assert plain.rounds[1]["clients"] == [0, 2, 3, 4] and plain.rounds[2]["clients"] == [0, 1, 2, 3, 4]
     own = go(fed, poisoned, nonfinite="drop", secure="sums", **options)
     assert gap(own.params, plain.params) < 1e-6
+    assert own.rounds[1]["dropped"] == [{"client": 1, "tensor": "upload poisoned.mark"}]
     gone = {(2, "update"): {1: "masked"}}
     monkeypatch.setattr(sums, "absent", lambda place, clients: gone.get(place, {}))
     lost = go(fed, base, secure="sums", **options)
@@ -297,6 +298,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "cohort": ({"cohort": 2}, "cohort must be at least 3 with secure sums: of two clients each knows"),
     "diagnose": ({"diagnose": ("drift",)}, "secure must be none with diagnostics"),
     "clients_every": ({"clients_every": 1}, "clients_every must be unset with secure sums"),
+    "keep_own": ({"keep_own": True}, "keep_own must be false with secure sums: it keeps each client's own model"),
     "threshold": ({"secure_threshold": 0.5}, "secure_threshold must be in (0.5, 1]; got 0.5"),
     "word": ({"secure": "sum"}, "did you mean 'sums'?"),
 }

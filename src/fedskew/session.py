@@ -155,7 +155,9 @@ class Session:
         mean = self.averages.measured(self._served(after))
         row = self.observer.row(opened, results, weights, after, self.shown(after), mean, traffic, self.is_over)
         check_losses(row)
-        row |= {"dropped": [fault.to_json() for fault in dropped] + row.get("dropped", [])} if dropped else {}
+        # steps of a client come of its rows
+        faults = [{"client": f.client, "tensor": f.tensor} if self.adder else f.to_json() for f in dropped]
+        row |= {"dropped": faults + row.get("dropped", [])} if faults else {}
         stopwatch.lap("evaluate_s")
         stages = stopwatch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}

@@ -58,6 +58,7 @@ def check(method: Method, fed: Federation, settings: Settings, cohort: int) -> N
     settings.demand("secure", not settings.diagnose.names, "be none with diagnostics, which look at single clients")
     unlisted = settings.clients_every is None
     settings.demand("clients_every", unlisted, "be unset with secure sums, of which a record lists no client")
+    settings.demand("keep_own", not settings.keep_own, "be false with secure sums: it keeps each client's own model")
     joins = fed.unseen is not None and method.personal and bool(method.having("ask"))
     settings.demand("secure", not joins, f"be none for {method.name} with held-out clients, which answer one by one")
     rule = f"be at least {LEAST} with secure sums: of two clients each knows what the other sent"
