@@ -20,7 +20,8 @@ from fedskew.data.federation import Federation
 from fedskew.method import Method, Read, suffices
 from fedskew.method.steps import SGD
 from fedskew.methods import METHODS
-from fedskew.types import Cohort, LocalRun, Results, Weights
+from fedskew.tree import leaves
+from fedskew.types import Answers, Cohort, LocalRun, Results, Weights
 from support.command import refused
 from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, each, tiny
@@ -324,6 +325,17 @@ def test_hooks_see_one_client_that_stands_for_all(monkeypatch: pytest.MonkeyPatc
         change = cohort.uploads["control_variate"]["change"]
         numbers = [cohort.used, cohort.owned, *cohort.reports, *cohort.weights, *change.values()]
         assert all(len(value) == 1 for value in numbers) and cohort.used.shape == (1, 1)
+
+
+def test_a_summed_answer_is_one_row_of_who_stayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Answers] = []
+    answered: Callable[..., Answers] = sums.Adder.answered
+    monkeypatch.setattr(sums.Adder, "answered", lambda *args: seen.append(answered(*args)) or seen[-1])
+    monkeypatch.setattr(sums, "absent", lambda place, clients: {1: "masked"} if place[-1] == "answer" else {})
+    found = go(blobs(RAGGED), replace(tiny("creff"), selector=each(0, 1, 2, 3)), cohort=4, secure="sums")
+    assert [answers.ids.tolist() for answers in seen] == [[0, 2, 3]] * 2
+    assert all(len(leaf) == 1 for answers in seen for leaf in leaves(answers.values))
+    assert [row["contacts"] for row in found.rounds] == [8, 8]  # who left was asked, too
 
 
 def test_the_record_holds_no_number_of_a_single_client(tmp_path: Path) -> None:

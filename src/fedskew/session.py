@@ -225,9 +225,9 @@ class Session:
             name, guard = f"the question of component {part.name!r}", self.engine.guard
             with guard.located(name), guard.unwritten(name, (self.state.parts, *broadcast) if guard.looks else ()):
                 answers = self.engine.query(question, part, self.method, broadcast)
+            traffic.add_query(question, answers, broadcast.common_bytes)
             if self.adder and question.rows == "own" and not question.keep:
                 answers = self.adder.answered(part, answers, self.observer.fed.has_rows, broadcast.round)
-            traffic.add_query(question, answers, broadcast.common_bytes)
             return answers
 
         return query

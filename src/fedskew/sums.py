@@ -127,13 +127,13 @@ class Adder:
         return Known(fed, self)  # type: ignore[return-value]
 
     def answered(self, part: Component, answers: Answers, has_rows: Tensor, number: int) -> Answers:
-        """The answer of one client that stands for all."""
+        """One row that stands for all who answered, whose ids it has: the total."""
         each = {int(k): tree.row(answers.values, i) for i, k in enumerate(answers.ids) if has_rows[k]}
         sent = {k: _in_two(part.to_sum(_double(own))) for k, own in each.items()}
-        total, _ = self.add(sent, number, part.name, "answer")
+        total, left = self.add(sent, number, part.name, "answer")
         whole, like = tree.add(total["coarse"], total["fine"], 2.0**-FINE), next(iter(each.values()))
         values = tree.map_tree(lambda new, old: new.to(old).unsqueeze(0), part.from_sum(whole), like)
-        return Answers(answers.ids, values)
+        return Answers(torch.tensor(left), values)
 
     def closed(self, method: Method, state: State, results: Results, entered: Cohort) -> Results:
         """What the server sees of a round: first the sums that the weights rest on, then that of what clients send.
