@@ -327,6 +327,17 @@ def test_hooks_see_one_client_that_stands_for_all(monkeypatch: pytest.MonkeyPatc
         assert all(len(value) == 1 for value in numbers) and cohort.used.shape == (1, 1)
 
 
+def test_statistics_that_stay_on_clients_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks see those of the broadcast, which are still the first ones."""
+    seen: list[Results] = []
+    of_sum: Callable[..., Results] = sums._of_sum
+    monkeypatch.setattr(sums, "_of_sum", lambda *args: seen.append(of_sum(*args)) or seen[-1])
+    found = go(skewed(), tiny("fedbn"), secure="sums", model=norm_net())
+    assert len(seen) == 2 and found.state.stays >= found.state.buffers.keys() != set()
+    for results in seen:
+        assert gap({n: b[0] for n, b in results.buffers.items()}, found.state.buffers) == 0
+
+
 def test_a_summed_answer_is_one_row_of_who_stayed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Answers] = []
     answered: Callable[..., Answers] = sums.Adder.answered

@@ -22,7 +22,7 @@ from fedskew.method import Component, Method, Selector, Weighting
 from fedskew.method.component import in_halves
 from fedskew.privacy import FixedPoint, secure_sum
 from fedskew.settings import Settings
-from fedskew.types import Answers, Cohort, Federation, Report, Results, Tree, Weights
+from fedskew.types import Answers, Cohort, Federation, Params, Report, Results, Tree, Weights
 
 if TYPE_CHECKING:
     from fedskew.server import State
@@ -160,7 +160,7 @@ class Adder:
                 mass = weighting.mass(of_server, mine, sums)
                 sent[k] = _sent(mine, mass, tree.row(_trained(results, state.stays), i), by)
         total, left = self.add(sent, number, "update")
-        return _of_sum(total, left, results, by)
+        return _of_sum(total, left, results, by, state.buffers)
 
 
 class Known:
@@ -247,8 +247,11 @@ def _sent(own: Cohort, mass: Weights, trained: Tree, by: Mapping[str, str]) -> T
     }
 
 
-def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str, str]) -> Results:
-    """The round of one client that stands for all: a sum is divided by the sum of what it was multiplied by."""
+def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str, str], before: Params) -> Results:
+    """The round of one client that stands for all: a sum is divided by the sum of what it was multiplied by.
+
+    Buffers that no client sends are those ``before`` the round.
+    """
     cohort, factors, told = results.cohort, total["factors"], total["reports"]
     whole, clients = factors["average"], len(left)
     if not bool(whole > 0):
@@ -263,7 +266,7 @@ def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str,
 
     changed = mean(total["delta"], tree.row(cohort.deltas, 0), whole)
     delta = {n: changed.get(n, torch.zeros_like(x)) for n, x in cohort.before.items()}
-    buffers = tree.row(results.buffers, 0)
+    buffers = dict(before)
     for name, sum_ in total["buffers"].items():
         buffers[name] = mean(sum_, buffers[name], clients if _counts(buffers[name]) else whole)
     divisors = {name: torch.where(sum_ == 0, 1.0, sum_) for name, sum_ in factors.items()} | {"one": torch.ones(())}
