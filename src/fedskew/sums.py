@@ -20,7 +20,8 @@ from fedskew import rng, tree
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method, Selector, Weighting
 from fedskew.method.component import in_halves
-from fedskew.privacy import FixedPoint, secure_sum
+from fedskew.privacy import FixedPoint
+from fedskew.privacy.simulation import secure_sum
 from fedskew.settings import Settings
 from fedskew.types import Answers, Cohort, Federation, Params, Report, Results, Tree, Weights
 
