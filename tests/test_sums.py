@@ -311,6 +311,13 @@ def test_settings_that_do_not_go_with_sums_are_refused(case: str) -> None:
     refused(lambda: go(skewed(), fs.methods.fedavg(), **({"secure": "sums"} | options)), said)
 
 
+@pytest.mark.parametrize("name", ["creff", "ccvr"])
+def test_no_answer_is_added_up_twice(name: str) -> None:
+    """A round that drops a client is run again without it: the difference of both sums is what it answered."""
+    said = f"nonfinite must be stop with secure sums for {name}, whose ", "adds up answers before training; got 'drop'"
+    refused(lambda: go(skewed(), tiny(name), secure="sums", nonfinite="drop"), *said)
+
+
 # What the server sees, and what the record holds
 
 

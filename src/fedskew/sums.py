@@ -52,6 +52,10 @@ def check(method: Method, fed: Federation, settings: Settings, cohort: int) -> N
         if hook := undeclared(part):
             rule = f"{who} does not declare what its {hook!r} reads"
             settings.demand("secure", False, rule, "set `reads` in its class, () where it reads nothing of clients")
+        asks = part in method.having("ask") and any(read.word not in ("rows", "upload") for read in part.reads)
+        rule = f"be stop with secure sums for {method.name}, whose {part.name!r} adds up answers before training"
+        hint = "a second sum, without a dropped client, would tell what this one answered"
+        settings.demand("nonfinite", settings.nonfinite == "stop" or not asks, rule, hint)
         whole = isinstance(part, Weighting) and not in_halves(part)
         settings.demand("secure", not whole, f"{who} weighs all clients at once", "define `mass` in place of `weigh`")
     crossed = method.selector.chained or method.selector.repeats or bool(method.having("combine"))
