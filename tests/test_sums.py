@@ -20,7 +20,8 @@ from fedskew.data.federation import Federation
 from fedskew.method import Method, Read, suffices
 from fedskew.method.steps import SGD
 from fedskew.methods import METHODS
-from fedskew.types import Cohort, LocalRun, Results, Weights
+from fedskew.tree import leaves
+from fedskew.types import Answers, Cohort, LocalRun, Results, Weights
 from support.command import refused
 from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, each, tiny
@@ -99,15 +100,45 @@ def test_with_momentum_and_batch_statistics() -> None:
     near(method, model=norm_net())
 
 
+def test_a_counter_is_not_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would leave the range of a sum: rows times batches."""
+    add, seen = sums.Adder.add, list[float]()
+
+    def spy(self: sums.Adder, sent: Any, *place: Any) -> Any:
+        if place == (1, "update"):
+            seen.extend(
+                float(own["buffers"]["2.num_batches_tracked"] / own["reports"]["steps"]) for own in sent.values()
+            )
+        return add(self, sent, *place)
+
+    monkeypatch.setattr(sums.Adder, "add", spy)
+    near(tiny("fedla"), model=norm_net())
+    assert seen == [1.0] * 4
+
+
+def test_a_number_outside_the_range_is_named() -> None:
+    """No option sets the range: the error says what the number is."""
+    rest = {"factors": {"one": torch.ones(())}}
+    sent = {k: {**rest, "delta": {"fc.weight": torch.tensor([1.0, 10.0**k])}} for k in (0, 1, 12)}
+    said = "the weighted update of parameter 'fc.weight' of client 12 must be in [-4.29497e+09, 4.29497e+09], the range"
+    with pytest.raises(fs.TrainingError) as error:
+        sums.Adder(0, 2 / 3).add(sent, 4, "update")
+    assert str(error.value) == f"{said} of a secure sum; got 1e+12, in round 4"
+    diverged = {k: {"mass": torch.tensor(mass)} for k, mass in enumerate((1.0, 1.0, torch.nan))}
+    with pytest.raises(fs.TrainingError, match=r"^'weights 0 mass' of client 2 must be in .* got nan, in round 4$"):
+        sums.Adder(0, 2 / 3).add(diverged, 4, "weights", 0)
+
+
 # Drop-outs
 
 
 @dataclass(frozen=True)
 class Poisoned(fs.Component):
-    """What this client trains in round 2 is not finite."""
+    """What this client trains in one round is not finite."""
 
     name = "poisoned"
     client: int = 1
+    round: int = 2
 
     def init_client(self, params: Any, buffers: Any, task: Any) -> Any:
         return {"round": torch.zeros(())}
@@ -120,7 +151,7 @@ class Poisoned(fs.Component):
     def broadcast(self, state: Any, ids: Tensor | None) -> tuple[Any, Any]:
         if ids is None:
             return {}, None
-        return {}, {"bad": (ids == self.client).to(torch.float64) * (state["round"] == 2)}
+        return {}, {"bad": (ids == self.client).to(torch.float64) * (state["round"] == self.round)}
 
     def absorb(self, state: Any, cohort: Cohort, key: Tensor) -> tuple[Any, None]:
         return {"round": state["round"] + 1}, None
@@ -141,6 +172,7 @@ def test_whoever_drops_out_after_the_first_sum_stays_in_it(name: str, monkeypatc
     assert plain.rounds[1]["clients"] == [0, 2, 3, 4] and plain.rounds[2]["clients"] == [0, 1, 2, 3, 4]
     own = go(fed, poisoned, nonfinite="drop", secure="sums", **options)
     assert gap(own.params, plain.params) < 1e-6
+    assert own.rounds[1]["dropped"] == [{"client": 1, "tensor": "upload poisoned.mark"}]
     gone = {(2, "update"): {1: "masked"}}
     monkeypatch.setattr(sums, "absent", lambda place, clients: gone.get(place, {}))
     lost = go(fed, base, secure="sums", **options)
@@ -148,6 +180,33 @@ def test_whoever_drops_out_after_the_first_sum_stays_in_it(name: str, monkeypatc
     gone = {(2, "update"): {1: "unmask"}}  # its input has arrived
     late = go(fed, base, secure="sums", **options)
     assert gap(late.params, go(fed, base, **options).params) < 1e-6
+
+
+STAGES = [
+    (tiny("fednova"), 0, False),
+    (tiny("fednova"), 1, False),  # of a mean over who is left, too
+    (tiny("fednova").with_(weighting=fs.weightings.FedNova(fs.weightings.LabelAware())), 0, False),
+    (tiny("feddisco").with_("discrepancy_aware", metric="l2"), 0, False),
+    (tiny("feddisco").with_("discrepancy_aware", metric="l2"), 1, True),
+    (tiny("feddisco"), 2, True),
+]
+
+
+@pytest.mark.parametrize(("base", "stage", "stays"), STAGES, ids=lambda v: getattr(v, "name", str(v)))
+def test_whoever_drops_out_between_the_sums_that_weights_rest_on(
+    base: Method, stage: int, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round is one without this client, or one in which it stays in the weights of the others."""
+    fed = blobs([[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8], [3, 0, 9]])
+    method = replace(base, selector=each(*range(5)))
+    monkeypatch.setattr(sums, "absent", lambda place, clients: {1: "masked"} if place[1:] == ("weights", stage) else {})
+    lost = go(fed, method, secure="sums", cohort=5, rounds=1)
+    if stays:
+        poisoned = method.with_(parts=(*method.parts, Poisoned(round=1)))
+        plain = go(fed, poisoned, nonfinite="drop", cohort=5, rounds=1)
+    else:
+        plain = go(fed, replace(method, selector=each(0, 2, 3, 4)), cohort=4, rounds=1)
+    assert lost.rounds[0]["clients"] == [0, 2, 3, 4] and gap(lost.params, plain.params) < 1e-6
 
 
 def test_a_client_that_misses_the_first_sum_is_not_in_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,6 +299,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "cohort": ({"cohort": 2}, "cohort must be at least 3 with secure sums: of two clients each knows"),
     "diagnose": ({"diagnose": ("drift",)}, "secure must be none with diagnostics"),
     "clients_every": ({"clients_every": 1}, "clients_every must be unset with secure sums"),
+    "keep_own": ({"keep_own": True}, "keep_own must be false with secure sums: it keeps each client's own model"),
     "threshold": ({"secure_threshold": 0.5}, "secure_threshold must be in (0.5, 1]; got 0.5"),
     "word": ({"secure": "sum"}, "did you mean 'sums'?"),
 }
@@ -249,6 +309,13 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 def test_settings_that_do_not_go_with_sums_are_refused(case: str) -> None:
     options, said = CASES[case]
     refused(lambda: go(skewed(), fs.methods.fedavg(), **({"secure": "sums"} | options)), said)
+
+
+@pytest.mark.parametrize("name", ["creff", "ccvr"])
+def test_no_answer_is_added_up_twice(name: str) -> None:
+    """A round that drops a client is run again without it: the difference of both sums is what it answered."""
+    said = f"nonfinite must be stop with secure sums for {name}, whose ", "adds up answers before training; got 'drop'"
+    refused(lambda: go(skewed(), tiny(name), secure="sums", nonfinite="drop"), *said)
 
 
 # What the server sees, and what the record holds
@@ -265,6 +332,28 @@ def test_hooks_see_one_client_that_stands_for_all(monkeypatch: pytest.MonkeyPatc
         change = cohort.uploads["control_variate"]["change"]
         numbers = [cohort.used, cohort.owned, *cohort.reports, *cohort.weights, *change.values()]
         assert all(len(value) == 1 for value in numbers) and cohort.used.shape == (1, 1)
+
+
+def test_statistics_that_stay_on_clients_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks see those of the broadcast, which are still the first ones."""
+    seen: list[Results] = []
+    of_sum: Callable[..., Results] = sums._of_sum
+    monkeypatch.setattr(sums, "_of_sum", lambda *args: seen.append(of_sum(*args)) or seen[-1])
+    found = go(skewed(), tiny("fedbn"), secure="sums", model=norm_net())
+    assert len(seen) == 2 and found.state.stays >= found.state.buffers.keys() != set()
+    for results in seen:
+        assert gap({n: b[0] for n, b in results.buffers.items()}, found.state.buffers) == 0
+
+
+def test_a_summed_answer_is_one_row_of_who_stayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Answers] = []
+    answered: Callable[..., Answers] = sums.Adder.answered
+    monkeypatch.setattr(sums.Adder, "answered", lambda *args: seen.append(answered(*args)) or seen[-1])
+    monkeypatch.setattr(sums, "absent", lambda place, clients: {1: "masked"} if place[-1] == "answer" else {})
+    found = go(blobs(RAGGED), replace(tiny("creff"), selector=each(0, 1, 2, 3)), cohort=4, secure="sums")
+    assert [answers.ids.tolist() for answers in seen] == [[0, 2, 3]] * 2
+    assert all(len(leaf) == 1 for answers in seen for leaf in leaves(answers.values))
+    assert [row["contacts"] for row in found.rounds] == [8, 8]  # who left was asked, too
 
 
 def test_the_record_holds_no_number_of_a_single_client(tmp_path: Path) -> None:

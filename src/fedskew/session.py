@@ -155,7 +155,9 @@ class Session:
         mean = self.averages.measured(self._served(after))
         row = self.observer.row(opened, results, weights, after, self.shown(after), mean, traffic, self.is_over)
         check_losses(row)
-        row |= {"dropped": [fault.to_json() for fault in dropped] + row.get("dropped", [])} if dropped else {}
+        # steps of a client come of its rows
+        faults = [{"client": f.client, "tensor": f.tensor} if self.adder else f.to_json() for f in dropped]
+        row |= {"dropped": faults + row.get("dropped", [])} if faults else {}
         stopwatch.lap("evaluate_s")
         stages = stopwatch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
@@ -223,9 +225,9 @@ class Session:
             name, guard = f"the question of component {part.name!r}", self.engine.guard
             with guard.located(name), guard.unwritten(name, (self.state.parts, *broadcast) if guard.looks else ()):
                 answers = self.engine.query(question, part, self.method, broadcast)
+            traffic.add_query(question, answers, broadcast.common_bytes)
             if self.adder and question.rows == "own" and not question.keep:
                 answers = self.adder.answered(part, answers, self.observer.fed.has_rows, broadcast.round)
-            traffic.add_query(question, answers, broadcast.common_bytes)
             return answers
 
         return query

@@ -20,9 +20,10 @@ from fedskew import rng, tree
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method, Selector, Weighting
 from fedskew.method.component import in_halves
-from fedskew.privacy import FixedPoint, secure_sum
+from fedskew.privacy import FixedPoint
+from fedskew.privacy.simulation import secure_sum
 from fedskew.settings import Settings
-from fedskew.types import Answers, Cohort, Federation, Report, Results, Tree, Weights
+from fedskew.types import Answers, Cohort, Federation, Params, Report, Results, Tree, Weights
 
 if TYPE_CHECKING:
     from fedskew.server import State
@@ -32,6 +33,10 @@ COARSE, FINE = 8, 20  # bits after the point of a coarse part; and by which the 
 ROOM = 34  # bits before the point of a sum, and its sign
 SERVER = ("init_server", "receive", "combine", "absorb", "adds", "mass", "weigh", "update")  # hooks that may read
 ROWS = ("owned", "offered", "used")
+SENT = {  # at the end of a round, in the words of an error
+    "factors": "the weight", "delta": "the weighted update of parameter", "buffers": "the weighted buffer",
+    "uploads": "the weighted upload", "reports": "the report", "rows": "the rows",
+}  # fmt: skip
 INSTEAD = {Weighting: "the weightings label_aware, size and uniform need no more than a sum", Selector: "take random"}
 
 
@@ -47,6 +52,10 @@ def check(method: Method, fed: Federation, settings: Settings, cohort: int) -> N
         if hook := undeclared(part):
             rule = f"{who} does not declare what its {hook!r} reads"
             settings.demand("secure", False, rule, "set `reads` in its class, () where it reads nothing of clients")
+        asks = part in method.having("ask") and any(read.word not in ("rows", "upload") for read in part.reads)
+        rule = f"be stop with secure sums for {method.name}, whose {part.name!r} adds up answers before training"
+        hint = "a second sum, without a dropped client, would tell what this one answered"
+        settings.demand("nonfinite", settings.nonfinite == "stop" or not asks, rule, hint)
         whole = isinstance(part, Weighting) and not in_halves(part)
         settings.demand("secure", not whole, f"{who} weighs all clients at once", "define `mass` in place of `weigh`")
     crossed = method.selector.chained or method.selector.repeats or bool(method.having("combine"))
@@ -54,6 +63,7 @@ def check(method: Method, fed: Federation, settings: Settings, cohort: int) -> N
     settings.demand("secure", not settings.diagnose.names, "be none with diagnostics, which look at single clients")
     unlisted = settings.clients_every is None
     settings.demand("clients_every", unlisted, "be unset with secure sums, of which a record lists no client")
+    settings.demand("keep_own", not settings.keep_own, "be false with secure sums: it keeps each client's own model")
     joins = fed.unseen is not None and method.personal and bool(method.having("ask"))
     settings.demand("secure", not joins, f"be none for {method.name} with held-out clients, which answer one by one")
     rule = f"be at least {LEAST} with secure sums: of two clients each knows what the other sent"
@@ -100,6 +110,8 @@ class Adder:
         leaves = {k: list(tree.leaves(own)) for k, own in sent.items()}
         least = max(LEAST, math.ceil(self.share * len(sent) - 1e-9))
         encoding = FixedPoint(range=2.0 ** (ROOM - (len(sent) - 1).bit_length()))
+        for k, own in sent.items():
+            _demand_room(own, encoding.range, k, *place)
         key, drops = rng.key(self.seed, *place), absent(place, list(sent))
         try:
             done = secure_sum(leaves, threshold=least, encoding=encoding, key=key, drops=drops)
@@ -120,13 +132,13 @@ class Adder:
         return Known(fed, self)  # type: ignore[return-value]
 
     def answered(self, part: Component, answers: Answers, has_rows: Tensor, number: int) -> Answers:
-        """The answer of one client that stands for all."""
+        """One row that stands for all who answered, whose ids it has: the total."""
         each = {int(k): tree.row(answers.values, i) for i, k in enumerate(answers.ids) if has_rows[k]}
         sent = {k: _in_two(part.to_sum(_double(own))) for k, own in each.items()}
-        total, _ = self.add(sent, number, part.name, "answer")
+        total, left = self.add(sent, number, part.name, "answer")
         whole, like = tree.add(total["coarse"], total["fine"], 2.0**-FINE), next(iter(each.values()))
         values = tree.map_tree(lambda new, old: new.to(old).unsqueeze(0), part.from_sum(whole), like)
-        return Answers(answers.ids, values)
+        return Answers(torch.tensor(left), values)
 
     def closed(self, method: Method, state: State, results: Results, entered: Cohort) -> Results:
         """What the server sees of a round: first the sums that the weights rest on, then that of what clients send.
@@ -153,7 +165,7 @@ class Adder:
                 mass = weighting.mass(of_server, mine, sums)
                 sent[k] = _sent(mine, mass, tree.row(_trained(results, state.stays), i), by)
         total, left = self.add(sent, number, "update")
-        return _of_sum(total, left, results, by)
+        return _of_sum(total, left, results, by, state.buffers)
 
 
 class Known:
@@ -180,8 +192,24 @@ class Known:
         return self._sum("sizes")
 
 
+def _demand_room(own: Tree, range: float, client: int, *place: int | str) -> None:
+    """Raise TrainingError, naming what a client adds, where a number of it is outside the range of the sum."""
+    for path, leaf in tree.flatten(own):
+        if leaf is not None and len(outside := leaf[~(leaf.abs() <= range)]):  # NaN, too
+            what = repr(" ".join(map(str, (*place[1:], *path))))
+            if place[1:] == ("update",):
+                what = f"{SENT[path[0]]} {'.'.join(path[1:])!r}"
+            told = f"{what} of client {client} must be in [-{range:g}, {range:g}], the range of a secure sum"
+            raise TrainingError(f"{told}; got {float(outside[0]):g}, in round {place[0]}")
+
+
 def _double(values: Tree) -> Tree:
     return tree.map_tree(lambda leaf: leaf.detach().cpu().double(), values)
+
+
+def _counts(buffer: Tensor) -> bool:
+    """Whether a buffer is a counter, such as that of batches."""
+    return not buffer.is_floating_point()
 
 
 def _in_two(values: Tree) -> Tree:
@@ -207,29 +235,34 @@ def _trained(results: Results, stays: frozenset[str]) -> Tree:
 
 
 def _sent(own: Cohort, mass: Weights, trained: Tree, by: Mapping[str, str]) -> Tree:
-    """What one client adds to the sum at the end of a round: everything times a weight of its own."""
+    """What one client adds to the sum at the end of a round: everything but counters times a weight of its own."""
     update, average = mass.update[0].double(), mass.average[0].double()
     samples, steps, lr, loss, _ = (column[0].double() for column in own.reports)
     factors = {"update": update, "average": average, "size": samples, "one": torch.ones_like(samples)}
     told = _double(trained)
+    # a counter is not weighed: times the rows of a client it would leave the range after a few rounds
+    weighed = {n: told["buffers"][n] * (1.0 if _counts(b) else average) for n, b in trained["buffers"].items()}
     return {
         "factors": factors,
         "delta": tree.scale(told["delta"], update),
-        "buffers": tree.scale(told["buffers"], average),
+        "buffers": weighed,
         "uploads": {name: tree.scale(told["uploads"][name], factors[how]) for name, how in by.items()},
         "reports": {"steps": steps, "lr": lr, "reach": average * steps * lr, "loss": samples * loss},
         "rows": {name: getattr(own, name).sum() for name in ROWS},
     }
 
 
-def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str, str]) -> Results:
-    """The round of one client that stands for all: a sum is divided by the sum of what it was multiplied by."""
+def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str, str], before: Params) -> Results:
+    """The round of one client that stands for all: a sum is divided by the sum of what it was multiplied by.
+
+    Buffers that no client sends are those ``before`` the round.
+    """
     cohort, factors, told = results.cohort, total["factors"], total["reports"]
     whole, clients = factors["average"], len(left)
     if not bool(whole > 0):
         raise TrainingError(f"the weights of round {cohort.round} must add up to more than 0; got {float(whole):g}")
 
-    def mean(sums: Tree, like: Tree, factor: Tensor) -> Tree:
+    def mean(sums: Tree, like: Tree, factor: Tensor | int) -> Tree:
         def one(leaf: Tensor, old: Tensor) -> Tensor:
             new = leaf / factor
             return (new if old.is_floating_point() else new.round()).to(old)
@@ -238,7 +271,9 @@ def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str,
 
     changed = mean(total["delta"], tree.row(cohort.deltas, 0), whole)
     delta = {n: changed.get(n, torch.zeros_like(x)) for n, x in cohort.before.items()}
-    buffers = {**tree.row(results.buffers, 0), **mean(total["buffers"], tree.row(results.buffers, 0), whole)}
+    buffers = dict(before)
+    for name, sum_ in total["buffers"].items():
+        buffers[name] = mean(sum_, buffers[name], clients if _counts(buffers[name]) else whole)
     divisors = {name: torch.where(sum_ == 0, 1.0, sum_) for name, sum_ in factors.items()} | {"one": torch.ones(())}
     uploads = {n: mean(total["uploads"][n], tree.row(cohort.uploads[n], 0), divisors[how]) for n, how in by.items()}
     lr, samples = told["lr"] / clients, factors["size"]

@@ -48,7 +48,16 @@ BROKEN = {
     "advice/mine.py": ("import fedskew_papers.runs", "The library does not know the papers"),
     "flower/mine.py": ("from fedskew.engines.planning import Planner", "Flower stands on its seam"),
     "privacy/mine.py": ("from fedskew.plugins import found", "privacy is not allowed to import fedskew.plugins"),
-    "flower/keys.py": ("from fedskew.privacy.simulation import secure_sum", "keys of their own"),
+    "flower/keys.py": (
+        "from fedskew.privacy.simulation import secure_sum",
+        "fedskew.flower.keys -> fedskew.privacy.sim",
+    ),
+    "privacy/__init__.py": (
+        "from fedskew.privacy.simulation import secure_sum",
+        "fedskew.privacy -> fedskew.privacy.sim",
+    ),
+    "flower/short.py": ("from fedskew.privacy import secure_sum", "fedskew.flower.short -> fedskew.privacy"),
+    "flower/adds.py": ("from fedskew.sums import secure_sum", "fedskew.flower.adds -> fedskew.sums"),
     "data/mine.py": ("import fedskew.data.yours", "No circle"),
 }
 

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.errors import ConfigError, DataError, TrainingError
-from fedskew.privacy import PHASES, Client, FixedPoint, Message, Server, machines, secure_sum
+from fedskew.privacy import PHASES, Client, FixedPoint, Message, Server, machines
 from fedskew.privacy.machines import SHARE
 from fedskew.privacy.shamir import basis, recover
+from fedskew.privacy.simulation import secure_sum
 
 pytest.importorskip("cryptography", reason="cryptography is not installed: pip install -e '.[secure]'")
 

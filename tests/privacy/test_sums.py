@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.errors import ConfigError, FieldError, TrainingError
-from fedskew.privacy import PHASES, FixedPoint, SecureSum, secure_sum
+from fedskew.privacy import PHASES, FixedPoint
+from fedskew.privacy.simulation import SecureSum, secure_sum
 
 pytest.importorskip("cryptography", reason="cryptography is not installed: pip install -e '.[secure]'")
 

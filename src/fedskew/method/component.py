@@ -113,7 +113,10 @@ class Component(Checked):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """What its server half reads of clients beside the trained model. A class sets it as a plain attribute."""
+        """What its server half reads of clients beside the trained model. A class sets it as a plain attribute.
+
+        What is declared as a sum arrives with secure sums as one row, the total. An answer has the ids of all in it.
+        """
         return ()
 
     # what it adds to the model itself

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import torch
+
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Within, demand
@@ -48,16 +50,19 @@ class FedNova(Wrapping):
         return self._base_stages + 1
 
     def adds(self, state: Tree, own: Cohort, sums: Sums) -> Tree:
-        """{"tau_eff": p_k a_k, or p_k tau_k}, after the sums of the base."""
+        """{"tau_eff": p_k a_k, or p_k tau_k, "p": p_k}, after the sums of the base."""
         if len(sums) < self._base_stages:
             return self._base_adds(state, own, sums)
         p, reports = self._base_weights(state, own, sums), own.reports
-        return {"tau_eff": p.update * (reports.a_norm if self.tau_eff == "norm" else reports.steps.to(reports.a_norm))}
+        reach = reports.a_norm if self.tau_eff == "norm" else reports.steps.to(reports.a_norm)
+        return {"tau_eff": p.update * reach, "p": p.average}
 
     def mass(self, state: Tree, own: Cohort, sums: Sums) -> Weights:
         """p_k tau_eff / a_k for updates, the base's weights for buffers."""
-        p = self._base_weights(state, own, sums)
-        return Weights(F.fednova_weights(p.update, own.reports.a_norm, sums[-1]["tau_eff"]), p.average)
+        p, tau_eff, stayed = self._base_weights(state, own, sums), sums[-1]["tau_eff"], sums[-1]["p"]
+        # below 1 where somebody has left since the sums of the base; else 1 up to rounding, and the bits stay
+        tau_eff = torch.where((stayed - 1).abs() > 1e-6, tau_eff / stayed.clamp(min=1e-300), tau_eff)
+        return Weights(F.fednova_weights(p.update, own.reports.a_norm, tau_eff), p.average)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Momentum with a proximal term has no agreed ||a||_1: the official recursion counts both twice."""
