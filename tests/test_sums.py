@@ -227,6 +227,22 @@ def test_below_the_threshold_the_round_fails_in_one_line(phase: str, monkeypatch
     assert len(go(fed, method, secure_threshold=0.6, **options).rounds) == 2
 
 
+def test_the_threshold_is_of_those_who_entered_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those whose training is not finite, and those who leave between sums, are missing as well."""
+    fed, base = skewed(), replace(tiny("fedla"), selector=each(*range(5)))
+    parts = tuple(type(f"Poisoned{k}", (Poisoned,), {"name": f"poisoned{k}"})(k) for k in (0, 1))
+    options = {"secure": "sums", "cohort": 5, "nonfinite": "drop"}
+    said = r"a secure sum must be over at least 4 clients of 5; got 3, in round 2"
+    with pytest.raises(fs.TrainingError, match=said):
+        go(fed, base.with_(parts=(*base.parts, *parts)), **options)
+    kept = go(fed, base.with_(parts=(*base.parts, *parts)), secure_threshold=0.6, **options)
+    assert kept.rounds[1]["clients"] == [2, 3, 4]
+    gone = {("weights", 0): {0: "masked"}, ("update",): {1: "masked"}}
+    monkeypatch.setattr(sums, "absent", lambda place, clients: gone.get(place[1:], {}) if place[0] == 2 else {})
+    with pytest.raises(fs.TrainingError, match=r"phase 'masked' .* at least 4 clients, its threshold; got 3"):
+        go(fed, base, **options)
+
+
 # What is refused
 
 

@@ -137,7 +137,7 @@ class Settings:
     """what the server sees of clients: none, what each of them sends; sums, sums over the clients of a round alone, by
     a protocol of masks, which refuses methods that read more"""
     secure_threshold: Annotated[float, Within(0.5, 1, "(]")] = option(2 / 3, decides="nothing", later=True)
-    """share of the clients of a secure sum that must stay until its end; with fewer the run stops"""
+    """share of the clients of a round that must stay until its last secure sum; with fewer the run stops"""
     ray_address: str | None = option(decides="nothing", resume="new", later=True)
     """HOST:PORT of a Ray cluster, auto for one on this machine, local for a new one; unset: RAY_ADDRESS, else local"""
     ray_workers: Annotated[int, AtLeast(0)] = option(0, decides="nothing", resume="new", later=True)

@@ -91,24 +91,25 @@ class Adder:
     """Adds up what the clients of a run send."""
 
     seed: int
-    share: float  # of the clients of a sum that must stay until its end
+    share: float  # of the clients that entered a round's first sum, which must stay until the end of the last one
     spent: dict[tuple[int | str, ...], tuple[int, int]] = field(default_factory=dict)  # bytes up and down of each sum
 
-    def add(self, sent: dict[int, Tree], *place: int | str) -> tuple[Tree, tuple[int, ...]]:
+    def add(self, sent: dict[int, Tree], *place: int | str, entered: int | None = None) -> tuple[Tree, tuple[int, ...]]:
         """The sum, float64, and who is in it.
 
         Args:
             sent: what each client adds, trees of one structure.
             *place: the round, and which sum of the round it is.
+            entered: clients that entered the round; None: those that send.
 
         Raises:
             TrainingError: there are too few clients, or too few stay.
         """
-        if len(sent) < LEAST:
-            told = f"a secure sum must be over at least {LEAST} clients"
+        least = max(LEAST, math.ceil(self.share * (entered or len(sent)) - 1e-9))
+        if len(sent) < least:
+            told = f"a secure sum must be over at least {least} clients" + f" of {entered}" * bool(entered)
             raise TrainingError(f"{told}; got {len(sent)}, in round {place[0]}")
         leaves = {k: list(tree.leaves(own)) for k, own in sent.items()}
-        least = max(LEAST, math.ceil(self.share * len(sent) - 1e-9))
         encoding = FixedPoint(range=2.0 ** (ROOM - (len(sent) - 1).bit_length()))
         for k, own in sent.items():
             _demand_room(own, encoding.range, k, *place)
@@ -151,11 +152,11 @@ class Adder:
         """
         weighting, number = method.weighting, entered.round
         of_server, left = state.parts[weighting.name], tuple(entered.ids.tolist())
-        own = {k: _row(entered, i) for i, k in enumerate(left)}
+        own, began = {k: _row(entered, i) for i, k in enumerate(left)}, len(left)
         sums: tuple[Tree, ...] = ()
         for stage in range(weighting.stages):
             adds = {k: tree.row(weighting.adds(of_server, own[k], sums), 0) for k in left}
-            total, left = self.add(adds, number, "weights", stage)
+            total, left = self.add(adds, number, "weights", stage, entered=began)
             sums += (total,)
         by = {part.name: r.by for part in method.components for r in part.reads if r.word == "upload"}
         sent = {}
@@ -164,7 +165,7 @@ class Adder:
                 mine = _row(results.cohort, i)
                 mass = weighting.mass(of_server, mine, sums)
                 sent[k] = _sent(mine, mass, tree.row(_trained(results, state.stays), i), by)
-        total, left = self.add(sent, number, "update")
+        total, left = self.add(sent, number, "update", entered=began)
         return _of_sum(total, left, results, by, state.buffers)
 
 
