@@ -104,12 +104,12 @@ def test_a_counter_is_not_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would leave the range of a sum: rows times batches."""
     add, seen = sums.Adder.add, list[float]()
 
-    def spy(self: sums.Adder, sent: Any, *place: Any) -> Any:
+    def spy(self: sums.Adder, sent: Any, *place: Any, **more: Any) -> Any:
         if place == (1, "update"):
             seen.extend(
                 float(own["buffers"]["2.num_batches_tracked"] / own["reports"]["steps"]) for own in sent.values()
             )
-        return add(self, sent, *place)
+        return add(self, sent, *place, **more)
 
     monkeypatch.setattr(sums.Adder, "add", spy)
     near(tiny("fedla"), model=norm_net())
