@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 TABLE = re.compile(
     r"(<!-- (study|order|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
-PAGES = tuple(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five", "methods"))
+PAGES = ("docs/findings.md", *(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five", "methods")))
 LEDGER = (  # columns of results/ledger.csv
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
     "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
