@@ -34,10 +34,8 @@ from fedskew_papers.rows import Row, ledger
 from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
-TABLE = re.compile(
-    r"(<!-- (study|order|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
-)
-PAGES = ("docs/findings.md", *(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five", "methods")))
+TABLE = re.compile(r"(<!-- (order|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
+PAGES = ("docs/findings.md", *(f"notes/{name}.md" for name in ("cross", "sharpness", "five", "methods")))
 LEDGER = (  # columns of results/ledger.csv
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
     "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
@@ -73,24 +71,6 @@ def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
             row | {"tuned": tuned.get((row["label"], row["setting"]), ""), "serves": serves.get(row["label"], "")}
             for row in rows
         ]
-
-
-def table_of(rows: list[dict[str, Any]], _: str, metric: str = "mean10_accuracy") -> str:
-    """Methods by settings, the best mean first: mean, and standard deviation where there are several seeds.
-
-    Methods whose clients use own models alone are left out: nobody uses their global model.
-    """
-    ended = [row for row in rows if row["state"] == "finished" and row["serves"] != "own"]
-    settings = list(dict.fromkeys(row["setting"] for row in rows))
-    lines = []
-    for label in dict.fromkeys(row["label"] for row in ended):
-        runs = [row for row in ended if row["label"] == label]
-        cells = [_cell([row[metric] for row in runs if row["setting"] == setting], 3) for setting in settings]
-        seeds = str(len({row["seed"] for row in runs}))
-        lines.append((-statistics.fmean(row[metric] for row in runs), f"| {' | '.join((label, seeds, *cells))} |"))
-    heads = settings if len(settings) > 1 else ["accuracy"]
-    head = f"| method | seeds | {' | '.join(heads)} |\n|---|---:|{'---:|' * len(settings)}\n"
-    return head + "\n".join(line for _, line in sorted(lines)) + "\n"
 
 
 def _cell(values: list[float], digits: int) -> str:
@@ -264,7 +244,6 @@ def tables(text: str) -> str:
             )
         rows = rows_of(found[3], ROOT / "results/studies")
         of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
-            "study": table_of,
             "order": lambda rows, _: order_of(rows),
             "less": less_of,
             "fits": fits_of,

@@ -27,7 +27,7 @@ STUDIES = (
     "folder.toml",
     "absent.toml",
     "deep.toml",
-    "fashion",
+    "skew",
     "empty.toml",
 )
 

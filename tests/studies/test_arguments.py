@@ -177,7 +177,7 @@ def test_a_study_takes_the_settings_of_a_shipped_one_under_their_options(tmp_pat
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ('methods = ["fedavg"]\nsettings = "federation"', "be tables, or one of cross, cross-tuned, fashion"),
+        ('methods = ["fedavg"]\nsettings = "federation"', "be tables, or one of cross, cross-tuned, fedbal-parts"),
         ("methods = [", "is not a study"),
         ('methods = ["fedavg"]\nsedes = 3', "did you mean 'seeds'"),
         ("methods = []", "name at least one method"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from collections import Counter
 from collections.abc import Iterator
 
@@ -18,7 +19,7 @@ PAIRS = 10  # of a study
 
 def recorded(which: str = "right") -> np.ndarray:
     """The recorded accuracies, float64 [pairs, 2]; those of the fitted models are "fitted"."""
-    _, *lines = (ROOT / "results/accuracy/aa-digits.jsonl").read_text(encoding="utf-8").splitlines()
+    _, *lines = lzma.decompress((ROOT / "results/accuracy/aa-digits.jsonl.xz").read_bytes()).splitlines()
     return np.array([json.loads(line)[which] for line in lines]) / TEST_ROWS
 
 
