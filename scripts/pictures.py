@@ -300,9 +300,30 @@ def decision() -> Any:
     return decisions.decision_curve(fed.dataset.y_test == ill, chance, "ill", threshold)
 
 
+def growth() -> Any:
+    """The seconds of a round against the number of clients, the cohort and the hidden units, and of what."""
+    rows = [json.loads(line) for line in (ROOT / "results/scaling/curves.jsonl").read_text().splitlines()]
+    parts = {"whole round": ("wall_s", "black"), "training": ("train_s", BLUE), "evaluation": ("evaluate_s", RED)}
+    drawn, panels = figure(3.0, 1, 3, sharey=True)
+    heads = {"clients": "clients, 10 a round", "cohort": "clients a round", "model": "hidden units"}
+    for ax, (curve, head) in zip(panels, heads.items(), strict=True):
+        mine = [row for row in rows if row["curve"] == curve]
+        for name, (key, colour) in parts.items():
+            label = name * (ax is panels[0])
+            ax.loglog([float(row["value"]) for row in mine], [row[key] for row in mine], "o-", color=colour, ms=4,
+                      label=label)  # fmt: skip
+        ax.set(xlabel=head)
+        ax.grid(linewidth=0.3)
+        ax.spines[["top", "right"]].set_visible(False)
+    panels[0].set(ylabel="seconds")
+    drawn.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=10)
+    return drawn
+
+
 PICTURES: dict[str, Callable[[], Any]] = {
     "gains": gains, "printed": printed, "skew": skew, "bench": bench, "rule": rule, "balancers": balancers,
-    "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "federation": federation, "decision": decision,
+    "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "growth": growth, "federation": federation,
+    "decision": decision,
 }  # fmt: skip
 
 
