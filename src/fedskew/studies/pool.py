@@ -6,9 +6,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from fedskew.config.experiment import Experiment
@@ -85,20 +86,24 @@ def _feed(
         on_end: As for `schedule`.
     """
     later: list[tuple[float, Job]] = []  # runs of other processes, and when to look again
+    ended: SimpleQueue[Future[Outcome]] = SimpleQueue()  # which waits in C: an interrupt leaves no lock taken
     while waiting or running or later:
         now = time.monotonic()
         waiting.extend(job for when, job in later if when <= now)
         later = [(when, job) for when, job in later if when > now]
         while waiting and len(running) < count:
-            running[_submit(pool, waiting[0])] = waiting[0]
-            waiting.popleft()
-        for future in wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done:
-            outcome, job = future.result(), running[future]
-            del running[future]
-            if outcome.state == "busy":
-                later.append((time.monotonic() + BUSY_S, job))
-            else:
-                on_end(outcome)
+            future = _submit(pool, waiting[0])
+            running[future] = waiting.popleft()
+            future.add_done_callback(ended.put)
+        try:
+            future = ended.get(timeout=0.2)
+        except Empty:
+            continue
+        outcome, job = future.result(), running.pop(future)
+        if outcome.state == "busy":
+            later.append((time.monotonic() + BUSY_S, job))
+        else:
+            on_end(outcome)
 
 
 def _submit(pool: ProcessPoolExecutor, job: Job) -> Future[Outcome]:
