@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import fedskew as fs
-from fedskew.records.files import Hold
+from fedskew.records.files import Hold, InUseError
 from support.command import SMALL, fedskew, mistake, output_of
 
 
@@ -197,6 +197,27 @@ def test_delete_asks_first(
     said = output_of(capsys, "runs", "--where", "seed=1", "--delete")
     assert "runs/b" in said and "delete 1 run? [y/N]" in said
     assert len(list(runs.iterdir())) == left and ("nothing is deleted" in said) == (left == 3)
+
+
+def test_a_folder_that_another_process_takes_as_it_is_deleted_stays_locked(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that begins the run anew the moment the hold ends keeps its own lock."""
+    from fedskew.studies.runs import described, remove
+
+    (run,) = (run for run in described([runs]) if run.folder.name == "a")
+    release, others = Hold.release, list[Hold]()
+
+    def released(self: Hold, *options: Any, **more: Any) -> None:
+        release(self, *options, **more)
+        if not others:
+            others.append(Hold(run.folder))
+
+    monkeypatch.setattr(Hold, "release", released)
+    assert "stays" in remove(run, [runs])
+    with pytest.raises(InUseError):
+        Hold(run.folder)
+    others[0].release()
 
 
 @pytest.mark.parametrize("whole", range(12))

@@ -236,12 +236,22 @@ class Hold:
         except (RecordError, OSError, ValueError, KeyError, TypeError):
             return "by another process"
 
-    def release(self) -> None:
-        """Let others have the folder. Does nothing the second time."""
+    def release(self, delete: bool = False) -> None:
+        """Let others have the folder. Does nothing the second time.
+
+        Args:
+            delete: Delete the lock's file as well. It goes while it is held: later it may be that of another hold,
+                which would then keep nobody out.
+        """
         if self._lock.is_locked:
+            file, early = self._owner.with_name(".lock"), os.name != "nt"  # where nobody deletes a file that is open
             with suppress(OSError):  # a disk that fails ends no run that is over, and keeps no lock
                 self._owner.unlink(missing_ok=True)
+            with suppress(OSError):
+                file.unlink() if delete and early else None
             self._lock.release()
+            with suppress(OSError):
+                file.unlink() if delete and not early else None
 
 
 def _check_plain(folder: Path) -> None:

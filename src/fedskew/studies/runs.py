@@ -105,6 +105,7 @@ def remove(run: Run, within: Sequence[str | Path]) -> str:
         hold = Hold(folder)
     except RecordError as error:
         return str(error)
+    emptied = False
     try:
         # what makes it a run folder goes last, after what a killed run had half written: a kill leaves one to delete
         halfway = (file for end in (".*.tmp", ".tmp??????") for file in folder.glob(end) if not file.is_dir())
@@ -113,13 +114,12 @@ def remove(run: Run, within: Sequence[str | Path]) -> str:
         for name in INNER:
             with suppress(OSError):  # not there, or it holds something else
                 (folder / name).rmdir()
-        (folder / ".lock").unlink(missing_ok=True)
+        emptied = True
     except OSError as error:
         return f"{folder} cannot be deleted: {error.strerror}"
     finally:
-        hold.release()
+        hold.release(delete=emptied)
     try:
-        (folder / ".lock").unlink(missing_ok=True)  # some systems let nobody delete a file that is locked
         folder.rmdir()
     except OSError:
         return f"{folder} stays: it holds files that no run wrote"
