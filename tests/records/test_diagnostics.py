@@ -113,7 +113,7 @@ def test_coverage_counts_classes_used() -> None:
     p = torch.tensor([5 / 8, 3 / 8])
     assert row["kl"] == pytest.approx(float((p * (3 * p).log()).sum()))
     each = [math.log(3), math.log(3) + 0.25 * math.log(0.25) + 0.75 * math.log(0.75)]  # of the two clients
-    assert row["kl_mean"] == pytest.approx(sum(each) / 2)
+    assert row["kl_clients"] == pytest.approx(sum(each) / 2)
 
 
 def test_rows_for_features_are_spread_over_the_classes() -> None:

@@ -234,8 +234,8 @@ def coverage(moment: Moment, clients: tuple[int, ...]) -> Row:
     """Classes that the cohort trains on.
 
     The row holds ``classes`` (number present among the rows used), ``share`` (of all C), ``used`` and ``owned`` [C]
-    rows of the cohort, ``each`` [K] classes used by each client, and ``kl``, KL(used || uniform) in nats; ``kl_mean``
-    is the mean of those of each client, or chain of clients.
+    rows of the cohort, ``each`` [K] classes used by each client, and ``kl``, KL(used || uniform) in nats;
+    ``kl_clients`` is the mean of those of each client, or chain of clients.
     """
     used, owned = moment.cohort.used.sum(0), moment.cohort.owned.sum(0)
     rows = torch.cat([used.unsqueeze(0), moment.cohort.used]).double()
@@ -249,7 +249,7 @@ def coverage(moment: Moment, clients: tuple[int, ...]) -> Row:
         "owned": owned.tolist(),
         "each": (moment.cohort.used > 0).sum(1).tolist(),
         "kl": float(kl[0]),
-        "kl_mean": float(kl[1:].mean()),
+        "kl_clients": float(kl[1:].mean()),
     }
 
 
