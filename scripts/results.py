@@ -23,6 +23,7 @@ from fedskew.report import controls
 from fedskew.report.compared import Compared
 from fedskew.report.draw import compared_of
 from fedskew.studies.differences import differences
+from fedskew.studies.lines import forms
 from fedskew.studies.packing import reuse_archived
 from fedskew.studies.scores import FEWEST, Scores
 from fedskew.studies.shipped import shipped
@@ -34,8 +35,11 @@ from fedskew_papers.rows import Row, ledger
 from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
-TABLE = re.compile(r"(<!-- (order|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
-PAGES = ("docs/findings.md", *(f"notes/{name}.md" for name in ("cross", "sharpness", "five", "methods")))
+TABLE = re.compile(
+    r"(<!-- (study|order|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
+)
+NOTES = ("cross", "sharpness", "five", "methods", "noise")
+PAGES = ("docs/findings.md", *(f"notes/{name}.md" for name in NOTES))
 LEDGER = (  # columns of results/ledger.csv
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
     "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
@@ -71,6 +75,30 @@ def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
             row | {"tuned": tuned.get((row["label"], row["setting"]), ""), "serves": serves.get(row["label"], "")}
             for row in rows
         ]
+
+
+def table_of(rows: list[dict[str, Any]], words: str) -> str:
+    """Methods by settings, the greatest mean first: mean, and standard deviation where there are several seeds.
+
+    Methods whose clients use own models alone are left out: nobody uses their global model.
+
+    Args:
+        rows: The runs.
+        words: What the settings begin with that are shown, without it in their heads; then a metric, after a semicolon.
+    """
+    begin, _, metric = words.partition("; ")
+    metric = metric or "mean10_accuracy"
+    ended = [row for row in rows if row["state"] == "finished" and row["serves"] != "own"]
+    settings = [name for name in dict.fromkeys(row["setting"] for row in rows) if name.startswith(begin)]
+    lines = []
+    for label in dict.fromkeys(row["label"] for row in ended):
+        runs = [row for row in ended if row["label"] == label and row["setting"] in settings]
+        cells = [_cell([row[metric] for row in runs if row["setting"] == setting], 3) for setting in settings]
+        seeds = str(len({row["seed"] for row in runs}))
+        lines.append((-statistics.fmean(row[metric] for row in runs), f"| {' | '.join((label, seeds, *cells))} |"))
+    heads = [name.removeprefix(f"{begin}, ") for name in settings] if len(settings) > 1 else ["accuracy"]
+    head = f"| method | seeds | {' | '.join(heads)} |\n|---|---:|{'---:|' * len(settings)}\n"
+    return head + "\n".join(line for _, line in sorted(lines)) + "\n"
 
 
 def _cell(values: list[float], digits: int) -> str:
@@ -234,9 +262,11 @@ def _mean(values: list[float]) -> str:
 
 
 def tables(text: str) -> str:
-    """A page with every table between its marks made again."""
+    """A page with every table between its marks made again; of a study without an archive the place is left."""
 
     def made(found: re.Match[str]) -> str:
+        if not any(file.exists() for file in forms(ROOT / f"results/studies/{found[3]}.jsonl")):
+            return found[0]
         under: dict[str, Callable[[Compared, str], str]] = {"controls": controls_of, "verdicts": verdicts_of}
         if found[2] in under:
             return (
@@ -244,6 +274,7 @@ def tables(text: str) -> str:
             )
         rows = rows_of(found[3], ROOT / "results/studies")
         of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
+            "study": table_of,
             "order": lambda rows, _: order_of(rows),
             "less": less_of,
             "fits": fits_of,

@@ -8,7 +8,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -215,6 +215,7 @@ def _prepared(
     task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
     adder = _adder(method, fed, settings, cohort, made is not None)
+    release = _release(method, settings, made is not None)
     if made is None:
         _warn_of_one_class(fed, method)
     holds = made is not None or not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
@@ -228,11 +229,14 @@ def _prepared(
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
     engine.init_clients(watched, params, prepared.buffers, settings.memory)
-    known = fed if adder is None else adder.known(fed)
-    state = server.init(watched, params, prepared.buffers, known, task)
+    declared = None if release is None else replace(fed, counts=release(fed.counts))
+    known = declared or fed
+    engine.queries = replace(engine.queries, told=release)
+    state = server.init(watched, params, prepared.buffers, adder.known(known) if adder else known, task)
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
+    used |= {"histogram_noise": release.mechanism} if release else {}
     used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
     used |= {"model": spec(model)} if model != asked else {}
     recorded = config(fed, cohort) if callable(config) else config or _facts(fed, method, model, settings, cohort)
@@ -242,7 +246,8 @@ def _prepared(
         size = tree.size_bytes({"params": state.params, "buffers": state.buffers})
         evaluation = settings.evaluation(fed.clients, size)
         observing = observer(fed, watched, task, engine, settings, evaluation, record)
-        session = Session(watched, task, engine, settings, evaluation, cohort, state, observing, record, adder=adder)
+        seen: dict[str, Any] = {"adder": adder, "declared": declared}
+        session = Session(watched, task, engine, settings, evaluation, cohort, state, observing, record, **seen)
         if record and resume:
             session.restore()
             _extend(record, session, settings)
@@ -261,6 +266,20 @@ def _adder(method: Method, fed: Federation, settings: Settings, cohort: int, out
     sums = import_module("fedskew.sums")
     sums.check(method, fed, settings, cohort)
     return sums.Adder(settings.seed, settings.secure_threshold)
+
+
+def _release(method: Method, settings: Settings, outside: bool) -> Any:
+    """What clients tell of their histograms, where they tell them with noise; None: what they have."""
+    if settings.histogram_epsilon is None:
+        return None
+    field = "histogram_epsilon"
+    settings.demand(field, not outside, "be unset over Flower: histograms get noise in simulation so far")
+    for _, part in method.ingredients():
+        words = {read.word for read in part.reads}
+        rule = f"be unset for {method.name}, whose {part.name!r} asks for statistics that tell the true histogram"
+        hint = "`fedskew methods` lists what a method reads"
+        settings.demand(field, "probe" not in words or not words & {"histogram", "labels"}, rule, hint)
+    return import_module("fedskew.privacy.histograms").Release(settings.histogram_epsilon, settings.seed)
 
 
 def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
@@ -301,7 +320,8 @@ def _facts(
     names = {"data": {"name": fed.dataset.name}, "partition": spec(fed.partitioner), "model": net}
     facts: dict[str, Any] = {"clients": fed.clients, "longtail": fed.longtail, "fingerprint": fed.dataset.fingerprint}
     facts |= {name: value for name in deciding(Division, "split") if name in UNSET and (value := getattr(fed, name))}
-    if fed.counts.numel() <= COUNTED and settings.secure == "none":  # `advise` reads it here: names do not give it
+    hidden = settings.secure != "none" or settings.histogram_epsilon is not None
+    if fed.counts.numel() <= COUNTED and not hidden:  # `advise` reads it here: names do not give it
         facts["counts"] = fed.counts.tolist()
     return {
         "started_by": "python", "method": method_spec(method), **names, **facts, **settings.to_json(), "cohort": cohort,

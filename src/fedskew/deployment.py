@@ -41,12 +41,11 @@ The encoding of data:
     `draw_whole` draws rows of which some belong together; `left_out_words` tells of files that are not read.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -73,7 +72,8 @@ from fedskew.data.sources.table import Npz, Parquet
 from fedskew.data.values import lacking as missing_rows
 from fedskew.data.values import plain as plain_values
 from fedskew.data.values import spelt
-from fedskew.engines.clients import ClientMemory, Source
+from fedskew.engines.clients import ClientMemory
+from fedskew.engines.counted import StepPlanner, declared_rows
 from fedskew.engines.evaluation import Tested, pooled
 from fedskew.engines.fitting import LIMIT as FIT_CLASSES
 from fedskew.engines.fitting import ClientLogits, Fit, fits_by, triangle_of, whole_of
@@ -82,16 +82,14 @@ from fedskew.engines.guard import infinite as first_infinite
 from fedskew.engines.network import frozen as frozen_digests
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.outcomes import Fault, Outcome, Settle, chained, identity, require_finite
-from fedskew.engines.planning import ClientJob, Jobs, Member, Pace, Plan, Planner, length_of
+from fedskew.engines.planning import ClientJob, Jobs, Member, Pace, Plan
 from fedskew.engines.sequential import Sequential, Threaded
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import TrainingError
 from fedskew.functional.fitting import MOST as FIT_EXCHANGES
 from fedskew.functional.fitting import Sums
-from fedskew.method import Method, Sampler
+from fedskew.method import Method
 from fedskew.method.component import does_no_more
-from fedskew.method.samplers import ClassBalanced, Shuffle
-from fedskew.methods.fedvc import VirtualClient
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.records import digests
@@ -119,46 +117,9 @@ __all__ = [
 ]  # fmt: skip
 
 TABLE_FILES: dict[str, Any] = {".csv": Csv, ".npz": Npz, ".parquet": Parquet}  # readers of a node's own rows, by suffix
-Array = np.ndarray[Any, Any]
 
 
 # At the server: clients train elsewhere
-
-
-def declared_rows(fed: Federation) -> Source:
-    """Rows that are elsewhere: how many of each class the clients declare, and no row of them."""
-    none = np.empty(0, np.int64)
-    return Source([none] * len(fed.counts), none, fed.counts)
-
-
-class StepPlanner(Planner):
-    """Plans of clients whose rows are elsewhere: how many steps they take. Memory does not follow what they declare.
-
-    The rows of a sampler of the user's own are drawn, since only it knows how many they are.
-    """
-
-    def plan(self, method: Method, source: Source, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
-        """The plan of one client."""
-        owned, sampler = source.counts[at.client], unguarded(method).sampler
-        drawn_by = DRAWN.get(next(cls for cls in type(sampler).__mro__ if "plan" in vars(cls)))
-        if drawn_by is None:
-            labels = np.repeat(np.arange(len(owned)), owned.numpy())
-            rows = [np.arange(len(labels))] * (at.client + 1)
-            return super().plan(method, Source(rows, labels, source.counts), at, pace, shared, round)
-        drawn = drawn_by(sampler, owned.numpy(), torch.minimum(at.offered, at.used).numpy())
-        steps, none = length_of(drawn, pace), np.int64(-1)
-        batches = np.broadcast_to(none, (steps, method.local.batches, 1))  # no memory, whatever the steps
-        return Plan(
-            at.client, np.empty(0, np.int64), batches, np.broadcast_to(none, steps), pace[1], pace[3],
-            int(at.used.sum()), owned, at.offered, at.used, at.member, pace,
-        )  # fmt: skip
-
-
-DRAWN: dict[type[Sampler], Callable[[Any, Array, Array], int]] = {  # rows of an epoch: (sampler, owned, wanted) [C]
-    Shuffle: lambda sampler, owned, wanted: int(wanted[owned > 0].sum()),
-    ClassBalanced: lambda sampler, owned, wanted: int(wanted.sum()) if ((wanted > 0) & (owned > 0)).any() else 0,
-    VirtualClient: lambda sampler, owned, wanted: int(sampler.size) if owned.any() else 0,
-}
 
 
 class KeylessJobs(Jobs):

@@ -19,6 +19,7 @@ from fedskew import server, tree
 from fedskew.averages import Averages, Kept
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
+from fedskew.engines.counted import as_declared
 from fedskew.engines.evaluation import Tested, pooled
 from fedskew.engines.guard import unguarded
 from fedskew.engines.measures import averaged_row, fitted_last, fitted_row, given_of, newcomers
@@ -74,6 +75,7 @@ class Session:
     client_rows: list[Row] = field(default_factory=list)  # as in clients.jsonl
     _client_rows_kept: int = 0  # of them, in the file
     adder: Adder | None = None  # where the server sees sums alone
+    declared: Federation | None = None  # as the server knows it, where clients tell other histograms than they have
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
     _facts: Row = field(default_factory=dict)  # of the engine, that the record has
@@ -194,6 +196,8 @@ class Session:
 
         def known(cohort: Cohort) -> Weights | None:
             """Weights that do not read updates are known before training, so that updates come back as a sum."""
+            assert opened is not None, "clients train in a round that is open"
+            cohort = self._declared(opened, cohort)
             entered.append(cohort)
             return None if method.stacks or self.adder else weigh(cohort)
 
@@ -206,6 +210,9 @@ class Session:
                 opened = server.open_round(method, self.state, self.cohort, *seeds, self._query(traffic), gone)
                 stopwatch.lap("select_s")
                 results = self.engine.train(method, opened.assignment, opened.broadcast, known, keep_deltas=kept)
+                if self.declared:
+                    own = results.cohort
+                    results = results._replace(cohort=self._declared(opened, own), recorded=own)
                 if self.adder:
                     results = self.adder.closed(method, opened.state, results, entered[0])
                 elif method.stacks and dropped and not weighting.reads_deltas:
@@ -219,6 +226,11 @@ class Session:
                     raise not_finite(dropped, "every client of the round was dropped: ") from error
             finally:
                 stopwatch.lap("train_s")
+
+    def _declared(self, opened: Opened, cohort: Cohort) -> Cohort:
+        """A cohort as the server knows it."""
+        given = opened.assignment, opened.broadcast
+        return as_declared(cohort, self.method, *given, self.declared, self.settings.seed) if self.declared else cohort
 
     def _query(self, traffic: Traffic) -> Ask:
         def query(question: Query, part: Component, broadcast: Broadcast) -> Answers:
@@ -357,7 +369,8 @@ class Observer:
             self.list_clients(shown)
         # the fit comes last: nodes keep its logits until their next message, and the last round's is asked for again
         row |= (fitted_row(self.engine, shown.params, shown.buffers) if fits else {}) | used
-        cohort, reports = results.cohort, results.told or results.cohort.reports
+        cohort = results.recorded or results.cohort
+        reports = cohort.reports
         row |= {
             "train_loss": float((reports.loss * reports.samples).sum() / reports.samples.sum().clamp(min=1)),
             "clients": [[int(k) for k in c if k >= 0] if len(c) > 1 else int(c[0]) for c in cohort.chains],
@@ -474,8 +487,8 @@ class Observer:
     def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State, shown: Shown) -> Row:
         given = opened.broadcast
         moment = Moment(
-            round=state.round, cohort=results.cohort, weights=weights, before=given.params, after=state.params,
-            served=shown.params, buffers=given.buffers, buffers_after=state.buffers,
+            round=state.round, cohort=results.recorded or results.cohort, weights=weights, before=given.params,
+            after=state.params, served=shown.params, buffers=given.buffers, buffers_after=state.buffers,
             local_buffers=results.buffers, train_counts=self.fed.counts.sum(0),
             deltas=results.kept, labels=self.fed.dataset.y_test.cpu(),
             confusion=lambda params, buffers: self.engine.evaluate(params, buffers)[0],

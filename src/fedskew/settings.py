@@ -138,6 +138,9 @@ class Settings:
     a protocol of masks, which refuses methods that read more"""
     secure_threshold: Annotated[float, Within(0.5, 1, "(]")] = option(2 / 3, decides="nothing", later=True)
     """share of the clients of a round that must stay until its last secure sum; with fewer the run stops"""
+    histogram_epsilon: Annotated[float, Within(0.001, 1000, "[]")] | None = option(decides="numbers", later=True)
+    """epsilon of differential privacy with which each client tells its label histogram, once for the run; the server
+    then knows no other row counts; unset: it knows the true ones"""
     ray_address: str | None = option(decides="nothing", resume="new", later=True)
     """HOST:PORT of a Ray cluster, auto for one on this machine, local for a new one; unset: RAY_ADDRESS, else local"""
     ray_workers: Annotated[int, AtLeast(0)] = option(0, decides="nothing", resume="new", later=True)

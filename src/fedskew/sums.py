@@ -288,4 +288,5 @@ def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str,
         weights=Weights((factors["update"] / whole).reshape(1), torch.ones(1, dtype=torch.float64)), deltas=None,  # type: ignore[arg-type]
         **{name: rows.reshape(1, 1) for name, rows in total["rows"].items()},
     )  # fmt: skip
-    return Results(seen, delta, tree.expand(buffers, 1), told=reports._replace(steps=told["steps"].reshape(1)))
+    recorded = seen._replace(reports=reports._replace(steps=told["steps"].reshape(1)))
+    return Results(seen, delta, tree.expand(buffers, 1), recorded=recorded)

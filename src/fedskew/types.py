@@ -409,4 +409,4 @@ class Results(NamedTuple):
     delta: Params | None  # the weighted sum, when reduced
     buffers: Params  # [K, ...]
     kept: Params | None = None  # [K, ...] every delta, on the host, where ``keep_deltas`` asked for them
-    told: Report | None = None  # sums for the record, where the server knows no single client's numbers
+    recorded: Cohort | None = None  # for the record, where the server knows other numbers of the cohort

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.deployment import StepPlanner
 from fedskew.engines.clients import Source
+from fedskew.engines.counted import StepPlanner
 from fedskew.engines.guard import Guard, guarded
 from fedskew.engines.planning import Planner
 from fedskew.method import Method

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,8 @@ def test_coverage_counts_classes_used() -> None:
     assert row["used"] == [5, 3, 0] and row["owned"] == [10, 6, 0]
     p = torch.tensor([5 / 8, 3 / 8])
     assert row["kl"] == pytest.approx(float((p * (3 * p).log()).sum()))
+    each = [math.log(3), math.log(3) + 0.25 * math.log(0.25) + 0.75 * math.log(0.75)]  # of the two clients
+    assert row["kl_clients"] == pytest.approx(sum(each) / 2)
 
 
 def test_rows_for_features_are_spread_over_the_classes() -> None:

@@ -130,3 +130,11 @@ def test_fitted_values_stand_only_for_rounds_that_were_all_fitted() -> None:
     assert not [name for name in later if "fitted" in name], "a longer run was not fitted at its end"
     whole = summarise(rows[5:])
     assert whole["best_fitted_accuracy"] == 0.15 and whole["mean50_fitted_accuracy"] == pytest.approx(0.105)
+
+
+def test_numbers_of_diagnostics_are_means_over_the_rounds_that_have_them() -> None:
+    """Lists stay in the rounds, and a summary without diagnostics has no entry."""
+    found = [{"coverage": {"kl": 0.5, "used": [1, 2]}}, {}, {"coverage": {"kl": 1.0, "used": [3, 4]}}]
+    rows: list[dict[str, Any]] = [{"round": i, "accuracy": 0.5, "diagnostics": one} for i, one in enumerate(found, 1)]
+    assert {name: value for name, value in summarise(rows).items() if "mean_" in name} == {"mean_coverage_kl": 0.75}
+    assert not [name for name in summarise([{"round": 1, "accuracy": 0.5}]) if "mean_" in name]

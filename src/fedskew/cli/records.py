@@ -379,6 +379,8 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
     yield from _wrapped(
         f"differs from the defaults: {', '.join(f'{n} {cell(v)}' for n, v in changed.items()) or 'nothing'}"
     )
+    if noise := run.config.get("histogram_noise"):
+        yield f"label histograms: each told once with epsilon {cell(run.config['histogram_epsilon'])} ({noise})"
     if run.config.get("started_by") == "python":
         yield "started from Python: continue with fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
     elif run.config.get("own_data"):

@@ -34,7 +34,7 @@ OF_CLASSES = tuple([f.name for f in dataclasses.fields(ClassOptions)])
 CLIENTS = 100  # where neither the user nor the partition says how many
 RECORDED = (  # what a run adds
     "format", "label_names", "engine_used", "engine_reason", "threads_used", "processors", "started_by", "sources",
-    "disclosed", "own_data", "on_clients", "encoding", "frozen", "non_persistent",
+    "disclosed", "own_data", "on_clients", "encoding", "frozen", "non_persistent", "histogram_noise",
 )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ class RunOptions(TypedDict, total=False):
     nonfinite: Literal["stop", "drop"]
     secure: Literal["none", "sums"]
     secure_threshold: float
+    histogram_epsilon: float | None
     ray_address: str | None
     ray_workers: int
     ray_gpus: float
@@ -130,6 +131,7 @@ class StudyOptions(TypedDict, total=False):
     nonfinite: Literal["stop", "drop"] | Sequence[Literal["stop", "drop"]]
     secure: Literal["none", "sums"] | Sequence[Literal["none", "sums"]]
     secure_threshold: float | Sequence[float]
+    histogram_epsilon: float | Sequence[float | None] | None
     ray_address: str | Sequence[str | None] | None
     ray_workers: int | Sequence[int]
     ray_gpus: float | Sequence[float]

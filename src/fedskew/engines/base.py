@@ -76,6 +76,7 @@ class Queries:
     jobs: Jobs
     train: Evaluator  # on the training set
     local_runs: LocalRuns
+    told: Callable[[Tensor], Tensor] | None = None  # what clients tell of their histograms [N, C]; None: all
 
     def answer(
         self, query: Query, part: Component, method: Method, broadcast: Broadcast, memory: ClientMemory
@@ -92,6 +93,8 @@ class Queries:
             raise FieldError("Experiment", "auxiliary", "be at least 1", 0, hint)
         ids = torch.arange(len(source.rows)) if isinstance(query.ids, str) else query.ids
         if query.what == "counts":
+            if self.told and query.rows == "own":
+                source = source._replace(counts=self.told(source.counts))
             values: Tree = self.planner.offer(method, source, broadcast)[ids]
         elif query.what == "delta":
             values = self._deltas(method.probe(), ids, broadcast, source)

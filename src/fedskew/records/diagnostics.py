@@ -234,10 +234,13 @@ def coverage(moment: Moment, clients: tuple[int, ...]) -> Row:
     """Classes that the cohort trains on.
 
     The row holds ``classes`` (number present among the rows used), ``share`` (of all C), ``used`` and ``owned`` [C]
-    rows of the cohort, ``each`` [K] classes used by each client, and ``kl``, KL(used || uniform) in nats.
+    rows of the cohort, ``each`` [K] classes used by each client, and ``kl``, KL(used || uniform) in nats;
+    ``kl_clients`` is the mean of those of each client, or chain of clients.
     """
     used, owned = moment.cohort.used.sum(0), moment.cohort.owned.sum(0)
-    q = used.double() / used.sum().clamp(min=1)
+    rows = torch.cat([used.unsqueeze(0), moment.cohort.used]).double()
+    q = rows / rows.sum(1, keepdim=True).clamp(min=1)
+    kl = torch.special.xlogy(q, q * len(used)).sum(1)
     present = int((used > 0).sum())
     return {
         "classes": present,
@@ -245,7 +248,8 @@ def coverage(moment: Moment, clients: tuple[int, ...]) -> Row:
         "used": used.tolist(),
         "owned": owned.tolist(),
         "each": (moment.cohort.used > 0).sum(1).tolist(),
-        "kl": float(torch.special.xlogy(q, q * len(used)).sum()),
+        "kl": float(kl[0]),
+        "kl_clients": float(kl[1:].mean()),
     }
 
 

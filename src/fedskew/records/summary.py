@@ -205,10 +205,21 @@ def summarise(
     out |= {key: value for name, value in once.items() if (key := f"mean10_{name}") not in out}
     out["worst_class"] = worst_class(_last(rows), class_names)
     out["collapsed"] = [sign._asdict() for sign in collapses(rows, serves)]
+    out |= _diagnosed(rows)
     for name in TOTALS:
         if all(name in row for row in rows):  # rounds of earlier versions have no contacts
             out[f"total_{name}"] = sum(row[name] for row in rows)
     return out
+
+
+def _diagnosed(rows: Sequence[Row]) -> Row:
+    """The mean over rounds of each number that a diagnostic has; its lists and tables stay in the rounds."""
+    found: dict[str, list[float]] = {}
+    for name, entries in (pair for row in rows for pair in row.get("diagnostics", {}).items()):
+        for entry, value in entries.items():
+            if isinstance(value, int | float):
+                found.setdefault(f"mean_{name}_{entry}", []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def _spans(rows: Sequence[Row], name: str) -> Row:

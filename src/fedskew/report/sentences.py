@@ -103,6 +103,8 @@ def cautions(found: Compared) -> list[str]:
     told += [*_served(found), *_evaluations(found)]
     if found.key.startswith("best_"):
         told.append("The best round is chosen on the test rows: its value is not a fair estimate.")
+    if noise := sorted({e.run.config["histogram_epsilon"] for e in found.entries if "histogram_noise" in e.run.config}):
+        told.append(f"Servers knew label histograms with differential privacy, epsilon {', '.join(map(str, noise))}.")
     missing = len(found.methods) * len(found.settings) * len(found.seeds) - sum(
         found.summary(m, s).runs for m in found.methods for s in found.settings
     )

@@ -150,7 +150,7 @@ class Scores:
 def in_points(metric: str) -> bool:
     """Whether a difference of a metric is told in points, hundredths: not of a loss or a cost of a run."""
     known = metric_of(metric)
-    return known.unit == "share" if known else not metric.startswith("total_")
+    return known.unit == "share" if known else not metric.startswith(("total_", "mean_"))
 
 
 def gain_words(value: float, metric: str) -> str:
