@@ -24,6 +24,7 @@ from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
 from fedskew.engines.measures import given_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
+from fedskew.engines.planning import length_of, paces_of
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, of_interrupt, require
@@ -215,6 +216,8 @@ def _prepared(
     task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
     adder = _adder(method, fed, settings, cohort, made is not None)
+    noise = _noise(method, fed, settings, cohort, prepared, task, made is not None)
+    asked_method, method = method, noise.method if noise else method
     if made is None:
         _warn_of_one_class(fed, method)
     holds = made is not None or not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
@@ -235,14 +238,16 @@ def _prepared(
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
     used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
     used |= {"model": spec(model)} if model != asked else {}
-    recorded = config(fed, cohort) if callable(config) else config or _facts(fed, method, model, settings, cohort)
+    recorded = config(fed, cohort) if callable(config) else config or _facts(fed, asked_method, model, settings, cohort)
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:
         size = tree.size_bytes({"params": state.params, "buffers": state.buffers})
         evaluation = settings.evaluation(fed.clients, size)
         observing = observer(fed, watched, task, engine, settings, evaluation, record)
-        session = Session(watched, task, engine, settings, evaluation, cohort, state, observing, record, adder=adder)
+        session = Session(
+            watched, task, engine, settings, evaluation, cohort, state, observing, record, adder=adder, noise=noise
+        )
         if record and resume:
             session.restore()
             _extend(record, session, settings)
@@ -261,6 +266,23 @@ def _adder(method: Method, fed: Federation, settings: Settings, cohort: int, out
     sums = import_module("fedskew.sums")
     sums.check(method, fed, settings, cohort)
     return sums.Adder(settings.seed, settings.secure_threshold)
+
+
+def _noise(
+    method: Method, fed: Federation, settings: Settings, cohort: int, prepared: Model, task: Task, outside: bool
+) -> Any:
+    """What clips and adds noise, where models have differential privacy; its room is not imported elsewhere."""
+    if settings.dp == "none":
+        return None
+    settings.demand("dp", not outside, "be none over Flower: noise is added in simulation so far")
+    noise = import_module("fedskew.noise")
+    noise.check(method, fed, settings, prepared.params, prepared.buffers, task)
+
+    def steps(number: int) -> list[int]:
+        paces = paces_of(method.pace.of(fed.sizes, number, settings.rounds))
+        return [length_of(rows, pace) for rows, pace in zip(fed.sizes.tolist(), paces, strict=True)]
+
+    return noise.Noise(method, fed, settings, cohort, steps)
 
 
 def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
@@ -335,9 +357,10 @@ def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, s
     if other := [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]:
         was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))
         raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
-    readers = [slot for slot, ingredient in method.ingredients() if ingredient.reads_rounds]
+    readers = [f"{slot} runs a schedule over" for slot, one in method.ingredients() if one.reads_rounds]
+    readers += ["the noise was found for"] * (settings.dp_epsilon is not None)
     if readers and before.get("rounds", settings.rounds) != settings.rounds:
-        rule = f"stay {before['rounds']}, since {readers[0]} runs a schedule over all rounds of the run"
+        rule = f"stay {before['rounds']}, since {readers[0]} all rounds of the run"
         raise FieldError("Settings", "rounds", rule, settings.rounds, "begin a new run with the larger number")
 
 
@@ -382,6 +405,8 @@ def _end(
     of_data = fits_of(finals), data.fingerprint, fed.split
     trained = Trained(prepared, params, buffers, Inputs.of(data), settings.precision, *of_data)
     summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
+    if session.noise:
+        summary["privacy"] = session.noise.told(session.done)
     watch, models = session.monitored(), {"final": {**params, **buffers}}
     if watch and watch.best and session.best:
         early = not stopped and session.state.round < session.task.rounds

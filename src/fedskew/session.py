@@ -46,6 +46,7 @@ from fedskew.settings import Evaluation, Settings
 from fedskew.types import Answers, Assignment, Cohort, Federation, Params, Query, Results, Task, Tree, Weights
 
 if TYPE_CHECKING:
+    from fedskew.noise import Noise
     from fedskew.sums import Adder
 
 __all__ = ["Observer", "Row", "Session"]
@@ -74,6 +75,7 @@ class Session:
     client_rows: list[Row] = field(default_factory=list)  # as in clients.jsonl
     _client_rows_kept: int = 0  # of them, in the file
     adder: Adder | None = None  # where the server sees sums alone
+    noise: Noise | None = None  # where models have differential privacy
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
     _facts: Row = field(default_factory=dict)  # of the engine, that the record has
@@ -158,6 +160,7 @@ class Session:
         # steps of a client come of its rows
         faults = [{"client": f.client, "tensor": f.tensor} if self.adder else f.to_json() for f in dropped]
         row |= {"dropped": faults + row.get("dropped", [])} if faults else {}
+        row |= {"epsilon": self.noise.epsilon([*self.done, row])} if self.noise else {}
         stopwatch.lap("evaluate_s")
         stages = stopwatch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
@@ -195,7 +198,8 @@ class Session:
         def known(cohort: Cohort) -> Weights | None:
             """Weights that do not read updates are known before training, so that updates come back as a sum."""
             entered.append(cohort)
-            return None if method.stacks or self.adder else weigh(cohort)
+            noised = self.noise and self.noise.of_clients
+            return None if method.stacks or self.adder or noised else weigh(cohort)
 
         while True:
             traffic = Traffic()
@@ -205,11 +209,17 @@ class Session:
             try:
                 opened = server.open_round(method, self.state, self.cohort, *seeds, self._query(traffic), gone)
                 stopwatch.lap("select_s")
-                results = self.engine.train(method, opened.assignment, opened.broadcast, known, keep_deltas=kept)
-                if self.adder:
+                if len(opened.assignment.ids):
+                    results = self.engine.train(method, opened.assignment, opened.broadcast, known, keep_deltas=kept)
+                else:
+                    results = server.nobody(opened, self.task)
+                private = self.noise if self.noise and self.noise.of_clients else None
+                results = private.clipped(results) if private else results
+                if self.adder and entered:
                     results = self.adder.closed(method, opened.state, results, entered[0])
                 elif method.stacks and dropped and not weighting.reads_deltas:
                     results = results._replace(cohort=results.cohort._replace(weights=weigh(results.cohort)))
+                results = private.noised(results, opened.broadcast.stays) if private else results
                 return opened, results, traffic, dropped
             except TrainingError as error:
                 if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):

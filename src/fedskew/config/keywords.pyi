@@ -54,6 +54,11 @@ class RunOptions(TypedDict, total=False):
     nonfinite: Literal["stop", "drop"]
     secure: Literal["none", "sums"]
     secure_threshold: float
+    dp: Literal["none", "client", "example"]
+    dp_clip: float | None
+    dp_noise: float | None
+    dp_epsilon: float | None
+    dp_delta: float
     ray_address: str | None
     ray_workers: int
     ray_gpus: float
@@ -130,6 +135,11 @@ class StudyOptions(TypedDict, total=False):
     nonfinite: Literal["stop", "drop"] | Sequence[Literal["stop", "drop"]]
     secure: Literal["none", "sums"] | Sequence[Literal["none", "sums"]]
     secure_threshold: float | Sequence[float]
+    dp: Literal["none", "client", "example"] | Sequence[Literal["none", "client", "example"]]
+    dp_clip: float | Sequence[float | None] | None
+    dp_noise: float | Sequence[float | None] | None
+    dp_epsilon: float | Sequence[float | None] | None
+    dp_delta: float | Sequence[float]
     ray_address: str | Sequence[str | None] | None
     ray_workers: int | Sequence[int]
     ray_gpus: float | Sequence[float]
