@@ -117,7 +117,7 @@ def test_poisson_draws_each_client_by_itself() -> None:
     assert drawn.sum(1).unique().numel() > 2 and abs(float(drawn[:, :2].T.corrcoef()[0, 1])) < 0.15
 
 
-@pytest.mark.parametrize("name", ["fedga", "fedavgm", "fedadam", "fedprox", "fedsam", "fedrod", "moon"])
+@pytest.mark.parametrize("name", ["fedga", "fedavgm", "fedadam", "fedprox", "fedsam", "fedrod", "moon", "fedetf"])
 def test_methods_whose_server_reads_nothing_run(name: str) -> None:
     result = go(skewed(), of_clients(name), **CLIENT)
     assert result.summary["privacy"]["unit"] == "client" and all(p.isfinite().all() for p in result.params.values())

@@ -210,7 +210,7 @@ class Noise:
         cohort = results.cohort
         if cohort.deltas is None:
             return results
-        squares = [delta.double().flatten(1).square().sum(1) for delta in cohort.deltas.values()]
+        squares = [delta.double().reshape(len(delta), -1).square().sum(1) for delta in cohort.deltas.values()]
         factor = (self.clip / torch.stack(squares).sum(0).sqrt()).clamp(max=1.0)
         held = {n: d * factor.view(-1, *[1] * (d.dim() - 1)).to(d) for n, d in cohort.deltas.items()}
         return results._replace(cohort=cohort._replace(deltas=held))
