@@ -52,6 +52,10 @@ BESIDE |= {
     "eval_rows": {"eval_every": 2},
     "average_decay": {"average": 3},
     "init_digest": {"init_from": "runs/warm"},
+    "dp": {"dp_clip": 1.0, "dp_noise": 1.0},
+    "dp_clip": {"dp": "client", "dp_noise": 1.0},
+    "dp_noise": {"dp": "client", "dp_clip": 1.0},
+    "dp_epsilon": {"dp": "client", "dp_clip": 1.0},
 }  # what a field must stand beside
 
 

@@ -24,6 +24,7 @@ from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
 from fedskew.engines.measures import given_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
+from fedskew.engines.planning import length_of, paces_of
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, of_interrupt, require
@@ -216,6 +217,8 @@ def _prepared(
     method.check(fed, task)
     adder = _adder(method, fed, settings, cohort, made is not None)
     release = _release(method, settings, made is not None)
+    noise = _noise(method, fed, settings, cohort, prepared, task, made is not None)
+    asked_method, method = method, noise.method if noise else method
     if made is None:
         _warn_of_one_class(fed, method)
     holds = made is not None or not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
@@ -239,14 +242,14 @@ def _prepared(
     used |= {"histogram_noise": release.mechanism} if release else {}
     used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
     used |= {"model": spec(model)} if model != asked else {}
-    recorded = config(fed, cohort) if callable(config) else config or _facts(fed, method, model, settings, cohort)
+    recorded = config(fed, cohort) if callable(config) else config or _facts(fed, asked_method, model, settings, cohort)
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:
         size = tree.size_bytes({"params": state.params, "buffers": state.buffers})
         evaluation = settings.evaluation(fed.clients, size)
         observing = observer(fed, watched, task, engine, settings, evaluation, record)
-        seen: dict[str, Any] = {"adder": adder, "declared": declared}
+        seen: dict[str, Any] = {"adder": adder, "declared": declared, "noise": noise}
         session = Session(watched, task, engine, settings, evaluation, cohort, state, observing, record, **seen)
         if record and resume:
             session.restore()
@@ -274,12 +277,30 @@ def _release(method: Method, settings: Settings, outside: bool) -> Any:
         return None
     field = "histogram_epsilon"
     settings.demand(field, not outside, "be unset over Flower: histograms get noise in simulation so far")
+    settings.demand(field, settings.dp == "none", "be unset with dp, whose epsilon counts no histograms")
     for _, part in method.ingredients():
         words = {read.word for read in part.reads}
         rule = f"be unset for {method.name}, whose {part.name!r} asks for statistics that tell the true histogram"
         hint = "`fedskew methods` lists what a method reads"
         settings.demand(field, "probe" not in words or not words & {"histogram", "labels"}, rule, hint)
     return import_module("fedskew.privacy.histograms").Release(settings.histogram_epsilon, settings.seed)
+
+
+def _noise(
+    method: Method, fed: Federation, settings: Settings, cohort: int, prepared: Model, task: Task, outside: bool
+) -> Any:
+    """What clips and adds noise, where models have differential privacy; its room is not imported elsewhere."""
+    if settings.dp == "none":
+        return None
+    settings.demand("dp", not outside, "be none over Flower: noise is added in simulation so far")
+    noise = import_module("fedskew.noise")
+    noise.check(method, fed, settings, prepared.params, prepared.buffers, task)
+
+    def steps(number: int) -> list[int]:
+        paces = paces_of(method.pace.of(fed.sizes, number, settings.rounds))
+        return [length_of(rows, pace) for rows, pace in zip(fed.sizes.tolist(), paces, strict=True)]
+
+    return noise.Noise(method, fed, settings, cohort, steps)
 
 
 def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
@@ -355,9 +376,10 @@ def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, s
     if other := [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]:
         was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))
         raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
-    readers = [slot for slot, ingredient in method.ingredients() if ingredient.reads_rounds]
+    readers = [f"{slot} runs a schedule over" for slot, one in method.ingredients() if one.reads_rounds]
+    readers += ["the noise was found for"] * (settings.dp_epsilon is not None)
     if readers and before.get("rounds", settings.rounds) != settings.rounds:
-        rule = f"stay {before['rounds']}, since {readers[0]} runs a schedule over all rounds of the run"
+        rule = f"stay {before['rounds']}, since {readers[0]} all rounds of the run"
         raise FieldError("Settings", "rounds", rule, settings.rounds, "begin a new run with the larger number")
 
 
@@ -402,6 +424,8 @@ def _end(
     of_data = fits_of(finals), data.fingerprint, fed.split
     trained = Trained(prepared, params, buffers, Inputs.of(data), settings.precision, *of_data)
     summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
+    if session.noise:
+        summary["privacy"] = session.noise.told(session.done)
     watch, models = session.monitored(), {"final": {**params, **buffers}}
     if watch and watch.best and session.best:
         early = not stopped and session.state.round < session.task.rounds

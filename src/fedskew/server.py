@@ -9,7 +9,19 @@ from torch import Tensor
 from fedskew import rng, tree
 from fedskew.errors import ConfigError, TrainingError
 from fedskew.method import Component, Method
-from fedskew.types import Answers, Assignment, Federation, Params, Query, Results, Task, Tree, Weights
+from fedskew.types import (
+    Answers,
+    Assignment,
+    Cohort,
+    Federation,
+    Params,
+    Query,
+    Report,
+    Results,
+    Task,
+    Tree,
+    Weights,
+)
 
 
 class State(NamedTuple):
@@ -121,7 +133,7 @@ def open_round(
             state = _receive(method, state, part, question, None, seed, query)
     assignment = method.selector.select(state.parts[method.selector.name], k, rng.key(seed_clients, round, "select"))
     ids = assignment.ids
-    if len(ids) == 0:
+    if len(ids) == 0 and not method.selector.varies:
         raise ConfigError(f"selector {method.selector.name!r} chose no client in round {round}")
     if dropped:
         left = assignment.without(dropped)
@@ -129,7 +141,7 @@ def open_round(
             raise TrainingError(f"every client of round {round} was dropped")
         assignment, ids = left, left.ids
     for part, question in asked:
-        if question is not None and _of_cohort(question):
+        if question is not None and _of_cohort(question) and len(ids):
             state = _receive(method, state, part, question, ids, seed, query)
     return Opened(state, assignment, broadcast(method, state, ids))
 
@@ -160,6 +172,17 @@ def _receive(
     return state._replace(parts={**state.parts, part.name: after})
 
 
+def nobody(opened: Opened, task: Task) -> Results:
+    """The results of a round without clients: the update is 0."""
+    given, ids, none = opened.broadcast, opened.assignment.ids, torch.zeros(0, dtype=torch.float64)
+    rows = torch.zeros(0, task.classes, dtype=torch.int64)
+    cohort = Cohort(
+        task, ids, rows, rows, rows, Report(*[none] * len(Report._fields)), given.params, given.round,
+        opened.assignment.chains, {}, weights=Weights(none, none),
+    )  # fmt: skip
+    return Results(cohort, tree.zeros_like(given.params), {})
+
+
 def close_round(method: Method, state: State, results: Results, seed: int) -> tuple[State, dict[str, Tree], Weights]:
     """(next state, memories written back, the weights used): weigh, combine, aggregate, update, absorb."""
     parts, cohort = dict(state.parts), results.cohort
@@ -177,12 +200,12 @@ def close_round(method: Method, state: State, results: Results, seed: int) -> tu
     params = {n: state.params[n] if n in state.stays else p for n, p in params.items()}
     cohort = cohort._replace(delta=delta, after=params)
     written: dict[str, Tree] = {}
-    for part in method.having("absorb"):
+    for part in method.having("absorb") if len(cohort.ids) else ():
         key = rng.key(seed, state.round + 1, part.name, "absorb")
         parts[part.name], memories = part.absorb(parts[part.name], cohort, key)
         if memories is not None:
             written[part.name] = memories
-    buffers = tree.aggregate(results.buffers, weights.average)
+    buffers = tree.aggregate(results.buffers, weights.average) if len(cohort.ids) else state.buffers
     buffers = {n: state.buffers[n] if n in state.stays else b for n, b in buffers.items()}
     after = State(state.round + 1, _plain(params), _plain(buffers), _plain(parts), state.stays)
     return after, written, weights

@@ -47,6 +47,7 @@ from fedskew.settings import Evaluation, Settings
 from fedskew.types import Answers, Assignment, Cohort, Federation, Params, Query, Results, Task, Tree, Weights
 
 if TYPE_CHECKING:
+    from fedskew.noise import Noise
     from fedskew.sums import Adder
 
 __all__ = ["Observer", "Row", "Session"]
@@ -76,6 +77,7 @@ class Session:
     _client_rows_kept: int = 0  # of them, in the file
     adder: Adder | None = None  # where the server sees sums alone
     declared: Federation | None = None  # as the server knows it, where clients tell other histograms than they have
+    noise: Noise | None = None  # where models have differential privacy
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
     _facts: Row = field(default_factory=dict)  # of the engine, that the record has
@@ -160,6 +162,7 @@ class Session:
         # steps of a client come of its rows
         faults = [{"client": f.client, "tensor": f.tensor} if self.adder else f.to_json() for f in dropped]
         row |= {"dropped": faults + row.get("dropped", [])} if faults else {}
+        row |= {"epsilon": self.noise.epsilon([*self.done, row])} if self.noise else {}
         stopwatch.lap("evaluate_s")
         stages = stopwatch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
@@ -199,7 +202,8 @@ class Session:
             assert opened is not None, "clients train in a round that is open"
             cohort = self._declared(opened, cohort)
             entered.append(cohort)
-            return None if method.stacks or self.adder else weigh(cohort)
+            noised = self.noise and self.noise.of_clients
+            return None if method.stacks or self.adder or noised else weigh(cohort)
 
         while True:
             traffic = Traffic()
@@ -209,14 +213,20 @@ class Session:
             try:
                 opened = server.open_round(method, self.state, self.cohort, *seeds, self._query(traffic), gone)
                 stopwatch.lap("select_s")
-                results = self.engine.train(method, opened.assignment, opened.broadcast, known, keep_deltas=kept)
+                if len(opened.assignment.ids):
+                    results = self.engine.train(method, opened.assignment, opened.broadcast, known, keep_deltas=kept)
+                else:
+                    results = server.nobody(opened, self.task)
                 if self.declared:
                     own = results.cohort
                     results = results._replace(cohort=self._declared(opened, own), recorded=own)
-                if self.adder:
+                private = self.noise if self.noise and self.noise.of_clients else None
+                results = private.clipped(results) if private else results
+                if self.adder and entered:
                     results = self.adder.closed(method, opened.state, results, entered[0])
                 elif method.stacks and dropped and not weighting.reads_deltas:
                     results = results._replace(cohort=results.cohort._replace(weights=weigh(results.cohort)))
+                results = private.noised(results, opened.broadcast.stays) if private else results
                 return opened, results, traffic, dropped
             except TrainingError as error:
                 if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):

@@ -141,6 +141,17 @@ class Settings:
     histogram_epsilon: Annotated[float, Within(0.001, 1000, "[]")] | None = option(decides="numbers", later=True)
     """epsilon of differential privacy with which each client tells its label histogram, once for the run; the server
     then knows no other row counts; unset: it knows the true ones"""
+    dp: Literal["none", "client", "example"] = option("none", decides="numbers", later=True)
+    """differential privacy of the models, by clipping and noise: none, of each client's update, or of each row's
+    gradient (example)"""
+    dp_clip: Annotated[float, Above(0)] | None = option(decides="numbers", later=True)
+    """largest norm of a client's update, or of a row's gradient, over all parameters that train"""
+    dp_noise: Annotated[float, AtLeast(0.1)] | None = option(decides="numbers", later=True)
+    """standard deviation of the noise on a sum, in units of dp_clip; unset: the least for dp_epsilon"""
+    dp_epsilon: Annotated[float, Above(0)] | None = option(decides="numbers", later=True)
+    """largest epsilon of all rounds together; unset: what follows from dp_noise"""
+    dp_delta: Annotated[float, Within(0, 1, "()")] = option(1e-5, decides="measures", later=True)
+    """delta of the guarantee, far below 1 / the number of clients or of rows"""
     ray_address: str | None = option(decides="nothing", resume="new", later=True)
     """HOST:PORT of a Ray cluster, auto for one on this machine, local for a new one; unset: RAY_ADDRESS, else local"""
     ray_workers: Annotated[int, AtLeast(0)] = option(0, decides="nothing", resume="new", later=True)
@@ -167,6 +178,11 @@ class Settings:
         hint = "eval_every=10 leaves nine of ten rounds to the part"
         self.demand("eval_rows", between, "be used with an eval_every above 1", hint)
         self.demand("average_decay", self.average_decay == 1 or self.average > 1, "be 1 unless average is above 1")
+        for name in ("dp_clip", "dp_noise", "dp_epsilon"):
+            self.demand(name, self.dp != "none" or getattr(self, name) is None, "be used with dp")
+        self.demand("dp_clip", self.dp == "none" or self.dp_clip is not None, "be given with dp", "for example 1")
+        some = self.dp_noise is not None or self.dp_epsilon is not None
+        self.demand("dp_noise", self.dp == "none" or some, "be given with dp, or dp_epsilon in its place")
         plain = self.precision == "float32" or self.dtype == "float32"
         self.demand("precision", plain, f"be float32 with dtype {self.dtype}")
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedskew import rng, tree
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method, Selector, Weighting
-from fedskew.method.component import in_halves
+from fedskew.method.component import in_halves, undeclared
 from fedskew.privacy import FixedPoint
 from fedskew.privacy.simulation import secure_sum
 from fedskew.settings import Settings
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 LEAST = 3  # clients of a sum: of two, each would know what the other sent
 COARSE, FINE = 8, 20  # bits after the point of a coarse part; and by which the rest is enlarged
 ROOM = 34  # bits before the point of a sum, and its sign
-SERVER = ("init_server", "receive", "combine", "absorb", "adds", "mass", "weigh", "update")  # hooks that may read
 ROWS = ("owned", "offered", "used")
 SENT = {  # at the end of a round, in the words of an error
     "factors": "the weight", "delta": "the weighted update of parameter", "buffers": "the weighted buffer",
@@ -68,17 +67,6 @@ def check(method: Method, fed: Federation, settings: Settings, cohort: int) -> N
     settings.demand("secure", not joins, f"be none for {method.name} with held-out clients, which answer one by one")
     rule = f"be at least {LEAST} with secure sums: of two clients each knows what the other sent"
     settings.demand("cohort", cohort >= LEAST, rule)
-
-
-def undeclared(part: Component) -> str:
-    """A hook of the server half for which no class says what it reads; "" where all is declared."""
-    for kind in type(part).__mro__:
-        if "reads" in vars(kind):
-            return ""
-        ours = kind.__module__.startswith("fedskew.")  # whose declarations are tested
-        if hook := next((name for name in SERVER if name in vars(kind) and not ours), ""):
-            return hook
-    return ""
 
 
 def absent(place: tuple[int | str, ...], clients: Sequence[int]) -> dict[int, str]:

@@ -17,7 +17,7 @@ from support.paths import ROOT
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 # The extras whose oldest versions are tested.
-PROMISED = ("hub", "plot", "report", "secure", "ray", "dev")
+PROMISED = ("hub", "plot", "report", "secure", "dp", "ray", "dev")
 # These look at the source and have no part in the tests.
 UNTESTED = {"import-linter", "mypy", "pre-commit", "ruff"}
 # A floor that nobody can install, and what the oldest is instead.

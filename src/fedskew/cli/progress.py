@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedskew.cli.output import console, say
 from fedskew.errors import plural, visible
-from fedskew.records.summary import TAIL, Collapse, worst_words
+from fedskew.records.summary import TAIL, Collapse, privacy_words, worst_words
 
 if TYPE_CHECKING:
     from fedskew.method import Method
@@ -88,6 +88,8 @@ def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str =
             models = "" if joined is None else f" (own models {joined:.4f})"
             parts.append(f"held-out clients {s['final_heldout_accuracy']:.4f}{models}")
         say(f"{name}: {', '.join(parts)}; {rounds} in {s['total_wall_s']:.1f} s; {folder}")
+    if private := privacy_words(s):
+        say(f"privacy: {private}")
     if best := s.get("best"):
         early = "; it did not improve after that" if best["stopped_early"] else ""
         value, test = f"{best['monitor']} {best['value']:.4f}", f"accuracy {best['accuracy']:.4f}"

@@ -325,7 +325,7 @@ def _classes(run: Run) -> Iterator[str]:
 
 def _numbers(run: Run) -> Iterator[str]:
     """Final, best and mean values, and totals."""
-    from fedskew.records.summary import MEANS
+    from fedskew.records.summary import MEANS, privacy_words
 
     summary = run.summary
     kinds = [  # lists of classes and the fit are in summary.json
@@ -342,6 +342,8 @@ def _numbers(run: Run) -> Iterator[str]:
         yield from columns(["metric", *spans], rows)
     totals = [f"{name.removeprefix('total_')} {cell(value)}" for name, value in summary.items() if "total_" in name]
     yield from _wrapped(f"total: {', '.join(totals)}")
+    if told := privacy_words(summary):
+        yield from _wrapped(f"privacy: {told}")
     for collapse in summary.get("collapsed", ()):
         from fedskew.records.summary import Collapse
 

@@ -55,6 +55,11 @@ class RunOptions(TypedDict, total=False):
     secure: Literal["none", "sums"]
     secure_threshold: float
     histogram_epsilon: float | None
+    dp: Literal["none", "client", "example"]
+    dp_clip: float | None
+    dp_noise: float | None
+    dp_epsilon: float | None
+    dp_delta: float
     ray_address: str | None
     ray_workers: int
     ray_gpus: float
@@ -132,6 +137,11 @@ class StudyOptions(TypedDict, total=False):
     secure: Literal["none", "sums"] | Sequence[Literal["none", "sums"]]
     secure_threshold: float | Sequence[float]
     histogram_epsilon: float | Sequence[float | None] | None
+    dp: Literal["none", "client", "example"] | Sequence[Literal["none", "client", "example"]]
+    dp_clip: float | Sequence[float | None] | None
+    dp_noise: float | Sequence[float | None] | None
+    dp_epsilon: float | Sequence[float | None] | None
+    dp_delta: float | Sequence[float]
     ray_address: str | Sequence[str | None] | None
     ray_workers: int | Sequence[int]
     ray_gpus: float | Sequence[float]

@@ -59,7 +59,8 @@ Diagnostics = entries("Diagnostics", {}, {
 })  # fmt: skip
 NAMES = [prefix + name for prefix in PREFIXES for name in (*EVALUATED, *GROUPED)]
 Round = entries("Round", {"round": Whole}, {
-    **dict.fromkeys([*NAMES, *SCORES, "train_loss"], Number), **dict.fromkeys((*TOTALS, *TIMES), Real), "rounds": Whole,
+    **dict.fromkeys([*NAMES, *SCORES, "train_loss", "epsilon"], Number),
+    **dict.fromkeys((*TOTALS, *TIMES), Real), "rounds": Whole,
     **dict.fromkeys([prefix + name for prefix in PREFIXES for name in CLASSES], list[Real]),
     **dict.fromkeys(EACH, Numbers), "clients": list[Whole | list[Whole]], "weights": list[Real],
     "diagnostics": Diagnostics,
@@ -74,10 +75,14 @@ Worst = entries("Worst", {"class": Whole, "name": str, "recall": Real, "unrecogn
 Best = entries("Best", {
     "monitor": str, "round": Whole, "value": Real, "accuracy": Real, "stopped_early": bool,
 }, {name: Number for name in EVALUATED if name != "accuracy"})  # fmt: skip
+Privacy = entries("Privacy", {
+    **dict.fromkeys(("unit", "sampling", "neighbour", "released"), str),
+    **dict.fromkeys(("epsilon", "delta", "clip", "noise"), Real),
+})  # fmt: skip
 Summary = entries("Summary", {"rounds": Whole, "stopped": str}, {
     **dict.fromkeys([f"{span}_{name}" for span in ("final", "best", "mean10", "mean50") for name in NAMES], Number),
     **dict.fromkeys([f"final_{name}" for name in (*SCORES, *ONCE)], Number),
     **dict.fromkeys([f"final_{name}" for name in EACH], Numbers), **dict.fromkeys([f"total_{n}" for n in TOTALS], Real),
     "final_fit": Fits, "final_confusion": list[list[Whole]], "worst_class": Worst | None,
-    "collapsed": list[Collapsed], "best": Best,
+    "collapsed": list[Collapsed], "best": Best, "privacy": Privacy,
 })  # fmt: skip

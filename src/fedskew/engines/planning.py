@@ -120,7 +120,7 @@ class Planner:
         plan = np.stack(draws, axis=2) if len(draws) > 1 else draws[0][:, :, None]  # [E, S, D, B]
         epoch = np.repeat(np.arange(1, plan.shape[0] + 1), plan.shape[1])
         flat = plan.reshape(-1, *plan.shape[2:])
-        real = (flat[:, 0] >= 0).any(1)
+        real = (flat[:, 0] >= 0).any(1) | method.sampler.bare
         if not real.all():
             flat, epoch = flat[real], epoch[real]
         if 0 < total < len(flat):

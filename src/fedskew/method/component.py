@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 
 FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property)
+SERVER = ("init_server", "receive", "combine", "absorb", "adds", "mass", "weigh", "update")  # hooks that may read
 HOOKED: set[type] = set()  # Component and the slots: the classes whose public functions are hooks
 
 
@@ -260,9 +261,22 @@ def overrides(component: Component, hook: str) -> bool:
     return inner is None or overrides(getattr(component, inner), hook)
 
 
+def undeclared(part: Component) -> str:
+    """A hook of the server half for which no class says what it reads; "" where all is declared."""
+    for kind in type(part).__mro__:
+        if "reads" in vars(kind):
+            return ""
+        ours = kind.__module__.startswith("fedskew.")  # whose declarations are tested
+        if hook := next((name for name in SERVER if name in vars(kind) and not ours), ""):
+            return hook
+    return ""
+
+
 @dataclass(frozen=True)
 class Sampler(Component):
     """The rows that a client trains on in a round."""
+
+    bare: ClassVar[bool] = False  # True: a mini-batch without rows is a step, too
 
     def offer(self, counts: Tensor, state: Tree, round: int, key: Tensor) -> Tensor:
         """Rows of each class that each client can train on, [N, C]; `state` is this component's broadcast."""
@@ -299,9 +313,13 @@ class Selector(Component):
 
     chained: ClassVar[bool] = False  # True: it forms chains of more than one client
     repeats: ClassVar[bool] = False  # True: it may take a client more than once in a round
+    varies: ClassVar[bool] = False  # True: it draws k clients on average; a round may have more, fewer or none
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
-        """The cohort: at most k clients. Answers to `ask` have reached `state` through `receive`."""
+        """The cohort: at most k clients, or k on average where it `varies`.
+
+        Answers to `ask` have reached `state` through `receive`.
+        """
         raise NotImplementedError
 
 

@@ -97,6 +97,38 @@ class Shuffle(Sampler):
 
 
 @dataclass(frozen=True)
+class PoissonBatches(Sampler):
+    """Each row in each mini-batch with probability B / n, whatever the others do; a mini-batch may be without rows.
+
+    n are the rows of the client. An epoch has as many mini-batches as with `shuffle`. Where n is at most B, each
+    mini-batch has all rows.
+
+    Source: Abadi et al. 2016, section 3.1, https://arxiv.org/abs/1607.00133
+
+    Example:
+        >>> PoissonBatches()
+        PoissonBatches()
+    """
+
+    name = "poisson_batches"
+    reference = "abadi2016"
+    bare = True
+
+    def plan(
+        self, labels: Array, offered: Array, quota: Array | None, pace: tuple[int, int, int], shared: Tree, key: Tensor
+    ) -> Array:
+        """Mini-batches [E, S, W], W the rows of the largest."""
+        draw, (size, epochs, _) = rng.generator(key), pace
+        pool = realise(labels, offered if quota is None else np.minimum(offered, quota), draw)
+        steps = epochs * batched(pool, (*pace[:1], 1, pace[2]), draw).shape[1]
+        rows = [pool[draw.random(len(pool)) * len(pool) < (size or len(pool))] for _ in range(steps)]
+        out = np.full((steps, max(map(len, rows), default=1) or 1), -1, np.int64)
+        for target, own in zip(out, rows, strict=True):
+            target[: len(own)] = own
+        return out.reshape(epochs, -1, out.shape[1])
+
+
+@dataclass(frozen=True)
 class ClassBalanced(Sampler):
     """Rows drawn by class: each draw takes a class uniformly from those the client has, then a row of it.
 

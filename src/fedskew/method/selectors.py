@@ -92,6 +92,30 @@ class Random(Selector):
 
 
 @dataclass(frozen=True)
+class Poisson(Random):
+    """Each client that has rows with probability k / N, whatever the others do; a round may be without clients.
+
+    N is the number of clients that have rows. In a round without clients the update is 0.
+
+    Source: McMahan et al. 2018, algorithm 1, https://arxiv.org/abs/1710.06963
+
+    Example:
+        >>> Poisson()
+        Poisson()
+    """
+
+    name = "poisson"
+    reference = "mcmahan2018"
+    varies = True
+
+    def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
+        """Chains of one client, ordered by id."""
+        has_rows = state["sizes"] > 0
+        drawn = rng.uniform(key, (len(has_rows),), torch.float64) * has_rows.sum() < k
+        return Assignment((drawn & has_rows).nonzero())
+
+
+@dataclass(frozen=True)
 class Failing(Random):
     """As `Random`, but client k misses a round in which it was chosen with probability `rates[k]`.
 

@@ -287,6 +287,25 @@ def worst_words(summary: Row) -> str:
     return f"worst class {named} with recall 0, G-mean 0 ({zero} recall 0)"
 
 
+def privacy_words(summary: Row) -> str:
+    r"""What differential privacy a run's models have; "" where they have none.
+
+    Example:
+        >>> from fedskew.records.summary import privacy_words
+        >>> spent = {"epsilon": 2.95, "delta": 1e-5, "clip": 1.0, "noise": 0.99, "released": "models of all rounds"}
+        >>> spent |= {"sampling": "poisson, 3 of 20 clients", "neighbour": "one client added or removed"}
+        >>> print(privacy_words({"privacy": spent}).replace("; ", ";\n"))
+        epsilon 2.95, delta 1e-05 for one client added or removed, of the models of all rounds;
+        clip 1, noise 0.99;
+        poisson, 3 of 20 clients;
+        tuning is not counted
+    """
+    if not (p := summary.get("privacy")):
+        return ""
+    bound = f"epsilon {p['epsilon']:.4g}, delta {p['delta']:g} for {p['neighbour']}, of the {p['released']}"
+    return f"{bound}; clip {p['clip']:g}, noise {p['noise']:.4g}; {p['sampling']}; tuning is not counted"
+
+
 # Collapses
 
 

@@ -3,7 +3,7 @@
 from fedskew.config.recorded import Run
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
-from fedskew.records.summary import Collapse, collapses, metric_words
+from fedskew.records.summary import Collapse, collapses, metric_words, privacy_words
 from fedskew.report.compared import Compared
 from fedskew.report.controls import Controlled, controlled
 from fedskew.report.entries import Entry, ended_early
@@ -116,6 +116,9 @@ def cautions(found: Compared) -> list[str]:
     if early:
         head = "Some runs ended early, and their values are from the rounds that they ran: "
         told.append(listed(head, early, LISTED))
+    private = dict.fromkeys(f"{e.method}: {how}" for e in found.entries if (how := privacy_words(e.run.summary)))
+    if private:
+        told.append(listed("Models with differential privacy: ", list(private), LISTED))
     lost = [f"{_called(e)}: {c.words}" for e in found.entries for c in collapses_of(e.run)]
     if lost:
         told.append(listed("Training collapsed in some runs: ", lost, LISTED))

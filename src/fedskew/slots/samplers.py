@@ -3,7 +3,7 @@
 Written by scripts/typed.py.
 """
 
-from fedskew.method.samplers import ClassBalanced, Shuffle
+from fedskew.method.samplers import ClassBalanced, PoissonBatches, Shuffle
 from fedskew.methods.astraea import Augmentation
 from fedskew.methods.fedvc import VirtualClient
 from fedskew.methods.seolkim import DecayingOversampling
@@ -12,6 +12,7 @@ __all__ = [
     "Augmentation",
     "ClassBalanced",
     "DecayingOversampling",
+    "PoissonBatches",
     "Shuffle",
     "VirtualClient",
 ]

@@ -213,10 +213,18 @@ class Spec:
         if self.tuning and self.own_models and held:
             raise ConfigError("tune must stand without local_test where clients' own models are compared: it chooses "
                               "by rows that clients hold out for it")  # fmt: skip
+        if self.tuning and any(full(option) == "dp" and as_word(value) != "none" for option, value in self._pairs):
+            raise ConfigError("tune must stand without dp: its trials read the same rows, and no epsilon counts them")
         if self.metric not in summary_names():  # before runs are made, not after
             spans = {name.partition("_")[0] for name in summary_names()}
             whole = self.metric if self.metric.partition("_")[0] in spans else f"mean10_{self.metric}"
             raise ConfigError(f"unknown metric {self.metric!r}{closest(whole, summary_names())}")
+
+    @property
+    def _pairs(self) -> Iterator[Pair]:
+        """The options of all runs, settings and methods."""
+        for each in (self.options, *self.settings, *(one.options for one in self.methods)):
+            yield from each
 
     @cached_property
     def serves(self) -> dict[str, str]:
