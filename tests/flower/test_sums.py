@@ -242,6 +242,18 @@ def test_no_phase_is_answered_twice(phase: str, tmp_path: Path, monkeypatch: pyt
     assert all(told in one.facts["error"] for one in said)
 
 
+def test_what_stays_the_same_is_added_up_over_the_same_nodes(tmp_path: Path) -> None:
+    """Else the difference of two sums is the histogram of one node."""
+    content = secure(tmp_path, "fedir", rounds=1, flower__missing="drop", flower__wait_s=0.3)
+    served(tmp_path, content)
+    for out in ("run", "again/run"):  # a server that begins anew, and one that goes on
+        again = {**content, "rounds": 2, "flower.out": str(tmp_path / out)}
+        said = "a sum of counts must be over the clients of the first one, or differ from it by 3 or more; got \\[1\\]"
+        with pytest.raises(TrainingError, match=said):
+            served(tmp_path, again, lie=silent(1, "masked", ("counts",), number=0))
+        assert len(served(tmp_path, again).rounds) == 2
+
+
 # What a node insists on
 
 

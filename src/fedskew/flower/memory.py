@@ -8,7 +8,7 @@ that goes on from an older checkpoint, therefore finds the memory that belongs t
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,14 @@ class NodeMemory:
         added = added if known == session else []
         lib.write_atomic(path, json.dumps([session, [*added, name]]).encode())
         return name not in added
+
+    def summed_over(self, what: str, clients: Iterable[int]) -> set[int]:
+        """The clients over which what stays the same was added up first in this run: these, where it was not before."""
+        path = self.folder / "static.json"
+        noted = _noted(path, dict[str, list[int]]) or {}
+        first = noted.setdefault(what, sorted(clients))
+        lib.write_atomic(path, json.dumps(noted).encode())
+        return set(first)
 
     def save_sum(self, name: str, place: Sequence[int | str], client: Client) -> None:
         """Keep the state of a secure sum until its next phase, in place of that of another sum."""

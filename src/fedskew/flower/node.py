@@ -24,20 +24,7 @@ from fedskew.flower.contract import contract, disagreement, permit_of
 from fedskew.flower.memory import NONE, NodeMemory
 from fedskew.flower.options import NodeOptions
 from fedskew.flower.standin import NodeRows
-from fedskew.flower.wire import (
-    EXACT,
-    Facts,
-    count,
-    expect,
-    flag,
-    leaves_of,
-    message_of,
-    numbers,
-    place_of,
-    receipt,
-    session,
-    table,
-)
+from fedskew.flower.wire import EXACT, Facts, count, expect, flag, numbers, receipt, session, table
 from fedskew.method import Component, Method
 from fedskew.privacy import PHASES, Client
 from fedskew.types import Params, Query, Tree
@@ -153,6 +140,7 @@ LOG = logging.getLogger("flwr")
 KINDS = ("train", "ask", "personal", "evaluate", "fit", "own")  # of messages beside hello, each answered by a method
 SUMMED = ("train", "ask", "sum")  # of a node that sends sums alone
 MOST_SUMMED = 1 << 20  # clients of a sum
+STATIC = ("counts", "sizes")  # sums of what stays the same
 HELD = 3  # memories that are kept beside that of the moment: two checkpoints', and the last whole round's
 
 
@@ -288,10 +276,10 @@ class Node:
 
     def sum(self, facts: Facts, trees: Trees) -> Reply:
         """One phase of a secure sum. Whatever is raised in it, this node is in the sum no longer."""
-        name, phase, told = receipt(facts.get("sum")), facts.get("phase"), message_of(branch(trees, "own"))
+        name, phase, told = receipt(facts.get("sum")), facts.get("phase"), wire.message_of(branch(trees, "own"))
         expect(phase in PHASES, "the phase of a sum", f"be one of {', '.join(PHASES)}", phase)
         if phase == "advertise":
-            place, of = place_of(facts), count(facts, "of", most=MOST_SUMMED)
+            place, of = wire.place_of(facts), count(facts, "of", most=MOST_SUMMED)
             least = count(facts, "least", max(lib.sums.LEAST, self.options.secure), of)
             expect(self.memory.first(session(facts), place), "a sum", "be taken once in a run of the server", place)
             client = Client(self.client, least, lib.sums.encoding_of(of))
@@ -303,10 +291,14 @@ class Node:
             else:  # two halves of the clients that hear of different survivors would each reach a smaller threshold
                 rule = f"be of fewer than {2 * client.threshold} clients, twice its threshold"
                 expect(len(told) < 2 * client.threshold, "a sum", rule, len(told))
+                if phase == "unmask" and place[-1] in STATIC:  # two sums differ in who is in one of them alone
+                    apart = self.memory.summed_over(str(place[-1]), told) ^ told.keys()
+                    rule = f"be over the clients of the first one, or differ from it by {client.threshold} or more"
+                    expect(not apart or len(apart) >= client.threshold, f"a sum of {place[-1]}", rule, sorted(apart))
                 message = client.share(told) if phase == "share" else client.unmask(told)
         if phase != "unmask":  # after it nobody needs the keys
             self.memory.save_sum(name, place, client)
-        return {"phase": phase, "place": place}, {"message": leaves_of(message)}
+        return {"phase": phase, "place": place}, {"message": wire.leaves_of(message)}
 
     def _addend(self, place: list[int | str], given: Trees, range: float) -> list[Tensor]:
         """What this client adds to a sum. An error stays in the node's log: it may quote a number of the client's."""
