@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
-from fedskew import sums
+from fedskew import simulated, sums
 from fedskew.data.federation import Federation
 from fedskew.method import Method, Read, suffices
 from fedskew.method.steps import SGD
@@ -104,12 +104,11 @@ def test_a_counter_is_not_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would leave the range of a sum: rows times batches."""
     add, seen = sums.Adder.add, list[float]()
 
-    def spy(self: sums.Adder, sent: Any, *place: Any, **more: Any) -> Any:
+    def spy(self: sums.Adder, half: Any, clients: Any, *place: Any, **more: Any) -> Any:
         if place == (1, "update"):
-            seen.extend(
-                float(own["buffers"]["2.num_batches_tracked"] / own["reports"]["steps"]) for own in sent.values()
-            )
-        return add(self, sent, *place, **more)
+            sent = map(half, clients)
+            seen.extend(float(own["buffers"]["2.num_batches_tracked"] / own["reports"]["steps"]) for own in sent)
+        return add(self, half, clients, *place, **more)
 
     monkeypatch.setattr(sums.Adder, "add", spy)
     near(tiny("fedla"), model=norm_net())
@@ -122,11 +121,11 @@ def test_a_number_outside_the_range_is_named() -> None:
     sent = {k: {**rest, "delta": {"fc.weight": torch.tensor([1.0, 10.0**k])}} for k in (0, 1, 12)}
     said = "the weighted update of parameter 'fc.weight' of client 12 must be in [-4.29497e+09, 4.29497e+09], the range"
     with pytest.raises(fs.TrainingError) as error:
-        sums.Adder(0, 2 / 3).add(sent, 4, "update")
+        simulated.Simulated(2 / 3, seed=0).add(sent.get, list(sent), 4, "update")
     assert str(error.value) == f"{said} of a secure sum; got 1e+12, in round 4"
     diverged = {k: {"mass": torch.tensor(mass)} for k, mass in enumerate((1.0, 1.0, torch.nan))}
     with pytest.raises(fs.TrainingError, match=r"^'weights 0 mass' of client 2 must be in .* got nan, in round 4$"):
-        sums.Adder(0, 2 / 3).add(diverged, 4, "weights", 0)
+        simulated.Simulated(2 / 3, seed=0).add(diverged.get, list(diverged), 4, "weights", 0)
 
 
 # Drop-outs
@@ -174,7 +173,7 @@ def test_whoever_drops_out_after_the_first_sum_stays_in_it(name: str, monkeypatc
     assert gap(own.params, plain.params) < 1e-6
     assert own.rounds[1]["dropped"] == [{"client": 1, "tensor": "upload poisoned.mark"}]
     gone = {(2, "update"): {1: "masked"}}
-    monkeypatch.setattr(sums, "absent", lambda place, clients: gone.get(place, {}))
+    monkeypatch.setattr(simulated, "absent", lambda place, clients: gone.get(place, {}))
     lost = go(fed, base, secure="sums", **options)
     assert lost.rounds[1]["clients"] == [0, 2, 3, 4] and gap(lost.params, plain.params) < 1e-6
     gone = {(2, "update"): {1: "unmask"}}  # its input has arrived
@@ -199,7 +198,9 @@ def test_whoever_drops_out_between_the_sums_that_weights_rest_on(
     """The round is one without this client, or one in which it stays in the weights of the others."""
     fed = blobs([[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8], [3, 0, 9]])
     method = replace(base, selector=each(*range(5)))
-    monkeypatch.setattr(sums, "absent", lambda place, clients: {1: "masked"} if place[1:] == ("weights", stage) else {})
+    monkeypatch.setattr(
+        simulated, "absent", lambda place, clients: {1: "masked"} if place[1:] == ("weights", stage) else {}
+    )
     lost = go(fed, method, secure="sums", cohort=5, rounds=1)
     if stays:
         poisoned = method.with_(parts=(*method.parts, Poisoned(round=1)))
@@ -211,7 +212,7 @@ def test_whoever_drops_out_between_the_sums_that_weights_rest_on(
 
 def test_a_client_that_misses_the_first_sum_is_not_in_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     fed, method = blobs(RAGGED), replace(tiny("fedla"), selector=each(0, 1, 2, 3))
-    monkeypatch.setattr(sums, "absent", lambda place, clients: {1: "share"} if place[1:] == ("weights", 0) else {})
+    monkeypatch.setattr(simulated, "absent", lambda place, clients: {1: "share"} if place[1:] == ("weights", 0) else {})
     found = go(fed, method, secure="sums", cohort=4)
     assert gap(found.params, go(fed, replace(method, selector=each(0, 2, 3)), cohort=3).params) < 1e-6
 
@@ -220,7 +221,7 @@ def test_a_client_that_misses_the_first_sum_is_not_in_the_round(monkeypatch: pyt
 def test_below_the_threshold_the_round_fails_in_one_line(phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fed, method = skewed(), replace(tiny("fedavg"), selector=each(0, 1, 2, 3, 4))
     gone = dict.fromkeys((0, 1), phase)
-    monkeypatch.setattr(sums, "absent", lambda place, clients: gone if place[0] == 2 else {})
+    monkeypatch.setattr(simulated, "absent", lambda place, clients: gone if place[0] == 2 else {})
     options = {"secure": "sums", "cohort": 5}
     with pytest.raises(fs.TrainingError, match=r"phase '\w+' .* at least 4 clients, its threshold; got 3, in round 2"):
         go(fed, method, **options)
@@ -238,7 +239,7 @@ def test_the_threshold_is_of_those_who_entered_the_round(monkeypatch: pytest.Mon
     kept = go(fed, base.with_(parts=(*base.parts, *parts)), secure_threshold=0.6, **options)
     assert kept.rounds[1]["clients"] == [2, 3, 4]
     gone = {("weights", 0): {0: "masked"}, ("update",): {1: "masked"}}
-    monkeypatch.setattr(sums, "absent", lambda place, clients: gone.get(place[1:], {}) if place[0] == 2 else {})
+    monkeypatch.setattr(simulated, "absent", lambda place, clients: gone.get(place[1:], {}) if place[0] == 2 else {})
     with pytest.raises(fs.TrainingError, match=r"phase 'masked' .* at least 4 clients, its threshold; got 3"):
         go(fed, base, **options)
 
@@ -365,7 +366,7 @@ def test_a_summed_answer_is_one_row_of_who_stayed(monkeypatch: pytest.MonkeyPatc
     seen: list[Answers] = []
     answered: Callable[..., Answers] = sums.Adder.answered
     monkeypatch.setattr(sums.Adder, "answered", lambda *args: seen.append(answered(*args)) or seen[-1])
-    monkeypatch.setattr(sums, "absent", lambda place, clients: {1: "masked"} if place[-1] == "answer" else {})
+    monkeypatch.setattr(simulated, "absent", lambda place, clients: {1: "masked"} if place[-1] == "answer" else {})
     found = go(blobs(RAGGED), replace(tiny("creff"), selector=each(0, 1, 2, 3)), cohort=4, secure="sums")
     assert [answers.ids.tolist() for answers in seen] == [[0, 2, 3]] * 2
     assert all(len(leaf) == 1 for answers in seen for leaf in leaves(answers.values))

@@ -215,9 +215,12 @@ def _prepared(
     prepared = prepared_model(fed, model, head, settings, method.projection)
     task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
-    adder = _adder(method, fed, settings, cohort, made is not None)
-    release = _release(method, settings, made is not None)
-    noise = _noise(method, fed, settings, cohort, prepared, task, made is not None)
+    sums = None if settings.secure == "none" else import_module("fedskew.sums")  # it is not imported elsewhere
+    if sums:
+        sums.check(method, settings, cohort, fed.unseen is not None)
+    outside = made is not None
+    release = _release(method, settings, outside)
+    noise = _noise(method, fed, settings, cohort, prepared, task, outside)
     asked_method, method = method, noise.method if noise else method
     if made is None:
         _warn_of_one_class(fed, method)
@@ -233,9 +236,10 @@ def _prepared(
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
     engine.init_clients(watched, params, prepared.buffers, settings.memory)
     declared = None if release is None else replace(fed, counts=release(fed.counts))
-    known = declared or fed
     engine.queries = replace(engine.queries, told=release)
-    state = server.init(watched, params, prepared.buffers, adder.known(known) if adder else known, task)
+    adder = _adder(engine, settings, outside) if sums else None
+    known = adder.known(declared or fed) if adder else declared or fed
+    state = server.init(watched, params, prepared.buffers, known, task)
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
@@ -261,14 +265,11 @@ def _prepared(
     return session, partial(_end, session, model, prepared, getattr(on_round, "end", None))
 
 
-def _adder(method: Method, fed: Federation, settings: Settings, cohort: int, outside: bool) -> Any:
-    """What adds up what clients send, where the server sees sums alone; its room is not imported elsewhere."""
-    if settings.secure == "none":
-        return None
-    settings.demand("secure", not outside, "be none over Flower: secure sums run in simulation so far")
-    sums = import_module("fedskew.sums")
-    sums.check(method, fed, settings, cohort)
-    return sums.Adder(settings.seed, settings.secure_threshold)
+def _adder(engine: Any, settings: Settings, outside: bool) -> Any:
+    """What adds up what clients send, where the server sees sums alone. Clients that are elsewhere send messages."""
+    if outside:
+        return engine.adder(settings.secure_threshold)
+    return import_module("fedskew.simulated").Simulated(settings.secure_threshold, seed=settings.seed)
 
 
 def _release(method: Method, settings: Settings, outside: bool) -> Any:

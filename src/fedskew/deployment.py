@@ -2,7 +2,7 @@
 
 Whoever runs methods on machines of their own by another framework builds on the same names. Beside them a deployment
 uses the public rooms and the ground: `fedskew.data`, `fedskew.functional`, `fedskew.method`, `fedskew.models`,
-`fedskew.slots`, `fedskew.errors`, `fedskew.fields`, `fedskew.rng`, `fedskew.tree` and `fedskew.types`.
+`fedskew.privacy`, `fedskew.slots`, `fedskew.errors`, `fedskew.fields`, `fedskew.rng`, `fedskew.tree`, `fedskew.types`.
 
 A client job, and how it is run:
     `Shared` is what all clients of a round are given, a `ClientJob` what one is given, with the plan of its local run.
@@ -16,6 +16,9 @@ A client job, and how it is run:
 How a cohort is reduced:
     `RemoteEngine` adds up as every engine does. `Broadcast` goes down, `State` is the server's, `close_round` makes the
     next one from results that came in another way.
+
+How a server sees sums alone:
+    `sums` has the halves of a client and of the server. A `ClientEngine` gives the numbers of its client.
 
 What a run is:
     `Experiment` and `Settings` say what is trained; `experiment_of_flags`, `flags_of`, `method_named` and `make` read
@@ -49,7 +52,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from fedskew import tree
+from fedskew import sums, tree
 from fedskew._run import Result, launch
 from fedskew.averages import Kept as MeanModel
 from fedskew.client import Job, Shared
@@ -102,7 +105,7 @@ from fedskew.server import Broadcast, State, close_round
 from fedskew.session import Observer
 from fedskew.settings import Settings
 from fedskew.studies.work import federation_of
-from fedskew.types import Assignment, Params, Report, Task, Tree
+from fedskew.types import Assignment, Cohort, Params, Report, Task, Tree
 
 __all__ = [
     "AVERAGED", "EVALUATED", "FIT_CLASSES", "FIT_EXCHANGES", "GROUPED", "PERSONAL", "PLAIN", "TABLE_FILES", "TAIL",
@@ -112,7 +115,7 @@ __all__ = [
     "close_round", "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of",
     "finished", "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files", "is_absent",
     "launch", "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named", "object_of",
-    "plain_values", "pooled", "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "triangle_of",
+    "plain_values", "pooled", "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "sums", "triangle_of",
     "unguarded", "whole_of", "write_atomic", "write_model", "writing",
 ]  # fmt: skip
 
@@ -164,6 +167,10 @@ class RemoteEngine(Sequential):
         check = self.finite_checks.of([job], torch.zeros(1, 1, dtype=self.dtype), *model, uploads, {})
         memories = tree.map_tree(lambda leaf: leaf.unsqueeze(0), kept)
         return Outcome(*model, uploads, memories, Report(**known, loss=loss), (check._replace(reported=fault),))
+
+    def adder(self, share: float) -> sums.Adder:
+        """What adds up what clients keep, if the server sees sums alone; ``share`` of a round's clients must stay."""
+        raise NotImplementedError
 
     def run_clients(self, method: Method, places: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a client, in order."""
@@ -247,11 +254,39 @@ class ClientEngine(Threaded):
             return outcome, fault
         return outcome, None
 
+    def own_pace(self, method: Method, client: int, shared: Shared) -> tuple[Member, Pace]:
+        """The client in a round, and its pace, by its own rows: where the server sees sums alone it knows neither."""
+        ((plan,),) = self._planned(method, client, shared)
+        return Member(client, 0, plan.offered, plan.used), plan.pace
+
+    def _planned(self, method: Method, client: int, shared: Shared) -> list[list[Plan]]:
+        given = Broadcast(int(shared.round), shared.params, shared.buffers, shared.common, {})
+        return self.planner.plans(method, Assignment(torch.tensor([[client]])), given, self.clients.own)
+
+    def summand(self, method: Method, job: ClientJob, outcome: Outcome) -> Tree:
+        """What a client adds to the sums of a round before it is weighed, with its own numbers, which weigh it."""
+        before, of = job.job.shared.params, outcome.params
+        given = Broadcast(int(job.job.shared.round), before, {}, {}, {})
+        cohort = self.planner.cohort(method, [[job.plan]], given)
+        reports = cohort.reports._replace(loss=outcome.reports.loss.double())
+        sent = {
+            "delta": {n: of[n] - x for n, x in before.items() if n not in self.stays},
+            "buffers": {n: b for n, b in outcome.buffers.items() if n not in self.stays},
+            "uploads": outcome.uploads,
+        }
+        own = {"rows": {name: getattr(cohort, name) for name in sums.ROWS}, "reports": reports._asdict()}
+        return {"own": own, **tree.row(sent, 0)}
+
+    def own_cohort(self, client: int, round: int, own: Tree) -> Cohort:
+        """A client as a cohort of its own, from its numbers in a summand."""
+        ids = torch.tensor([client])
+        known: dict[str, Any] = {"ids": ids, "chains": ids.unsqueeze(1), "reports": Report(**own["reports"])}
+        return Cohort(self.task, **known, **own["rows"], before={}, round=round, uploads={})
+
     def outcome_without_steps(self, method: Method, shared: Shared) -> Outcome:
         """What client 0 gives after a local run that is over before its first step: names, shapes and types."""
+        ((plan,),) = self._planned(method, 0, shared)
         given = Broadcast(1, shared.params, shared.buffers, shared.common, {})
-        assignment = Assignment(torch.zeros(1, 1, dtype=torch.int64))
-        ((plan,),) = self.planner.plans(method, assignment, given, self.clients.own)
         (place,) = self.jobs.of(method, [plan], given, self.memory, {0: 0})
         over = plan._replace(batches=plan.batches[:0], epoch=plan.epoch[:0])
         return self.run_client(method, place._replace(plan=over, keys=place.keys[:0]))

@@ -1,27 +1,30 @@
-"""Rounds of which the server sees sums alone, ``secure="sums"``, in simulation.
+"""Rounds of which the server sees sums alone, ``secure="sums"``: the halves of a client and of the server.
 
 A client multiplies what it sends by its own weight, and the protocol of `fedskew.privacy` adds it up. Server hooks then
 see one client that stands for all: its rows, numbers, uploads and answers are the sums. Hooks that read no more than
 sums, as `Component.reads` declares, give on it what they give on all clients.
+
+An `Adder` is the server's half, whatever carries the messages. `of_answer`, `of_weights` and `of_update` are what one
+client adds. They are the same functions in a simulation, which calls them for each client, and at a node.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedskew import rng, tree
+from fedskew import tree
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method, Selector, Weighting
-from fedskew.method.component import in_halves, undeclared
+from fedskew.method.component import Sums, in_halves, undeclared
 from fedskew.privacy import FixedPoint
-from fedskew.privacy.simulation import secure_sum
 from fedskew.settings import Settings
 from fedskew.types import Answers, Cohort, Federation, Params, Report, Results, Tree, Weights
 
@@ -39,8 +42,14 @@ SENT = {  # at the end of a round, in the words of an error
 INSTEAD = {Weighting: "the weightings label_aware, size and uniform need no more than a sum", Selector: "take random"}
 
 
-def check(method: Method, fed: Federation, settings: Settings, cohort: int) -> None:
-    """Raise FieldError where a method reads more than sums, or a sum would be over too few clients."""
+AGAIN = "a second sum, without a dropped client, would tell what this one answered"
+
+
+def check(method: Method, settings: Settings, cohort: int, joins: bool = False) -> None:
+    """Raise FieldError where a method reads more than sums, or a sum would be over too few clients.
+
+    ``joins`` says whether held-out clients take part after the run.
+    """
     for _, part in reversed(list(method.ingredients())):  # what stands inside another one first
         who = f"be none for {method.name}, whose {part.name!r}"
         hint = next((said for kind, said in INSTEAD.items() if isinstance(part, kind)), "")
@@ -51,64 +60,74 @@ def check(method: Method, fed: Federation, settings: Settings, cohort: int) -> N
         if hook := undeclared(part):
             rule = f"{who} does not declare what its {hook!r} reads"
             settings.demand("secure", False, rule, "set `reads` in its class, () where it reads nothing of clients")
-        asks = part in method.having("ask") and any(read.word not in ("rows", "upload") for read in part.reads)
-        rule = f"be stop with secure sums for {method.name}, whose {part.name!r} adds up answers before training"
-        hint = "a second sum, without a dropped client, would tell what this one answered"
-        settings.demand("nonfinite", settings.nonfinite == "stop" or not asks, rule, hint)
         whole = isinstance(part, Weighting) and not in_halves(part)
         settings.demand("secure", not whole, f"{who} weighs all clients at once", "define `mass` in place of `weigh`")
+    why = undroppable(method)
+    settings.demand("nonfinite", settings.nonfinite == "stop" or not why, f"be stop with secure sums {why}", AGAIN)
     crossed = method.selector.chained or method.selector.repeats or bool(method.having("combine"))
     settings.demand("secure", not crossed, f"be none for {method.name}, which does not add up one update a client")
     settings.demand("secure", not settings.diagnose.names, "be none with diagnostics, which look at single clients")
     unlisted = settings.clients_every is None
     settings.demand("clients_every", unlisted, "be unset with secure sums, of which a record lists no client")
     settings.demand("keep_own", not settings.keep_own, "be false with secure sums: it keeps each client's own model")
-    joins = fed.unseen is not None and method.personal and bool(method.having("ask"))
+    joins = joins and method.personal and bool(method.having("ask"))
     settings.demand("secure", not joins, f"be none for {method.name} with held-out clients, which answer one by one")
     rule = f"be at least {LEAST} with secure sums: of two clients each knows what the other sent"
     settings.demand("cohort", cohort >= LEAST, rule)
 
 
-def absent(place: tuple[int | str, ...], clients: Sequence[int]) -> dict[int, str]:
-    """Clients that drop out of a sum, and the phase in which they do: none, unless a test says so."""
-    return {}
+def undroppable(method: Method) -> str:
+    """Why a round of a method cannot be run again without a client, in words; "" where it can."""
+    for part in method.having("ask"):
+        if any(read.word not in ("rows", "upload") for read in part.reads):
+            return f"for {method.name}, whose {part.name!r} adds up answers before training"
+    return ""
+
+
+Half = Callable[[int], Tree]  # what a client adds, by its number
+Sum = tuple[list[Tensor], tuple[int, ...], tuple[int, int]]  # (total, who is in it, bytes up and down)
 
 
 @dataclass(eq=False)
 class Adder:
-    """Adds up what the clients of a run send."""
+    """Adds up what the clients of a run send. A subclass carries the messages of the protocol, in `added`."""
 
-    seed: int
     share: float  # of the clients that entered a round's first sum, which must stay until the end of the last one
     spent: dict[tuple[int | str, ...], tuple[int, int]] = field(default_factory=dict)  # bytes up and down of each sum
 
-    def add(self, sent: dict[int, Tree], *place: int | str, entered: int | None = None) -> tuple[Tree, tuple[int, ...]]:
+    def added(self, half: Half, given: Tree, clients: Sequence[int], least: int, *place: int | str) -> Sum:
+        """One sum of the protocol. Raises TrainingError where too few clients stay.
+
+        Args:
+            half: what a client adds. Where clients are elsewhere, its value is of no use, but has the right shapes.
+            given: what clients must know for it, beside what they have.
+            clients: that are asked.
+            least: threshold.
+            *place: the round, and which sum of the round it is.
+        """
+        raise NotImplementedError
+
+    def add(
+        self, half: Half, clients: Sequence[int], *place: int | str, given: Tree = None, entered: int | None = None
+    ) -> tuple[Tree, tuple[int, ...]]:
         """The sum, float64, and who is in it.
 
         Args:
-            sent: what each client adds, trees of one structure.
+            half: as in `added`, a tree.
+            clients: that are asked.
             *place: the round, and which sum of the round it is.
-            entered: clients that entered the round; None: those that send.
+            given: as in `added`.
+            entered: clients that entered the round; None: those that are asked.
 
         Raises:
             TrainingError: there are too few clients, or too few stay.
         """
-        least = max(LEAST, math.ceil(self.share * (entered or len(sent)) - 1e-9))
-        if len(sent) < least:
+        least = max(LEAST, math.ceil(self.share * (entered or len(clients)) - 1e-9))
+        if len(clients) < least:
             told = f"a secure sum must be over at least {least} clients" + f" of {entered}" * bool(entered)
-            raise TrainingError(f"{told}; got {len(sent)}, in round {place[0]}")
-        leaves = {k: list(tree.leaves(own)) for k, own in sent.items()}
-        encoding = FixedPoint(range=2.0 ** (ROOM - (len(sent) - 1).bit_length()))
-        for k, own in sent.items():
-            _demand_room(own, encoding.range, k, *place)
-        key, drops = rng.key(self.seed, *place), absent(place, list(sent))
-        try:
-            done = secure_sum(leaves, threshold=least, encoding=encoding, key=key, drops=drops)
-        except TrainingError as error:
-            raise TrainingError(f"{error}, in round {place[0]}") from error
-        self.spent[place] = sum(done.bytes_up.values()), sum(done.bytes_down.values())
-        total = iter(done.total)
-        return tree.map_tree(lambda leaf: next(total), next(iter(sent.values()))), done.survivors
+            raise TrainingError(f"{told}; got {len(clients)}, in round {place[0]}")
+        total, left, self.spent[place] = self.added(half, given or {}, clients, least, *place)
+        return shaped(total, half(clients[0])), left
 
     def bytes_of(self, number: int) -> tuple[int, int]:
         """Bytes up and down of a round; the first has what was added up before it."""
@@ -123,8 +142,8 @@ class Adder:
     def answered(self, part: Component, answers: Answers, has_rows: Tensor, number: int) -> Answers:
         """One row that stands for all who answered, whose ids it has: the total."""
         each = {int(k): tree.row(answers.values, i) for i, k in enumerate(answers.ids) if has_rows[k]}
-        sent = {k: _in_two(part.to_sum(_double(own))) for k, own in each.items()}
-        total, left = self.add(sent, number, part.name, "answer")
+        sent = {k: of_answer(part, own) for k, own in each.items()}
+        total, left = self.add(sent.get, list(sent), number, part.name, "answer")
         whole, like = tree.add(total["coarse"], total["fine"], 2.0**-FINE), next(iter(each.values()))
         values = tree.map_tree(lambda new, old: new.to(old).unsqueeze(0), part.from_sum(whole), like)
         return Answers(torch.tensor(left), values)
@@ -141,20 +160,24 @@ class Adder:
         weighting, number = method.weighting, entered.round
         of_server, left = state.parts[weighting.name], tuple(entered.ids.tolist())
         own, began = {k: _row(entered, i) for i, k in enumerate(left)}, len(left)
-        sums: tuple[Tree, ...] = ()
+        sums: Sums = ()
+
+        def given() -> Tree:
+            return {"state": of_server, "sums": {str(i): total for i, total in enumerate(sums)}}
+
         for stage in range(weighting.stages):
-            adds = {k: tree.row(weighting.adds(of_server, own[k], sums), 0) for k in left}
-            total, left = self.add(adds, number, "weights", stage, entered=began)
+            each = {k: of_weights(method, of_server, own[k], sums) for k in left}
+            total, left = self.add(each.get, left, number, "weights", stage, given=given(), entered=began)
             sums += (total,)
-        by = {part.name: r.by for part in method.components for r in part.reads if r.word == "upload"}
-        sent = {}
-        for i, k in enumerate(results.cohort.ids.tolist()):
-            if k in left:
-                mine = _row(results.cohort, i)
-                mass = weighting.mass(of_server, mine, sums)
-                sent[k] = _sent(mine, mass, tree.row(_trained(results, state.stays), i), by)
-        total, left = self.add(sent, number, "update", entered=began)
-        return _of_sum(total, left, results, by, state.buffers)
+        at = {k: i for i, k in enumerate(results.cohort.ids.tolist())}
+        trained = _trained(results, state.stays)
+
+        def update(k: int) -> Tree:
+            return of_update(method, of_server, _row(results.cohort, at[k]), sums, tree.row(trained, at[k]))
+
+        left = tuple(k for k in at if k in left)
+        total, left = self.add(update, left, number, "update", given=given(), entered=began)
+        return _of_sum(total, left, results, factors_of(method), state.buffers)
 
 
 class Known:
@@ -165,9 +188,8 @@ class Known:
         self.clients, self.has_rows, self.auxiliary_rows = fed.clients, fed.has_rows, fed.auxiliary_rows
 
     def _sum(self, name: str) -> Tensor:
-        values = getattr(self._fed, name)
-        each = {k: values[k] for k in self.has_rows.nonzero().flatten().tolist()}
-        total: Tensor = self._adder.add(each, 0, name)[0]
+        values, clients = getattr(self._fed, name), self.has_rows.nonzero().flatten().tolist()
+        total: Tensor = self._adder.add(lambda k: values[k], clients, 0, name)[0]
         return total.round().long().unsqueeze(0)
 
     @cached_property
@@ -181,7 +203,15 @@ class Known:
         return self._sum("sizes")
 
 
-def _demand_room(own: Tree, range: float, client: int, *place: int | str) -> None:
+# What one client adds, and what it must fit
+
+
+def encoding_of(clients: int) -> FixedPoint:
+    """The encoding of a sum over so many clients, which leaves `ROOM` bits before the point to the sum."""
+    return FixedPoint(range=2.0 ** (ROOM - (clients - 1).bit_length()))
+
+
+def demand_room(own: Tree, range: float, client: int, *place: int | str) -> None:
     """Raise TrainingError, naming what a client adds, where a number of it is outside the range of the sum."""
     for path, leaf in tree.flatten(own):
         if leaf is not None and len(outside := leaf[~(leaf.abs() <= range)]):  # NaN, too
@@ -190,6 +220,51 @@ def _demand_room(own: Tree, range: float, client: int, *place: int | str) -> Non
                 what = f"{SENT[path[0]]} {'.'.join(path[1:])!r}"
             told = f"{what} of client {client} must be in [-{range:g}, {range:g}], the range of a secure sum"
             raise TrainingError(f"{told}; got {float(outside[0]):g}, in round {place[0]}")
+
+
+def listed(own: Tree) -> list[Tensor]:
+    """The leaves of what a client adds, in the order of their names: that of a tree depends on who has made it."""
+    return [leaf for _, leaf in _sorted(own) if leaf is not None]
+
+
+def shaped(total: Sequence[Tensor], like: Tree) -> Tree:
+    """The tree of such leaves; undoes `listed`."""
+    leaves = iter(total)
+    return tree.unflatten((path, None if leaf is None else next(leaves)) for path, leaf in _sorted(like))["sum"]
+
+
+def _sorted(own: Tree) -> list[tuple[tuple[str, ...], Tensor | None]]:
+    return sorted(tree.flatten({"sum": own}), key=itemgetter(0))
+
+
+def of_answer(part: Component, own: Tree) -> Tree:
+    """In the place of an answer before training."""
+    return _in_two(part.to_sum(_double(own)))
+
+
+def of_weights(method: Method, state: Tree, own: Cohort, sums: Sums) -> Tree:
+    """For the next sum that the weights rest on.
+
+    Args:
+        method: its weighting says what.
+        state: of the weighting, at the server.
+        own: of this client alone.
+        sums: those before it.
+    """
+    return tree.row(method.weighting.adds(state, own, sums), 0)
+
+
+def of_update(method: Method, state: Tree, own: Cohort, sums: Sums, trained: Tree) -> Tree:
+    """At the end of a round; ``trained`` has the client's ``delta``, ``buffers`` and ``uploads``, as far as they move.
+
+    The other arguments are those of `of_weights`.
+    """
+    return _sent(own, method.weighting.mass(state, own, sums), trained, factors_of(method))
+
+
+def factors_of(method: Method) -> dict[str, str]:
+    """What each component's upload is multiplied by."""
+    return {part.name: r.by for part in method.components for r in part.reads if r.word == "upload"}
 
 
 def _double(values: Tree) -> Tree:

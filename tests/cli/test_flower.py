@@ -48,6 +48,23 @@ def test_init_says_what_a_method_asks_of_nodes(tmp_path: Path, capsys: pytest.Ca
     assert "${ALLOW:-histogram}" in (tmp_path / "app" / "node.sh").read_text()
 
 
+def test_init_for_secure_sums_starts_nodes_for_them_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = output_of(capsys, "flower", "init", "fedla", "--secure", "sums", "--out", tmp_path / "app")
+    assert "node.sh has SECURE=3: a node sends its part of sums" in out and "must allow" not in out
+    script = (tmp_path / "app" / "node.sh").read_text()
+    assert "${SECURE:-3}" in script and "${ALLOW:-none}" in script
+    assert (
+        "needs from each node: its part of sums over at least 3 nodes." in (tmp_path / "app" / "README.md").read_text()
+    )
+    assert config_of(tmp_path / "app")["secure"] == "sums"
+    assert fedskew("flower", "init", "fedla", "--out", tmp_path / "plain") == 0
+    assert "${SECURE:-0}" in (tmp_path / "plain" / "node.sh").read_text()
+    said = mistake(capsys, "flower", "init", "fedpals", "--secure", "sums", "--out", tmp_path / "refused")
+    assert "--secure must be none for fedpals, whose " in said
+    words = ["--secure", "sums", "--own-data", "--encoding", "nodes"]
+    assert "with secure sums" in mistake(capsys, "flower", "init", "fedla", *words, "--out", tmp_path / "refused")
+
+
 def test_init_for_nodes_with_data_of_their_own_takes_an_example(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,6 +48,8 @@ class Grid:
             self.pushed.append((k, message.metadata.message_type))
             names.append(name)
             own = {"client": k, "allow": "all", "state": str(self.folder / "state"), **self.nodes.get(k, {})}
+            if self.config.get("secure") == "sums":
+                own = {"secure": 3, **own}
             context = Context(run_id=1, node_id=NODES + k, node_config=own, state=RecordDict(), run_config=self.config)
             content = serve._answer(message, context, experiment_of, self.app)
             if self.lie is not None:

@@ -53,10 +53,12 @@ def init(
     from fedskew.flower.app import config_of, write_app
     from fedskew.flower.contract import PERMITS, needs
     from fedskew.flower.options import check_for_nodes
+    from fedskew.sums import LEAST
 
     check_for_nodes(experiment)
-    rule = "be example without --own-data, or where the example is no table"
-    require(encoding == "example" or own_data, "encoding", rule, encoding)
+    secure = experiment.secure == "sums"
+    rule = "be example without --own-data, with secure sums, or where the example is no table"
+    require(encoding == "example" or (own_data and not secure), "encoding", rule, encoding)
     fed = None if own_data else experiment.federation()
     data = experiment.data.load(experiment.path) if fed is None else fed.dataset
     clients = (experiment.clients or 5) if fed is None else fed.clients
@@ -86,13 +88,17 @@ def init(
             notes.append(f"column {column.name!r} has the categories {known}; another one at a node {other}")
     for note in notes if own_data else ():
         say(f"note: {note}")
-    asking = needs(experiment.method) | ({"columns": "--encoding nodes"} if encoding == "nodes" else {})
+    asking = {} if secure else needs(experiment.method)
+    asking |= {"columns": "--encoding nodes"} if encoding == "nodes" else {}
+    if secure:
+        say(f"node.sh has SECURE={LEAST}: a node sends its part of sums over at least so many nodes, and nothing else")
     for permit, part in asking.items():
         say(f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it")
     if own_data and not config["flower.test"]:
         words = " ".join([*asking, "metrics"])
         own_rows = f'MORE="local-test=0.2" ALLOW="{words}" sh node.sh K keeps a fifth of its rows for them'
-        say(f"a node must have test rows: {own_rows}, or flower.test names a file at the server")
+        nodes = "" if secure else f"a node must have test rows: {own_rows}, or "
+        say(f"{nodes}flower.test {'must name' if secure else 'names'} a file at the server")
 
 
 @flower.command("keys", cls=Command, lines=(EXAMPLES[1],))

@@ -75,11 +75,16 @@ def write_app(
     package = re.sub(r"[^a-zA-Z0-9_]", "_", folder.resolve().name) or "app"
     package = f"app_{package}" if package[0].isdigit() or package in ("fedskew", "flwr", "keys", "state") else package
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
-    permits = [*needs(experiment.method), *(["columns"] if config.get("flower.encoding") == "nodes" else [])]
+    least = lib.sums.LEAST * (experiment.secure == "sums")
+    permits = [] if least else [*needs(experiment.method)]
+    permits += ["columns"] if config.get("flower.encoding") == "nodes" else []
+    told = ["the number of its rows", *(PERMITS[permit] for permit in permits)]
+    if least:
+        told = [f"its part of sums over at least {least} nodes"]
     values = {
         "name": name, "package": package, "method": experiment.method.name, "version": __version__,
         "description": _toml(f"{experiment.method.name} by fedskew on Flower"),
-        "clients": str(config["clients"]), "needs": "".join(f", {PERMITS[permit]}" for permit in permits),
+        "clients": str(config["clients"]), "needs": ", ".join(told), "secure": str(least),
         "config": "\n".join(f"{_toml(key)} = {_toml(value)}" for key, value in config.items()),
         "allow": ", ".join(permits) or "none", "permits": ", ".join(PERMITS), "largest": str(LARGEST),
         "paths": " ".join(f"/v1/fleet/{path}" for path in FLEET),

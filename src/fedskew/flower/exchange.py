@@ -25,6 +25,9 @@ from fedskew.flower.node import MOST_FITTED
 from fedskew.flower.wire import Envelope, Facts, Layout, Packed, expect, pack, real, receipt
 from fedskew.tree import Tree
 
+LOG = logging.getLogger("flwr")
+T = TypeVar("T")
+
 # What the server keeps of the clients' memory
 
 
@@ -101,7 +104,9 @@ class Exchange:
     number: int = 0  # of the round
     answered: dict[tuple[int, str], Envelope] = field(default_factory=dict)  # in it: nobody is asked the same twice
 
-    def request(self, k: int, facts: Facts, shared: Packed, expected: Layout, own: Facts | None = None) -> Request:
+    def request(
+        self, k: int, facts: Facts, shared: Packed, expected: Layout | None, own: Facts | None = None
+    ) -> Request:
         """A message for one client; it says which memory belongs to this moment, and what an answer must hold.
 
         ``own`` is for this client alone: without it, what the server has yet to write to the client's memory.
@@ -138,6 +143,29 @@ class Exchange:
                 known[key] = answer.envelope
             yield answer
 
+    def usable(
+        self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T],
+        left_out: list[AnswerFault], what: str,
+    ) -> Iterator[tuple[int, T]]:  # fmt: skip
+        """(client, what ``read`` makes of its answer), in order. Answers for which it raises are added to ``left_out``.
+
+        Raises TrainingError for them under stop. ``what`` goes on without them, in words.
+        """
+        for answer in self.answers(requests, kind, number):
+            try:
+                if answer.envelope is None:
+                    raise ValueError(answer.wrong)
+                content = read(answer.client, answer.envelope)
+            except MALFORMED as error:  # it counts nowhere, and the record names its author
+                bad = AnswerFault(answer.client, one_line(error) or type(error).__name__)
+                failure = self.failure([bad], "missing" if answer.missing else "bad")
+                if not failure.drop:
+                    raise failure from None
+                LOG.warning("fedskew: %s goes on without it: %s", what, failure)
+                left_out.append(bad)
+                continue
+            yield answer.client, content
+
     def failure(self, wrong: Sequence[AnswerFault], option: str) -> TrainingError:
         """The error for clients whose answers are of no use: they are dropped from the round, or the run ends.
 
@@ -158,8 +186,6 @@ def _key(request: Request) -> str:
 # What is measured at the nodes
 
 
-LOG = logging.getLogger("flwr")
-T = TypeVar("T")
 LARGEST = 1e100  # mean loss of a node: its sum over rows and nodes is finite
 ROUNDING = 1e-6  # of the size of what is compared
 INDEFINITE = 1e-9  # of the diagonal
@@ -186,35 +212,14 @@ class NodeMetrics:
         expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
         facts = {"kind": kind, **facts}
         requests = [self.exchange.request(k, facts, shared, expected) for k in link.measuring]
-        measured = self.usable(requests, "evaluate", number, self._measured)
+        what = f"the test of the model of round {number}"
+        measured = self.exchange.usable(requests, "evaluate", number, self._measured, self.unmeasured, what)
         at = {k: np.arange(link.clients[k].facts["test_rows"]) for k in link.measuring}
         self.number, self.each = number, [lib.Tested(k, *one, at[k], None) for k, one in measured]
         if not self.each:
             got = f"none of {len(requests)} in round {number}"
             raise TrainingError(f"at least one node must send a usable metric; got {got}")
         return lib.pooled(self.each, classes)
-
-    def usable(
-        self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T]
-    ) -> Iterator[tuple[int, T]]:
-        """(client, what ``read`` makes of its answer), in order. Answers for which it raises are left out.
-
-        Raises TrainingError for them under stop.
-        """
-        for answer in self.exchange.answers(requests, kind, number):
-            try:
-                if answer.envelope is None:
-                    raise ValueError(answer.wrong)
-                content = read(answer.client, answer.envelope)
-            except MALFORMED as error:  # it counts nowhere, and the record names its author
-                bad = AnswerFault(answer.client, one_line(error) or type(error).__name__)
-                failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
-                if not failure.drop:
-                    raise failure from None
-                LOG.warning("fedskew: the model of round %d is measured without it: %s", number, failure)
-                self.unmeasured.append(bad)
-                continue
-            yield answer.client, content
 
     def _measured(self, client: int, answer: Envelope) -> tuple[Tensor, float]:
         """(confusion matrix, mean loss) that a node tells of its test rows. Raises one of MALFORMED."""
@@ -289,7 +294,8 @@ class NodeMetrics:
             return logits, sums
 
         total = torch.zeros((), dtype=torch.float64), torch.zeros_like(point), torch.zeros(size, size).double()
-        for client, (logits, sums) in self.usable(requests, "query", self.exchange.number, read):
+        asked = requests, "query", self.exchange.number, read, self.unmeasured, "the fit of the model"
+        for client, (logits, sums) in self.exchange.usable(*asked):
             kept[client] = logits
             total = total[0] + sums[0], total[1] + sums[1], total[2] + sums[2]
         if len(self.unmeasured) > left_out:

@@ -8,17 +8,19 @@ that goes on from an older checkpoint, therefore finds the memory that belongs t
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
 from fedskew import deployment as lib
 from fedskew import tree
 from fedskew.errors import RecordError
+from fedskew.privacy import Client
 from fedskew.tree import Params, Tree
 
 Memory = dict[str, Tree]
@@ -26,6 +28,8 @@ NONE = ""  # receipt of a client that has not taken part
 FILE = "memory-{}.safetensors"
 LOGITS = "logits-{}.safetensors"
 OWN = "own.safetensors"
+HELD = "held-{}.safetensors"  # until it is added up
+SUM = "sum.json"  # of the secure sum that the client is in
 SESSIONS = 1000  # that are remembered as over
 
 
@@ -37,9 +41,12 @@ def receipt_of(memory: Memory) -> str:
 class NodeMemory:
     """The memories of one client in one run, as files of a folder."""
 
-    def __init__(self, folder: Path, template: Memory) -> None:
-        """``template`` is the memory of a client that has not taken part. Raises RecordError: no folder to write."""
-        self.folder, self.template = folder, template
+    def __init__(self, folder: Path, template: Memory, salted: bool = False) -> None:
+        """``template`` is the memory of a client that has not taken part. Raises RecordError: no folder to write.
+
+        With ``salted`` a receipt tells nothing of a memory that can be guessed.
+        """
+        self.folder, self.template, self.salted = folder, template, salted
         self.empty = not any(True for _ in tree.leaves(template))
         with lib.writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -56,6 +63,8 @@ class NodeMemory:
         if self.empty:
             return NONE
         named = {name: tree.map_tree(copied, memory[name]) for name in self.template}
+        if self.salted:
+            named["@salt"] = {"bytes": torch.tensor(list(os.urandom(16)), dtype=torch.uint8)}
         receipt = receipt_of(named)
         if not self._path(FILE, receipt).exists():
             lib.save_tree(self._path(FILE, receipt), named, {})
@@ -72,6 +81,51 @@ class NodeMemory:
         saved = self._saved(LOGITS, receipt, {}, "the logits of this node's rows", "begin the fit again")
         logits: Tensor = saved["logits"]
         return logits
+
+    def hold(self, what: str, content: Tree, **facts: Any) -> None:
+        """Keep what a secure sum will add up, in place of what was held before."""
+        lib.save_tree(self.folder / HELD.format(what), content, facts)
+
+    def held(self, what: str, **facts: Any) -> Tree:
+        """What was kept for a secure sum. Raises RecordError unless it is of these facts."""
+        path = self.folder / HELD.format(what)
+        content, known = lib.load_tree(path) if path.exists() else ({}, None)
+        if known != facts:
+            raise RecordError(f"this node must hold what is added up, of {facts}; it has {known}")
+        return content
+
+    def first(self, session: str, place: Sequence[int | str]) -> bool:
+        """Whether this sum is the first of its place in a server's session; it is noted."""
+        path, name = self.folder / "added.json", json.dumps(place)
+        known, added = _noted(path, tuple[str, list[str]]) or ("", [])
+        added = added if known == session else []
+        lib.write_atomic(path, json.dumps([session, [*added, name]]).encode())
+        return name not in added
+
+    def summed_over(self, what: str, clients: Iterable[int]) -> set[int]:
+        """The clients over which what stays the same was added up first in this run: these, where it was not before."""
+        path = self.folder / "static.json"
+        noted = _noted(path, dict[str, list[int]]) or {}
+        first = noted.setdefault(what, sorted(clients))
+        lib.write_atomic(path, json.dumps(noted).encode())
+        return set(first)
+
+    def save_sum(self, name: str, place: Sequence[int | str], client: Client) -> None:
+        """Keep the state of a secure sum until its next phase, in place of that of another sum."""
+        lib.write_atomic(self.folder / SUM, msgspec.json.encode((name, place, client)))
+
+    def take_sum(self, name: str) -> tuple[list[int | str], Client]:
+        """(place, state) of a secure sum. It is there once, so no phase is answered twice. Raises RecordError."""
+        taken = self.folder / f"taken-{SUM}"
+        with suppress(FileNotFoundError):
+            os.replace(self.folder / SUM, taken)
+            content = taken.read_bytes()
+            taken.unlink()
+            known, place, client = msgspec.json.decode(content, type=tuple[str, list[int | str], Client])
+            if known == name:
+                return place, client
+        told = "this node must be asked for each phase of a secure sum once, in order"
+        raise RecordError(f"{told}; it is in no such sum at this phase")
 
     def save_own(self, model: Params, facts: Mapping[str, Any]) -> None:
         """Keep the client's own model in place of the one before."""

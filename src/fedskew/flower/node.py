@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedskew import deployment as lib
 from fedskew import tree
-from fedskew.errors import ConfigError, RecordError, TrainingError, text_of
+from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, text_of
 from fedskew.flower import wire
 from fedskew.flower.contract import contract, disagreement, permit_of
 from fedskew.flower.memory import NONE, NodeMemory
@@ -26,6 +26,7 @@ from fedskew.flower.options import NodeOptions
 from fedskew.flower.standin import NodeRows
 from fedskew.flower.wire import EXACT, Facts, count, expect, flag, numbers, receipt, session, table
 from fedskew.method import Component, Method
+from fedskew.privacy import PHASES, Client
 from fedskew.types import Params, Query, Tree
 
 MOST_TRAINED = 1 << 28  # rows times epochs of one message: 2 GiB of row numbers
@@ -114,14 +115,17 @@ def point_of(trees: Trees, classes: int) -> tuple[Tensor, Tensor]:
     return point, numbers(own, "weights", torch.float64, classes, 0, most)
 
 
-def question_of(facts: Facts, method: Method, client: int) -> tuple[Query, Component]:
-    """A component's question: "loss", "delta", or a function of the component that is no secret of Python's."""
+def question_of(facts: Facts, method: Method, client: int, *, counts: bool = False) -> tuple[Query, Component]:
+    """A component's question: "loss", "delta", or a function of the component that is no secret of Python's.
+
+    With ``counts`` it may be "counts", too, which is told in a hello else.
+    """
     pairs = zip(method.components, lib.unguarded(method).components, strict=True)
     named = [pair for pair in pairs if pair[0].name == facts.get("part")]
     expect(bool(named), method.name, "have the component that asks", facts.get("part"))
     part, plain = named[0]
     what: Any = facts.get("what")
-    if what not in ("loss", "delta"):
+    if what not in ("loss", "delta", *["counts"] * counts):
         function = getattr(type(plain), what, None) if isinstance(what, str) and what[:1] != "_" else None
         expect(isinstance(function, types.FunctionType), "a question", f"name a function of {part.name!r}", what)
         what = getattr(part, what)
@@ -134,6 +138,9 @@ def question_of(facts: Facts, method: Method, client: int) -> tuple[Query, Compo
 
 LOG = logging.getLogger("flwr")
 KINDS = ("train", "ask", "personal", "evaluate", "fit", "own")  # of messages beside hello, each answered by a method
+SUMMED = ("train", "ask", "sum")  # of a node that sends sums alone
+MOST_SUMMED = 1 << 20  # clients of a sum
+STATIC = ("counts", "sizes")  # sums of what stays the same
 HELD = 3  # memories that are kept beside that of the moment: two checkpoints', and the last whole round's
 
 
@@ -153,7 +160,12 @@ class Node:
     @cached_property
     def memory(self) -> NodeMemory:
         """What this client keeps between rounds."""
-        return NodeMemory(self.options.folder(self.client), self.engine.memory.template)
+        return NodeMemory(self.options.folder(self.client), self.engine.memory.template, self.sums)
+
+    @property
+    def sums(self) -> bool:
+        """Whether nothing of this client's own is sent, but what secure sums add up."""
+        return self.options.secure > 0
 
     @cached_property
     def contract(self) -> dict[str, Any]:
@@ -179,8 +191,9 @@ class Node:
                 raise ConfigError(f"this node must agree with the server: {wrong}")
             ours = count(facts, "client") == self.client
             expect(ours, "this node", f"be asked as client {self.client}", facts["client"])
-            holds = isinstance(kind, str) and kind in KINDS
-            expect(holds, "the kind of a message", f"be one of {', '.join(KINDS)}", kind)
+            kinds = SUMMED if self.sums else KINDS
+            holds = isinstance(kind, str) and kind in kinds
+            expect(holds, "the kind of a message", f"be one of {', '.join(kinds)}", kind)
             held: Any = facts.get("held")
             expect(isinstance(held, list) and len(held) <= HELD, "held", f"be a list of at most {HELD} receipts", held)
             kept = [receipt(facts.get("receipt")), *map(receipt, held)]
@@ -196,7 +209,9 @@ class Node:
         counts = torch.bincount(self.rows.y, minlength=len(self.rows.inputs.label_names))
         permits = self.options.permits
         shown = self.options.hello(self.client, len(self.rows.y), len(self.rows.y_test))
-        if "histogram" in permits:
+        if self.sums:
+            shown |= {"rows": min(shown["rows"], 1), "test_rows": 0}
+        elif "histogram" in permits:
             shown["counts"] = counts.tolist()
         elif "labels" in permits:
             shown["labels"] = (counts > 0).nonzero().flatten().tolist()
@@ -208,14 +223,20 @@ class Node:
         sent = shared_of(trees, "params", "buffers", "common", "round", "rounds")
         own = own_of(trees, engine.memory.template)
         shared = lib.Shared(*self._model(sent), sent["common"], sent["round"], sent["rounds"])
-        offered, used = used_of(own, engine.clients.own.counts[k])
-        member = lib.Member(k, count(facts, "member", most=1 << 31), offered, used)
-        pace = pace_of(facts, int(torch.maximum(offered, used).sum()))
+        if self.sums:
+            member, pace = engine.own_pace(method, k, shared)
+        else:
+            offered, used = used_of(own, engine.clients.own.counts[k])
+            member = lib.Member(k, count(facts, "member", most=1 << 31), offered, used)
+            pace = pace_of(facts, int(torch.maximum(offered, used).sum()))
         job = engine.job(method, shared, own["each"], member, pace, self._memory(facts, own))
         outcome, fault = engine.run(method, job)
         memories = {name: tree.row(memory, 0) for name, memory in outcome.memories.items()}
-        done: dict[str, Any] = {"steps": len(job.plan.batches), "samples": job.plan.samples}
-        done["receipt"] = "" if fault else self.memory.save(memories)
+        receipt = "" if fault else self.memory.save(memories)
+        if self.sums:
+            self.memory.hold("update", engine.summand(method, job, outcome), round=int(shared.round))
+            return {"receipt": receipt, "fault": fault and {"tensor": fault.tensor}}, {}
+        done: dict[str, Any] = {"steps": len(job.plan.batches), "samples": job.plan.samples, "receipt": receipt}
         if fault is not None:
             done["fault"] = {"step": fault.step, "tensor": fault.tensor, "value": repr(fault.value)}
         more = {"uploads": outcome.uploads, "report": outcome.reports._asdict()}
@@ -241,12 +262,66 @@ class Node:
 
     def ask(self, facts: Facts, trees: Trees) -> Reply:
         """A component's question."""
-        query, part = question_of(facts, self.method, self.client)
-        self.options.check_permit(permit_of(query))
-        answers = self.engine.query(query, part, self.method, self._given(facts, trees))
+        query, part = question_of(facts, self.method, self.client, counts=self.sums)
+        if not self.sums:
+            self.options.check_permit(permit_of(query))
+        given = self._given(facts, trees)
+        answers = self.engine.query(query, part, self.method, given)
+        if self.sums and not query.keep:
+            self.memory.hold("answer", {"values": tree.row(answers.values, 0)}, round=given.round, part=part.name)
+            return {"receipt": None}, {"values": {}}
         if not query.keep:
             return {"receipt": None}, {"values": answers.values}
         return {"receipt": self.memory.save(self.engine.memory.get(self.client))}, {"values": {}}
+
+    def sum(self, facts: Facts, trees: Trees) -> Reply:
+        """One phase of a secure sum. Whatever is raised in it, this node is in the sum no longer."""
+        name, phase, told = receipt(facts.get("sum")), facts.get("phase"), wire.message_of(branch(trees, "own"))
+        expect(phase in PHASES, "the phase of a sum", f"be one of {', '.join(PHASES)}", phase)
+        if phase == "advertise":
+            place, of = wire.place_of(facts), count(facts, "of", most=MOST_SUMMED)
+            least = count(facts, "least", max(lib.sums.LEAST, self.options.secure), of)
+            expect(self.memory.first(session(facts), place), "a sum", "be taken once in a run of the server", place)
+            client = Client(self.client, least, lib.sums.encoding_of(of))
+            message = client.advertise()
+        else:
+            place, client = self.memory.take_sum(name)
+            if phase == "masked":
+                message = client.masked(told, self._addend(place, branch(trees, "shared"), client.encoding.range))
+            else:  # two halves of the clients that hear of different survivors would each reach a smaller threshold
+                rule = f"be of fewer than {2 * client.threshold} clients, twice its threshold"
+                expect(len(told) < 2 * client.threshold, "a sum", rule, len(told))
+                if phase == "unmask" and place[-1] in STATIC:  # two sums differ in who is in one of them alone
+                    apart = self.memory.summed_over(str(place[-1]), told) ^ told.keys()
+                    rule = f"be over the clients of the first one, or differ from it by {client.threshold} or more"
+                    expect(not apart or len(apart) >= client.threshold, f"a sum of {place[-1]}", rule, sorted(apart))
+                message = client.share(told) if phase == "share" else client.unmask(told)
+        if phase != "unmask":  # after it nobody needs the keys
+            self.memory.save_sum(name, place, client)
+        return {"phase": phase, "place": place}, {"message": wire.leaves_of(message)}
+
+    def _addend(self, place: list[int | str], given: Trees, range: float) -> list[Tensor]:
+        """What this client adds to a sum. An error stays in the node's log: it may quote a number of the client's."""
+        engine, (number, *what) = self.engine, place
+        parts = {part.name: part for part in self.method.components}
+        state, sums = given.get("state", {}), tuple(branch(given, "sums").values())
+        own: Tree = engine.clients.own.counts[self.client]
+        if what == ["sizes"]:
+            own = own.sum()
+        elif what[-1] == "answer":
+            values = self.memory.held("answer", round=number, part=what[0])["values"]
+            own = lib.sums.of_answer(parts[str(what[0])], values)
+        elif what != ["counts"]:
+            held, last = self.memory.held("update", round=number), what == ["update"]
+            stage = self.method.weighting.stages if last else what[-1]
+            expect(len(sums) == stage, "what is given for a sum", "be of the sums before it", len(sums))
+            known = self.method, state, engine.own_cohort(self.client, int(number), held.pop("own")), sums
+            own = lib.sums.of_update(*known, held) if last else lib.sums.of_weights(*known)
+        try:
+            lib.sums.demand_room(own, range, self.client, *place)
+        except TrainingError as error:
+            raise DataError(str(error)) from None
+        return lib.sums.listed(own)
 
     def personal(self, facts: Facts, trees: Trees) -> Reply:
         """The client's own model on its own test rows."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from fedskew import deployment as lib
-from fedskew.errors import ConfigError, FieldError, unknown
+from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.fields import AtLeast, Within, check, demand
 from fedskew.flower.contract import PERMITS, permits_of
 from fedskew.flower.wire import MOST_ROWS
@@ -60,6 +60,9 @@ class NodeOptions:
     """what may leave the node beside trained models and the number of rows: words of `contract.PERMITS`, all or none"""
     state: str = "fedskew-state"
     """folder for what the client keeps between rounds"""
+    secure: Annotated[int, AtLeast(0)] = 0
+    """fewest clients of a secure sum that the node is in, at least 3: it trains in runs with secure sums alone, and
+    tells nothing of its own. 0: it trains in other runs alone"""
     data: str = ""
     """a csv, npz or parquet file, a folder of images by class, or module:function; empty: the app's dataset"""
     y_column: str = ""
@@ -75,12 +78,26 @@ class NodeOptions:
     def __post_init__(self) -> None:
         check(self)
         demand(self, "local_test", self.local_test < 1, "be below 1")
+        least = lib.sums.LEAST
+        demand(self, "secure", self.secure == 0 or self.secure >= least, f"be 0, or at least {least} clients of a sum")
         permits_of(self.allow)
 
     @property
     def permits(self) -> frozenset[str]:
         """What the node allows."""
         return permits_of(self.allow)
+
+    def check_run(self, secure: str, encoding: str) -> None:
+        """Raise ConfigError where a run asks for other sums than this node is for: none, or none but secure ones."""
+        if secure == "sums":
+            hint = f"start it with SECURE={lib.sums.LEAST}, where its operator agrees to secure sums"
+            require(
+                self.secure > 0, "secure of this node", f"be at least {lib.sums.LEAST} for this run", self.secure, hint
+            )
+            rule = "be example with secure sums: nodes would tell sums over their own rows"
+            require(encoding == "example", "flower.encoding", rule, encoding)
+        rule = f"be sums for this node, which is started with secure={self.secure} and sends nothing else"
+        require(not self.secure or secure == "sums", "secure", rule, secure)
 
     def check_permit(self, permit: str) -> None:
         """Raise ConfigError where the node does not allow what is asked; "" is what every node allows."""
@@ -113,6 +130,8 @@ def check_for_nodes(experiment: lib.Experiment) -> lib.Experiment:
     demand(experiment, "heldout_clients", not experiment.heldout_clients, rule)
     rule = "be unset where clients are nodes: they lack the file"
     demand(experiment, "init_from", experiment.init_from is None, rule)
+    if experiment.secure == "sums":
+        lib.sums.check(experiment.method, experiment.settings, experiment.cohort or lib.sums.LEAST)
     return experiment
 
 
@@ -122,15 +141,17 @@ def server_options(config: Mapping[str, Any]) -> ServerOptions:
     return _made(ServerOptions, given, PREFIX)
 
 
-def node_options(config: Mapping[str, Any], out: str = "run") -> NodeOptions:
+def node_options(config: Mapping[str, Any], out: str = "run", secure: str = "none") -> NodeOptions:
     """Those of a node's configuration.
 
-    In a simulation, where Flower numbers the nodes by ``partition-id``, node k is client k, allows everything and keeps
-    its state in ``out``, the run folder.
+    In a simulation, where Flower numbers the nodes by ``partition-id``, node k is client k, allows everything, is for
+    the sums that the run asks for, ``secure``, and keeps its state in ``out``, the run folder.
     """
     given = {key: value for key, value in config.items() if key != "num-partitions"}
     if "partition-id" in given:
-        given = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", "trace": True, **given}
+        least = lib.sums.LEAST * (secure == "sums")
+        own = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", "secure": least}
+        given = {**own, "trace": True, **given}
     return _made(NodeOptions, {**given, "run": Path(out).name}, "")
 
 

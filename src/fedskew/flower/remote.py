@@ -15,7 +15,8 @@ from fedskew.errors import TrainingError, one_line
 from fedskew.flower.exchange import MALFORMED, AnswerFault, Exchange, NodeMetrics, Receipts, of_receipt, written_to
 from fedskew.flower.link import Link, Request
 from fedskew.flower.standin import AnswerLayouts
-from fedskew.flower.wire import Envelope, Packed, count, expect, pack, receipt, short, table, travelling
+from fedskew.flower.summed import NodeAdder
+from fedskew.flower.wire import Envelope, Packed, count, expect, layout_of, pack, receipt, short, table, travelling
 from fedskew.method import Component, Method
 from fedskew.types import Answers, Params, Query, Results, Task, Tree
 
@@ -43,9 +44,10 @@ class Remote(lib.RemoteEngine):
             link: to the nodes, which have said hello.
             local: nodes have test rows of their own, on which the global model is evaluated.
         """
-        self.link = link
+        self.link, self.sums = link, settings.secure == "sums"  # of what nodes train and answer, sums alone come here
         self.measured = local and bool(link.measuring)
-        self.counted = all("histogram" in hello.facts["permits"] for hello in link.clients.values())
+        counted = all("histogram" in hello.facts["permits"] for hello in link.clients.values())
+        self.counted = counted and not self.sums
         super().__init__(model, fed, task, settings)
         self.layouts = AnswerLayouts(model, fed, task, settings)
         self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
@@ -57,6 +59,10 @@ class Remote(lib.RemoteEngine):
         self.memory = receipts = Receipts()
         self.exchange = Exchange(self.link, receipts)
         self.metrics = NodeMetrics(self.exchange, self.fed.counts)
+
+    def adder(self, share: float) -> NodeAdder:
+        """What adds up what nodes keep."""
+        return NodeAdder(share, self.exchange)
 
     # training
 
@@ -71,19 +77,21 @@ class Remote(lib.RemoteEngine):
     def trained(self, method: Method, jobs: list[lib.ClientJob]) -> Iterator[lib.Outcome]:
         """Outcomes of clients that train at the same time, in order."""
         packed: dict[int, Packed] = {}  # one part of the messages for all that begin from the same model
-        requests, layout = [], self.layouts.trained(method, jobs[0].job.shared)
+        like, requests = self.layouts.engine.outcome_without_steps(method, jobs[0].job.shared), []
+        layout = {} if self.sums else self.layouts.trained(like)
         for plan, (shared, own) in ((job.plan, job.job) for job in jobs):
             mine: dict[str, Tree] = {"each": own.each, "written": written_to(own.memory)}
-            if "histogram" in self.link.clients[plan.client].facts["permits"]:
+            if not self.sums and "histogram" in self.link.clients[plan.client].facts["permits"]:
                 mine |= {"offered": plan.offered.clone(), "used": plan.used.clone()}
             if id(shared) not in packed:
                 packed[id(shared)] = pack({"shared": {**shared._asdict(), **travelling(shared, self.stays)}})
-            facts = {"kind": "train", "member": plan.member, "pace": list(plan.pace)}
+            facts = {"kind": "train"} | ({} if self.sums else {"member": plan.member, "pace": list(plan.pace)})
             requests.append(self.exchange.request(plan.client, facts, packed[id(shared)], layout, mine))
         answers, wrong = self.exchange.asked(requests, "train", int(jobs[0].job.shared.round)), []
+        bad: list[AnswerFault] = []
         for job, answer in zip(jobs, answers, strict=True):
             try:
-                outcome = self._read(job, answer)
+                outcome = self._kept(job, answer, like, bad) if self.sums else self._read(job, answer)
             except MALFORMED as error:
                 why = one_line(error) or type(error).__name__
                 wrong.append(AnswerFault(job.plan.client, f"its update must fit what was asked: {why}"))
@@ -91,6 +99,24 @@ class Remote(lib.RemoteEngine):
                 yield outcome
         if wrong:
             raise self.exchange.failure(wrong, "bad")
+        if bad:
+            raise TrainingError(f"{bad[0].words} is not finite", tuple(bad))
+
+    def _kept(self, job: lib.ClientJob, answer: Envelope, like: lib.Outcome, bad: list[AnswerFault]) -> lib.Outcome:
+        """In the place of what a node has trained and keeps: the shapes of it. Raises one of MALFORMED."""
+        fault = answer.facts.get("fault") is not None
+        kept = self._receipt(answer, fault)
+        if fault:
+            bad.append(AnswerFault(job.plan.client, short(table(answer.facts, "fault"), "tensor")))
+        params, buffers, uploads = map(tree.zeros_like, like[:3])
+        return self.outcome(job, (params, buffers), uploads, kept, torch.zeros(1), None)
+
+    def _receipt(self, answer: Envelope, fault: bool) -> dict[str, Tree]:
+        """What the server keeps of a client's memory. Raises ConfigError where its receipt cannot be."""
+        kept, keeps = receipt(answer.facts.get("receipt")), bool(tree.size_bytes(self.layouts.engine.memory.template))
+        rule = "name what the client keeps" if keeps else "be empty, as the method keeps nothing on clients"
+        expect(fault or bool(kept) == keeps, "its receipt", rule, kept)
+        return of_receipt(kept)
 
     def _read(self, job: lib.ClientJob, answer: Envelope) -> lib.Outcome:
         """The outcome, checked: steps and rows, and that what is told is finite. Raises one of MALFORMED.
@@ -104,16 +130,14 @@ class Remote(lib.RemoteEngine):
         params, buffers = (_whole(sent[n], getattr(shared, n)) for n in ("params", "buffers"))
         fault, loss = _fault(job, facts), sent["report"]["loss"]
         expect(math.isfinite(loss) or bool(fault), "the report's loss", "be finite", float(loss))
-        kept, keeps = receipt(facts.get("receipt")), any(True for _ in tree.leaves(self.layouts.engine.memory.template))
-        rule = "name what the client keeps" if keeps else "be empty, as the method keeps nothing on clients"
-        expect(bool(fault) or bool(kept) == keeps, "its receipt", rule, kept)
-        return self.outcome(job, (params, buffers), sent["uploads"], of_receipt(kept), loss, fault)
+        kept = self._receipt(answer, bool(fault))
+        return self.outcome(job, (params, buffers), sent["uploads"], kept, loss, fault)
 
     # questions and evaluation
 
     def query(self, query: Query, part: Component, method: Method, broadcast: lib.Broadcast) -> Answers:
         """Answer a component's question: from what the nodes told at first, from the server's rows, or by the nodes."""
-        if query.rows != "own" or query.what == "counts":
+        if query.rows != "own" or (query.what == "counts" and not self.sums):
             return super().query(query, part, method, broadcast)
         ids = torch.arange(len(self.clients.own.rows)) if isinstance(query.ids, str) else query.ids
         what = query.what if isinstance(query.what, str) else getattr(query.what, "__name__", "")
@@ -122,10 +146,14 @@ class Remote(lib.RemoteEngine):
         asked = [k for k in ids.tolist() if (broadcast.round, k) not in self._silent]
         if not asked:
             raise TrainingError(f"a client must answer {part.name!r}; got no answer of use in round {broadcast.round}")
-        layout, shared = self.layouts.asked(query, part, method, broadcast), _common(broadcast, self.stays)
-        requests = [self.exchange.request(k, facts, shared, layout) for k in asked]
+        like, shared = self.layouts.asked(query, part, method, broadcast), _common(broadcast, self.stays)
+        expected = layout_of({"values": {} if self.sums else like})
+        requests = [self.exchange.request(k, facts, shared, expected) for k in asked]
         try:
-            return Answers(torch.tensor(asked), self._answers(query, part, requests, broadcast.round))
+            values = self._answers(query, part, requests, broadcast.round)
+            if self.sums and not query.keep:  # in the place of what nodes keep
+                values = tree.map_tree(lambda leaf: leaf.expand(len(asked), *leaf.shape[1:]), like)
+            return Answers(torch.tensor(asked), values)
         except TrainingError as error:
             self._silent = {(broadcast.round, fault.client) for fault in error.faults} | self._silent
             raise
@@ -184,7 +212,7 @@ class Remote(lib.RemoteEngine):
     def fits(self, params: Params, buffers: Params) -> dict[str, lib.Fit]:
         """A model's fits by objective; none where a node with training rows does not allow it."""
         given = lib.Broadcast(self.exchange.number, params, buffers, {}, {})
-        return {} if self.task.classes > lib.FIT_CLASSES else self.metrics.fits(_common(given))
+        return {} if self.sums or self.task.classes > lib.FIT_CLASSES else self.metrics.fits(_common(given))
 
 
 def _common(broadcast: lib.Broadcast, stays: frozenset[str] = frozenset()) -> Packed:

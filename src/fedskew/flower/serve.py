@@ -26,6 +26,7 @@ from fedskew.flower.options import ServerOptions, experiment_of, node_options, s
 from fedskew.flower.remote import Remote
 from fedskew.flower.standin import Hello, declared_counts, federation_of_nodes, one_owner
 from fedskew.flower.wire import echoed, pack, read, record, table
+from fedskew.method import Method
 from fedskew.models import architecture
 
 LOG = logging.getLogger("flwr")
@@ -204,6 +205,7 @@ def serve(
         return None
     if out.exists():
         lib.Hold(out).release()  # another server may train in this folder: it is told before the nodes are asked
+    _check_drops(method, settings, options)
     model = architecture(experiment.model, method.projection)
     known, inputs = _server(grid, experiment, options, folder, _encoding_of_run(out, options) if begun else None)
     prepared = lib.prepared_model(known, model, None, settings, method.projection)
@@ -217,15 +219,18 @@ def serve(
         now, then = (declared_counts(facts, known.dataset.classes) for facts in (hello.facts, before))
         if not torch.equal(now, then) or hello.facts["test_rows"] != before["test_rows"]:
             raise ConfigError(f"{hello.name} must hold the rows that it had when the run began: its counts are others")
-        check_permits(method, hello.facts["permits"], hello.name)
+        if settings.secure == "none":
+            check_permits(method, hello.facts["permits"], hello.name)
 
     LOG.info("fedskew: %s waits for %d nodes", method.name, known.clients)
     link = Link(grid, {**agreed, **encoding}, options, accept)
     link.meet(known.clients)
     first |= link.clients
-    _log_rows(link)
+    if settings.secure == "none":
+        _log_rows(link)
     if not len(known.dataset.y_test) and not link.measuring:
-        hint = 'let nodes allow="metrics" and keep local-test rows, or name test rows of the server by flower.test'
+        hint = 'let nodes allow="metrics" and keep local-test rows, or ' * (settings.secure == "none")
+        hint += "name test rows of the server by flower.test"
         raise ConfigError(f"somebody must have test rows that may be used; got none; {hint}")
     fed = federation_of_nodes(known, [link.clients[k] for k in range(known.clients)])
     # that of the run, whoever is refused today: a server that goes on may meet other nodes
@@ -233,9 +238,10 @@ def serve(
     if link.left_out and settings.cohort:
         settings = replace(settings, cohort=min(settings.cohort, fed.clients - len(fed.empty)))
 
+    disclosed = sorted(needs(method)) if settings.secure == "none" else []
     facts = {
         **replace(experiment, clients=fed.clients, cohort=cohort, model=model).to_json(known.dataset.fingerprint),
-        "started_by": "flower", "disclosed": sorted(needs(method)), **({"own_data": True} if options.own_data else {}),
+        "started_by": "flower", "disclosed": disclosed, **({"own_data": True} if options.own_data else {}),
         **encoding,
     }  # fmt: skip
     result = lib.launch(
@@ -245,6 +251,15 @@ def serve(
     sizes = f"{link.turn} messages, {link.down} bytes to the nodes, {link.up} bytes back"
     LOG.info("fedskew: %s; %s; %s", result, sizes, out.resolve())
     return result
+
+
+def _check_drops(method: Method, settings: lib.Settings, options: ServerOptions) -> None:
+    """Raise ConfigError where nodes may be dropped from a round that cannot be run again without them."""
+    if settings.secure == "sums" and (why := lib.sums.undroppable(method)):
+        for option in ("missing", "bad"):
+            value = getattr(options, option)
+            rule = f"not be drop with secure sums {why}"
+            require(value != "drop", f"flower.{option}", rule, value, lib.sums.AGAIN)
 
 
 def _log_rows(link: Link) -> None:
@@ -318,7 +333,8 @@ def _node(key: str, build: Build) -> Node | rows.ColumnNode:
     if "partition-id" not in node_config:
         check_data(run_config, Path(where))
     experiment, server = build(run_config), server_options(run_config)
-    options = node_options(node_config, server.out)
+    options = node_options(node_config, server.out, experiment.secure)
+    options.check_run(experiment.secure, server.encoding)
     if options.client is None:
         raise ConfigError('client must be the number of this node, from 0, as in --node-config "client=0"; got none')
     fed = None if options.data or server.own_data else lib.federation_of(experiment)

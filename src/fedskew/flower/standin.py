@@ -19,7 +19,7 @@ from fedskew.errors import ConfigError, one_line, require
 from fedskew.flower.contract import PERMITS
 from fedskew.flower.wire import MOST_ROWS, Layout, count, expect, layout_of, short, travelling
 from fedskew.method import Component, Method
-from fedskew.types import Query, Task
+from fedskew.types import Query, Task, Tree
 
 # What a node tells
 
@@ -177,16 +177,15 @@ class AnswerLayouts:
         row = NodeRows(lib.Inputs.of(data), x, label, x[no], label[no], data.augment)
         self.engine = lib.ClientEngine(model, row.federation(0, task.clients), task, replace(settings, threads=1))
 
-    def trained(self, method: Method, shared: lib.Shared) -> Layout:
-        """The answer of a client that trains."""
-        outcome = self.engine.outcome_without_steps(method, shared)
+    def trained(self, outcome: lib.Outcome) -> Layout:
+        """The answer of a client that trains, by an outcome without steps."""
         report = tree.map_tree(lambda leaf: leaf.reshape(1), outcome.reports._asdict())
         sent = {**travelling(outcome, self.engine.stays), "uploads": outcome.uploads, "report": report}
         return layout_of({"sent": sent})
 
-    def asked(self, query: Query, part: Component, method: Method, broadcast: lib.Broadcast) -> Layout:
-        """The answer to a question."""
+    def asked(self, query: Query, part: Component, method: Method, broadcast: lib.Broadcast) -> Tree:
+        """The values of an answer to a question; {} where it stays at the client."""
         if query.keep:
-            return layout_of({"values": {}})
+            return {}
         query = query._replace(ids=torch.zeros(1, dtype=torch.int64), draws=1)
-        return layout_of({"values": self.engine.query(query, part, method, broadcast).values})
+        return self.engine.query(query, part, method, broadcast).values

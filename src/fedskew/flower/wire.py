@@ -15,14 +15,16 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew import tree
 from fedskew.errors import ConfigError, from_json, one_line
+from fedskew.privacy import Message
 from fedskew.tree import Params, Tree
 
-FORMAT = 1  # of messages; a node refuses another
+FORMAT = 2  # of messages; a node refuses another
 KEY = "fedskew"  # of the record of facts
 ANSWER = "sent"  # the part of an answer
 LINE = 64  # bytes of a cache line, to which torch aligns what it allocates
@@ -36,6 +38,7 @@ AXES = 16  # of a tensor
 EXACT = (1 << 53) - 1  # whole numbers up to here are exact in float64, too
 MOST_ROWS = 10_000_000  # of one node, unless the server's options say otherwise
 NAME = 60  # characters of a name
+DIGITS = 18  # of a client's number in a secure sum
 NUMBER = 40  # characters of a number that travels as a text
 HEX = frozenset("0123456789abcdef")
 
@@ -123,6 +126,15 @@ def numbers(trees: Mapping[str, Any], what: str, dtype: torch.dtype, size: int, 
     holds = bool(((value >= least) & (value <= most)).all())
     expect(holds, what, f"be numbers from {least:g} to {most:g}", value.tolist())
     return cast(Tensor, value)
+
+
+def place_of(facts: Facts) -> list[int | str]:
+    """The round, and which sum of the round it is. Raises ConfigError."""
+    place: Any = facts.get("place")
+    holds = isinstance(place, list) and 2 <= len(place) <= 3 and type(place[0]) is int
+    holds = holds and all(isinstance(name, str) or (type(name) is int and name >= 0) for name in place)
+    expect(holds, "the place of a secure sum", "be a round and the names of a sum", place)
+    return list(place)
 
 
 # Tensors
@@ -344,3 +356,24 @@ def opened(content: Any) -> Sealed:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"a message must come from fedskew; got one that does not: {quoted(error)}") from None
     return Sealed(facts, parts)
+
+
+# Messages of secure sums
+
+
+def leaves_of(message: Message) -> dict[str, Tensor]:
+    """A message of the protocol as a tree of bytes."""
+    return {str(k): torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for k, content in message.items()}
+
+
+def message_of(trees: Facts) -> Message:
+    """The inverse of `leaves_of`. Raises ConfigError where it is no such tree."""
+    sent = trees.get("message")
+    expect(isinstance(sent, dict), "a message of a secure sum", "be bytes by client", type(sent).__name__)
+    message: Message = {}
+    for name, leaf in sent.items() if isinstance(sent, dict) else ():
+        holds = name.isascii() and name.isdigit() and len(name) <= DIGITS and str(int(name)) == name
+        holds = holds and isinstance(leaf, Tensor) and leaf.dtype == torch.uint8 and leaf.dim() == 1
+        expect(holds, "a message of a secure sum", "be bytes by client", name)
+        message[int(name)] = leaf.numpy().tobytes()
+    return message

@@ -10,6 +10,6 @@ without the underlined steps, https://doi.org/10.1145/3133956.3133982
 """
 
 from fedskew.privacy.encoding import FixedPoint
-from fedskew.privacy.machines import PHASES, Client, Message, Server
+from fedskew.privacy.machines import PHASES, Client, Message, Server, size
 
-__all__ = ["PHASES", "Client", "FixedPoint", "Message", "Server"]
+__all__ = ["PHASES", "Client", "FixedPoint", "Message", "Server", "size"]

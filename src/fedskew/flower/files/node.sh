@@ -1,14 +1,15 @@
 #!/bin/sh
 # Node K, which connects to the front at SERVER, or to the superlink of this machine: sh node.sh K [SERVER]. It runs the
 # app of this folder and no other. ALLOW says what may leave it beside trained models and the number of its rows:
-# {permits}; DATA names its own rows.
+# {permits}; DATA names its own rows. With SECURE=3 or more it sends nothing but its part of secure sums over that many
+# nodes, and is for runs with them alone; with 0 for the others.
 umask 077
 cd "$(dirname "$0")" || exit 1
 client=${1:?sh node.sh K [SERVER]} server=${2:-127.0.0.1}
 link="$server:${LINK_PORT:-8000}"
 [ $# -lt 2 ] || link="$server:${PORT:-8443}"
 config="client=$client allow='${ALLOW:-{allow}}' state='${STATE:-$PWD/state}'"
-config="$config${DATA:+ data='$DATA'}${MORE:+ $MORE}"
+config="$config secure=${SECURE:-{secure}}${DATA:+ data='$DATA'}${MORE:+ $MORE}"
 export FLWR_HOME="$PWD/.flwr/node-$client" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
 export FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}" FLWR_DISABLE_UPDATE_CHECK="${FLWR_DISABLE_UPDATE_CHECK:-1}"
 port=$((${NODE_PORT:-9094} + client))
