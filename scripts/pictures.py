@@ -23,8 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+<<<<<<< HEAD
 from PIL import Image
 from results import ROOT, compared
+=======
+from results import ROOT, compared, ends_of
+>>>>>>> w55h
 
 import fedskew as fs
 from fedskew.advice.evidence import packaged
@@ -36,7 +40,12 @@ from fedskew.studies.scores import WITHIN
 from fedskew.studies.verdicts import OWN, RAW
 
 ARCHIVES = ROOT / "results/studies"
+<<<<<<< HEAD
 REHEARSED = ROOT / "results/rehearse/natural.json.xz"
+=======
+REHEARSED = ROOT / "results/rehearse/natural.json"
+RARE = "rare-classes-noise"
+>>>>>>> w55h
 SETTING = "FedBal: Fashion-MNIST, Dirichlet 0.1, 4 of 20"
 WIDTH, DPI = 5.8, 150  # inches, dots an inch: 870 pixels
 RED, BLUE, GREY = "#d1495b", "#1b6ca8", "#8a8f98"
@@ -257,6 +266,29 @@ def noise() -> Any:
     return drawn
 
 
+def rare() -> Any:
+    """Recall of the three rarest classes against epsilon, of the last model and of the mean of ten, of `RARE`."""
+    found = compared(RARE, ARCHIVES)
+    drawn, axes = figure(3.4, 1, 2, sharey=True)
+    for ax, data in zip(axes, ("Fashion-MNIST", "MNIST"), strict=True):
+        settings = [name for name in found.settings if name.startswith(data)]
+        for method, colour in (("fedavg", GREY), ("fedga", RED), ("feddyn", BLUE)):
+            for label, line in ((method, "o-"), (f"{method}, averaged", "s--")):
+                each = [[ends_of(run)[0] for run in found.runs(label, setting)] for setting in settings]
+                named = label.replace(method, NAMES.get(method, "FedAvg"))
+                ax.errorbar(range(len(each)), list(map(statistics.fmean, each)), list(map(statistics.stdev, each)),
+                            fmt=line, color=colour, ms=4, lw=1.2, capsize=2, label=named)  # fmt: skip
+        frequent = [statistics.fmean(ends_of(run)[1] for run in found.runs("fedavg", setting)) for setting in settings]
+        ax.plot(frequent, ":", color="black", lw=1.2, label="FedAvg, three most frequent classes")
+        ax.set_xticks(range(len(settings)), [name.rpartition("epsilon ")[2].rpartition(", ")[2] for name in settings])
+        ax.set(title=data, xlabel="epsilon")
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(axis="y", linewidth=0.3)
+    axes[0].set(ylabel="recall of the three rarest classes, %", ylim=(0, 100))
+    drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=9)
+    return drawn
+
+
 def rehearsed() -> Any:
     """The accuracy that was predicted for each hospital of Heart Disease, and what three seeds measured."""
     (heart,) = [one for one in json.loads(lzma.decompress(REHEARSED.read_bytes())) if one["label"] == "Heart Disease"]
@@ -322,8 +354,13 @@ def growth() -> Any:
 
 PICTURES: dict[str, Callable[[], Any]] = {
     "gains": gains, "printed": printed, "skew": skew, "bench": bench, "rule": rule, "balancers": balancers,
+<<<<<<< HEAD
     "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "growth": growth, "federation": federation,
     "decision": decision,
+=======
+    "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "federation": federation, "decision": decision,
+    "rare": rare,
+>>>>>>> w55h
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+from fedskew.config.recorded import Run
 from fedskew.errors import plural
 from fedskew.records.sheets import csv_text
 from fedskew.report import controls
@@ -36,7 +37,7 @@ from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(
-    r"(<!-- (study|order|less|fits|controls|verdicts) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
+    r"(<!-- (study|order|less|fits|controls|verdicts|recalls) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
 NOTES = ("cross", "sharpness", "five", "methods", "noise")
 PAGES = ("docs/findings.md", *(f"notes/{name}.md" for name in NOTES))
@@ -257,6 +258,27 @@ def verdicts_of(found: Compared, _: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def ends_of(run: Run) -> tuple[float, float]:
+    """Mean recall of the three rarest classes and of the three most frequent ones, in percent.
+
+    They are the last and the first: a long tail thins classes by their numbers.
+    """
+    each = [100 * row[c] / sum(row) for c, row in enumerate(run.summary["final_confusion"])]
+    return statistics.fmean(each[-3:]), statistics.fmean(each[:3])
+
+
+def recalls_of(found: Compared, begin: str) -> str:
+    """Recall of rare and of frequent classes under the settings that begin with a text."""
+    settings = [name for name in found.settings if name.startswith(begin)]
+    heads = [name.removeprefix(f"{begin}, ") for name in settings]
+    lines = [f"| method | classes | {' | '.join(heads)} |", f"|---|---|{'---:|' * len(heads)}"]
+    for method in found.methods:
+        ends = [list(zip(*map(ends_of, found.runs(method, setting)), strict=True)) or [(), ()] for setting in settings]
+        for end, which in enumerate(("three rarest", "three most frequent")):
+            lines.append(f"| {method} | {which} | {' | '.join(_cell(list(of[end]), 1) for of in ends)} |")
+    return "\n".join(lines) + "\n"
+
+
 def _mean(values: list[float]) -> str:
     return f"{statistics.fmean(values):+.1f}"
 
@@ -267,7 +289,11 @@ def tables(text: str) -> str:
     def made(found: re.Match[str]) -> str:
         if not any(file.exists() for file in forms(ROOT / f"results/studies/{found[3]}.jsonl")):
             return found[0]
-        under: dict[str, Callable[[Compared, str], str]] = {"controls": controls_of, "verdicts": verdicts_of}
+        under: dict[str, Callable[[Compared, str], str]] = {
+            "controls": controls_of,
+            "verdicts": verdicts_of,
+            "recalls": recalls_of,
+        }
         if found[2] in under:
             return (
                 found[1] + under[found[2]](compared(found[3], ROOT / "results/studies"), found[4] or "all") + found[5]
