@@ -358,3 +358,14 @@ REFUSED: dict[str, tuple[Callable[[], Method], dict[str, Any], str]] = {
 def test_what_breaks_an_assumption_is_refused(case: str) -> None:
     made, options, said = REFUSED[case]
     refused(lambda: go(skewed(), made(), **options), said)
+
+
+def test_the_engine_is_that_of_the_method_without_noise(tmp_path: Path) -> None:
+    """So an address says it. The steps that the record names are those that run."""
+    wide = fs.models.MLP(hidden=400)  # auto stacks it only where updates are written out
+    for asked in ({}, EXAMPLE):
+        go(skewed(), of_rows(), model=wide, engine="auto", rounds=1, out=tmp_path / f"run{len(asked)}", **asked)
+    plain, private = (json.loads((tmp_path / f"run{n}/config.json").read_text()) for n in (0, 3))
+    assert plain["engine_used"] == private["engine_used"] == "batched"
+    assert plain["engine_reason"].endswith("steps are written out")
+    assert private["engine_reason"].endswith("written out around the method's loss")

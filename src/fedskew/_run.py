@@ -217,7 +217,7 @@ def _prepared(
     method.check(fed, task)
     adder = _adder(method, fed, settings, cohort, made is not None)
     noise = _noise(method, fed, settings, cohort, prepared, task, made is not None)
-    asked_method, method = method, noise.method if noise else method
+    plain, method = method, noise.method if noise else method  # an address knows the former
     if made is None:
         _warn_of_one_class(fed, method)
     holds = made is not None or not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
@@ -226,7 +226,7 @@ def _prepared(
     if made is None:
         augmented = bool(fed.dataset.augment)
         trains = head_alone(prepared, augmented) or prepared
-        made, reason = engines.choose(settings.engine, settings.device, trains, method, augmented)
+        made, reason = engines.choose(settings.engine, settings.device, trains, plain, augmented, method)
     engine = made(prepared, fed, task, settings)
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
@@ -238,7 +238,7 @@ def _prepared(
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
     used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
     used |= {"model": spec(model)} if model != asked else {}
-    recorded = config(fed, cohort) if callable(config) else config or _facts(fed, asked_method, model, settings, cohort)
+    recorded = config(fed, cohort) if callable(config) else config or _facts(fed, plain, model, settings, cohort)
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:
