@@ -23,12 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-<<<<<<< HEAD
 from PIL import Image
-from results import ROOT, compared
-=======
 from results import ROOT, compared, ends_of
->>>>>>> w55h
 
 import fedskew as fs
 from fedskew.advice.evidence import packaged
@@ -40,12 +36,8 @@ from fedskew.studies.scores import WITHIN
 from fedskew.studies.verdicts import OWN, RAW
 
 ARCHIVES = ROOT / "results/studies"
-<<<<<<< HEAD
 REHEARSED = ROOT / "results/rehearse/natural.json.xz"
-=======
-REHEARSED = ROOT / "results/rehearse/natural.json"
 RARE = "rare-classes-noise"
->>>>>>> w55h
 SETTING = "FedBal: Fashion-MNIST, Dirichlet 0.1, 4 of 20"
 WIDTH, DPI = 5.8, 150  # inches, dots an inch: 870 pixels
 RED, BLUE, GREY = "#d1495b", "#1b6ca8", "#8a8f98"
@@ -354,13 +346,8 @@ def growth() -> Any:
 
 PICTURES: dict[str, Callable[[], Any]] = {
     "gains": gains, "printed": printed, "skew": skew, "bench": bench, "rule": rule, "balancers": balancers,
-<<<<<<< HEAD
     "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "growth": growth, "federation": federation,
-    "decision": decision,
-=======
-    "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "federation": federation, "decision": decision,
-    "rare": rare,
->>>>>>> w55h
+    "decision": decision, "rare": rare,
 }  # fmt: skip
 
 

@@ -324,6 +324,16 @@ def test_tuning_is_refused() -> None:
         spec_from(["fedavg"], [("dp", "client"), ("rounds", 2)], tuning=tuning_of("lr=0.01..0.1", 2))
 
 
+@dataclass(frozen=True)
+class Longest(fs.paces.Fixed):
+    """As many steps as the client with the most rows takes."""
+
+    name = "longest"
+
+    def of(self, used: Tensor, round: int, rounds: int) -> fs.types.PacePlan:
+        return super().of(used.max().expand_as(used), round, rounds)
+
+
 REFUSED: dict[str, tuple[Callable[[], Method], dict[str, Any], str]] = {
     "size": (lambda: of_clients(weighting=fs.weightings.Size()), CLIENT,
              "be none for fedavg, whose 'size' reads the rows of clients, without noise; got 'client'; take the"),
@@ -346,6 +356,7 @@ REFUSED: dict[str, tuple[Callable[[], Method], dict[str, Any], str]] = {
     "counts": (lambda: of_rows(parts=(fs.parts.LogitAdjustment(),)), EXAMPLE,
                "whose loss of a row reads the class counts of its client"),
     "pace": (lambda: of_rows(pace=fs.paces.Dynamic()), EXAMPLE, "whose pace 'dynamic' changes the size of"),
+    "undeclared": (lambda: of_clients(pace=Longest()), CLIENT, "'longest' does not declare what its 'of' reads"),
     "clip": (of_clients, CLIENT | {"dp_clip": None}, "dp_clip must be given with dp; got None; for example 1"),
     "noise": (of_clients, CLIENT | {"dp_noise": None}, "dp_noise must be given with dp, or dp_epsilon in its place"),
     "both": (of_clients, CLIENT | {"dp_epsilon": 1.0}, "dp_noise must be so large that all rounds have"),
@@ -358,3 +369,19 @@ REFUSED: dict[str, tuple[Callable[[], Method], dict[str, Any], str]] = {
 def test_what_breaks_an_assumption_is_refused(case: str) -> None:
     made, options, said = REFUSED[case]
     refused(lambda: go(skewed(), made(), **options), said)
+
+
+def test_a_row_at_several_clients_is_refused() -> None:
+    fed = fs.federate("digits", fs.partitioners.Shared(fs.partitioners.LabelsK(2)), clients=6)
+    refused(lambda: go(fed, of_rows(), **EXAMPLE), "dp must be none or client where a row is at several clients")
+
+
+def test_the_engine_is_that_of_the_method_without_noise(tmp_path: Path) -> None:
+    """So an address says it. The steps that the record names are those that run."""
+    wide = fs.models.MLP(hidden=400)  # auto stacks it only where updates are written out
+    for asked in ({}, EXAMPLE):
+        go(skewed(), of_rows(), model=wide, engine="auto", rounds=1, out=tmp_path / f"run{len(asked)}", **asked)
+    plain, private = (json.loads((tmp_path / f"run{n}/config.json").read_text()) for n in (0, 3))
+    assert plain["engine_used"] == private["engine_used"] == "batched"
+    assert plain["engine_reason"].endswith("steps are written out")
+    assert private["engine_reason"].endswith("written out around the method's loss")

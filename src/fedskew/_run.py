@@ -221,7 +221,7 @@ def _prepared(
     outside = made is not None
     release = _release(method, settings, outside)
     noise = _noise(method, fed, settings, cohort, prepared, task, outside)
-    asked_method, method = method, noise.method if noise else method
+    plain, method = method, noise.method if noise else method  # an address knows the former
     if made is None:
         _warn_of_one_class(fed, method)
     holds = made is not None or not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
@@ -230,7 +230,7 @@ def _prepared(
     if made is None:
         augmented = bool(fed.dataset.augment)
         trains = head_alone(prepared, augmented) or prepared
-        made, reason = engines.choose(settings.engine, settings.device, trains, method, augmented)
+        made, reason = engines.choose(settings.engine, settings.device, trains, plain, augmented, method)
     engine = made(prepared, fed, task, settings)
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
@@ -246,7 +246,7 @@ def _prepared(
     used |= {"histogram_noise": release.mechanism} if release else {}
     used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
     used |= {"model": spec(model)} if model != asked else {}
-    recorded = config(fed, cohort) if callable(config) else config or _facts(fed, asked_method, model, settings, cohort)
+    recorded = config(fed, cohort) if callable(config) else config or _facts(fed, plain, model, settings, cohort)
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:

@@ -20,7 +20,7 @@ from fedskew import rng, tree
 from fedskew.client import functorch
 from fedskew.errors import FieldError
 from fedskew.method import Component, Method, Selector, Weighting
-from fedskew.method.component import does_no_more, overrides, undeclared
+from fedskew.method.component import SERVER, does_no_more, overrides, undeclared
 from fedskew.method.samplers import PoissonBatches
 from fedskew.method.selectors import Poisson, Random
 from fedskew.method.steps import SGD, AdamW
@@ -30,6 +30,7 @@ from fedskew.settings import Settings
 from fedskew.types import Batch, Context, Federation, Params, Results, Task, View, Weights
 
 INSTEAD = {Weighting: "take the weighting uniform", Selector: "take the selector poisson or random"}
+OF_ALL = ("of", "offer")  # hooks that see the rows of all clients at once
 SEES = ("start", "correct", "learn", "finish")  # hooks of the client half that may read rows, beside the loss
 LARGEST = 1e6  # epsilon
 PURPOSE = 0x6E6F697365  # of keys
@@ -48,7 +49,7 @@ def check(method: Method, fed: Federation, settings: Settings, params: Params, b
         for read in part.reads:
             what = f" ({read.what})" * bool(read.what)
             demand(False, f"{who} {part.name!r} reads the {read.word} of clients{what}, without noise", hint)
-        hook = undeclared(part)
+        hook = undeclared(part, (*SERVER, *OF_ALL))
         demand(not hook, f"{who} {part.name!r} does not declare what its {hook!r} reads", "set `reads` in its class")
     crossed = method.selector.chained or method.selector.repeats or bool(method.having("combine"))
     demand(not crossed, f"be none for {method.name}, which does not add up one update a client")
@@ -73,6 +74,8 @@ def check(method: Method, fed: Federation, settings: Settings, params: Params, b
         return
     demand(does_no_more(method.sampler, PoissonBatches), f"{who} sampler is {method.sampler.name!r}",
            "example takes the sampler poisson_batches, whose mini-batches its accountant knows")  # fmt: skip
+    rows = fed.partition.rows
+    demand(len(set(rows.tolist())) == len(rows), "be none or client where a row is at several clients")
     local = method.local
     one = type(local).step in (SGD.step, AdamW.step) and local.batches == 1
     demand(one, f"{who} local step {local.name!r} takes more than one gradient", "take the local step sgd or adamw")

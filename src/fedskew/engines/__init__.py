@@ -33,7 +33,7 @@ def check_engine(name: str) -> None:
 
 
 def choose(
-    name: str, device: str, model: Model, method: Method, augmented: bool = False
+    name: str, device: str, model: Model, method: Method, augmented: bool = False, trains: Method | None = None
 ) -> tuple[type[LocalEngine], str]:
     """The engine of a name, why it was chosen, and what runs its local steps.
 
@@ -43,6 +43,7 @@ def choose(
         model: small dense models are stacked.
         method: only components of fedskew are stacked: a user's own may read values, which a stack does not allow.
         augmented: whether training batches are augmented.
+        trains: the method with what privacy adds to it; None: ``method``.
 
     A model whose clients cannot be stacked (`fedskew.models.stacking`) is trained without padding.
 
@@ -56,7 +57,7 @@ def choose(
         if issubclass(kind, Batched) and (wrong := why_not_stacked(model)):
             hint = f"{wrong}; take auto, threaded or sequential"
             raise FieldError("Settings", "engine", f"not be {name} for this model", name, hint)
-    return kind, f"{reason}; {kind.step_mode(device, model, method, augmented).value}"
+    return kind, f"{reason}; {kind.step_mode(device, model, trains or method, augmented).value}"
 
 
 def _chosen(device: str, model: Model, method: Method, augmented: bool) -> tuple[type[LocalEngine], str]:

@@ -261,13 +261,13 @@ def overrides(component: Component, hook: str) -> bool:
     return inner is None or overrides(getattr(component, inner), hook)
 
 
-def undeclared(part: Component) -> str:
-    """A hook of the server half for which no class says what it reads; "" where all is declared."""
+def undeclared(part: Component, hooks: Sequence[str] = SERVER) -> str:
+    """One of these hooks, those of the server half, for which no class says what it reads; "" where all is declared."""
     for kind in type(part).__mro__:
         if "reads" in vars(kind):
             return ""
         ours = kind.__module__.startswith("fedskew.")  # whose declarations are tested
-        if hook := next((name for name in SERVER if name in vars(kind) and not ours), ""):
+        if hook := next((name for name in hooks if name in vars(kind) and not ours), ""):
             return hook
     return ""
 

@@ -55,6 +55,14 @@ def test_own_models_with_batchnorm_are_those_of_sequential(tmp_path: Path) -> No
     equal(*both(tiny("ditto"), tmp_path, model=norm_net(), personal_every=1))
 
 
+@pytest.mark.parametrize("dp", ["client", "example"])
+def test_noise_is_that_of_sequential(dp: str, tmp_path: Path) -> None:
+    slots: dict[str, Any] = {"selector": fs.selectors.Poisson()} if dp == "client" else {}
+    slots |= {} if dp == "client" else {"sampler": fs.samplers.PoissonBatches()}
+    method = replace(tiny("fedavg"), weighting=fs.weightings.Uniform(), **slots)
+    equal(*both(method, tmp_path, dp=dp, dp_clip=0.5, dp_noise=1.0, fit_logits="none"))
+
+
 @pytest.mark.parametrize("memory", ["device", "ram"])
 def test_the_clients_memory_is_at_home_here(memory: str, tmp_path: Path) -> None:
     equal(*both(tiny("moon"), tmp_path, memory=memory))
