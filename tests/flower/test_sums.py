@@ -103,13 +103,19 @@ def test_a_sum_goes_on_without_a_node_that_does_not_answer(
 
 
 def test_whoever_is_lost_in_training_is_in_no_sum(tmp_path: Path) -> None:
+    """It is waited for once a round."""
+    asked: list[str] = []
+
     def lie(client: int, content: Any) -> Any:
-        return None if client == 1 and read(content).facts["kind"] != "hello" else content
+        kind = read(content).facts["kind"]
+        asked.extend([kind] * (client == 1))
+        return None if client == 1 and kind != "hello" else content
 
     content = secure(tmp_path, "fedavg", flower__missing="drop", flower__wait_s=0.3)
     found = served(tmp_path, content, lie=lie)
     assert [row["clients"] for row in found.rounds] == [[0, 2, 3]] * 2
     assert [[d["client"] for d in row["dropped"]] for row in found.rounds] == [[1]] * 2
+    assert asked == ["hello", "train", "train"]
     plain = {**content, "secure": "none", "flower.out": str(tmp_path / "plain")}
     assert gap(found.params, served(tmp_path, plain, lie=lie).params) < 1e-6
 

@@ -34,7 +34,7 @@ def test_a_run_between_processes(tmp_path: Path) -> None:
         alone = experiment_of({**CONFIG, "method": "fedla", "clients": NODES, "rounds": 1, "secure": "none"}).run()
         assert gap(load_file(deployment.app / "whole" / "final.safetensors"), alone.params) < 1e-4
 
-        run = deployment.run("killed", rounds=2, flower__missing="drop", flower__wait_s=90.0)
+        run = deployment.run("killed", rounds=2, flower__missing="drop", flower__wait_s=120.0)
         deployment.until(lambda: deployment.rounds("killed") >= 1, run)
         deployment.kill("node-1")
         deployment.ended(run, code=0)

@@ -103,6 +103,7 @@ class Exchange:
     receipts: Receipts
     number: int = 0  # of the round
     answered: dict[tuple[int, str], Envelope] = field(default_factory=dict)  # in it: nobody is asked the same twice
+    lost: set[int] = field(default_factory=set)  # in it: clients of no use, which have nothing to add to a secure sum
 
     def request(
         self, k: int, facts: Facts, shared: Packed, expected: Layout | None, own: Facts | None = None
@@ -123,6 +124,7 @@ class Exchange:
         wrong: list[Answer] = []
         for answer in self.answers(requests, kind, number):
             if answer.envelope is None:
+                self.lost.add(answer.client)
                 wrong.append(answer)
             elif not wrong:
                 yield answer.envelope
@@ -133,7 +135,7 @@ class Exchange:
     def answers(self, requests: list[Request], kind: str, number: int) -> Iterator[Answer]:
         """Answers in order, good or bad. What was answered in this round before is not asked again."""
         if self.number != number:
-            self.number, self.answered = number, {}
+            self.number, self.answered, self.lost = number, {}, set()
         known = self.answered
         keys = [(r.client, _key(r)) for r in requests]
         fresh = self.link.ask([r for r, key in zip(requests, keys, strict=True) if key not in known], kind)

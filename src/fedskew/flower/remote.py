@@ -113,7 +113,7 @@ class Remote(lib.RemoteEngine):
 
     def _receipt(self, answer: Envelope, fault: bool) -> dict[str, Tree]:
         """What the server keeps of a client's memory. Raises ConfigError where its receipt cannot be."""
-        kept, keeps = receipt(answer.facts.get("receipt")), bool(tree.size_bytes(self.layouts.engine.memory.template))
+        kept, keeps = receipt(answer.facts.get("receipt")), not self.layouts.engine.memory.empty
         rule = "name what the client keeps" if keeps else "be empty, as the method keeps nothing on clients"
         expect(fault or bool(kept) == keeps, "its receipt", rule, kept)
         return of_receipt(kept)

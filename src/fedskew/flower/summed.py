@@ -33,7 +33,8 @@ class NodeAdder(lib.sums.Adder):
         shapes = [tuple(leaf.shape) for leaf in lib.sums.listed(half(clients[0]))]
         server = Server(clients, least, lib.sums.encoding_of(len(clients)), shapes)
         facts = {"kind": "sum", "sum": uuid.uuid4().hex, "place": list(place), "least": least, "of": len(clients)}
-        number, up, down, inbox = int(place[0]), 0, 0, {k: Message() for k in clients}
+        lost = self.exchange.lost if place[0] == self.exchange.number else ()
+        number, up, down, inbox = int(place[0]), 0, 0, {k: Message() for k in clients if k not in lost}
         total: Any = None
         for phase in PHASES:
             shared, asked = pack({"shared": given} if phase == "masked" else {}), {**facts, "phase": phase}
