@@ -11,16 +11,22 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
+from fedskew._run import _release
 from fedskew.data.federation import Federation
 from fedskew.engines import base
 from fedskew.engines.guard import Guard
 from fedskew.method import Component, Method
 from fedskew.methods import METHODS
 from fedskew.privacy import histograms
+from fedskew.report import Entry
+from fedskew.report.compared import compare
+from fedskew.report.sentences import cautions
+from fedskew.settings import Settings
 from fedskew.types import Answers, Cohort, Query
-from support.command import SMALL, fedskew, mistake, output_of
+from support.command import SMALL, fedskew, mistake, output_of, refused
 from support.federations import skewed
 from support.methods import NAMES, PACE, tiny
+from support.reports import made_run
 from support.runs import gap, go, rows_of, same
 
 PROBED = ("ccvr", "creff", "fednh")  # answers of whose clients tell true histograms
@@ -178,3 +184,15 @@ def test_an_epsilon_has_limits(capsys: pytest.CaptureFixture[str]) -> None:
     for value in ("0", "-1", "inf", "nan"):
         assert "histogram" in mistake(capsys, "run", "fedla", *SMALL, "--data", "digits", "--histogram-epsilon", value)
     assert fedskew("run", "fedla", *SMALL, "--data", "digits", "--histogram-epsilon", "2.5") == 0
+
+
+def test_a_report_names_the_epsilons() -> None:
+    told = {"histogram_noise": "discrete Laplace"}
+    runs = [made_run(seed=s, histogram_epsilon=e, **told) for s, e in ((0, 3.0), (1, 0.5))]
+    found = compare([Entry("fedavg", str(run.config["histogram_epsilon"]), run.config["seed"], run) for run in runs])
+    assert "Servers knew label histograms with differential privacy, epsilon 0.5, 3.0." in cautions(found)
+    assert not any("histogram" in said for said in cautions(compare([Entry("fedavg", "", 0, made_run())])))
+
+
+def test_flower_is_refused() -> None:
+    refused(lambda: _release(tiny("fedla"), Settings(histogram_epsilon=1.0), True), "be unset over Flower")
