@@ -16,11 +16,14 @@ import torch
 pytest.importorskip("flwr")
 from fedskew import deployment as lib
 from fedskew import simulated, tree
+from fedskew.data import from_arrays
+from fedskew.data.inputs import Inputs
 from fedskew.errors import ConfigError, TrainingError
 from fedskew.flower import serve
 from fedskew.flower.link import Link
 from fedskew.flower.memory import NodeMemory, receipt_of
 from fedskew.flower.options import experiment_of
+from fedskew.flower.rows import inputs_text
 from fedskew.flower.wire import opened, pack, read, record
 from fedskew.privacy import PHASES
 from support.flower_grid import NODES, Grid, config, served
@@ -69,6 +72,27 @@ def test_statistics_and_cohorts_too(tmp_path: Path) -> None:
     found, plain, simulated_ = served(tmp_path, content), alone(content, secure="none"), alone(content)
     assert gap(found.params, plain.params) < 1e-6 and gap(found.params, simulated_.params) < 1e-6
     assert [row["upload_bytes"] for row in found.rounds] == [row["upload_bytes"] for row in simulated_.rounds]
+
+
+def test_nodes_with_data_of_their_own_need_test_rows_of_the_server(tmp_path: Path) -> None:
+    draw, names = np.random.default_rng(0), np.tile(["a", "b", "c"], 60)
+    x = draw.normal(size=(180, 2)) + np.array([[0, 0], [3, 0], [0, 3]])[np.arange(180) % 3]
+    (tmp_path / "inputs.json").write_text(inputs_text(Inputs.of(from_arrays(x, names)), ()))
+    nodes = {k: {"data": str(tmp_path / f"{k}.npz"), "local-test": 0.2} for k in range(4)}
+    for k, at in enumerate(np.split(draw.permutation(180), [20, 50, 100])):
+        np.savez(tmp_path / f"{k}.npz", x=x[at].astype(np.float32), y=names[at])
+    np.savez(tmp_path / "test.npz", x=np.array([[0, 0], [3, 0], [0, 3.0]]), y=np.array(["a", "b", "c"]))
+    content = {
+        "method": "fedla", "clients": 4, "cohort": 4, "rounds": 3, "model": "logistic", "secure": "sums",
+        "flower.out": str(tmp_path / "run"), "flower.own-data": True, "flower.poll-s": 0.01,
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="somebody must have test rows that may be used; got none; name test rows of"):
+        served(tmp_path, content, nodes=nodes, app=tmp_path)
+    content["flower.test"] = str(tmp_path / "test.npz")
+    found = served(tmp_path, content, nodes=nodes, app=tmp_path)
+    assert sum(found.rounds[-1]["support"]) == 3 and "local_accuracy" not in found.rounds[-1]
+    plain = {**content, "secure": "none", "flower.out": str(tmp_path / "plain")}
+    assert gap(found.params, served(tmp_path, plain, nodes=nodes, app=tmp_path).params) < 1e-5
 
 
 def test_a_node_keeps_its_part_of_a_sum_in_files(tmp_path: Path) -> None:
