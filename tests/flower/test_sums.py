@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from fedskew.flower.rows import inputs_text
 from fedskew.flower.wire import opened, pack, read, record
 from fedskew.privacy import PHASES
 from support.flower_grid import NODES, Grid, config, served
+from support.forms import forms
 from support.runs import gap
 
 pytestmark = pytest.mark.flower
@@ -364,16 +365,6 @@ def test_the_columns_of_one_node_are_not_asked_for(tmp_path: Path) -> None:
 
 
 # What comes to the server
-
-
-def forms(values: Any) -> Iterator[bytes]:
-    """A client's numbers as bytes, in each form in which they might travel or be kept."""
-    plain = np.asarray(values, dtype=np.float64).reshape(-1)
-    yield from (plain.astype(kind).tobytes() for kind in ("<f4", "<f8"))
-    yield np.rint(plain * 2.0**28).astype("<i8").tobytes()  # as in a secure sum, without a mask
-    if (plain == np.rint(plain)).all():
-        yield from (plain.astype(kind).tobytes() for kind in ("<i4", "<i8"))
-        yield from (json.dumps([int(v) for v in plain], separators=s).encode() for s in ((",", ":"), (", ", ": ")))
 
 
 class Watched:
