@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,7 +19,7 @@ from fedskew import deployment as lib
 from fedskew import simulated, tree
 from fedskew.data import from_arrays
 from fedskew.data.inputs import Inputs
-from fedskew.errors import ConfigError, TrainingError
+from fedskew.errors import ConfigError, FedskewError, TrainingError
 from fedskew.flower import serve
 from fedskew.flower.link import Link
 from fedskew.flower.memory import NodeMemory, receipt_of
@@ -28,6 +29,7 @@ from fedskew.flower.wire import opened, pack, read, record
 from fedskew.privacy import PHASES
 from support.flower_grid import NODES, Grid, config, served
 from support.forms import forms
+from support.lies import alteration, lying, small
 from support.runs import gap
 
 pytestmark = pytest.mark.flower
@@ -195,6 +197,18 @@ def test_a_node_whose_answer_is_of_no_use_stops_the_run_or_not(option: str, tmp_
     stop = {**content, f"flower.{option}": "stop", "flower.out": str(tmp_path / "stop")}
     with pytest.raises(TrainingError, match=r"the node of client 1: .*flower.* = .drop. leaves such a client out"):
         served(tmp_path, stop, lie=lie)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_message_that_was_altered_is_one_line_at_most(number: int, tmp_path: Path) -> None:
+    """Other bytes in the right place spoil the sum, which nobody sees; all else costs its author alone."""
+    _, alter = alteration(random.Random(number))
+    content = secure(tmp_path, rounds=1, flower__bad="drop", flower__missing="drop", flower__wait_s=0.2)
+    try:
+        with small():
+            served(tmp_path, content, lie=lying("sum", lambda facts, trees: alter(facts, pack(trees))[1]))
+    except FedskewError as error:
+        assert str(error).isprintable() and len(str(error)) < 1000
 
 
 def test_answers_that_are_added_up_go_with_no_drop(tmp_path: Path) -> None:
