@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,19 @@ import torch
 pytest.importorskip("flwr")
 from fedskew import deployment as lib
 from fedskew import simulated, tree
-from fedskew.errors import ConfigError, TrainingError
+from fedskew.data import from_arrays
+from fedskew.data.inputs import Inputs
+from fedskew.errors import ConfigError, FedskewError, TrainingError
 from fedskew.flower import serve
 from fedskew.flower.link import Link
 from fedskew.flower.memory import NodeMemory, receipt_of
 from fedskew.flower.options import experiment_of
+from fedskew.flower.rows import inputs_text
 from fedskew.flower.wire import opened, pack, read, record
 from fedskew.privacy import PHASES
 from support.flower_grid import NODES, Grid, config, served
+from support.forms import forms
+from support.lies import alteration, lying, small
 from support.runs import gap
 
 pytestmark = pytest.mark.flower
@@ -69,6 +75,27 @@ def test_statistics_and_cohorts_too(tmp_path: Path) -> None:
     found, plain, simulated_ = served(tmp_path, content), alone(content, secure="none"), alone(content)
     assert gap(found.params, plain.params) < 1e-6 and gap(found.params, simulated_.params) < 1e-6
     assert [row["upload_bytes"] for row in found.rounds] == [row["upload_bytes"] for row in simulated_.rounds]
+
+
+def test_nodes_with_data_of_their_own_need_test_rows_of_the_server(tmp_path: Path) -> None:
+    draw, names = np.random.default_rng(0), np.tile(["a", "b", "c"], 60)
+    x = draw.normal(size=(180, 2)) + np.array([[0, 0], [3, 0], [0, 3]])[np.arange(180) % 3]
+    (tmp_path / "inputs.json").write_text(inputs_text(Inputs.of(from_arrays(x, names)), ()))
+    nodes = {k: {"data": str(tmp_path / f"{k}.npz"), "local-test": 0.2} for k in range(4)}
+    for k, at in enumerate(np.split(draw.permutation(180), [20, 50, 100])):
+        np.savez(tmp_path / f"{k}.npz", x=x[at].astype(np.float32), y=names[at])
+    np.savez(tmp_path / "test.npz", x=np.array([[0, 0], [3, 0], [0, 3.0]]), y=np.array(["a", "b", "c"]))
+    content = {
+        "method": "fedla", "clients": 4, "cohort": 4, "rounds": 3, "model": "logistic", "secure": "sums",
+        "flower.out": str(tmp_path / "run"), "flower.own-data": True, "flower.poll-s": 0.01,
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="somebody must have test rows that may be used; got none; name test rows of"):
+        served(tmp_path, content, nodes=nodes, app=tmp_path)
+    content["flower.test"] = str(tmp_path / "test.npz")
+    found = served(tmp_path, content, nodes=nodes, app=tmp_path)
+    assert sum(found.rounds[-1]["support"]) == 3 and "local_accuracy" not in found.rounds[-1]
+    plain = {**content, "secure": "none", "flower.out": str(tmp_path / "plain")}
+    assert gap(found.params, served(tmp_path, plain, nodes=nodes, app=tmp_path).params) < 1e-5
 
 
 def test_a_node_keeps_its_part_of_a_sum_in_files(tmp_path: Path) -> None:
@@ -170,6 +197,18 @@ def test_a_node_whose_answer_is_of_no_use_stops_the_run_or_not(option: str, tmp_
     stop = {**content, f"flower.{option}": "stop", "flower.out": str(tmp_path / "stop")}
     with pytest.raises(TrainingError, match=r"the node of client 1: .*flower.* = .drop. leaves such a client out"):
         served(tmp_path, stop, lie=lie)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_message_that_was_altered_is_one_line_at_most(number: int, tmp_path: Path) -> None:
+    """Other bytes in the right place spoil the sum, which nobody sees; all else costs its author alone."""
+    _, alter = alteration(random.Random(number))
+    content = secure(tmp_path, rounds=1, flower__bad="drop", flower__missing="drop", flower__wait_s=0.2)
+    try:
+        with small():
+            served(tmp_path, content, lie=lying("sum", lambda facts, trees: alter(facts, pack(trees))[1]))
+    except FedskewError as error:
+        assert str(error).isprintable() and len(str(error)) < 1000
 
 
 def test_answers_that_are_added_up_go_with_no_drop(tmp_path: Path) -> None:
@@ -340,16 +379,6 @@ def test_the_columns_of_one_node_are_not_asked_for(tmp_path: Path) -> None:
 
 
 # What comes to the server
-
-
-def forms(values: Any) -> Iterator[bytes]:
-    """A client's numbers as bytes, in each form in which they might travel or be kept."""
-    plain = np.asarray(values, dtype=np.float64).reshape(-1)
-    yield from (plain.astype(kind).tobytes() for kind in ("<f4", "<f8"))
-    yield np.rint(plain * 2.0**28).astype("<i8").tobytes()  # as in a secure sum, without a mask
-    if (plain == np.rint(plain)).all():
-        yield from (plain.astype(kind).tobytes() for kind in ("<i4", "<i8"))
-        yield from (json.dumps([int(v) for v in plain], separators=s).encode() for s in ((",", ":"), (", ", ": ")))
 
 
 class Watched:
