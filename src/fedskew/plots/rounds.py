@@ -6,6 +6,7 @@ docs/reference/diagnostics.md.
 """
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -319,8 +320,8 @@ def per_class(runs: list[Shown]) -> Figure:
 
 
 def _titled(runs: list[Shown], run: Shown, text: str) -> str:
-    """The text, with the run's label where there are several runs."""
-    return f"{run.label}: {text}" if len(runs) > 1 else text
+    """The text, below the run's label where there are several runs, in lines that a panel has room for."""
+    return f"{textwrap.fill(run.label, 38)}\n{text}" if len(runs) > 1 else text
 
 
 def _pair(axes: Axes, before: Sequence[float], after: Sequence[float], owned: Sequence[int] | None) -> None:
