@@ -50,7 +50,7 @@ def test_init_says_what_a_method_asks_of_nodes(tmp_path: Path, capsys: pytest.Ca
 
 def test_init_for_secure_sums_starts_nodes_for_them_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = output_of(capsys, "flower", "init", "fedla", "--secure", "sums", "--out", tmp_path / "app")
-    assert "node.sh has SECURE=3: a node sends its part of sums" in out and "must allow" not in out
+    assert "node.sh sets SECURE: a node sends its part of sums" in out and "must allow" not in out
     script = (tmp_path / "app" / "node.sh").read_text()
     assert "${SECURE:-3}" in script and "${ALLOW:-none}" in script
     assert (

@@ -53,7 +53,6 @@ def init(
     from fedskew.flower.app import config_of, write_app
     from fedskew.flower.contract import PERMITS, needs
     from fedskew.flower.options import check_for_nodes
-    from fedskew.sums import LEAST
 
     check_for_nodes(experiment)
     secure = experiment.secure == "sums"
@@ -91,7 +90,7 @@ def init(
     asking = {} if secure else needs(experiment.method)
     asking |= {"columns": "--encoding nodes"} if encoding == "nodes" else {}
     if secure:
-        say(f"node.sh has SECURE={LEAST}: a node sends its part of sums over at least so many nodes, and nothing else")
+        say("node.sh sets SECURE: a node sends its part of sums over at least so many nodes, and nothing else")
     for permit, part in asking.items():
         say(f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it")
     if own_data and not config["flower.test"]:
