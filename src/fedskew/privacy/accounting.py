@@ -6,6 +6,7 @@ A record is a client, or a row of a client. The accountants are those of the pac
 
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from fedskew.errors import of_extra
@@ -31,6 +32,7 @@ class Mechanism(NamedTuple):
     noise: float
     """standard deviation of the noise in units of S"""
 
+    @lru_cache(1024)  # noqa: B019  # of a few numbers; a summary asks for what the last round asked for
     def epsilon(self, times: int, delta: float) -> float:
         """The least epsilon that is shown for so many releases together, rounded up; infinity where none is.
 
