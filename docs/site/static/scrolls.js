@@ -8,3 +8,9 @@ addEventListener("load", () => {
   document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", all));
   all();
 });
+
+// A link to a heading opens what is folded below it.
+const unfold = () => document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("section")
+  ?.querySelectorAll(":scope > details").forEach((part) => { part.open = true; });
+addEventListener("hashchange", unfold);
+addEventListener("load", unfold);
