@@ -142,6 +142,7 @@ def surroundings() -> dict[str, str]:
     told |= {
         "MPLBACKEND": INLINE,
         "HF_HUB_OFFLINE": "1",
+        "PYTHONWARNINGS": "ignore:IProgress not found",  # of tqdm, which transformers brings: no bar is drawn
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     told["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))

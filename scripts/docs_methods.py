@@ -106,8 +106,8 @@ def points(gain: Gain | None) -> str:
     """In points of percent, with the interval."""
     if gain is None:
         return ""
-    ends = "" if gain.low is None or gain.high is None else f" [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
-    return f"{100 * gain.mean:+.1f}{ends}"
+    ends = "" if gain.low is None or gain.high is None else f" [{100 * gain.low:+z.1f}, {100 * gain.high:+z.1f}]"
+    return f"{100 * gain.mean:+z.1f}{ends}"
 
 
 def measured(name: str, found: Sequence[Found]) -> Iterator[str]:
@@ -199,7 +199,7 @@ def told(name: str, found: Sequence[Found]) -> str:
     parts = []
     for prefix, words in CONTROLS.items():
         gains = [100 * row.by[key].mean for row in found if (key := f"{prefix}accuracy") in row.by]
-        parts += [f"{words.replace(chr(10), ' ')} {np.median(gains):+.1f} on {len(gains)}"] if gains else []
+        parts += [f"{words.replace(chr(10), ' ')} {np.median(gains):+z.1f} on {len(gains)}"] if gains else []
     return f"Gains of {name} over FedAvg on federations of the records, in points; medians: {'; '.join(parts)}"
 
 

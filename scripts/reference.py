@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +23,6 @@ from fedskew.config.presets import GRADES, Preset, Stated, every
 from fedskew.config.tables import TABLES, method_named
 from fedskew.data.partitioners import PARTITIONERS, Counts, Natural
 from fedskew.data.partitioners.base import Ints, Partitioner
-from fedskew.data.sources.images import ImageOptions
 from fedskew.fields import documented, hints_of, kind_of, limits_of
 from fedskew.method import Component
 from fedskew.methods import METHODS
@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[1]
 MADE = "Made by `make reference`."
 NAMED = ("method", "data", "partition", "model", "fingerprint")  # fields of Experiment that take a name, or no flag
 WIDTH = 110  # columns of a help text
+HEADS = ("| option | value | default | meaning |", "|---|---|---|---|")
 
 OPTIONS = f"""# Options of a run
 
@@ -151,8 +152,7 @@ def options_page() -> str:
 
 def datasets_page() -> str:
     """Every dataset with its options."""
-    shared = ["", "Every image dataset takes these:", "", *_table(ImageOptions, "--data.")]
-    return "\n".join(["# Datasets and their options", "", f"{MADE} {DATA}", *shared, *_kinds("data")]) + "\n"
+    return "\n".join(["# Datasets and their options", "", f"{MADE} {DATA}", *_kinds("data")]) + "\n"
 
 
 def networks_page() -> str:
@@ -161,23 +161,44 @@ def networks_page() -> str:
 
 
 def _kinds(slot: str) -> Iterator[str]:
-    for kind in dict.fromkeys(TABLES[slot].values()):
-        ((name, text, _),) = listing.named(slot, [kind.name])  # type: ignore[attr-defined]
-        shared = {f.name for f in dataclasses.fields(ImageOptions)} if issubclass(kind, ImageOptions) else set()
-        own = [f.name for f in dataclasses.fields(kind) if f.name not in shared]  # type: ignore[arg-type]
-        yield from ("", f"## `{name}`", "", text)
-        yield from ("", *_table(kind, f"--{slot}.", own)) if own else ()
+    """Each of a slot with its own options; then those that several take, once for all of them."""
+    kinds: dict[str, Any] = {kind.name: kind for kind in TABLES[slot].values()}  # type: ignore[attr-defined]
+    rows = {name: _rows(kind, f"--{slot}.") for name, kind in kinds.items()}
+    holders = {
+        row: tuple(name for name in kinds if row in rows[name].values()) for of in rows.values() for row in of.values()
+    }
+    shared = {names: [row for row in holders if holders[row] == names] for names in holders.values() if len(names) > 1}
+    for name, text, _ in listing.named(slot, [*kinds]):
+        first, _, rest = text.partition("\n\n")
+        own = [row for row in rows[name].values() if len(holders[row]) == 1]
+        also = [f"`{option}`" for option, row in rows[name].items() if len(holders[row]) > 1]
+        more = [rest, ""] if rest else []
+        more += [f"[Shared](#shared-options): {', '.join(also)}", ""] if also else []
+        yield from ("", f"## `{name}`", "", " ".join(first.split()), "")
+        yield from _folded("Details and options" if rest else "Options", [*more, *(HEADS if own else ()), *own])
+    yield from ("", "## Shared options", "") if shared else ()
+    for names, several in shared.items():
+        who = "Every one takes" if len(names) == len(kinds) else f"{', '.join(f'`{name}`' for name in names)} take"
+        yield from (f"{who}:", "", *HEADS, *several, "")
+
+
+def _folded(title: str, lines: Sequence[str]) -> list[str]:
+    """Lines that a page shows on a click; a link to the heading above opens them."""
+    return ["<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>", ""] if lines else []
 
 
 def _table(kind: Any, prefix: str, names: Sequence[str] | None = None) -> list[str]:
-    helps, hints = documented(kind), hints_of(kind)
-    lines = ["| option | value | default | meaning |", "|---|---|---|---|"]
-    for field in dataclasses.fields(kind):
-        if names is None or field.name in names:
-            told = " ".join(helps.get(field.name, "").split())
-            cells = (_named(field.name, prefix), _value(hints[field.name]), _default(field), told)
-            lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
-    return lines
+    return [*HEADS, *_rows(kind, prefix, names).values()]
+
+
+def _rows(kind: Any, prefix: str, names: Sequence[str] | None = None) -> dict[str, str]:
+    """A row of a table for each option, or for some."""
+    helps, hints, rows = documented(kind), hints_of(kind), dict[str, str]()
+    for field in [field for field in dataclasses.fields(kind) if names is None or field.name in names]:
+        told = " ".join(helps.get(field.name, "").split())
+        cells = (_named(field.name, prefix), _value(hints[field.name]), _default(field), told)
+        rows[field.name] = "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+    return rows
 
 
 def _named(name: str, prefix: str) -> str:
@@ -201,16 +222,18 @@ def _default(field: dataclasses.Field[Any]) -> str:
 def command_page() -> str:
     """What every command prints for --help."""
     lines = [COMMAND]
-    for words in _commands(root):
+    for words, command in _commands(root):
         told = CliRunner().invoke(root, [*words, "--help"], prog_name="fedskew", terminal_width=WIDTH).output
         shown = "\n".join(row.rstrip() for row in told.strip().splitlines())
-        lines += [f"## {' '.join(('fedskew', *words))}", "", "```", shown, "```", ""]
+        first = " ".join((command.help or "").partition("\n\n")[0].split())
+        lines += [f"## {' '.join(('fedskew', *words))}", "", re.sub(r"(?<!`)--[a-z]+", r"`\g<0>`", first), ""]
+        lines += _folded("Help", ["```", shown, "```"])
     return "\n".join(lines)
 
 
-def _commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of a command, then of its subcommands."""
-    yield words
+def _commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """A command with its words, then its subcommands."""
+    yield words, command
     for name, inner in getattr(command, "commands", {}).items():
         yield from _commands(inner, (*words, name))
 
@@ -226,11 +249,8 @@ def paces_page() -> str:
         if isinstance(row, Preset)
     }
     lines += [_pace_row(name, preset) for name, preset in found.items()]
-    lines += ["", "## Sources", ""]
-    lines += [
-        f"- `{name}`: {p.setting}. {p.source}.{f' Note: {p.note}.' if p.note else ''}" for name, p in found.items()
-    ]
-    lines += ["", "## No pace on record", ""]
+    told = [f"- `{name}`: {p.setting}. {p.source}.{f' Note: {p.note}.' if p.note else ''}" for name, p in found.items()]
+    lines += ["", "## Sources", "", *_folded("Of each pace", told), "## No pace on record", ""]
     lines += [f"- `{name}`: {why}." for name, why in every()["authors"].items() if isinstance(why, str)]
     return "\n".join(lines) + "\n"
 
@@ -242,10 +262,10 @@ def _pace_row(name: str, preset: Preset) -> str:
 
 
 def _stated(stated: Stated | None) -> str:
-    """ "0.01 P"; empty where nothing is stated."""
+    """ "0.01 P", in one line; empty where nothing is stated."""
     if stated is None:
         return ""
-    return f"{stated.value if isinstance(stated.value, str) else format(stated.value, '.3g')} {stated.grade}"
+    return f"{stated.value if isinstance(stated.value, str) else format(stated.value, '.3g')}\u00a0{stated.grade}"
 
 
 class Example(NamedTuple):
@@ -306,12 +326,13 @@ def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Exam
     also = f" (also {', '.join(f'`{a}`' for a in aliases)})" if aliases else ""
     lines = [f"## {name}", "", f"**{first}** `fs.partitioners.{kind.__name__}`{also}", ""]
     parts = [part for part in rest.strip().split("\n\n") if part and not part.startswith("Formula: ")]
-    lines += [line for part in parts for line in (" ".join(part.split()), "")]
-    lines += [f"- {name}: {text}" for name, text in facts(kind).items()]
-    lines += [f"- `{n}` = `{value}`: {text}" for n, value, text in _options(kind)]
+    more = [line for part in parts for line in (" ".join(part.split()), "")]
+    more += [f"- {name}: {text}" for name, text in facts(kind).items() if name != "Formula"]
+    more += [f"- `{n}` = `{value}`: {text}" for n, value, text in _options(kind)]
+    lines += [f"- Formula: {facts(kind)['Formula']}", ""]
     if shown is not None:
-        lines += ["", f"![{name}: clients by classes](../pictures/partition-{name}.png)", "", _pictured(shown)]
-    return lines
+        lines += [f"![{name}: clients by classes](../pictures/partition-{name}.png)", "", _pictured(shown), ""]
+    return lines + _folded("Details and options", more)
 
 
 def _options(kind: type[Partitioner]) -> list[tuple[str, Any, str]]:
@@ -323,7 +344,7 @@ def _options(kind: type[Partitioner]) -> list[tuple[str, Any, str]]:
     for f in dataclasses.fields(kind):
         value = getattr(made, f.name)
         words = [w for h in (hints[f.name], *typing.get_args(hints[f.name])) for w in _words(h)]
-        choice = f" One of {', '.join(dict.fromkeys(words))}." if words else ""
+        choice = f"; one of {', '.join(dict.fromkeys(words))}" if words else ""
         default = value.name if isinstance(value, Partitioner) else "unset" if value in (None, "") else value
         told.append((f.name, default, " ".join(helps.get(f.name, "").split()) + choice))
     return told
@@ -404,10 +425,19 @@ def slots_page() -> str:
 def _ingredient_of(name: str, kind: type[Component], level: str) -> list[str]:
     facts = [f"{listing.LEAVES}: {', '.join(map(str, reads))}"] if (reads := kind().reads) else []
     facts += [f"{label}: {getattr(kind, f)}" for f, label in listing.FACTS.items() if getattr(kind, f)]
-    lines = [f"{level} `{name}` ({kind.__name__})", "", "```formula", *listing._described(kind), "```", ""]
-    lines += [f"{'; '.join(facts)}.", ""] if facts else []
-    shown = [f"- `{n}` = `{getattr(value, 'name', value)}`: {about}" for n, value, about, _ in listing._options(kind())]
-    return lines + shown + ([""] if shown else [])
+    first, _, rest = "\n".join(listing._described(kind)).partition("\n\n")
+    more = ["```formula", rest, "```", ""] if rest else []
+    more += [f"{'; '.join(facts)}.", ""] if facts else []
+    more += [f"- `{n}` = `{getattr(value, 'name', value)}`: {about}" for n, value, about, _ in listing._options(kind())]
+    return [
+        f"{level} `{name}` ({kind.__name__})",
+        "",
+        "```formula",
+        first,
+        "```",
+        "",
+        *_folded("Details and options", more),
+    ]
 
 
 PAGES: dict[str, Callable[[], str]] = {  # below docs/

@@ -167,8 +167,8 @@ def _spans(values: Mapping[str, Sequence[float]]) -> dict[str, str]:
     found, told = intervals(values), {}
     for name, each in values.items():
         few = f" ± {statistics.stdev(each):.1f}" if 1 < len(each) < FEWEST else ""
-        ends = f" [{found[name].low:+.1f}, {found[name].high:+.1f}]" if len(each) >= FEWEST else few
-        told[name] = f"{statistics.fmean(each):+.1f}{ends}" if each else ""
+        ends = f" [{found[name].low:+z.1f}, {found[name].high:+z.1f}]" if len(each) >= FEWEST else few
+        told[name] = f"{statistics.fmean(each):+z.1f}{ends}" if each else ""
     return told
 
 
@@ -232,7 +232,7 @@ def controls_of(found: Compared, setting: str) -> str:
 
 
 def _gain(gap: Interval) -> str:
-    return f"{100 * gap.mean:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+    return f"{100 * gap.mean:+z.1f} [{100 * gap.low:+z.1f}, {100 * gap.high:+z.1f}]"
 
 
 def verdicts_of(found: Compared, _: str) -> str:
@@ -280,7 +280,7 @@ def recalls_of(found: Compared, begin: str) -> str:
 
 
 def _mean(values: list[float]) -> str:
-    return f"{statistics.fmean(values):+.1f}"
+    return f"{statistics.fmean(values):+z.1f}"
 
 
 def tables(text: str) -> str:

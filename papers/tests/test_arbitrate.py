@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import fedskew as fs
+from fedskew.seam import Equivalence
+from fedskew_papers import names
+from fedskew_papers.arbiter import Case, Trial, cells_of
+from fedskew_papers.cli import judged
 from fedskew_papers.rules import at_level
 from fedskew_papers.tables import protocol
 from support.command import fedskew, mistake
@@ -83,22 +88,25 @@ def test_three_planted_faults_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
     file = written(tmp_path, printed(tmp_path))
     assert fedskew("arbitrate", file, "--dry-run", "--processes", 1) == 0
     assert "15 runs: 0 done, 15 missing" in capsys.readouterr().out
     words = ["arbitrate", file, "--processes", 1, "--out", "out"]
     assert fedskew(*words) == 0
     said, page = capsys.readouterr().out, Path("out/page.md").read_text()
-    assert "lr 0.2" in said and "fedskew arbitrate" in page and "Source: nowhere" in page
+    assert (
+        "skewed, FedProx, accuracy: agrees under lr 0.2, metric best" in said
+        and "fedskew arbitrate" in page
+        and "Source: nowhere" in page
+    )
     fits = {"FedAvg": ["lr 0.2"], "FedProx": ["lr 0.2, metric best"], "Clipped": ["lr 0.2, weighting uniform"]}
     with Path("out/cells.csv").open(encoding="utf-8", newline="") as opened:
         rows = list(csv.DictReader(opened))
     assert {row["seeds"] for row in rows} == {"5"} and len(rows) == 4 + 6 + 6, "pairs only where no reading fits"
-    for label, names in fits.items():
+    for label, fitting in fits.items():
         mine = [row for row in rows if row["method"] == label]
         assert mine[0]["readings"] == "as stated"
-        assert [row["readings"] for row in mine if row["verdict"] != "differs"] == names
+        assert [row["readings"] for row in mine if row["verdict"] != "differs"] == fitting
     runs = len(list(Path("runs/store/runs").iterdir()))
     assert fedskew(*words) == 0 and capsys.readouterr().err.count("nothing to do") == 0
     assert len(list(Path("runs/store/runs").iterdir())) == runs and Path("out/page.md").read_text() == page
@@ -151,6 +159,24 @@ def test_a_mistake_in_a_table_is_one_line(
     assert change[0] in text
     file.write_text(text.replace(*change, 1))
     assert told in mistake(capsys, "arbitrate", file)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if protocol(name).numbers()])
+def test_a_cell_takes_two_lines_of_80_columns_at_most(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the longest interval and the longest verdict, every word and every number is whole."""
+    monkeypatch.setenv("COLUMNS", "80")
+    trial = Trial((), 5, Equivalence(0.0, 0.0, 0.0, -12.34, 12.34, 1.0, 5, 9.0))
+    cases = [Case(number, (trial,)) for number in protocol(name).numbers()]
+    judged(cases)
+    lines = capsys.readouterr().out.splitlines()
+    begins = [place for place, line in enumerate(lines) if "-12.34" in line]
+    metrics = {case.number.metric for case in cases}
+    longer = [lines[a:b] for a, b in pairwise([*begins, len(lines)]) if b - a > 2]
+    assert len(begins) == len(cases) and len(longer) < len(metrics) and max(map(len, lines)) <= 80
+    told = {word for line in lines for word in line.replace(":", "").split()}
+    assert {word for case in cases for cell in cells_of(case) for word in cell.replace(":", "").split()} <= told | {"5"}
 
 
 def test_other_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

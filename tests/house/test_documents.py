@@ -98,6 +98,11 @@ def test_every_function_stands_on_a_page_of_names() -> None:
     assert {function.__module__ for function in functions if callable(function)} <= shown
 
 
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_no_page_gives_zero_a_minus(page: Path) -> None:
+    assert re.findall(r"(?<![\w.])[-−]0\.0+(?!\d)", _text(page)) == []
+
+
 def test_made_pages_are_not_committed() -> None:
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {f"docs/{name}" for name in REFERENCE.PAGES} <= set(ignored)

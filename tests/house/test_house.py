@@ -172,7 +172,16 @@ def _text(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-RULES = [executes, draws_globally, loops_in_a_method, imports_other_than_torch, prints, names_a_flag]
+# A difference that rounds to zero is +0.0: the sign of what was cut off means nothing.
+
+
+def signs_a_zero(tree: ast.Module, path: str) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if re.search(r"(^|:)\+\.\d", _text(node)):
+            yield getattr(node, "lineno", 0), f"{_text(node)}: write +z"
+
+
+RULES = [executes, draws_globally, loops_in_a_method, imports_other_than_torch, prints, names_a_flag, signs_a_zero]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -205,6 +214,8 @@ BROKEN = [
     (prints, "run.py", "print(round)"),
     (names_a_flag, "shared/mine.py", "require(lr > 0, '--lr', 'be positive', lr)"),
     (names_a_flag, "shared/mine.py", "raise ConfigError(f'--{name} must be positive')"),
+    (signs_a_zero, "report/mine.py", "told = f'{gain:+.1f}'"),
+    (signs_a_zero, "report/mine.py", "told = '{:+.2f}'.format(gain)"),
 ]
 KEPT = [
     (executes, "models.py", "model.eval()"),
@@ -215,6 +226,7 @@ KEPT = [
     (prints, "cli.py", "print(table)"),
     (names_a_flag, "cli/mine.py", "option = '--lr'"),
     (names_a_flag, "plots/mine.py", "dashes = ('-', '--')"),
+    (signs_a_zero, "report/mine.py", "told = f'{gain:+z.1f} of 0+.1f'"),
 ]
 
 

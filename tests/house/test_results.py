@@ -67,7 +67,7 @@ def test_intervals_of_a_table_are_those_of_the_verdicts(results: ModuleType) -> 
     gaps = {"fedla": [3.0, 5.0, 4.0, 5.0, 3.0], "fedga": [1.0, -2.0, 0.0, 1.0, 1.0]}
     told = results._spans(gaps)
     found = intervals(gaps)
-    assert told["fedla"] == f"+4.0 [{found['fedla'].low:+.1f}, {found['fedla'].high:+.1f}]"
+    assert told["fedla"] == f"+4.0 [{found['fedla'].low:+z.1f}, {found['fedla'].high:+z.1f}]"
     rows = [
         {"label": label, "setting": at, "seed": seed, "state": "finished", "mean10_accuracy": 0.5 + (value + at) / 100,
          "mean10_fitted_accuracy": 0.8 + fit / 100}

@@ -3,8 +3,16 @@ addEventListener("load", () => {
   const look = (box) => box.classList.toggle("more", box.scrollWidth - box.clientWidth - box.scrollLeft > 2);
   const boxes = document.querySelectorAll(".bd-article table.table, .bd-article pre");
   const all = () => boxes.forEach(look);
+  document.querySelectorAll(".bd-article table.table td").forEach((cell) => // fedskew.css: no column of single words
+    cell.classList.toggle("wordy", cell.textContent.length > 25));
   boxes.forEach((box) => box.addEventListener("scroll", () => look(box)));
   addEventListener("resize", all);
   document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", all));
   all();
 });
+
+// A link to a heading opens what is folded below it.
+const unfold = () => document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("section")
+  ?.querySelectorAll(":scope > details").forEach((part) => { part.open = true; });
+addEventListener("hashchange", unfold);
+addEventListener("load", unfold);

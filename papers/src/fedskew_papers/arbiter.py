@@ -22,6 +22,7 @@ Readings = tuple[Reading, ...]
 NO_RUN = "not run"
 VERDICTS = ("agrees", WITHIN, "not resolved", "differs", NO_VERDICT, NO_RUN)
 DEPTH = 2  # readings at a time, at most
+CELLS = ("setting", "method", "metric", "printed", "ours less printed", "seeds", "verdict", "cause")  # see cells_of
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Trial:
         if self.found is None:
             return ""
         if self.found.low is None or self.found.high is None:
-            return f"{self.found.apart:+.2f}" if self.found.apart == self.found.apart else ""
-        return f"{self.found.low:+.2f} to {self.found.high:+.2f}"
+            return f"{self.found.apart:+z.2f}" if self.found.apart == self.found.apart else ""
+        return f"{self.found.low:+z.2f} to {self.found.high:+z.2f}"
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ def page(table: Protocol, scale: str, cases: Sequence[Case]) -> str:
     for name, of in by.items():
         lines.append(line(name, *(of[word] or "" for word in VERDICTS)))
     lines += ["", "## Cells\n"]
-    lines += header("setting", "method", "metric", "printed", "ours less printed", "seeds", "verdict", "cause")
+    lines += header(*CELLS)
     for case in cases:
         lines.append(line(*cells_of(case)))
     tried = [case for case in cases if len(case.trials) > 1 or case.verdict == "differs"]
@@ -283,7 +284,7 @@ to the printed number, and not proof that its authors went it.
 
 
 def cells_of(case: Case) -> tuple[str, ...]:
-    """A case as the cells of a table."""
+    """A case as cells of the columns CELLS."""
     n, first = case.number, case.trials[0] if case.trials else Trial(())
     place = n.setting, n.method, n.metric
     return *place, n.text, first.span, str(first.seeds or ""), case.verdict, case.cause

@@ -29,8 +29,11 @@ from fedskew.cli.seam import (
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew_papers import names
 
+WIDE = 200  # columns of a wide table
+
 if TYPE_CHECKING:
     from fedskew.seam import Spec, Study
+    from fedskew_papers.arbiter import Case
     from fedskew_papers.rows import Row
     from fedskew_papers.tables import Protocol
 
@@ -227,8 +230,11 @@ def ledger(paper: str | None, archives: str | None) -> None:
     missing="a table: TABLE.toml, or a name that `fedskew reproduce` lists",
 )
 @click.argument("name", required=False, metavar="TABLE.toml | NAME", type=Value(str, names))
+@click.option("--wide", is_flag=True, help=f"print seeds and causes beside the cells, in a table of {WIDE} columns")
 @part_options("paper", "paper: the full protocol; small: reduced, where the table has it; smoke: seconds, on digits")
-def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
+def arbitrate(
+    name: str, scale: str, seeds: str | None, out: str | None, store: str | None, wide: bool, **given: Any
+) -> int:
     """Judge each cell of a printed table, and search for what makes those that differ.
 
     A cell is run as stated. One that differs is run again under each reading of the settings that the table leaves
@@ -236,7 +242,7 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
     command continues.
     """
     from fedskew.seam import write_atomic
-    from fedskew_papers.arbiter import Search, arbitrate, cells_of, page, sheet
+    from fedskew_papers.arbiter import Search, arbitrate, page, sheet
     from fedskew_papers.tables import protocol
 
     table = protocol(name)
@@ -262,8 +268,7 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
         return study
 
     cases = arbitrate(table, spec, work)
-    heads = ("setting", "method", "metric", "printed", "ours less printed", "seeds", "verdict", "cause")
-    show(grid(heads, map(cells_of, cases)))
+    judged(cases, wide)
     if out:
         for file, text in (("cells.csv", sheet(cases)), ("page.md", page(table, scale, cases))):
             write_atomic(Path(out) / file, text.encode())
@@ -271,6 +276,25 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
     for line in lost:
         say(line, sys.stderr)
     return int(bool(lost))
+
+
+def judged(cases: list[Case], wide: bool = False) -> None:
+    """Print a table for each metric, then what makes the cells that differ; in a wide table both are columns."""
+    from fedskew_papers.arbiter import CELLS, cells_of
+
+    if wide:
+        show(grid(CELLS, map(cells_of, cases), width=WIDE), WIDE)
+        return
+    by = dict[str, list[tuple[str, ...]]]()
+    for case in cases:
+        setting, method, metric, printed, span, _, verdict, _ = cells_of(case)
+        by.setdefault(metric, []).append((setting, method, printed, span, verdict))
+    for metric, rows in by.items():
+        say(f"{metric}:")
+        show(grid(("setting", "method", "printed", "ours less printed", "verdict"), rows))
+    for case in cases:
+        if case.cause:
+            say(f"{', '.join((case.number.setting, case.number.method, case.number.metric))}: {case.cause}")
 
 
 @click.command(

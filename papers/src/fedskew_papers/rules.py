@@ -50,9 +50,9 @@ class Gain:
         if self.times:
             span = "" if self.low is None else f"{self.low:.2f} to {self.high:.2f} times"
             return f"{self.printed:.2f} times", f"{self.ours:.2f} times", span, ""
-        span = "" if self.low is None else f"{self.low:+.1f} to {self.high:+.1f}"
-        fitted = "" if self.fitted is None else f"{self.fitted:+.1f}"
-        return f"{self.printed:+.1f}", f"{self.ours:+.1f}", span, fitted
+        span = "" if self.low is None else f"{self.low:+z.1f} to {self.high:+z.1f}"
+        fitted = "" if self.fitted is None else f"{self.fitted:+z.1f}"
+        return f"{self.printed:+z.1f}", f"{self.ours:+z.1f}", span, fitted
 
 
 def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds, name: str = "") -> Gain | None:

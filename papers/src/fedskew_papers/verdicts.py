@@ -338,7 +338,7 @@ def gain(
         each = tuple(100 * (a - b) for a, b in pairs.values())
         told = evidence.state(study, at, one, against, metric)
         name = ", ".join(filter(None, (_stood_for(at, setting), _stood_for(against, other))))
-        yield Quantity(name, _shown(each, "{:+.1f}"), each, told, study)
+        yield Quantity(name, _shown(each, "{:+z.1f}"), each, told, study)
 
 
 def across(
@@ -348,7 +348,7 @@ def across(
     gains = [evidence.pairs(study, at, one, against, metric) for at, _, against in _places(study, setting, one, other)]
     each = tuple(100 * sum(a - b for a, b in g.values()) / len(g) for g in gains) if all(gains) else ()
     above = f", above 0 in {sum(x > 0 for x in each)} of {len(each)} settings"
-    yield Quantity(setting, f"{shown}{above}" if (shown := _shown(each, "{:+.1f}")) else "", each)
+    yield Quantity(setting, f"{shown}{above}" if (shown := _shown(each, "{:+z.1f}")) else "", each)
 
 
 def growth(
@@ -359,7 +359,7 @@ def growth(
         next(_places(study, place, one, other))
     less, more = (evidence.pairs(study, at, one, other, metric) for at in (start, end))
     each = tuple(100 * (more[s][0] - more[s][1] - less[s][0] + less[s][1]) for s in sorted(less) if s in more)
-    yield Quantity(end, _shown(each, "{:+.1f}"), each, study=study)
+    yield Quantity(end, _shown(each, "{:+z.1f}"), each, study=study)
 
 
 def ratio(evidence: Evidence, study: str, setting: str, one: str, other: str, metric: str) -> Iterator[Quantity]:
@@ -418,7 +418,7 @@ def logs(_: Evidence, dataset: str, share: str) -> Iterator[Quantity]:
     each = tuple(found["FedLA"] - found["FedAvg(uniform)"] for found in by.values())
     require(bool(each), "quantity", "name a data set and a participation of FedLA's logs", f"{dataset} | {share}")
     above = f"above 0 in {sum(x > 0 for x in each)} of {len(each)} configurations"
-    yield Quantity(share, f"{_shown(each, '{:+.2f}')}, {above}", each)
+    yield Quantity(share, f"{_shown(each, '{:+z.2f}')}, {above}", each)
 
 
 def first(_: Evidence, paper: str, table: str, method: str) -> Iterator[Quantity]:
@@ -440,7 +440,7 @@ def number(_: Evidence, ids: str) -> Iterator[Quantity]:
         yield Quantity(ids, found[0].text)
         return
     points = [p.points * (p.mean or 0.0) for p in found]
-    yield Quantity(ids, f"{points[0] - points[1]:+.1f}")
+    yield Quantity(ids, f"{points[0] - points[1]:+z.1f}")
 
 
 KINDS: dict[str, Callable[..., Iterator[Quantity]]] = {

@@ -115,4 +115,4 @@ def _rule(rule: Rule, strong: bool) -> str:
 
 
 def _points(value: float) -> str:
-    return f"{round(100 * value, 1) + 0.0:+.1f}"
+    return f"{100 * value:+z.1f}"

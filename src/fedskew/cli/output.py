@@ -108,8 +108,8 @@ def grid(
     width = width or console().width
     gap = 2 if sum(least) + 2 * (len(heads) - 1) <= width else 1
     room, widths = width - gap * (len(heads) - 1), list(least)
-    while sum(widths) < min(room, sum(most)):  # to the column that lacks most
-        widths[max(range(len(heads)), key=lambda i: most[i] - widths[i])] += 1
+    while sum(widths) < min(room, sum(most)):  # to the column that takes most lines
+        widths[max(range(len(heads)), key=lambda i: most[i] / max(1, widths[i]))] += 1
     view = View(box=None, pad_edge=False, collapse_padding=gap == 1, header_style="dim")
     for place, head in enumerate(heads):
         fixed = widths[place] if cells and sum(widths) <= room else None

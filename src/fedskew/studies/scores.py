@@ -154,15 +154,15 @@ def in_points(metric: str) -> bool:
 
 
 def gain_words(value: float, metric: str) -> str:
-    """A difference in the unit of its metric.
+    """A difference in the unit of its metric; what rounds to zero is "+0.0", here and wherever a sign is printed.
 
     Example:
         >>> from fedskew.studies.scores import gain_words
-        >>> gain_words(0.0234, "mean10_accuracy"), gain_words(-0.5, "final_loss"), gain_words(12e6, "total_samples")
-        ('+2.3', '-0.500', '+1.2e+07')
+        >>> gain_words(0.0234, "final_accuracy"), gain_words(-0.0004, "final_accuracy"), gain_words(-0.5, "final_loss")
+        ('+2.3', '+0.0', '-0.500')
     """
     digits, number = (".1f", 100 * value) if in_points(metric) else (".3f" if metric_of(metric) else ".4g", value)
-    return f"{number + 0.0:+{digits}}"
+    return f"{number:+z{digits}}"
 
 
 def present(values: Floats) -> Floats:
