@@ -24,8 +24,9 @@ pytestmark = [
 ]
 KINDS = (  # one page of each kind, and the largest ones
     "index", "guide", "project", "search", "docs/guide/first-run", "docs/guide/compose", "docs/guide/own-data",
-    "docs/findings", "docs/reference/options", "methods/index", "methods/fedbal", "api/index", "api/fedskew",
-    "api/json", "examples/gallery/index", "examples/gallery/eleven",
+    "docs/findings", "docs/reference/options", "docs/reference/parts", "docs/reference/partitions",
+    "methods/index", "methods/fedbal", "api/index", "api/fedskew",
+    "api/json", "api/methods", "api/results", "examples/gallery/index", "examples/gallery/eleven",
     "examples/gallery/deploy", "notes/cards", "notes/log", "CHANGELOG",
 )  # fmt: skip
 LARGEST = 500_000  # bytes of a page
@@ -114,6 +115,10 @@ def test_text_stands_out_from_its_ground(seen: list[dict[str, Any]]) -> None:
 
 def test_no_page_is_wider_than_the_window(seen: list[dict[str, Any]]) -> None:
     assert [(page["name"], page["scrolls"]) for page in seen if page["scrolls"] > page["width"]] == []
+
+
+def test_no_page_is_longer_than_fifteen_screens(seen: list[dict[str, Any]]) -> None:
+    assert [(page["name"], page["width"], page["tall"]) for page in seen if page["tall"] > 15] == []
 
 
 def test_no_page_is_large() -> None:

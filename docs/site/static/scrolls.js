@@ -1,3 +1,16 @@
+// On a phone a Python name shows its first sentence; the rest is folded.
+addEventListener("load", () => {
+  if (!matchMedia("(max-width: 700px)").matches) return;
+  document.querySelectorAll("dl.py > dd").forEach((body) => {
+    const rest = [...body.children].slice(1).filter((part) => !part.matches("dl.py"));
+    if (!rest.length) return;
+    const folded = document.createElement("details");
+    folded.innerHTML = "<summary>Details</summary>";
+    rest[0].before(folded);
+    folded.append(...rest);
+  });
+});
+
 // What is wider than the screen fades at its right edge until it is scrolled to its end.
 addEventListener("load", () => {
   const look = (box) => box.classList.toggle("more", box.scrollWidth - box.clientWidth - box.scrollLeft > 2);
@@ -11,8 +24,11 @@ addEventListener("load", () => {
   all();
 });
 
-// A link to a heading opens what is folded below it.
-const unfold = () => document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("section")
-  ?.querySelectorAll(":scope > details").forEach((part) => { part.open = true; });
+// A link to a heading or a name opens what is folded below it.
+const unfold = () => {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const place = target?.matches("dt") ? target.nextElementSibling : target?.closest("section");
+  place?.querySelectorAll(":scope > details").forEach((part) => { part.open = true; });
+};
 addEventListener("hashchange", unfold);
 addEventListener("load", unfold);
