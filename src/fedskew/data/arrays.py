@@ -309,7 +309,11 @@ def _repeats(data: Dataset) -> list[str]:
     for rows, what in zip(marks, ("training row", "test row"), strict=True):
         repeats.append((len(rows) - len(np.unique(rows)), plural(len(rows), what), "repeat another"))
     if sentences := [f"{count:,} of {of} {how}" for count, of, how in repeats if count]:
-        hint = "; take copies out, or keep them on one side by split_by" if repeats[0][0] else ""
+        hint = (
+            "; take copies out, or keep them on one side by split_by, unless they are different records"
+            if repeats[0][0]
+            else ""
+        )
         notes.append(f"rows: {', '.join(sentences)}{hint}")
     return notes
 

@@ -188,6 +188,9 @@ def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]
         plain = all(isinstance(v, str | int | float | OBJECTS.get(key, str)) for v in listed)
         for one in (one for one in listed if not isinstance(one, str | int | float | LoadedDataset) and plain):
             source_of(one)
-        require(bool(listed) and plain, f"{place}.{key}", "be a word, a number or a list of them", value)
+        rule = (
+            "be a word, a number or a list of them; tables of which each is a setting are [[settings]] of a study file"
+        )
+        require(bool(listed) and plain, f"{place}.{key}", rule, value)
         pairs.append((key, tuple(listed) if isinstance(value, list) else listed[0]))
     return tuple(pairs)

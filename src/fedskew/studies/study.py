@@ -459,7 +459,8 @@ def study(
         options: options of all runs by their names, as in a study file; a list of values is a setting each.
         store: where runs are kept and found.
         controls: add plain cross-entropy under uniform and under size weights; or names between commas: "weights",
-            which are these, "local", each client alone, and "centralised", all rows in one place.
+            which are these, "local", each client alone, "centralised", all rows in one place, and "rounds", the
+            baseline trained for as many steps and contacts as the dearest method.
         tune: a search space, "lr=log:0.01..0.3" or {"lr": "log:0.01..0.3"}.
         tune_trials: trials of each method and setting.
         tune_beyond: most trials outside of the range, one at a time while the best value is at its edge.
