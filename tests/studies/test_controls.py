@@ -151,6 +151,20 @@ def test_the_baseline_is_trained_for_the_work_of_the_dearest(longer: Study) -> N
     assert not longer.missing()
 
 
+def test_the_longer_baseline_is_not_fitted_where_the_study_is_not(tmp_path: Path) -> None:
+    """As under differential privacy, where the fit is refused."""
+    private = {"dp": "client", "dp_clip": 1.0, "dp_noise": 1.0, "weighting": "uniform", "fit_logits": "none"}
+    small = SMALL | {"rounds": 1, "options": {"partition": "iid"}} | private
+    study = fs.study(["fedavg"], controls="rounds", store=tmp_path, **small)
+    study.run(1)
+    (entry,) = (entry for planned, entry in study.entries() if planned.cell.label == "fedavg, 2 rounds")
+    assert entry and entry.config["fit_logits"] == "none" and entry.summary["privacy"]["epsilon"] > 0
+
+
+def test_print_shows_the_models_that_verdicts_rest_on(longer: Study) -> None:
+    assert all(word in str(longer) for word in ("averaged", "fitted", "both"))
+
+
 def test_work_is_of_whole_runs(longer: Study) -> None:
     steps = {p.cell.label: [] for p in longer.plan()}  # type: dict[str, list[float]]
     for planned, entry in longer.entries():

@@ -92,5 +92,6 @@ def _figure(kind: str, found: Compared, setting: str, every: Sequence[ByClient])
 def text_of(study: Study) -> str:
     """The results under each setting, and a sentence for each method."""
     found = compared_of(study)
-    tables = [listings.results(found, setting, [model_of(found)], brief=True) for setting in found.settings]
+    models = None if study.spec.longer else [model_of(found)]  # where a verdict rests on them, all models are shown
+    tables = [listings.results(found, setting, models, brief=True) for setting in found.settings]
     return "\n\n".join([*map(to_text, tables), "\n".join(sentences.verdict(found))])

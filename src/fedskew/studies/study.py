@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.own import has_own, is_named, name_of
@@ -179,7 +179,7 @@ class Study:
     def _longer(self) -> Iterator[Planned]:
         """The baseline trained for more rounds: twice as many, or the work of the dearest method of the setting.
 
-        Its mean model is measured in every evaluation, fitted and not, of which there are 200 at most.
+        Its mean model is measured in every evaluation, of which there are 200 at most, and fitted unless nothing is.
         """
         works = self.works()
         for one in self._plan or ():
@@ -189,7 +189,8 @@ class Study:
             ratios = [work.most for (_, at), work in works.items() if at == cell.setting and math.isfinite(work.most)]
             rounds = math.ceil(cell.experiment.rounds * max([2.0, *(round(ratio, 6) for ratio in ratios)]))
             every = cell.experiment.eval_every * math.ceil(rounds / (200 * cell.experiment.eval_every))
-            made = replace(cell.experiment, rounds=rounds, average_models="every", fit_logits="every", eval_every=every)
+            fit: Literal["none", "every"] = "none" if cell.experiment.fit_logits == "none" else "every"
+            made = replace(cell.experiment, rounds=rounds, average_models="every", fit_logits=fit, eval_every=every)
             yield _located(replace(cell, label=f"{cell.label}, {rounds} rounds", experiment=made))
 
     def untuned(self) -> list[str]:
