@@ -5,6 +5,7 @@ or .pdf. Equal numbers give equal files.
 """
 
 import io
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -99,6 +100,11 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
             return draw(*given, **options)
 
     return drawn
+
+
+def head(drawn: Figure, text: str) -> None:
+    """Write the head of a figure, in lines that it has room for."""
+    drawn.suptitle(textwrap.fill(text, int(12 * drawn.get_figwidth())), fontsize=12)
 
 
 def save(drawn: Figure, out: str | Path) -> Path:

@@ -108,7 +108,7 @@ def _compared(groups: list[Group], smooth: int = 1, joined: bool = False) -> Fig
     ):
         drawing.heat(figure.add_subplot(grid[1, :]), heat)
     mean = f"; lines smoothed: mean of the last {smooth} evaluations" if smooth > 1 else ""
-    figure.suptitle(title_of([run for g in groups for run in g.runs]) + mean, fontsize=12, wrap=True)
+    canvas.head(figure, title_of([run for g in groups for run in g.runs]) + mean)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
 

@@ -91,7 +91,7 @@ def draw(name: str, folders: Iterable[str | Path], smooth: int = 1) -> Figure:
         drawn = figure(runs)
     title = title_of([group.runs[0] for group in groups])
     title = f"{title}: {runs[0].label}" if len(runs) == 1 else title
-    drawn.suptitle(f"{title}{told}", fontsize=12, wrap=True)
+    canvas.head(drawn, f"{title}{told}")
     return drawn
 
 

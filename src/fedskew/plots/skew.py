@@ -69,7 +69,7 @@ def _histograms(n: Floats, title: str, _: Sequence[str]) -> Figure:
     for axes in (left, right):
         axes.grid(True, axis="y")
         axes.yaxis.get_major_locator().set_params(integer=True)
-    figure.suptitle(title or f"{plural(len(n), 'client')}, {plural(int(n.sum()), 'row')}", fontsize=12, wrap=True)
+    canvas.head(figure, title or f"{plural(len(n), 'client')}, {plural(int(n.sum()), 'row')}")
     return figure
 
 
@@ -86,7 +86,7 @@ def _pairs(n: Floats, title: str, _: Sequence[str]) -> Figure:
     axes.grid(False)
     _name_clients(axes, ids, q.argmax(axis=1))
     compared = f", {len(ids):,} of {len(n):,} clients compared" * (len(ids) < len(n))
-    figure.suptitle((title or f"{OVERLAP}, {plural(len(n), 'client')}") + compared, fontsize=12, wrap=True)
+    canvas.head(figure, (title or f"{OVERLAP}, {plural(len(n), 'client')}") + compared)
     return figure
 
 
@@ -119,7 +119,7 @@ def _federation(n: Floats, title: str, class_names: Sequence[str]) -> Figure:
     above.tick_params(labelbottom=False)
     beside.tick_params(labelleft=False)
     beside.locator_params(axis="x", nbins=3)
-    figure.suptitle(title or f"{plural(len(n), 'client')}, {classes} classes", fontsize=12, wrap=True)
+    canvas.head(figure, title or f"{plural(len(n), 'client')}, {classes} classes")
     return figure
 
 
