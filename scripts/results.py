@@ -268,14 +268,32 @@ def ends_of(run: Run) -> tuple[float, float]:
 
 
 def recalls_of(found: Compared, begin: str) -> str:
-    """Recall of rare and of frequent classes under the settings that begin with a text."""
-    settings = [name for name in found.settings if name.startswith(begin)]
+    """Recall of rare and of frequent classes under the settings that begin with a text, paired differences below.
+
+    Those over the baseline are of methods, those to the last setting, without noise, of the baseline.
+    """
+    settings, base = [name for name in found.settings if name.startswith(begin)], found.baseline
     heads = [name.removeprefix(f"{begin}, ") for name in settings]
     lines = [f"| method | classes | {' | '.join(heads)} |", f"|---|---|{'---:|' * len(heads)}"]
+    ends: dict[str, list[list[list[float]]]] = {}  # by method: of each setting and end, a number a seed
     for method in found.methods:
-        ends = [list(zip(*map(ends_of, found.runs(method, setting)), strict=True)) or [(), ()] for setting in settings]
+        ends[method] = [[*map(list, zip(*map(ends_of, found.runs(method, at)), strict=True))] for at in settings]
         for end, which in enumerate(("three rarest", "three most frequent")):
-            lines.append(f"| {method} | {which} | {' | '.join(_cell(list(of[end]), 1) for of in ends)} |")
+            lines.append(f"| {method} | {which} | {' | '.join(_cell(of[end], 1) for of in ends[method])} |")
+
+    def row(method: str, which: str, end: int, less: Sequence[list[list[float]]]) -> str:
+        gaps = [
+            [a - b for a, b in zip(of[end], by[end], strict=True)] for of, by in zip(ends[method], less, strict=True)
+        ]
+        return (
+            f"| {method} | {which} | {' | '.join(_spans({method: gap})[method] if any(gap) else '' for gap in gaps)} |"
+        )
+
+    still = [ends[base][-1]] * len(settings)
+    lines += [
+        row(base, f"{which}, less {heads[-1]}", end, still) for end, which in enumerate(("rarest", "most frequent"))
+    ]
+    lines += [row(method, f"rarest, less {base}", 0, ends[base]) for method in found.methods if method != base]
     return "\n".join(lines) + "\n"
 
 

@@ -151,7 +151,8 @@ def evaluate(
     number = None if client is None else client_number(about, client)
     chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
     rule = "go with a --threshold that is a rule, and without --client"
-    given = f"--threshold {threshold}" if client is None else f"--client {client}"
+    given = f"--threshold {threshold}" if threshold else "no --threshold"
+    given = given if client is None else f"--client {client}"
     require(not per_client or (chosen and client is None), "per_client", rule, given)
     fed, decision = None, None
     if chosen or (experiment is None and (client is not None or deciding or on != "test")):
