@@ -7,18 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew import rng
 from fedskew.data.partitioners import (
     DirClientEqual,
-    DirExtended,
     Dirichlet,
     DirPrior,
     QuantityDir,
     base,
-    dirichlet,
     log_dirichlet,
 )
-from fedskew.data.partitioners.base import normalised
 from fedskew.errors import ConfigError
 from support.labels import BALANCED, MIXED, SITES, counted, histograms
 from support.strategies import alphas, seeds, tables
@@ -111,32 +107,12 @@ def test_alpha_towards_zero_gives_one_class_a_client_where_clients_draw(clients,
     assert ((counted(DirClientEqual(1e-9), MIXED, clients, seed) > 0).sum(1) <= 1).all()
 
 
-@given(clients=st.integers(1, 80), seed=seeds, alpha=alphas, samples=st.integers(0, 9), block=st.integers(1, 9))
-def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(clients, seed, alpha, samples, block):
-    gens = rng.generator(seed), rng.generator(seed)
-    left, size = np.bincount(MIXED) // 4, max(samples, 1)
-    size = min(size, int(left.sum()) // clients)
-    order, p = np.random.default_rng(seed).permutation(clients), np.bincount(MIXED) / len(MIXED)
-    one, rest = np.zeros((clients, 10), np.int64), left.copy()
-    apart = np.random.Generator(np.random.PCG64(int(gens[0].integers(2**63))))
-    a = np.maximum(alpha * p, 1e-300)
-    for k in order:
-        logs = np.log(gens[0].standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a
-        one[k] = dirichlet._serve(rest, normalised(logs[None])[0], size)
-        rest -= one[k]
-    blocks, monkeypatch = np.zeros((clients, 10), np.int64), pytest.MonkeyPatch()
-    with monkeypatch.context() as patch:
-        patch.setattr(dirichlet, "BLOCK", block)
-        dirichlet._serve_all(blocks, order, np.full(clients, alpha), p, np.full(clients, size), left, gens[1])
-    assert np.array_equal(one, blocks)
-
-
 @pytest.mark.parametrize(
     "made",
     [
         Dirichlet, DirClientEqual, DirPrior,
         lambda a: Dirichlet(a, balance_guard=1.0), lambda a: Dirichlet(a, rounding="largest_remainder"),
-        lambda a: DirExtended(3, a), QuantityDir,
+        QuantityDir,
         lambda a: DirPrior(a, prior="data"),
     ],
 )  # fmt: skip

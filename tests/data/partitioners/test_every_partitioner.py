@@ -16,7 +16,6 @@ from fedskew import rng
 from fedskew.data.partitioners import (
     PARTITIONERS,
     DirClientEqual,
-    DirExtended,
     Dirichlet,
     DirPrior,
     Double,
@@ -39,7 +38,7 @@ CONVENTIONS = sorted(set(PARTITIONERS) - {"dirichlet", "counts", "file"})  # the
 USES_ALL = [
     Iid(), Dirichlet(0.3), LabelsK(3), Double(3), Shards(2), Natural("site"),
     Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.3, rounding="cut"),
-    DirExtended(4), Iid(sizes="power"), Iid(sizes="lognormal"), QuantityDir(),
+    Iid(sizes="power"), Iid(sizes="lognormal"), QuantityDir(),
 ]  # fmt: skip
 
 
@@ -89,7 +88,7 @@ def test_nothing_is_lost(partitioner, labels, clients, seed):
 def test_the_table_holds_each_convention_under_its_own_name():
     assert all(PARTITIONERS[name].name == name for name in CONVENTIONS)
     assert PARTITIONERS["dirichlet"] is Dirichlet
-    assert convention_of(DirExtended(alpha=0.1)) == {"name": "dir_extended", "labels": 2, "alpha": 0.1}
+    assert convention_of(DirClientEqual(alpha=0.1)) == {"name": "dir_client_equal", "alpha": 0.1}
     assert Dirichlet(0.1) == Dirichlet(alpha=0.1) and convention_of(Iid()) == {"name": "iid"}
 
 
@@ -99,7 +98,7 @@ def test_the_table_holds_each_convention_under_its_own_name():
 CUT = Dirichlet(rounding="cut")
 EVERY = [
     Iid(), CUT, Dirichlet(0.3, balance_guard=1.0, rounding="cut"), Dirichlet(0.5, least=3, rounding="cut"),
-    Dirichlet(), Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.5, least=3), DirClientEqual(), DirExtended(),
+    Dirichlet(), Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.5, least=3), DirClientEqual(),
     DirPrior(), DirPrior(0.2), DirPrior(0, rest=4), DirPrior(1.0, prior="data"), LabelsK(), LabelsK(7, repeats=True),
     Double(), Double(3, 0.5), Shards(), ExclusiveIid(0.3, 2),
     QuantityDir(), Natural(), Shared(CUT), Shared(Natural(), 0.3, 0.1),
@@ -114,7 +113,6 @@ RECORDED = {
     "Dirichlet(alpha=0.3, balance_guard=1.0, least=None)": "06fbc0668877",
     "Dirichlet(alpha=0.5, balance_guard=None, least=3)": "89691d2e42a8",
     "DirClientEqual(alpha=0.1)": "a9726784fe29",
-    "DirExtended(labels=2, alpha=0.5)": "f3bd006c24d1",
     "DirPrior(alpha=0.0, rest=0, alpha_rest=0.2, samples=0, prior='uniform')": "02b65194d171",
     "DirPrior(alpha=0.2, rest=0, alpha_rest=0.2, samples=0, prior='uniform')": "d7caa3c16954",
     "DirPrior(alpha=0, rest=4, alpha_rest=0.2, samples=0, prior='uniform')": "7e6252394507",

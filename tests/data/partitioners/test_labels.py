@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.data.partitioners import (
-    DirExtended,
     Double,
     ExclusiveIid,
     LabelsK,
@@ -59,20 +58,6 @@ def test_shards_are_contiguous_in_the_sorted_labels(labels, clients, seed, shard
     # a shard of at most m rows touches at most 2 + (m - 2) / 20 classes of at least 20 rows
     assert ((counts > 0).sum(axis=1) <= shards * (2 + per_shard // 20)).all()
     assert np.ptp(parts.sizes) <= shards
-
-
-@given(clients=st.integers(1, 40), seed=seeds, labels=st.integers(1, 10), alpha=st.sampled_from([1e-9, 0.3, 1e9]))
-def test_extended_dirichlet_is_between_one_owner_and_equal_shares(clients, seed, labels, alpha):
-    counts = counted(DirExtended(labels, alpha), MIXED, clients, seed)
-    assert ((counts > 0).sum(1) <= labels).all()
-    owned = counts.any(axis=0)
-    assert np.array_equal(counts.sum(0)[owned], np.bincount(MIXED)[owned])
-    assert owned.sum() == min(10, clients * labels)
-    if alpha == 1e-9:
-        assert ((counts > 0).sum(0) <= 1).all()
-    if alpha == 1e9:
-        owners = (counts > 0).sum(0)[owned]
-        assert (np.abs(counts[:, owned].max(0) - np.bincount(MIXED)[owned] / owners) < 1.01).all()
 
 
 # exclusive_iid

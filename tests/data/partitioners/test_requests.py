@@ -6,7 +6,6 @@ import pytest
 
 from fedskew.data.partitioners import (
     DirClientEqual,
-    DirExtended,
     Dirichlet,
     DirPrior,
     Double,
@@ -42,7 +41,6 @@ from support.labels import BALANCED
         (lambda: Natural("site").split(BALANCED, 3, 0, {"site": BALANCED}), "got 3; use 10"),
         (lambda: Dirichlet(0.1, least=300).split(BALANCED, 10, 0), "least must be at most 200 here.*got 300; use 200"),
         (lambda: Dirichlet(0.1, rounding="cutt"), "did you mean 'cut'"),
-        (lambda: DirExtended(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
         (lambda: DirPrior(0).split(BALANCED, 2001, 0), "one row under this partition; got 2001; use at most 2000"),
         (lambda: ExclusiveIid(1.0).split(BALANCED, 11, 0), "got 1; use 1, and noniid_s at most 0.818"),
         (lambda: ExclusiveIid(0.0).split(BALANCED, 2001, 0), "use at most 2000"),
