@@ -1,4 +1,4 @@
-"""File formats: csv, idx, npz, MATLAB 5, tables of counts. None of them can run anything."""
+"""File formats: csv, idx, npz. None of them can run anything."""
 
 import codecs
 import csv
@@ -9,9 +9,7 @@ import re
 import struct
 import warnings
 import zipfile
-import zlib
-from collections.abc import Iterator, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +18,7 @@ import numpy as np
 
 from fedskew.data.sources.files import reading
 from fedskew.data.values import RATIO, allowed
-from fedskew.errors import DataError, claim, content_of, one_line, opened
+from fedskew.errors import DataError, claim, one_line, opened
 
 MARKS = {  # byte order marks; that of UTF-32 begins as that of UTF-16 does
     codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
@@ -174,51 +172,3 @@ def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
             raise ValueError(f"{what} {got}, more than its {size:,} bytes can hold")
         file.seek(0)
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-
-
-def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    """Read arrays of bytes of a MATLAB 5 file, of a little-endian machine. scipy's reader ends the process on damage.
-
-    Raises:
-        DataError: It is damaged, or lacks one.
-    """
-    named: dict[str, np.ndarray] = {}
-    with reading(path, "is not a whole MATLAB 5 file"):
-        raw = memoryview(content_of(path))
-        if bytes(raw[124:128]) != b"\x00\x01IM":
-            raise ValueError("it has another head; save it anew, in MATLAB with -v7")
-        for kind, body in _elements(raw[128:]):
-            if kind == 15:  # compressed
-                stream = zlib.decompressobj()
-                kind, body = next(_elements(memoryview(stream.decompress(body, allowed(len(raw))))))
-                if not stream.eof:
-                    raise ValueError("a variable is cut off, or becomes too large")
-            (_, flags), (_, dims), (_, name), *values = _elements(body)
-            if kind == 14 and flags[0] == 9 and values[0][0] == 2:  # an array of bytes, in columns
-                shape = np.frombuffer(dims, "<i4").tolist()
-                named[bytes(name).decode("latin-1")] = np.frombuffer(values[0][1], np.uint8).reshape(shape, order="F")
-    if absent := [name for name in names if name not in named]:
-        raise DataError(f"{path} must hold {absent[0]!r}, an array of bytes; got {', '.join(named) or 'no such array'}")
-    return [named[name] for name in names]
-
-
-def _elements(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Type and bytes of each element of a MATLAB 5 file. Raises ValueError where one is cut off."""
-    at = 0
-    while at < len(raw):
-        kind, size = struct.unpack_from("<2I", raw, at)
-        if kind >> 16:  # of at most 4 bytes, in the place of the size
-            yield kind & 0xFFFF, raw[at + 4 : at + 4 + min(kind >> 16, 4)]
-            at += 8
-            continue
-        if size > len(raw) - at - 8:
-            raise ValueError(f"it declares {size:,} bytes, and {len(raw) - at - 8:,} are left")
-        yield kind, raw[at + 8 : at + 8 + size]
-        at += 8 + size + (-size % 8 if kind != 15 else 0)
-
-
-def __getattr__(name: str) -> Any:
-    """`read_counts` stands in `fedskew.data.counts`, which reads by this module; scripts import it from here, too."""
-    if name != "read_counts":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("fedskew.data.counts"), name)
