@@ -54,13 +54,6 @@ def test_a_matrix_of_counts_is_no_part_of_the_description() -> None:
     assert "matrix" not in found["partition_options"] and (found["clients"], found["classes"]) == (1, 10)
 
 
-def test_pairs_of_many_clients_are_sampled_and_said_to_be() -> None:
-    many = np.tile(MATRIX[:3], (300, 1))
-    assert describe.describe(many)["pair_clients"] == 500 and "pairs of 500 drawn clients" in told(many)
-    assert describe.describe(many, most=50)["pair_clients"] == 50
-    assert describe.describe(MATRIX)["pair_clients"] == 3 and "mean over pairs" in told(MATRIX)
-
-
 @pytest.mark.parametrize("source", ["absent.npz", "absent.csv", np.zeros((2, 2)), torch.zeros(3)])
 def test_a_source_without_counts_is_refused(source) -> None:
     with pytest.raises(DataError):
@@ -97,7 +90,7 @@ def test_the_skew_report_fits_80_columns_and_holds_the_numbers(fed: Any) -> None
     text, d = told(fed), describe.describe(fed)
     assert len(printed(describe.describe_table(fed)).splitlines()) < 25, "one screen, unless all measures are asked for"
     assert max(map(len, text.splitlines())) <= 80 and "…" not in text
-    for key in ("js_mean", "kl_mean", "tv_mean", "missing_rate", "hellinger_mean", "emd_mean", "quantity_gini"):
+    for key in ("js_mean", "kl_mean", "tv_mean", "missing_rate", "hellinger_mean", "quantity_gini"):
         assert f"{d[key]:.3f}" in text, key
     assert f"{d['empty_clients']} without rows" in text and "alpha 0.05" in text and "long tail" in text
 
@@ -107,12 +100,6 @@ def test_many_classes_are_cut_to_the_largest_and_the_smallest(fed: Any) -> None:
     facts |= {"class_rows": list(range(100, 0, -1)), "class_owners": [1.0] * 100, "label_names": []}
     lines = printed(describe._classes(facts, 20)).splitlines()
     assert any("80 more" in line for line in lines) and sum("█" in line for line in lines) == 20
-
-
-def test_the_title_names_data_convention_and_clients(fed: Any) -> None:
-    assert (
-        describe.counted(fed).title == f"digits, long tail 10, {fed.partitioner.name} (alpha 0.05), 30 clients, seed 0"
-    )
 
 
 def test_clients_with_names_have_their_rows_and_the_share_of_each_class() -> None:

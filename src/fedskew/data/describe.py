@@ -25,8 +25,7 @@ SHOWN, BRIEF = 20, 10  # most classes to list; of more, the largest and the smal
 BEYOND = (  # what one screen has no room for
     "effective clients", "effective classes of a client", "Gini coefficient of the sizes",
     "entropy of a client's labels", "Kullback-Leibler to all rows", "total variation to all rows",
-    "Hellinger to all rows", "Jensen-Shannon of two clients", "Hellinger of two clients' shapes",
-    "earth mover's of two shapes", "rows two clients share by label", "rows whose label others hold too",
+    "Hellinger to all rows",
 )  # fmt: skip
 FEW_CLASSES = 5  # whose shares stand beside each other
 BAR = 24  # characters of the largest class
@@ -98,7 +97,7 @@ def _options(convention: dict[str, Any]) -> dict[str, Any]:
     return options | cut
 
 
-def describe(source: Source, most: int = 500) -> dict[str, Any]:
+def describe(source: Source) -> dict[str, Any]:
     """Describe the label skew of a federation in plain numbers.
 
     The result holds `fedskew.data.skew.summary` of the counts and the facts of the source. For a federation these are
@@ -106,7 +105,6 @@ def describe(source: Source, most: int = 500) -> dict[str, Any]:
 
     Args:
         source: A federation, a partition file, a file of counts, or a matrix of counts [N, C].
-        most: Most clients that are compared pairwise; of more, a fixed random sample is compared.
 
     Returns:
         A dict that JSON can hold. Divergences are in nats.
@@ -122,15 +120,14 @@ def describe(source: Source, most: int = 500) -> dict[str, Any]:
         ('dirichlet', 5, 0.29)
     """
     table = counted(source)
-    return {**skew.summary(table.counts, most), **table.facts}
+    return {**skew.summary(table.counts), **table.facts}
 
 
-def describe_table(source: Source, most: int = 500, wide: bool = False) -> RenderableType:
+def describe_table(source: Source, wide: bool = False) -> RenderableType:
     """The skew report as tables for `rich`: data, clients, label skew and classes.
 
     Args:
         source: As for `describe`.
-        most: As for `describe`.
         wide: Whether all measures are shown; else those that fill one screen.
 
     Returns:
@@ -140,7 +137,7 @@ def describe_table(source: Source, most: int = 500, wide: bool = False) -> Rende
         DataError: The source holds no counts.
     """
     table = counted(source)
-    facts = {"label_names": list(table.class_names), **skew.summary(table.counts, most), **table.facts}
+    facts = {"label_names": list(table.class_names), **skew.summary(table.counts), **table.facts}
     lines = [*(_data(facts) if "training_rows" in facts else []), *_clients(facts), *_skew(facts)]
     return Group(
         Text(table.title, style="bold"),
@@ -215,8 +212,6 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Lines of the section about label skew."""
-    compared, whole = d["pair_clients"], d["clients"] - d["empty_clients"]
-    pairs = "mean over pairs" if compared == whole else f"pairs of {compared} drawn clients"
     return [
         ("imbalance, all rows", f"{d['imbalance_global']:,.1f}", "largest / smallest class"),
         ("imbalance at a client", f"{d['imbalance_local_median']:,.1f}", "median; over the classes it holds"),
@@ -225,12 +220,7 @@ def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("Jensen-Shannon to all rows", f"{d['js_mean']:.3f}", "0: same labels; at most 0.693"),
         ("Kullback-Leibler to all rows", f"{d['kl_mean']:.3f}", "nats; 0: same labels"),
         ("total variation to all rows", f"{d['tv_mean']:.3f}", "0: same labels; at most 1"),
-        ("Hellinger to all rows", f"{d['hellinger_to_global_mean']:.3f}", "0: same labels; at most 1"),
-        ("Jensen-Shannon of two clients", f"{d['js_pairs_mean']:.3f}", pairs),
-        ("Hellinger of two clients' shapes", f"{d['hellinger_mean']:.3f}", "FedLA; 0: same shape; at most 1"),
-        ("earth mover's of two shapes", f"{d['emd_mean']:.3f}", "FedLA; 0: same shape"),
-        ("rows two clients share by label", f"{d['overlap_mean']:,.1f}", "FedLA; mean over pairs"),
-        ("rows whose label others hold too", f"{d['shared_rate']:.1%}", "FedLA; of all rows"),
+        ("Hellinger to all rows", f"{d['hellinger_mean']:.3f}", "0: same labels; at most 1"),
     ]
 
 

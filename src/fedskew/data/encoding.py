@@ -291,7 +291,7 @@ class Encoding(Checked):
 
 def numbers_of(
     values: np.ndarray, what: str, rows: Sequence[Any], missing: float | None = None, notation: Notation = PLAIN,
-    options: str = "", name: str = "", unclear: str = "",
+    options: str = "", unclear: str = "",
 ) -> np.ndarray:  # fmt: skip
     """A column as finite numbers, float64 [n].
 
@@ -302,7 +302,6 @@ def numbers_of(
         missing: What takes the place of a missing value; None: it is an error.
         notation: How the table writes numbers.
         options: Name of the class whose options say what to do, with a point; "" for none.
-        name: Name of the column, for these.
         unclear: What to do where each point in the words has three digits behind it, as in 1.100, and nothing says that
             it parts no thousands; "": it is a decimal point.
 
@@ -323,8 +322,8 @@ def numbers_of(
         got = f"row {rows[row]} has {cells[0]!r}, {len(cells)} of {len(bad)} rows hold no number"
         got += f", most often {', '.join(often)}" if len(often) > 1 else ""
         marks = {mark for cell in cells if WRITTEN.fullmatch(cell) for mark in cell if mark not in "+-0123456789"}
-        hint = f"correct them, leave the column out by {options}exclude, or take words by {options}types"
-        hint += f" {name}=category; words for a missing value stand in {options}missing_words"
+        hint = f"correct them, leave the column out by {options}exclude, or name it in {options}categories"
+        hint += f"; words for a missing value stand in {options}missing_words"
         if marks:
             named = " and ".join("space" if mark.isspace() else repr(mark) for mark in sorted(marks))
             hint = f"if these are numbers, set {options}decimal or {options}thousands to {named}"

@@ -303,6 +303,12 @@ def encode_columns(columns: Mapping[str, Any], rows: int) -> tuple[dict[str, Ten
     return codes, names
 
 
+def one_order(orders: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """All categories in the order that each of the orders has; none where two contradict."""
+    whole = tuple(dict.fromkeys(value for order in orders for value in order))
+    return whole if all([value for value in whole if value in order] == [*order] for order in orders) else ()
+
+
 def units_of(what: str, splits: Sequence[np.ndarray]) -> np.ndarray:
     """What no split may part, [n], of the training rows. Raises DataError where test rows have one of its values."""
     for test in splits[1:]:

@@ -65,7 +65,7 @@ def test_a_mistake_in_a_csv_file_names_row_and_column(
 def test_the_command_says_the_flag_for_class_and_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, "age,sex,label", "1,f,a", "2,m,b")
     said = mistake(capsys, "run", "fedavg", "--data", "csv", "--data.path", file)
-    assert "leave the column out by --data.exclude, or take words by --data.types sex=category" in said
+    assert "leave the column out by --data.exclude, or name it in --data.categories; " in said
     file = written(tmp_path, "age;label", "1;a", "2;b")
     assert "--data.separator must separate the columns" in mistake(
         capsys, "run", "fedavg", "--data", "csv", "--data.path", file

@@ -167,24 +167,19 @@ def test_an_index_of_one_client_alone_is_left_out(tmp_path):
     assert [column.name for column in data.reading.columns if column.role == "left out"] == ["__index_level_0__"]
 
 
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        (("north", "south"), "'grade' must have one order in all files; got x<y and y<x"),
-        (("train", "test"), "'grade' must have the order of the training file; got y<x; give it by ordinal"),
-    ],
-)
-def test_orders_of_two_files_that_contradict_are_refused(tmp_path, names, told):
+@pytest.mark.parametrize("names", [("north", "south"), ("train", "test")])
+def test_orders_of_two_files_that_contradict_are_refused(tmp_path, names):
     pytest.importorskip("pyarrow")
     for name, order in zip(names, (["x", "y"], ["y", "x"]), strict=True):
         grade = pd.Categorical(["x", "y"] * 30, order, ordered=True)
         pd.DataFrame({"grade": grade, "a": A, "label": Y}).to_parquet(tmp_path / f"{name}.parquet")
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(
+        DataError, match=r"'grade' must have an order; .* x, y, and files contradict each other; give it"
+    ):
         load("parquet", str(tmp_path))
     assert load("parquet", str(tmp_path), ordinal="grade=x<y").encoding.columns[0].values == ("x", "y")
-    assert load("parquet", str(tmp_path), types="grade=category").reading.columns[0].type == "category"
-    for way in ({"exclude": "grade"}, {"types": "grade=drop"}):
-        assert load("parquet", str(tmp_path), **way).shape == (1,)
+    assert load("parquet", str(tmp_path), categories="grade").reading.columns[0].type == "category"
+    assert load("parquet", str(tmp_path), exclude="grade").shape == (1,)
 
 
 def test_names_of_classes_in_arrays_that_may_be_wrong_are_noted():
@@ -339,13 +334,10 @@ def test_a_blank_before_a_quote_is_none_of_the_value(tmp_path):
 
 def test_types_of_two_clients_that_no_type_joins_are_named(tmp_path):
     pytest.importorskip("pyarrow")
-    for other in (pd.Categorical(Y), A % 2 == 0):
-        pd.DataFrame({"v": other, "label": Y}).to_parquet(tmp_path / "n.parquet")
-        plain = Y if len(set(other) & {"a"}) else A
-        pd.DataFrame({"v": plain, "label": Y}).to_parquet(tmp_path / "s.parquet")
-        with pytest.raises(
-            DataError, match=r"s.parquet: column 'v' must hold values of one kind in all files; got .* in n"
-        ):
+    for one, other in ((pd.Categorical(Y), Y), (A % 2 == 0, A), (A, Y)):
+        for name, column in (("n", one), ("s", other)):
+            pd.DataFrame({"v": column, "label": Y}).to_parquet(tmp_path / f"{name}.parquet")
+        with pytest.raises(DataError, match=r"must hold columns of one type in all files: .* Field v has incompatible"):
             load("parquet", str(tmp_path), categories="auto")
 
 

@@ -303,49 +303,20 @@ def bedside(**changes: list[str]) -> dict[str, list[str]]:
     return table | {"patient": [f"p{i // 4}" for i in rows], "y": [["ill", "well"][i // 4 % 2] for i in rows]} | changes
 
 
-SILENT: dict[str, tuple[dict[str, list[str]], dict[str, Any], str]] = {
-    "a type": (
-        {},
-        {"types": "age=numbr"},
-        "give NAME=number|category|ordinal|drop; got 'age=numbr'; did you mean 'number",
-    ),
-    "a column": ({}, {"types": "aeg=number"}, "Csv.types must name columns of table; got 'aeg'; did you mean 'age'?"),
-    "a label": ({}, {"types": "y=category"}, "Csv.types must name columns of features; 'y' is none"),
-    "words as numbers": ({}, {"types": "ward=number"}, "column 'ward' must hold numbers; row 0 has 'a', 200 of 200"),
-    "one patient": (
-        {"patient": ["p"] * 200},
-        {"split_by": "patient"},
-        "must have values that a test set of 20% can take",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", SILENT)
-def test_what_a_table_would_have_hidden_is_one_line(case: str) -> None:
-    changes, options, expected = SILENT[case]
-    dropped = {} if "types" in options else {"exclude": "visit"}
-    with pytest.raises(fs.FedskewError) as error:
-        fs.from_table(bedside(**changes), categories="auto", missing="fill", **dropped, **options)
-    assert expected in str(error.value) and "\n" not in str(error.value)
-
-
-def test_types_fix_what_a_column_is() -> None:
-    ages = ["old", *map(str, range(199))]
-    types = "age=category, visit=drop, patient=drop, stage=ordinal"
-    order = {"ordinal": "stage=I<II"}
-    data = fs.from_table(bedside(age=ages), categories="auto", missing="fill", types=types, **order)
+def test_one_row_is_given_as_lists_of_one_value() -> None:
+    data = fs.from_table(bedside(), exclude="visit, patient", categories="auto, age", ordinal="stage=I<II")
     assert data.encoding is not None
     age, ward, stage = data.encoding.columns
-    assert "old" in age.values and ward.values == ("a", "b", "c", "") and stage.ordered and stage.values == ("I", "II")
-    note = data.notes[0]
-    assert note.startswith("table: column 'age': ") and note.endswith("as if the column said nothing")
+    assert "20" in age.values and ward.values == ("a", "b", "c") and stage.ordered and stage.values == ("I", "II")
     with pytest.raises(fs.DataError, match=r"'age' has shape \(\); for one row give \{'age': \[61\], ...\}"):
         data.encoding.encode({"age": 61, "ward": "a", "stage": "I"}, "x")
+    with pytest.raises(fs.DataError, match="must have values that a test set of 20% can take"):
+        fs.from_table(bedside(patient=["p"] * 200), exclude="visit", categories="auto", split_by="patient")
 
 
 def test_no_patient_lies_on_both_sides_of_a_split(tmp_path: Path) -> None:
     table = bedside()
-    options: dict[str, Any] = {"types": "visit=drop", "categories": "auto", "split_by": "patient"}
+    options: dict[str, Any] = {"exclude": "visit", "categories": "auto", "split_by": "patient"}
     ages = [str(i) for i in range(200)]  # each row is known by its age
     data = fs.from_table(bedside(age=ages), **options, standardise=False)
     patient = np.array(table["patient"])

@@ -14,10 +14,10 @@ from fedskew.data.encoding import PLAIN
 from fedskew.data.inputs import Inputs, Rows
 from fedskew.data.sources import cache, parquet
 from fedskew.data.sources.columns import Roles, Table, TableOptions, column_of, known_columns, label_of, owner_columns
-from fedskew.data.sources.files import beside, given_file, listed, paired, splits_of
+from fedskew.data.sources.files import beside, given_file, listed, splits_of
 from fedskew.data.sources.images import ImageOptions
-from fedskew.data.values import plain, units_of
-from fedskew.errors import DataError, claim, from_json
+from fedskew.data.values import one_order, plain, units_of
+from fedskew.errors import claim, from_json
 from fedskew.fields import Listed, demand, later
 
 X_COLUMNS = ("img", "image", "x", "features", "input")
@@ -65,7 +65,7 @@ class ArrowOptions(ImageOptions, TableOptions):
     """standardise number columns; unset: only if x_column names no columns"""
     categories: Listed = later(default="")
     """feature columns with categories, comma-separated, encoded one-hot by the values of the training file; auto: every
-    column of words"""
+    column of words, beside others that are named"""
     exclude: Listed = later(default="")
     """columns left out of the features, comma-separated, such as an identifier"""
     named_labels: bool = later(default=False)
@@ -74,7 +74,7 @@ class ArrowOptions(ImageOptions, TableOptions):
     @property
     def asks(self) -> bool:
         """Whether an option asks for columns of a table."""
-        options = (self.categories, self.exclude, self.named_labels, self.ordinal, self.missing == "fill", self.types)
+        options = (self.categories, self.exclude, self.named_labels, self.ordinal, self.missing == "fill")
         return any(options) or self.standardise is not None or self.notation != PLAIN or self.missing_labels == "drop"
 
 
@@ -252,32 +252,22 @@ def _asked(options: Parquet | Hub) -> list[str]:
 
 def _cells(options: Parquet | Hub, split: _Split) -> Table:
     """The columns of a split that may have a role."""
-    left_out = [*listed(options.exclude), *(name for name, kind in options.typed.items() if kind == "drop")]
+    left_out = listed(options.exclude)
     asked, owners = listed(options.x_column), listed("client" if options.columns is None else options.columns)
     roles = {*asked, str(options.y_column), *owners, *listed(options.split_by)}
     names = [name for name in split.table.column_names if not asked or name in roles]
     columns = {name: np.empty(0) if name in left_out else cells(split.table, name) for name in names}
-    settled = [*left_out, *paired(options.ordinal), *(n for n, kind in options.typed.items() if kind != "ordinal")]
-    orders = {name: _levels(split.table, name, name not in settled) for name in names}
+    orders = {name: _levels(split.table, name) for name in names if name not in left_out}
     levels = {name: order for name, order in orders.items() if order is not None}
     return Table(split.file, columns, split.rows, split.files, levels, split.left_out)
 
 
-def _levels(table: Any, name: str, one_order: bool) -> tuple[tuple[str, ...], bool] | None:
-    """(the categories that the file declares for a column, whether they are ordered); None of another column.
-
-    Raises:
-        DataError: There must be ``one_order``, and files of the table differ.
-    """
+def _levels(table: Any, name: str) -> tuple[tuple[str, ...], bool] | None:
+    """(the categories that the file declares for a column, in an order if there is one; whether they are ordered)."""
     types, kind = parquet.arrow()[0].types, table.schema.field(name).type
     if types.is_dictionary(kind) and table.num_rows:
-        orders = {tuple(map(str, chunk.dictionary.to_pylist())) for chunk in table.column(name).chunks}
-        whole = table.column(name).unify_dictionaries().chunk(0).dictionary.to_pylist()
-        apart = any([str(v) for v in whole if str(v) in order] != [*order] for order in orders)
-        if one_order and kind.ordered and apart:
-            got = " and ".join(sorted("<".join(order) for order in orders))
-            raise DataError(f"column {name!r} must have one order in all files; got {got}; give it by ordinal")
-        return tuple(map(str, whole)), bool(kind.ordered)
+        orders = [[*map(str, chunk.dictionary.to_pylist())] for chunk in table.column(name).chunks]
+        return one_order(orders), bool(kind.ordered)
     # of categories that are numbers parquet keeps the numbers, and pandas tells beside them what they were
     facts = [c for c in _of_pandas(table, "columns") if isinstance(c, dict) and c.get("name") == name]
     if not facts or facts[0].get("pandas_type") != "categorical":

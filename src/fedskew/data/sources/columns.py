@@ -15,7 +15,7 @@ import numpy as np
 from fedskew.data.arrays import ClassOptions, ColumnRead, Dataset, Reading, build, code_of, held_out
 from fedskew.data.encoding import Column, Encoding, Notation, is_absent, number_of, numbers_of, places, spellings
 from fedskew.data.sources.files import insist_on_names, listed, paired
-from fedskew.data.values import FARTHEST, FILL, lacks, lacks_column, numbered, plain, spelt, units_of
+from fedskew.data.values import FARTHEST, FILL, lacks, lacks_column, numbered, one_order, plain, spelt, units_of
 from fedskew.errors import DataError, FieldError, claim, closest, one_line, plural, some
 from fedskew.fields import Listed, demand, later
 
@@ -28,7 +28,6 @@ LABELS = ("label", "labels", "y", "target", "class")
 IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unnamed: ?\d+)?$)|[a-z](?:Id|ID)$")
 LIKELY = 20  # rows from which different whole numbers in every row look like an identifier
 AUTO = "auto"
-TYPES = ("number", "category", "ordinal", "drop")
 MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 DATE = re.compile(  # 2024-03-01, 1/3/24, 2024-03, 2024Q1, 1 March 2024, Fri Mar 1 05:07:09 2024, 01MAR24, Mar-24
     r"(?i)([a-z]{3,9}\.?,? )?(\d{1,4}([-/.])\d\d?\3\d{1,4}\.?|\d{4}年\d\d?月\d\d?日|\d{4}-\d\d|[01]\d/(19|20)\d\d"
@@ -128,9 +127,6 @@ def indicators(columns: Mapping[str, Any]) -> list[str]:
 class TableOptions(ClassOptions):
     """Options of every table of a user's own."""
 
-    types: Listed = later(default="")
-    """columns of features with their type, comma-separated, as in age=number,ward=category: number, category (one-hot),
-    ordinal (the place in its order) or drop; before what categories finds"""
     split_by: str | None = later()
     """column, such as patient, none of whose values lies on both sides of a split: training and test rows, validation,
     local test"""
@@ -164,15 +160,6 @@ class TableOptions(ClassOptions):
         words = None if self.missing_words is None else tuple(listed(self.missing_words))
         return Notation(self.decimal, self.thousands, words, self.case)
 
-    @property
-    def typed(self) -> dict[str, str]:
-        """The type of each column that `types` names. Raises FieldError."""
-        typed = paired(self.types)
-        for name, kind in typed.items():
-            hint = closest(kind, TYPES, listed=False)[2:]
-            demand(self, "types", bool(name) and kind in TYPES, f"give NAME={'|'.join(TYPES)}", hint)
-        return typed
-
 
 class Table(NamedTuple):
     """Columns of a file, or of files that were put together."""
@@ -181,7 +168,7 @@ class Table(NamedTuple):
     columns: dict[str, Any]  # values as they were read, [n]
     rows: Sequence[Any]  # [n] how a message names each row
     files: tuple[tuple[str, int], ...]  # rows of each file
-    levels: Mapping[str, tuple[tuple[str, ...], bool]] = {}  # categories that the file or frame declares; ordered?
+    levels: Mapping[str, tuple[tuple[str, ...], bool]] = {}  # declared categories, () where orders differ; ordered?
     left_out: tuple[str, ...] = ()  # columns that are the index of a frame
 
     @property
@@ -205,9 +192,10 @@ class Table(NamedTuple):
 def stacked(place: Path, tables: Sequence[Table], names: Iterable[str]) -> Table:
     """Some columns of tables, one table below the other; blanks where one lacks a column.
 
-    Several tables are called by `place`, and their rows by row and file.
+    Several tables are called by `place`, and their rows by row and file. Declared orders that contradict count as none.
     """
     first, apart = tables[0], len(tables) > 1
+    orders = {n: one_order([t.levels[n][0] for t in tables if n in t.levels]) for n in first.levels}
     whole = first._replace(file=place if apart else first.file, files=tuple(f for t in tables for f in t.files))
     columns = {}
     for name in names:
@@ -215,7 +203,8 @@ def stacked(place: Path, tables: Sequence[Table], names: Iterable[str]) -> Table
         alike = len({part.dtype.kind == "U" for part in parts}) == 1
         columns[name] = np.concatenate(parts if alike else [*map(spelt, parts)])
     rows = [row if isinstance(row, str) else f"{row} of {t.file.name}" for t in tables for row in t.rows]
-    return whole._replace(columns=columns, rows=rows if apart else first.rows)
+    levels = {n: (orders[n], ordered) for n, (_, ordered) in first.levels.items()}
+    return whole._replace(columns=columns, rows=rows if apart else first.rows, levels=levels)
 
 
 def of_clients(place: Path, tables: Sequence[Table]) -> Table:
@@ -276,13 +265,6 @@ class Roles:
             if absent := [column for column in shared if column not in table.columns]:
                 raise lacks_column(str(table.file), absent[0], [*table.columns], ", as the training file has")
             claim(len(table.rows), table.file, "have rows", "none")
-            for n, (order, ordered) in table.levels.items():
-                trained, also = tables[0].levels.get(n, ((), False))
-                alike = [v for v in order if v in trained] == [v for v in trained if v in order]
-                rule, got = "have the order of the training file", "<".join(order)
-                free = orders.get(n) or n not in shared or kinds.get(n, "ordinal") != "ordinal"
-                holds = alike or free or not (ordered and also)
-                claim(holds, table.where(n), rule, got, "give it by ordinal")
         first, table = tables[0], stacked(place, tables, dict.fromkeys((*groups, *shared)))
         sizes, test = table.files, np.arange(len(table.rows)) >= len(first.rows)
         words = self._named(table, label)
@@ -386,31 +368,28 @@ class Roles:
         return ColumnRead(name, role, kind, holds, first, missing, "; ".join(change))
 
     def _chosen(self, table: Table) -> tuple[str, list[str], list[str], dict[str, str], dict[str, tuple[str, ...]]]:
-        """(column of labels, columns of clients, columns of features, types that are told, orders that are told)."""
+        """(column of labels, columns of clients, columns of features, kinds that are told, orders that are told)."""
         options, names, place = self.options, [*table.columns], table.file.name
         self._insist_on_one_label(table.columns)
         label = column_of(options, "y_column", names, LABELS, "the column of labels, one of")
         groups = owner_columns(options, names, place)
         exclude, apart, asked = (known_columns(options, f, names, place) for f in ("exclude", "split_by", "x_column"))
-        typed = options.typed
-        insist_on_names(options, "types", f"name columns of {place}", typed, names)
-        dropped = [name for name, kind in typed.items() if kind == "drop"]
         unasked = [name for name in names if name not in {label, *groups, *exclude, *apart}]
-        features = [n for n in (unasked if options.x_column is None else asked) if n not in dropped]
+        features = unasked if options.x_column is None else asked
         demand(options, "x_column", bool(features), "name a column of features")
         demand(options, "x_column", label not in features, f"not hold the column of labels, {label!r}")
-        categories = [] if options.categories == AUTO else known_columns(options, "categories", names, place)
-        orders: dict[str, tuple[str, ...]] = {name: () for name, kind in typed.items() if kind == "ordinal"}
+        categories = [name for name in listed(options.categories) if name != AUTO]
+        insist_on_names(options, "categories", f"name columns of {place}", categories, names)
+        orders: dict[str, tuple[str, ...]] = {}
         for name, text in paired(options.ordinal).items():
             insist_on_names(options, "ordinal", f"name columns of {place}", [name], names)
             orders[name] = order = tuple(map(str.strip, text.split("<"))) if text else ()
             holds = len(set(order)) == len(order) != 1 and "" not in order
             demand(options, "ordinal", holds, "give an order of different values", "as in grade=low<mid<high")
-        used = [name for name in typed if name not in dropped]
-        for field, part in (("categories", categories), ("ordinal", orders), ("types", used)):
+        for field, part in (("categories", categories), ("ordinal", orders)):
             for name in part:
                 demand(options, field, name in features, f"name columns of features; {name!r} is none")
-        kinds = dict.fromkeys(categories, "category") | dict.fromkeys(orders, "ordinal") | typed
+        kinds = dict.fromkeys(categories, "category") | dict.fromkeys(orders, "ordinal")
         return label, groups, features, kinds, orders
 
     def _insist_on_one_label(self, columns: Mapping[str, Any]) -> None:
@@ -444,11 +423,12 @@ class Roles:
         elif 2 * np.isfinite(_numbers_in(cells)).sum() > np.count_nonzero(cells):
             self._numbers(table, name)  # which names a word among them
             order = tuple(sorted(words, key=number_of))
-        elif levels is not None and levels[1]:
+        elif levels is not None and all(levels):
             order = tuple(spelt(np.array(levels[0])).tolist())
         else:
             odd = [word for word in words if not np.isfinite(number_of(word))]
             got = f"of its {plural(len(words), 'value')} {len(odd)} hold no number: {some(odd)}"
+            got += ", and files contradict each other" if declared == "ordinal" else ""
             hint = f"give it, as in {self.owner}.ordinal {name}=low<mid<high, or set {self.owner}.missing_words"
             raise DataError(f"{where} must have an order; {got}; {hint}")
         there = np.flatnonzero(cells != "")
@@ -460,7 +440,7 @@ class Roles:
         gone, owner = np.nan if self.options.missing == "fill" else None, f"{self.owner}."
         hint = f"set {owner}decimal to '.' if it is a decimal point, or {owner}thousands to '.'"
         cells, notation = table.columns[name], self.options.notation
-        return numbers_of(cells, table.where(name), table.rows, gone, notation, owner, name, hint)
+        return numbers_of(cells, table.where(name), table.rows, gone, notation, owner, hint)
 
     def _encoding(
         self, settled: Mapping[str, Settled], label: str, train: np.ndarray, kept: np.ndarray
@@ -518,7 +498,7 @@ class Roles:
         """What a column is for which no option says it. Raises DataError for dates, and for too many words."""
         cells, notation, where = table.columns[name], self.options.notation, table.where(name)
         values, gone = notation.read(cells)
-        as_words = f"set {self.owner}.types {name}=category"
+        as_words = f"name it in {self.owner}.categories"
         self._insist_on_kinds(table, name, values, gone, f"write it alike, or {as_words}")
         if 2 * np.isfinite(values[~gone]).sum() > (total := int((~gone).sum())) or not total or cells.dtype.kind != "U":
             return "number"
@@ -532,7 +512,7 @@ class Roles:
             share = f"{count} of {len(cells)} are {what}, such as {first!r}"
             hint = f"leave it out by {self.owner}.exclude, make it a number, or {as_words}"
             claim(2 * count <= total, where, f"hold numbers or categories; {share}", hint=hint)
-        if self.options.categories != AUTO:
+        if AUTO not in listed(self.options.categories):
             return "number"
         shapes = Counter[str]()
         for text, count in times.items():

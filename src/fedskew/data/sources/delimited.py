@@ -47,7 +47,7 @@ class Csv(TableOptions):
     """standardise the features"""
     categories: Listed = ""
     """feature columns with categories, comma-separated, encoded one-hot by the values of the training file; auto: every
-    column of words"""
+    column of words, beside others that are named"""
     exclude: Listed = ""
     """columns left out of the features, comma-separated, such as an identifier"""
     named_labels: bool = False
