@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.data import Partition, from_flower, from_indices, to_flower
-from fedskew.data.partitioners import Dirichlet, LabelsK, Natural
+from fedskew.data.partitioners import Dirichlet, Natural
 from fedskew.errors import ConfigError, DataError
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 100))
@@ -136,59 +136,3 @@ def test_their_partitioners_are_read(partitioners):
             assert sorted(theirs["label"]) == sorted(LABELS[parts.of(k)].tolist())
     natural = Natural().split(LABELS, 7, 0, {"site": np.arange(len(LABELS)) % 7})
     assert np.array_equal(from_flower(kinds[2]).rows, natural.rows)
-
-
-@pytest.mark.flwr_datasets
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of pyarrow, to their sorting
-def test_a_partitioner_that_sorts_is_read_by_its_column(partitioners):
-    shards = partitioners.ShardPartitioner(5, "label", num_shards_per_partition=2)
-    partitioner = partitioners.IidPartitioner(5)
-    for one in (shards, partitioner):
-        one.dataset = hugging(LABELS, rows=True)
-    assert np.array_equal(from_flower(partitioner).rows, np.arange(1000))
-    parts = from_flower(shards)
-    assert parts.sizes.tolist() == [200] * 5
-    for k in range(5):
-        assert sorted(shards.load_partition(k)["label"]) == sorted(LABELS[parts.of(k)].tolist())
-    with pytest.raises(ConfigError, match="got 'rows'"):
-        from_flower(partitioner, row_column="rows")
-
-
-@pytest.mark.flwr_datasets
-def test_our_lists_select_from_their_dataset(partitioners):
-    data, parts = hugging(LABELS), LabelsK(2).split(LABELS, 10, 0)
-    lists = to_flower(parts)
-    assert all(data.select(lists[k])["label"] == LABELS[parts.of(k)].tolist() for k in range(10))
-
-
-@pytest.mark.flwr_datasets
-@pytest.mark.parametrize("alpha", [0.1, 1.0])
-@pytest.mark.parametrize("guard", [False, True])
-def test_our_dirichlet_has_the_distribution_of_theirs(partitioners, alpha, guard):
-    """Counts of 120 splits each, by two-sample Kolmogorov-Smirnov tests of sizes and of the largest class at a client.
-
-    The clients of one split depend on each other, so one client of each is compared: 120 against 120 independent ones.
-    """
-    from scipy.stats import ks_2samp
-
-    data, splits, clients = hugging(LABELS, rows=True), 120, 10
-    ours, theirs = [], []
-    for seed in range(splits):
-        partitioner = Dirichlet(alpha, balance_guard=1.0 if guard else None)
-        ours.append(partitioner.split(LABELS, clients, seed).counts(LABELS, 10))
-        partitioner = partitioners.DirichletPartitioner(
-            clients, "label", alpha, min_partition_size=0, self_balancing=guard, seed=seed
-        )
-        partitioner.dataset = data
-        theirs.append(from_flower(partitioner).counts(LABELS, 10))
-    a, b = np.array(ours), np.array(theirs)  # [splits, N, C]
-    for of in (lambda n: n[:, 0].sum(-1), lambda n: n[:, 0].max(-1), lambda n: n[:, 3, 5], lambda n: n.sum(2).max(1)):
-        assert ks_2samp(of(a), of(b)).pvalue > 1e-4
-    assert ks_2samp(spread(a), spread(b)).pvalue > 1e-4
-    other = np.array([Dirichlet(alpha * 3).split(LABELS, clients, s).counts(LABELS, 10) for s in range(splits)])
-    assert ks_2samp(spread(other), spread(b)).pvalue < 1e-4, "the test must see another alpha"
-
-
-def spread(n):
-    """Standard deviation of all cells of a split, [splits]."""
-    return n.std(axis=(1, 2))

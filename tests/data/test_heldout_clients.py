@@ -98,16 +98,6 @@ def test_each_has_a_row_after_those_that_train(name: str, tmp_path: Path) -> Non
     assert all(one.low < one.accuracy < one.high for one in found if 0 < one.accuracy < 1)
 
 
-def test_it_trains_as_a_federation_in_which_they_have_no_rows() -> None:
-    fed = parted()
-    bare = replace(fed, unseen=None, heldout_clients=None)
-    for name in ("fedavg", "fedper"):
-        with_others, without = (go(f, METHODS[name](), personal_every=1) for f in (fed, bare))
-        assert same(with_others.params, without.params)
-        seen = [{n: v for n, v in row.items() if "heldout" not in n} for row in rows_of(with_others)]
-        assert seen == rows_of(without)
-
-
 @pytest.mark.parametrize(
     "name", ["fedper", "fedrod", "ditto", "apfl", "ifca", "fedamp", "pfedme", "fedbabu", "fedgc", "fedloge"]
 )
@@ -122,14 +112,6 @@ def test_they_make_one_local_run_that_the_server_never_sees(name: str) -> None:
         replace(fed, unseen=None, heldout_clients=None), METHODS[name](), rounds=2, engine="sequential", **settings
     )
     assert same(ways[0].params, bare.params)
-
-
-def test_a_private_head_learns_in_its_local_run() -> None:
-    fed = parted(local_test=0.25, seed=3)
-    quick, slow = (METHODS["fedper"]().with_("pace", lr=rate) for rate in (0.1, 1e-12))
-    at = [go(fed, m, rounds=2, cohort=4, seed=3).rounds[-1] for m in (quick, slow)]
-    assert at[0]["heldout_personal_loss"] < 0.9 * at[1]["heldout_personal_loss"]
-    assert at[1]["heldout_personal_loss"] == pytest.approx(np.log(10), rel=0.15)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedbabu"])
@@ -172,16 +154,6 @@ def test_a_share_is_one_of_the_clients_that_may_train() -> None:
     experiment = experiment_from([*words, "--model", "logistic"])
     share = experiment.method.share
     assert share and len(experiment.run().rounds[0]["clients"]) == max(1, round(share * 5)) != round(share * 10)
-
-
-@pytest.mark.parametrize("name", ["fedper", "ifca", "fedbabu"])
-def test_a_few_at_a_time_are_as_all_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for group in (64, 1):
-        monkeypatch.setattr("fedskew.engines.measures.GROUP", group)
-        found.append(go(parted(), METHODS[name](), rounds=2, cohort=4).rounds[-1])
-    assert found[0]["heldout_personal_accuracy"] == found[1]["heldout_personal_accuracy"]
-    assert found[0]["heldout_personal_loss"] == pytest.approx(found[1]["heldout_personal_loss"], rel=1e-12)
 
 
 def test_one_that_diverges_is_left_out_or_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

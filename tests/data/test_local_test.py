@@ -12,10 +12,10 @@ import torch
 import fedskew as fs
 from fedskew.data import load_partition, save_partition
 from fedskew.data.federation import hold_out
-from fedskew.data.partitioners import File, Partition
+from fedskew.data.partitioners import Partition
 from fedskew.errors import ConfigError, DataError
 from fedskew.records.folder import read
-from support.command import SMALL, fedskew, mistake, output_of
+from support.command import fedskew, mistake, output_of
 
 ALPHA = fs.partitioners.Dirichlet(0.3)
 
@@ -52,12 +52,6 @@ def test_a_client_with_rows_keeps_one_to_train_on() -> None:
 def test_a_share_that_is_none_is_one_line(value: object) -> None:
     with pytest.raises(ConfigError, match=r"local_test must be a fraction in \[0, 1\)"):
         fs.federate("digits", ALPHA, clients=4, local_test=value)
-
-
-def test_a_run_without_a_local_test_is_what_it_was(tmp_path: Path) -> None:
-    assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 0
-    config, rows, _ = read(tmp_path / "a")
-    assert "local_test" not in config and not [name for name in rows[-1] if name.startswith("local_")]
 
 
 def test_own_models_and_the_global_one_are_tested_on_the_rows_that_were_held_out(tmp_path: Path) -> None:
@@ -100,8 +94,6 @@ def test_a_partition_file_carries_the_local_test(tmp_path: Path) -> None:
         assert all(np.array_equal(back.local_test_rows(k), fed.local_test_rows(k)) for k in range(6))
     with pytest.raises(ConfigError, match=r"local_test must be left out or be that of .*, 0.25; got 0.5"):
         fs.federate("digits", tmp_path / "s.npz", local_test=0.5)
-    with pytest.raises(ConfigError, match=r"File.path must be used alone: clients of the file keep rows for a test"):
-        File(str(tmp_path / "s.npz")).split(fed.dataset.y.numpy(), 6, 0)
 
 
 def test_a_file_without_one_takes_a_local_test_of_the_seed(tmp_path: Path) -> None:
@@ -141,12 +133,3 @@ def test_the_command_divides_describes_and_repeats(tmp_path: Path, capsys: pytes
     said = mistake(capsys, "run", "fedavg", *file, "--local-test", 0.4, "--out", tmp_path / "e")
     assert "--local-test must be left out or be that of" in said
     assert "--local-test must be in [0, 1)" in mistake(capsys, "run", "fedavg", "--local-test", 1)
-
-
-def test_advice_makes_the_split_again_with_its_local_test(tmp_path: Path) -> None:
-    from fedskew.config.recorded import read_run
-    from fedskew.plots.groups import federation_of
-
-    assert fedskew("run", "fedavg", *SMALL, "--local-test", 0.3, "--out", tmp_path / "a") == 0
-    fed = fs.federate("digits", fs.partitioners.Dirichlet(0.5), clients=6, local_test=0.3)
-    assert torch.equal(torch.as_tensor(federation_of(read_run(tmp_path / "a")).counts), fed.counts)

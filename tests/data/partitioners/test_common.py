@@ -77,12 +77,6 @@ def test_the_parts_differ_and_do_not_depend_on_the_number_of_clients():
     assert not np.array_equal(parts[0], parts[1])
 
 
-def test_natural_clients_keep_their_own_rows():
-    parts = Shared(Natural(), 0.1, 0.0).split(MIXED, 7, 0, SITES)
-    assert all((SITES["site"][parts.of(k)] == k).all() for k in range(7))
-    assert Shared(Natural()).decides and Shared(Natural()).count(SITES) == 7 and not Shared().decides
-
-
 @pytest.mark.parametrize("base", [Iid(), Natural()], ids=repr)
 def test_the_shared_rows_alone_are_divided_for_a_model_that_is_trained_before(base: Partitioner):
     """They are those of the other run, whatever its base, its part and its number of clients."""
@@ -130,16 +124,6 @@ def test_rows_of_several_clients_count_at_each_and_once_in_the_report():
     assert "rows of several clients" not in printed(describe_table(plain))
 
 
-def test_a_file_of_them_counts_rows_once_and_copies_beside_them(tmp_path, capsys):
-    fed = made()
-    _ = save_partition(tmp_path / "shared.npz", fed)
-    facts = verify_partition(tmp_path / "shared.npz", fed.dataset)
-    assert facts["rows"] == fed.report()["training_rows"]
-    assert facts["rows"] + facts["shared_copies"] == int(fed.sizes.sum()) > facts["rows"]
-    assert fedskew("partition", "verify", tmp_path / "shared.npz") == 0
-    assert f"rows of arrays and {facts['shared_copies']:,} copies" in capsys.readouterr().out
-
-
 def test_no_client_tests_on_a_row_that_another_trains_on():
     fed, whole = made(local_test=0.3), made()
     train = set(fed.partition.rows.tolist())
@@ -182,19 +166,6 @@ def test_clients_that_have_shared_rows_alone_cannot_be_held_out():
         federate(made().dataset, Copies(), clients=3, local_test=0.3)
 
 
-def test_a_row_twice_at_one_client_is_an_error():
-    @dataclass(frozen=True)
-    class Twice(Partitioner):
-        name = "twice"
-        overlaps = True
-
-        def draw(self, table: Any, clients: int, gen: Any) -> Partition:
-            return Partition(np.array([0, 1, 5, 5]), np.array([0, 2, 4]))
-
-    with pytest.raises(DataError, match="partition 'twice' must give a client each row once; client 1 has row 5 twice"):
-        federate(made().dataset, Twice(), clients=2)
-
-
 @pytest.mark.parametrize("options", [{}, {"local_test": 0.2}])
 def test_a_file_carries_them(tmp_path: Path, options: dict[str, Any]):
     fed = made(validation=0.1, auxiliary=2, **options)
@@ -205,6 +176,7 @@ def test_a_file_carries_them(tmp_path: Path, options: dict[str, Any]):
     assert back.report()["repeated_rows"] == fed.report()["repeated_rows"]
     facts = verify_partition(tmp_path / "split.npz", fed.dataset)
     assert facts["overlaps"] is True and facts["convention"]["base"]["name"] == "labels_k"
+    assert facts["rows"] == fed.report()["training_rows"] == int(fed.sizes.sum()) - facts["shared_copies"]
     save_partition(tmp_path / "again.npz", back)
     assert load_partition(tmp_path / "again.npz").header["overlaps"] is True
 

@@ -93,7 +93,6 @@ def test_any_partition_of_labels_comes_back(tmp_path_factory, labels, clients, s
     assert np.array_equal(back.partition.rows, parts.rows) and np.array_equal(back.partition.offsets, parts.offsets)
     assert np.array_equal(back.counts, parts.counts(labels, max(labels) + 1))
     assert back.header["sha256"] == digest and back.header["convention"]["alpha"] == 0.2
-    assert np.array_equal(File(str(path)).split(labels, clients, 0).rows, parts.rows)
 
 
 @dataclass(frozen=True)
@@ -193,10 +192,6 @@ def test_other_data_are_refused(file: Path) -> None:
     for match in ("dataset", "labels"):
         with pytest.raises(DataError, match="with other labels"):
             load_partition(file, relabelled, match)
-    with pytest.raises(DataError, match="was made for other labels than these 220"):
-        File(str(file)).split(np.sort(MIXED), 6, 0)
-    with pytest.raises(ConfigError, match="clients must equal those of the partition file; got 5; use 6"):
-        File(str(file)).split(MIXED, 5, 0)
 
 
 @pytest.mark.parametrize(

@@ -217,11 +217,11 @@ def test_every_file_is_read_or_counted(tmp_path: Path) -> None:
     assert "folders without a file are no classes: fox" in data.notes
     assert load("images", str(root)).reading == data.reading  # from the cache
     (root / "fox" / "a.raw").write_bytes(b"x")
-    refused(root, "must have an image in each folder of a class or client; 'fox' has only files such as a.raw")
+    refused(root, "must have an image in each folder of a class or client; got none in fox; take it out")
     (root / "fox" / "a.raw").unlink()
     put(tmp_path / "outside" / "0.png")
     (root / "gnu").symlink_to(tmp_path / "outside")
-    refused(root, "'gnu' is a link; take it out, or put its images there")
+    refused(root, "got none in gnu; take it out, or put its images there")
     (root / "gnu").unlink()
     os.mkfifo(root / "cat" / "pipe.png")
     assert ("no file that can be read", 1) in load("images", str(root)).reading.left_out

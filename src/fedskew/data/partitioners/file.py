@@ -229,7 +229,7 @@ class File(Partitioner):
     """Read the division from a partition file: exactly its rows, whatever the seed.
 
     Other data than those the file was made for raise an error. Rows set aside for validation, for the server and for
-    the clients' own test come from the file, too.
+    the clients' own test come from the file, too, so that only `federate` divides by it.
 
     Formula: the row lists of the file
     Used by: FL-bench, PFLlib and LEAF by files of their own
@@ -275,32 +275,6 @@ class File(Partitioner):
         same = digest.startswith(self.sha256)
         claim(same, self.path, f"be the file of the run, sha256 {self.sha256}…", f"{digest[:16]}…")
         return content
-
-    def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
-        """The file's partition.
-
-        Args:
-            labels: Labels of the rows, integers [n].
-            clients: Number of clients of the file.
-            seed: Not used.
-            columns: Not used.
-
-        Returns:
-            The partition.
-
-        Raises:
-            ConfigError: The file has another number of clients.
-            DataError: The file was made for other labels.
-        """
-        base.table_of(labels)
-        content = self.load()
-        rule = "be used alone: clients of the file keep rows for a test of their own"
-        demand(self, "path", content.local_test is None, rule)
-        wanted = content.partition.clients
-        require(clients == wanted, "clients", "equal those of the partition file", clients, f"use {wanted}")
-        if labels_digest(labels) != content.header["dataset"].get("labels"):
-            raise DataError(f"{self.path} was made for other labels than these {len(np.asarray(labels))}")
-        return content.partition
 
 
 # What a file is made of

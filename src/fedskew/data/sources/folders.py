@@ -176,7 +176,7 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
             the layout is open.
     """
     kinds, files, left_out = endings(), list[Path](), Counter[str]()
-    empty, lost = list[str](), dict[Path, str]()  # folders that may have no image, and why
+    folders, empty = list[Path](), list[str]()
 
     def fail(error: OSError) -> NoReturn:
         raise DataError(f"{root} must be readable: {error}")
@@ -184,7 +184,7 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
     for here, inner, names in os.walk(root, onerror=fail):
         folder = Path(here)
         inner[:] = sorted(name for name in inner if not _hidden(name))
-        lost |= {folder / name: "is a link" for name in inner if (folder / name).is_symlink()}
+        folders += [folder / name for name in inner]  # a link, too, which is not followed
         kept = sorted(name for name in names if not _hidden(name))
         empty += [] if inner or kept else [str(folder.relative_to(root))]
         for file in (folder / name for name in kept):
@@ -193,13 +193,12 @@ def image_files(root: Path, least: int = 1, layout: Layout = "auto") -> _Files:
                 continue
             ending = f"ends in {file.suffix.lower()}" if file.suffix else "without an ending"
             left_out[ending if file.is_file() else "no file that can be read"] += 1
-            lost[folder] = f"has only files such as {file.name}"
     others = ", ".join(f"{plural(count, 'file')}: {reason}" for reason, count in left_out.items()) or "none"
     claim(files, root, f"hold images as {FORMS}", others)
     full = {above for file in files for above in file.parents}
-    bare = [f"'{folder.relative_to(root)}' {why}" for folder, why in lost.items() if folder not in full]
-    rule, hint = "have an image in each folder of a class or client", "take it out, or put its images there"
-    claim(not bare, root, f"{rule}; {some(bare[:1])}", hint=hint)
+    bare = [name for f in folders if f not in full and (name := str(f.relative_to(root))) not in empty]
+    hint = "take it out, or put its images there"
+    claim(not bare, root, "have an image in each folder of a class or client", f"none in {', '.join(bare[:1])}", hint)
     files.sort()
     places = [file.relative_to(root).parts for file in files]
     depth = len(places[0]) - 1
