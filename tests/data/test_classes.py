@@ -14,7 +14,6 @@ from fedskew.data import DATASETS, keep_classes, load
 from fedskew.data.arrays import ClassOptions
 from fedskew.errors import DataError, FieldError
 from support.command import SMALL, fedskew, mistake
-from support.data_files import write_idx
 
 
 def test_every_dataset_takes_classes() -> None:
@@ -56,17 +55,6 @@ def test_classes_by_name_with_their_clients(tmp_path: Path) -> None:
         keep_classes(fs.from_arrays(x, y), ("well", "dead"))
 
 
-def test_a_published_set_is_normalised_by_the_rows_that_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
-    _, y, _, _ = write_idx(tmp_path / "mnist", rows=(200, 50))
-    whole = load("mnist", str(tmp_path), verify=False, normalize="channel")
-    two = load("mnist", str(tmp_path), verify=False, normalize="channel", classes=(3, 5))
-    assert len(two.y) == int(np.isin(y, (3, 5)).sum()) and (two.mean, two.std) != (whole.mean, whole.std)
-    assert load("mnist", str(tmp_path), verify=False, normalize="channel").fingerprint == whole.fingerprint
-
-
 def test_a_csv_file_is_standardised_by_the_rows_that_are_kept(tmp_path: Path) -> None:
     rows = [f"{i % 3 * 10 + i % 7},{'abc'[i % 3]}" for i in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["v,label", *rows]))
@@ -87,12 +75,6 @@ def test_classes_that_are_not_there_are_one_line(options: dict, message: str) ->
     with pytest.raises((FieldError, DataError)) as error:
         load("digits", **options)
     assert message in str(error.value)
-
-
-def test_a_class_given_by_number_and_name_is_given_twice() -> None:
-    y = np.array(["ill", "well"] * 20)
-    with pytest.raises(DataError, match="each once; got ill, 0"):
-        keep_classes(fs.from_arrays(np.zeros((40, 1)), y), ("ill", 0))
 
 
 def test_the_command_takes_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from fedskew.data import Dataset, Federation, Partition, federate, from_arrays, keep_classes
 from fedskew.data.federation import ON, long_tail
-from fedskew.data.partitioners import Dirichlet, Iid, Natural
+from fedskew.data.partitioners import Dirichlet, Natural
 from fedskew.errors import ConfigError, DataError
 
 ROWS = np.array([200, 150, 100, 60])
@@ -44,11 +44,6 @@ def test_counts_sizes_and_rows_agree(data: Dataset) -> None:
     assert fed.empty == [k for k in range(10) if not len(fed.rows(k))]
     with pytest.raises(IndexError):
         fed.rows(10)
-
-
-def test_a_name_stands_for_its_partitioner(data: Dataset) -> None:
-    assert federate(data, "iid", clients=5).partitioner == Iid()
-    assert federate(data, "dirichlet", clients=5).partitioner == Dirichlet()
 
 
 def test_the_split_depends_on_the_seed_and_nothing_else(data: Dataset) -> None:

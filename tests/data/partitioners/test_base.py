@@ -35,14 +35,6 @@ def test_largest_remainder_sums_and_stays_within_one(shares, total):
     assert out.sum() == total and (np.abs(out - exact) < 1 + 1e-6).all()
 
 
-def test_largest_remainder_of_a_row_without_shares():
-    assert largest_remainder(np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([0, 4])).tolist() == [[0, 0], [1, 3]]
-
-
-def test_largest_remainder_is_exact_where_shares_are_whole():
-    assert largest_remainder(np.array([[1.0, 2.0, 3.0]]), np.array([60])).tolist() == [[10, 20, 30]]
-
-
 @given(alpha=st.floats(-300, 300).map(lambda e: 10.0**e), seed=seeds)
 def test_log_dirichlet_is_normalised_for_any_concentration(alpha, seed):
     logs = log_dirichlet(np.full((5, 30), alpha), rng.generator(seed))

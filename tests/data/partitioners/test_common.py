@@ -32,7 +32,6 @@ from fedskew.errors import ConfigError, DataError
 from support.command import fedskew
 from support.labels import BALANCED, MIXED, SITES, content
 from support.pictures import printed
-from support.runs import gap, go, same
 from support.strategies import seeds, tables
 
 HALF = Shared(LabelsK(1), beta=0.25, alpha=0.5)
@@ -196,14 +195,6 @@ def test_a_file_of_others_does_not_say_so_and_may_not_have_them(tmp_path: Path):
 
     with pytest.raises(DataError, match="give each row one owner"):  # a row of the test that somebody trains on
         check_content(found, "file")
-
-
-@pytest.mark.parametrize("engine", ["threaded", "batched"])
-def test_runs_train_on_them_alike(engine: str):
-    one, two = (go(made(), fs.methods.scaffold(), engine=e) for e in ("sequential", engine))
-    assert gap(one.params, two.params) < 1e-10 and (engine == "batched" or same(one.params, two.params))
-    plain = go(federate(made().dataset, LabelsK(1), clients=8, seed=3), fs.methods.scaffold())
-    assert gap(one.params, plain.params) > 1e-3
 
 
 def test_the_command_names_the_base(tmp_path: Path):

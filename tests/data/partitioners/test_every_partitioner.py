@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew import rng
 from fedskew.data.partitioners import (
     PARTITIONERS,
     DirClientEqual,
@@ -28,7 +27,6 @@ from fedskew.data.partitioners import (
     Shards,
     Shared,
 )
-from fedskew.data.partitioners.file import convention_of
 from fedskew.errors import DataError
 from fedskew.fields import recorded
 from support.labels import BALANCED, MIXED, SITES, content, histograms
@@ -73,23 +71,11 @@ def test_another_seed_differs(name):
     assert not np.array_equal(one.rows, two.rows)
 
 
-def test_the_draw_is_keyed_by_seed_purpose_and_name():
-    shuffle = rng.generator(rng.key(5, "partition", "iid")).permutation(2000)
-    assert np.array_equal(Iid().split(BALANCED, 2, 5).of(0), np.sort(shuffle[:1000]))
-
-
 @pytest.mark.parametrize("partitioner", USES_ALL, ids=repr)
 @given(labels=tables(), clients=st.integers(4, 18), seed=seeds)
 def test_nothing_is_lost(partitioner, labels, clients, seed):
     parts = partitioner.split(labels, clients, seed, columns_for(labels, clients))
     assert np.array_equal(np.sort(parts.rows), np.arange(len(labels)))
-
-
-def test_the_table_holds_each_convention_under_its_own_name():
-    assert all(PARTITIONERS[name].name == name for name in CONVENTIONS)
-    assert PARTITIONERS["dirichlet"] is Dirichlet
-    assert convention_of(DirClientEqual(alpha=0.1)) == {"name": "dir_client_equal", "alpha": 0.1}
-    assert Dirichlet(0.1) == Dirichlet(alpha=0.1) and convention_of(Iid()) == {"name": "iid"}
 
 
 # Recorded behaviour

@@ -22,10 +22,8 @@ from fedskew.data.partitioners import (
     Shards,
     Sized,
 )
-from fedskew.data.partitioners.sizes import packed
 from fedskew.errors import ConfigError
 from fedskew.method.component import spec
-from fedskew.rng import generator
 from support.labels import BALANCED, MIXED, content, counted
 from support.strategies import seeds
 
@@ -52,21 +50,6 @@ def test_equal_sizes_by_name_are_the_rows_of_the_default(partitioner):
     assert not np.array_equal(
         replace(partitioner, sizes="power").split(MIXED, 10, 3).sizes, partitioner.split(MIXED, 10, 3).sizes
     )
-
-
-@pytest.mark.parametrize("partitioner", [p for p in TAKERS if getattr(p, "alpha", 1)], ids=repr)
-@pytest.mark.parametrize(
-    ("law", "skew", "quantity"),
-    [("lognormal", 0.3, Iid(sizes="lognormal", size_skew=0.3)), ("power", 0.6, Iid(sizes="power", size_skew=0.6))],
-)
-def test_the_laws_are_those_of_iid(partitioner, law, skew, quantity):
-    """Sizes of 200 splits each. Where labels have one owner, sizes shrink until they fit."""
-    labels = np.repeat(np.arange(10), 100)
-    ours = np.sort(
-        [replace(partitioner, sizes=law, size_skew=skew).split(labels, 8, s).sizes for s in range(200)], axis=1
-    )
-    theirs = np.sort([quantity.split(labels, 8, s).sizes for s in range(200)], axis=1)
-    assert np.allclose(ours.mean(axis=0), theirs.mean(axis=0), rtol=0.05, atol=2)
 
 
 @given(clients=st.integers(1, 60), seed=seeds, law=st.sampled_from(["lognormal", "power"]), skew=st.floats(0, 4))
@@ -159,13 +142,6 @@ def test_records_and_files_of_splits_without_sizes_are_as_before(tmp_path):
     save_partition(tmp_path / "b.npz", given_)
     assert load_partition(tmp_path / "b.npz").header["convention"] == {"name": "iid", "sizes": "given"}
     assert "sizes given" in fs.data.describe.counted(given_).title
-
-
-def test_packing_fills_classes_evenly():
-    shares = np.exp(np.random.default_rng(0).standard_normal(500))
-    room = np.array([1.0, 2.0, 3.0]) * shares.sum() / 6
-    load = np.bincount(packed(shares, room, generator(0)), shares, 3)
-    assert np.abs(load / room - 1).max() < 0.01
 
 
 # What sizes are for: FedNova, and a selection that favours large clients

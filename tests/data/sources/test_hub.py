@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import types
 import warnings
 from pathlib import Path
 from typing import Any
@@ -91,16 +90,6 @@ def test_nothing_there_and_no_extra(_nowhere: None, monkeypatch: pytest.MonkeyPa
         load("cifar10", str(tmp_path))
     with pytest.raises(ConfigError, match=r"Hub\.repo must name a dataset of the hub"):
         load("hub")
-
-
-def test_a_network_error_is_one_line(_nowhere: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise ConnectionError("Couldn't reach the Hub\n(timed out)")
-
-    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=refuse))
-    with pytest.raises(DataError) as error:
-        load("fashion_mnist")
-    assert "'zalando-datasets/fashion_mnist' could not be loaded: Couldn't reach the Hub (timed out)" in one_line(error)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-import fedskew as fs
 from fedskew.data import load
 from fedskew.data.sources.files import reading
 from fedskew.errors import ConfigError, DataError
@@ -31,50 +29,9 @@ class Runs:
         return self.call
 
 
-def own_file(folder: Path, kind: str) -> Path:
-    """The same ninety rows as npz, csv or parquet."""
-    file = folder / f"own.{kind}"
-    if kind == "npz":
-        np.savez(file, x=TABLE, y=NAMES, client=SITES)
-    elif kind == "csv":
-        rows = [f"{a!r},{b!r},{n},{s}" for (a, b), n, s in zip(TABLE.tolist(), NAMES, SITES, strict=True)]
-        file.write_text("\n".join(["a,b,label,client", *rows]))
-    else:
-        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        columns = {"a": TABLE[:, 0], "b": TABLE[:, 1], "label": NAMES.tolist(), "client": SITES.tolist()}
-        pq.write_table(pa.table(columns), file)
-    return file
-
-
-@pytest.mark.parametrize("kind", ["npz", "csv", "parquet"])
-def test_a_file_names_its_clients_and_its_classes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
-    file = own_file(tmp_path, kind)
-    options: dict[str, Any] = {"x_column": "a,b"} if kind == "parquet" else {}
-    if kind == "csv":
-        options["standardise"] = False
-    data = load(kind, str(file), **options)
-    assert data.label_names == ("cat", "dog") and data.column_names == {"client": ("north", "south", "west")}
-    fed = fs.federate(data, "natural")
-    assert fed.clients == 3 and fed.client_names == ("north", "south", "west")
-    stays = np.isin(TABLE[:, 1].astype(np.float32), data.x[:, 1].numpy())
-    assert data.y.tolist() == (NAMES[stays] == "dog").astype(int).tolist()
-    owner = [data.column_names["client"][c] for c in data.columns["client"]]
-    assert owner == SITES[stays].tolist() and len(data.x) + len(data.x_test) == 90
-    with pytest.raises(fs.ConfigError, match=r"\.columns must name .*; got 'site'"):
-        load(kind, str(file), columns="site", **options)
-
-
 def test_a_machine_short_of_memory_says_nothing_of_the_file() -> None:
     with pytest.raises(MemoryError), reading("a.csv", "is not a csv file"):
         raise MemoryError
-
-
-def test_a_csv_file_is_standardised_by_its_training_rows(tmp_path: Path) -> None:
-    data = load("csv", str(own_file(tmp_path, "csv")))
-    assert torch.allclose(data.x.mean(0), torch.zeros(2), atol=1e-5)
-    assert torch.allclose(data.x.std(0, correction=0), torch.ones(2), atol=1e-5)
-    assert data.fingerprint != load("csv", str(own_file(tmp_path, "csv")), standardise=False).fingerprint
 
 
 def test_npz_files_named_as_splits_are_no_clients(tmp_path: Path) -> None:

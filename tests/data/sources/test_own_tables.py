@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fedskew as fs
-from fedskew.data import Dataset, load
+from fedskew.data import load
 from fedskew.data.arrays import held_out
 from fedskew.data.encoding import Encoding
 from fedskew.data.inputs import Inputs
@@ -212,20 +212,6 @@ def images_at(folder: Path, *paths: str, size: int = 6, kind: str = "png") -> No
         image.fromarray(gen.integers(0, 256, (size, size, 3)).astype(np.uint8)).save(folder / f"{path}.{kind}")
 
 
-def test_folders_of_images_are_classes_and_clients(tmp_path: Path) -> None:
-    names = [f"{c}/{i}" for c in ("cat", "dog") for i in range(5)]
-    images_at(tmp_path / "plain", *names)
-    data = load("images", str(tmp_path / "plain"))
-    assert data.label_names == ("cat", "dog") and data.shape == (3, 6, 6) and len(data.y) == 8 and not data.columns
-    images_at(tmp_path / "fed/train", *(f"{k}/{name}" for k in ("ada", "bob") for name in names), kind="jpg")
-    images_at(tmp_path / "fed/test", *names)
-    fed = fs.federate("images", "natural", path=str(tmp_path / "fed"), size=4, colours="grey")
-    assert fed.client_names == ("ada", "bob") and fed.sizes.tolist() == [10, 10] and fed.dataset.shape == (1, 4, 4)
-    assert fed.dataset.test_is_official and len(fed.dataset.y_test) == 10
-    images_at(tmp_path / "digits", *(f"{c}/{i}" for c in (10, 9, 2) for i in range(3)))
-    assert load("images", str(tmp_path / "digits")).label_names == ("2", "9", "10")
-
-
 def test_folders_of_another_form_are_one_line(tmp_path: Path) -> None:
     images_at(tmp_path / "a", "cat/1", "dog/2/3")
     images_at(tmp_path / "b", "cat/1", "dog/2")
@@ -242,35 +228,6 @@ def test_folders_of_another_form_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(fs.DataError) as error:
             load("images", str(tmp_path / folder))
         assert said in str(error.value) and "\n" not in str(error.value)
-
-
-def test_the_hub_s_packages_read_named_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    original = datasets.load_dataset
-    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: original(*a, cache_dir=str(tmp_path / "hf"), **k))
-    images_at(tmp_path / "pictures", *(f"train/{c}/{i}" for c in ("cat", "dog") for i in range(6)))
-    data = load("hub", str(tmp_path / "pictures"))
-    assert data.label_names == ("cat", "dog") and data.shape == (3, 6, 6)
-    gen = np.random.default_rng(0)
-    made = datasets.Dataset.from_dict(
-        {
-            "picture": [gen.integers(0, 256, (5, 5, 3)).astype(np.uint8) for _ in range(30)],
-            "kind": [i % 2 for i in range(30)],
-            "writer": [f"w{i % 3}" for i in range(30)],
-        },
-        features=datasets.Features(
-            picture=datasets.Image(), kind=datasets.ClassLabel(names=["no", "yes"]), writer=datasets.Value("string")
-        ),
-    )
-    (tmp_path / "named").mkdir()
-    made.to_parquet(str(tmp_path / "named/train-00000-of-00001.parquet"))
-    options = {"x_column": "picture", "y_column": "kind", "columns": "writer"}
-    fed = fs.federate("hub", "natural", path=str(tmp_path / "named"), **options)
-    assert fed.client_names == ("w0", "w1", "w2") and fed.dataset.label_names == ("no", "yes")
-    assert fed.dataset.shape == (3, 5, 5)
-    table: Dataset = load("hub", str(file_of(tmp_path / "table", "parquet", rows(), "train").parent), **FILL)
-    assert table.shape == (5,) and table.column_names == {"client": SITES}
 
 
 def test_columns_in_memory_and_a_pandas_frame_give_what_the_file_gives(tmp_path: Path) -> None:
