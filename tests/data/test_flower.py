@@ -94,6 +94,7 @@ def test_row_lists_of_any_form_are_read(owners, forms):
         ([[], []], "got none of"),
         ([], "got no client"),
         ("split.npz", "got str"),
+        (torch.utils.data.random_split(torch.utils.data.TensorDataset(torch.arange(6)), [3, 3]), "give its indices$"),
         (7, "got int"),
     ],
 )

@@ -66,6 +66,15 @@ REFUSED = {
     "long form": ("client,label,count\n0,0,12\n0,1,3\n", "must name each client or site once; got 0, 0"),
     "a class twice": ("a,a\n5,0\n1,4\n", "must have columns of different names; got 'a' twice"),
     "facts of sites": ("a,b,up,down\n5,2,8,8\n1,4,4,4\n", "which are facts of a site for `fedskew rehearse`"),
+    "a hospital": ("hospital,a,b\n101,1,2\n205,3,4\n", "column 'hospital' tells of clients: name it client"),
+    "an identifier": ("client_id,a,b\n7,1,2\n3,3,4\n", "column 'client_id' tells of clients"),
+    "a total by name": ("client,a,total\nx,1,1\ny,3,3\n", "'total' is a sum"),
+    "a row of totals": ("client,a,b\nx,1,2\nTotal,1,2\n", "'Total' is a sum"),
+    "a client twice": ("client,a,b\nx,1,2\nX,3,4\n", "name each client or site once; got x, X"),
+    "a class in two cases": ("client,a,A\nx,1,2\ny,3,4\n", "columns of different names; got 'a' twice"),
+    "a class as two numbers": ("client,1,01\nx,1,2\ny,3,4\n", "columns of different names; got '1' twice"),
+    "a column of words": ("client,country,a\nx,DE,1\ny,FR,3\n", "'country' must be a whole number"),
+    "an index alone": ("0,0,1\n", "column 1 numbers the rows"),
     "ragged": ("a,b\n5,2\n1\n4,3\n", "must have 2 values a row; row 3 has 1"),
 }
 
