@@ -114,17 +114,6 @@ def test_clients_with_names_have_their_rows_and_the_share_of_each_class() -> Non
     assert "clients by name" not in told(federate(data, Dirichlet(alpha=1.0), clients=2))
 
 
-def test_a_client_with_many_classes_of_one_row_is_named() -> None:
-    cut = federate("digits", Dirichlet(0.05, rounding="cut"), clients=20)
-    held = cut.counts[19]
-    line = f"19  holds {(held > 0).sum()} classes, {(held == 1).sum()} with one row"
-    assert "client with stray rows" in told(cut) and line in told(cut)
-    assert describe.describe(cut)["stray_client"] == 19
-    plain = federate("digits", Dirichlet(0.05), clients=20)
-    assert "stray" not in told(plain) and "stray_client" not in describe.describe(plain)
-    assert "stray" not in told(np.array([[1, 1, 0], [9, 9, 9]])), "two rows of two classes are no fault of a split"
-
-
 def test_a_partition_file_of_the_former_dirichlet_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = {"name": "dirichlet", "alpha": 0.3, "balance_guard": None, "least": None, "rounding": None}
     for how in (old, {"name": "shared", "base": old, "beta": 0.1}):

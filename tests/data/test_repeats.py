@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,14 +53,3 @@ def test_a_class_without_a_test_row_is_noted() -> None:
     data = fs.from_arrays(np.random.default_rng(0).normal(size=(91, 3)), y)
     assert data.notes == ("class without a test row, never measured: '2'",)
     assert keep_classes(data, ("0", "1")).notes == ()
-
-
-def test_pictures_that_stand_in_training_and_test_are_noted(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    gen = np.random.default_rng(0)
-    for split in ("train", "test"):
-        for i in range(6):
-            (tmp_path / split / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
-            same = np.full((5, 5, 3), i, np.uint8) if i < 2 else gen.integers(0, 256, (5, 5, 3)).astype(np.uint8)
-            image.fromarray(same).save(tmp_path / split / "ab"[i % 2] / f"{i}.png")
-    assert "2 of 6 test rows equal a training row" in repeats(load("images", str(tmp_path)))

@@ -196,14 +196,11 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     held = f"mean; {_plain(d['labels_min'])} to {_plain(d['labels_max'])}, of those with rows"
     rows = f"of the {d['empty_clients']}; they hold {d['heldout_clients_rows']:,} rows" if "heldout_count" in d else ""
     left = [("clients held out", f"{d['heldout_count']:,}", rows)] if rows else []
-    one = f"holds {d['stray_classes']} classes, {d['stray_one_row']} with one row" if "stray_client" in d else ""
-    stray = [("client with stray rows", str(d["stray_client"]), one)] if one else []
     return [
         ("clients", f"{d['clients']:,}", f"{d['empty_clients']} without rows"),
         *left,
         ("rows of a client", _plain(d["size_median"]), sizes),
         ("classes of a client", f"{d['labels_mean']:.1f}", held),
-        *stray,
         ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; at most {d['clients']}"),
         ("effective classes of a client", f"{d['effective_classes_mean']:.1f}", "mean; exp of its labels' entropy"),
         ("Gini coefficient of the sizes", f"{d['quantity_gini']:.3f}", "0: equal sizes, 1: one has all"),

@@ -39,7 +39,6 @@ class DataOptions(TypedDict, total=False):
     test_split: str | None
     thousands: Literal["", ".", ",", "'", "space"]
     train_split: str
-    types: str
     verify: bool
     x_column: str | None
     y_column: str | None

@@ -29,8 +29,6 @@ from fedskew.errors import claim, unknown
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[Any] | torch.Tensor
 
-FEW = 3  # classes of one row that make a client worth a remark
-
 
 def matrix(counts: Counts) -> Floats:
     """The counts as float64 [N, C]. Raises DataError unless they are a non-empty matrix of numbers of at least 0."""
@@ -210,37 +208,10 @@ def to_global(counts: Counts, distance: str = "js") -> Floats:
     return DISTANCES[distance](distributions(n), distributions(n.sum(axis=0, keepdims=True)))
 
 
-def stray(counts: Counts) -> dict[str, float]:
-    """The client with the most classes of one row, where these are three or more and half of its classes or more.
-
-    Such rows are often an artefact of the division: the `rounding` "cut" of `dirichlet` leaves them to the last client.
-
-    Args:
-        counts: Label histograms, [N, C].
-
-    Returns:
-        ``stray_client``, ``stray_classes`` and ``stray_one_row``: its number from 0, the classes it holds, and those of
-        one row. Empty where there is no such client.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedskew.data import skew
-        >>> skew.stray(np.array([[9, 0, 9, 9, 9], [7, 1, 1, 1, 0]]))
-        {'stray_client': 1, 'stray_classes': 4, 'stray_one_row': 3}
-    """
-    n = matrix(counts)
-    single = (n == 1).sum(axis=1)
-    k = int(single.argmax())
-    held = int((n[k] > 0).sum())
-    if single[k] < FEW or 2 * single[k] < held:
-        return {}
-    return {"stray_client": k, "stray_classes": held, "stray_one_row": int(single[k])}
-
-
 def summary(counts: Counts) -> dict[str, float | list[float]]:
     """The skew report of a federation: one number for each measure, and lists with one number for each class.
 
-    Means are over the clients with rows. What `stray` finds stands beside them.
+    Means are over the clients with rows.
 
     Args:
         counts: Label histograms, [N, C].
@@ -284,7 +255,6 @@ def summary(counts: Counts) -> dict[str, float | list[float]]:
         "imbalance_local_max": float(local_imbalance(full).max()),
         "effective_classes_global": float(effective_classes(n.sum(axis=0, keepdims=True))[0]),
         "effective_classes_mean": float(effective_classes(full).mean()),
-        **stray(n),
         "class_rows": n.sum(axis=0).tolist(),
         "class_owners": owners(n).tolist(),
     }

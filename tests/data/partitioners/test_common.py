@@ -67,15 +67,6 @@ def test_the_base_divides_the_rest_as_it_would_alone():
     assert np.array_equal(alone.offsets, parts.offsets)
 
 
-def test_the_parts_differ_and_do_not_depend_on_the_number_of_clients():
-    few, many = (Shared(Natural(), 0.25, 0.5).split(MIXED, n, 1, {"site": np.arange(len(MIXED)) % n}) for n in (3, 5))
-    everywhere = Shared(Natural(), 0.25, 1.0).split(MIXED, 3, 1, {"site": np.arange(len(MIXED)) % 3})
-    common = np.flatnonzero(np.bincount(everywhere.rows) == 3)
-    parts = [np.intersect1d(few.of(k), common) for k in range(3)]
-    assert all(np.array_equal(part, np.intersect1d(many.of(k), common)) for k, part in enumerate(parts))
-    assert not np.array_equal(parts[0], parts[1])
-
-
 @pytest.mark.parametrize("base", [Iid(), Natural()], ids=repr)
 def test_the_shared_rows_alone_are_divided_for_a_model_that_is_trained_before(base: Partitioner):
     """They are those of the other run, whatever its base, its part and its number of clients."""

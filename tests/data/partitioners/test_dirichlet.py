@@ -67,13 +67,6 @@ def test_the_guard_closes_clients_that_have_enough(alpha, clients, seed, guard):
     assert np.array_equal(counts.sum(0), np.bincount(MIXED))
 
 
-def test_the_guard_closes_a_client_that_has_exactly_its_part():
-    labels = np.repeat([0, 1, 2], 40)
-    for seed in range(6):
-        counts = counted(Dirichlet(1e-9, balance_guard=1.0), labels, 3, seed)
-        assert sorted(counts.tolist(), reverse=True) == [[40, 0, 0], [0, 40, 0], [0, 0, 40]]
-
-
 def test_least_draws_again_a_bounded_number_of_times_and_names_what_is_possible(monkeypatch):
     assert Dirichlet(0.5, least=10).split(BALANCED, 20, 0).sizes.min() >= 10
     drawn = []

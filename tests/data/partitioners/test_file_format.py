@@ -70,15 +70,3 @@ def test_a_run_goes_with_the_file_that_it_was_made_with(tmp_path: Path, capsys: 
         code, told = command("run", *again)
         assert code == 2 and f"must be the file of the run, sha256 {recorded}" in told and told.count("\n") == 1
     assert not (tmp_path / "other").exists()
-
-
-def test_making_a_file_does_not_take_the_place_of_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["partition", "make", "--partition", "iid", "--clients", "5"]
-    for out, code in ((["--out", "a"], 0), (["--out", "a.npz"], 2), (["--out", "a"], 2), ([], 0), ([], 2)):
-        with pytest.raises(SystemExit) as left:
-            main([*words, *out])
-        assert int(left.value.code or 0) == code
-    assert capsys.readouterr().err.count("--out must be a new file") == 3

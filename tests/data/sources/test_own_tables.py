@@ -188,31 +188,6 @@ def test_medmnist_files_are_known(channels: tuple[int, ...], tmp_path: Path) -> 
     assert "the 6 validation rows are left out" in data.notes
 
 
-def images_at(folder: Path, *paths: str, size: int = 6, kind: str = "png") -> None:
-    image, gen = pytest.importorskip("PIL.Image"), np.random.default_rng(len(paths))
-    for path in paths:
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        image.fromarray(gen.integers(0, 256, (size, size, 3)).astype(np.uint8)).save(folder / f"{path}.{kind}")
-
-
-def test_folders_of_another_form_are_one_line(tmp_path: Path) -> None:
-    images_at(tmp_path / "a", "cat/1", "dog/2/3")
-    images_at(tmp_path / "b", "cat/1", "dog/2")
-    images_at(tmp_path / "b", "dog/9", size=7)
-    images_at(tmp_path / "c", "cat/1", "cat/2")
-    (tmp_path / "d").mkdir()
-    for folder, said in (
-        ("a", "'dog/2/3.png' lies 2 folders deep, 'cat/1.png' 1"),
-        ("b", "9.png' is 7x7, "),
-        ("b", "must have images of one size"),
-        ("c", "must have folders of two classes at least; got 'cat'"),
-        ("d", "must hold images as class/image or client/class/image; got none"),
-    ):
-        with pytest.raises(fs.DataError) as error:
-            load("images", str(tmp_path / folder))
-        assert said in str(error.value) and "\n" not in str(error.value)
-
-
 def test_columns_in_memory_and_a_pandas_frame_give_what_the_file_gives(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     file = file_of(tmp_path, "csv", rows())

@@ -229,6 +229,18 @@ def test_every_file_is_read_or_counted(tmp_path: Path) -> None:
     refused(root, "has no readable image in", "eps.png")  # it is a program
 
 
+def test_folders_of_another_form_are_one_line(tmp_path: Path) -> None:
+    folders(tmp_path / "a", "cat", "dog/2")
+    refused(tmp_path / "a", "'dog/2/0.png' lies 2 folders deep, 'cat/0.png' 1")
+    put(folders(tmp_path / "b", "cat", "dog") / "dog/9.png", noise((7, 7, 3)))
+    refused(tmp_path / "b", "must have images of one size; ", "9.png' is 7x7, ")
+    refused(folders(tmp_path / "c", "cat"), "must have folders of two classes at least; got 'cat'")
+    (tmp_path / "d").mkdir()
+    refused(tmp_path / "d", "must hold images as class/image or client/class/image; got none")
+    folders(tmp_path / "digits", "10", "9", "2")
+    assert load("images", str(tmp_path / "digits")).label_names == ("2", "9", "10")
+
+
 def test_names_of_classes_that_are_probably_one_are_refused(tmp_path: Path) -> None:
     folders(tmp_path / "a", "train/Cat", "train/dog", "test/cat", "test/dog")
     refused(tmp_path / "a", "must name each class by one spelling; got 'Cat' and 'cat'")

@@ -24,13 +24,6 @@ MARKS = {  # byte order marks; that of UTF-32 begins as that of UTF-16 does
     codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
-PACKED = {  # first bytes of files that are no text, and what to do
-    b"\x1f\x8b": "it is gzip: unpack it (gunzip)", b"BZh": "it is bzip2: unpack it (bunzip2)",
-    b"\xfd7zXZ": "it is xz: unpack it (unxz)", b"\x28\xb5\x2f\xfd": "it is zstd: unpack it (unzstd)",
-    b"PK\x03\x04": "it is a zip archive or an Excel file: unpack it, or save the sheet as csv",
-    b"\xd0\xcf\x11\xe0": "it is an Excel file: save the sheet as csv",
-    b"PAR1": "it is parquet: use the dataset parquet",
-}  # fmt: skip
 AXES = 4  # most of an array of images
 
 
@@ -91,9 +84,6 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
     """
     with reading(file, "is not a csv file"), opened(file) as content:
         start = content.peek(8)
-        for mark, hint in PACKED.items():
-            if start.startswith(mark):
-                raise DataError(f"{file} must be a text; {hint}")
         encoding = next((name for mark, name in MARKS.items() if start.startswith(mark)), encoding)
         with io.TextIOWrapper(content, encoding=encoding, newline="") as text:
             try:
@@ -104,7 +94,8 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
                 rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(reader, 1) if row]
             except UnicodeError as error:
                 rule = f"must be a text in {encoding}"
-                raise DataError(f"{file} {rule}: {one_line(error)}; set encoding, for example to cp1252") from None
+                hint = "set encoding, for example to cp1252, or unpack the file, or save it as csv"
+                raise DataError(f"{file} {rule}: {one_line(error)}; {hint}") from None
         if any("\0" in cell for _, row in rows[:2] for cell in row):
             raise DataError(f"{file} must be a text in {encoding}; it holds NUL; set encoding, such as utf-16-le")
         return rows
