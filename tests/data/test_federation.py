@@ -14,8 +14,9 @@ import torch
 
 from fedskew.data import Dataset, Federation, Partition, federate, from_arrays, keep_classes
 from fedskew.data.federation import ON, long_tail
-from fedskew.data.partitioners import Dirichlet, Natural
+from fedskew.data.partitioners import Dirichlet, Iid, Natural, Partitioner, Shards
 from fedskew.errors import ConfigError, DataError
+from support.labels import MIXED, SITES, content
 
 ROWS = np.array([200, 150, 100, 60])
 
@@ -220,3 +221,21 @@ def test_test_rows_of_a_file_of_their_own_know_their_clients(tmp_path: Path) -> 
         (tmp_path / f"{name}.csv").write_text("\n".join(["x,label,client", *rows]) + "\n")
     fed = federate("csv", "natural", path=str(tmp_path))
     assert fed.rows_on("test")[1].tolist() == [1, -1, 0] and not fed.dealt, "c trains nothing"
+
+
+@pytest.mark.parametrize("base", [Dirichlet(0.3), Shards(), Iid(sizes="power"), Natural()], ids=repr)
+def test_the_partitioner_divides_what_the_long_tail_leaves(base: Partitioner) -> None:
+    data = from_arrays(np.zeros((len(MIXED), 1)), MIXED, np.zeros((2, 1)), [0, 9], columns=SITES)
+    fed = federate(data, base, clients=7, seed=4, longtail=6.0)
+    kept = long_tail(np.bincount(MIXED), 6.0).tolist()
+    assert fed.counts.sum(0).tolist() == kept and fed.report()["unused_rows"] == len(MIXED) - sum(kept)
+    rows = np.sort(fed.partition.rows)
+    sites = {name: values[rows] for name, values in SITES.items()}
+    assert content(base.split(MIXED[rows], 7, 4, sites).masked(np.ones(len(rows), bool))) == content(
+        fed.partition._replace(rows=np.searchsorted(rows, fed.partition.rows))
+    )
+
+
+def test_a_single_class_has_no_tail() -> None:
+    with pytest.raises(ConfigError, match="two classes at least"):
+        long_tail(np.full(1, 3), 2.0)

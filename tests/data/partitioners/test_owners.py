@@ -92,15 +92,6 @@ def test_pfllibs_random_shares_lie_between_a_tenth_and_the_mean_and_the_last_own
         assert (parts[:-1] >= mean / 10).all() and (parts[:-1] < mean).all() and parts[-1] > mean
 
 
-def test_requests_of_pathological_that_cannot_be_met():
-    for attempt, message in (
-        (lambda: Pathological(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
-        (lambda: Pathological(owners="block"), "did you mean 'blocks'"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            attempt()
-
-
 # NIID-Bench's stray rows and redraws
 
 

@@ -13,6 +13,7 @@ from fedskew.data.partitioners import (
     Iid,
     LabelsK,
     Natural,
+    Pathological,
     QuantityDir,
     Shards,
 )
@@ -28,6 +29,8 @@ from support.labels import BALANCED
         (lambda: DirPrior(rest=11).split(BALANCED, 10, 0), "rest must be at most the 10 clients; got 11; use 10"),
         (lambda: DirPrior(0).split([0, 1], 3, 0), "clients must leave every client at least one row"),
         (lambda: LabelsK(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
+        (lambda: Pathological(owners="block"), "did you mean 'blocks'"),
+        (lambda: Pathological(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
         (lambda: Double(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
         (lambda: Shards(3).split(BALANCED, 1000, 0), "one of the 2000 rows; got 3; use 2"),
         (lambda: Shards(1).split(BALANCED, 2001, 0), "got 1; use 1 and at most 2000 clients"),

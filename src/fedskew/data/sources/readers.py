@@ -10,6 +10,7 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -97,7 +98,9 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
                 hint = "set encoding, for example to cp1252, or unpack the file, or save it as csv"
                 raise DataError(f"{file} {rule}: {one_line(error)}; {hint}") from None
         if any("\0" in cell for _, row in rows[:2] for cell in row):
-            raise DataError(f"{file} must be a text in {encoding}; it holds NUL; set encoding, such as utf-16-le")
+            raise DataError(
+                f"{file} must be a text in {encoding}; it holds NUL; set encoding, such as utf-16-le, or unpack it"
+            )
         return rows
 
 
@@ -163,3 +166,10 @@ def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
             raise ValueError(f"{what} {got}, more than its {size:,} bytes can hold")
         file.seek(0)
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def __getattr__(name: str) -> Any:
+    """`read_counts` stands in `fedskew.data.counts`, which reads by this module; scripts import it from here, too."""
+    if name != "read_counts":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("fedskew.data.counts"), name)
