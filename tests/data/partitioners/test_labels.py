@@ -33,12 +33,6 @@ def test_labels_k_gives_exactly_l_labels_split_equally(labels, clients, seed, wa
     assert ((literal > 0).sum(axis=1) <= wanted).all()
 
 
-def test_the_literal_deal_repeats_labels_and_ours_does_not():
-    labels = np.repeat(np.arange(10), 1000)
-    held = [(histograms(LabelsK(7, repeats=r).split(labels, 50, 0), labels) > 0).sum(axis=1) for r in (True, False)]
-    assert held[0].min() < 7 and (held[1] == 7).all()
-
-
 def test_double_follows_the_power_law():
     labels = np.repeat(np.arange(4), 2500)
     counts = histograms(Double(labels=4, exponent=1.0).split(labels, 50, 3), labels)

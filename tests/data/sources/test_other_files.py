@@ -307,19 +307,6 @@ def test_names_beside_arrays_and_pictures_are_spelt_alike(tmp_path):
         load("parquet", str(tmp_path), split_by="client")
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        torch.ones(60, 2).to_sparse(),
-        torch.ones(60, 2, dtype=torch.complex64).conj(),
-        [[1, 2], [3]] * 30,
-    ],
-)
-def test_what_is_no_array_is_one_line(values):
-    with pytest.raises(DataError, match="must be arrays, tensors or lists of one length"):
-        from_arrays(values, A % 2)
-
-
 def test_a_frame_of_nullable_types_is_an_array_of_numbers():
     frame = pd.DataFrame({"a": A, "b": A / 2}).convert_dtypes()
     assert np.array_equal(from_arrays(frame, A % 2, frame, A % 2).x, np.c_[A, A / 2].astype(np.float32))
