@@ -95,12 +95,10 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
                 rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(reader, 1) if row]
             except UnicodeError as error:
                 rule = f"must be a text in {encoding}"
-                hint = "set encoding, for example to cp1252, or unpack the file, or save it as csv"
+                hint = "unpack it, or save it as csv, if it is none; else set encoding, for example to cp1252"
                 raise DataError(f"{file} {rule}: {one_line(error)}; {hint}") from None
         if any("\0" in cell for _, row in rows[:2] for cell in row):
-            raise DataError(
-                f"{file} must be a text in {encoding}; it holds NUL; set encoding, such as utf-16-le, or unpack it"
-            )
+            raise DataError(f"{file} must be a text in {encoding}; it holds NUL; set encoding, such as utf-16-le")
         return rows
 
 
