@@ -40,8 +40,8 @@ class Mnist(Published):
     repo: ClassVar[str] = "ylecun/mnist"
     folders: ClassVar[tuple[str, ...]] = ("mnist", "MNIST/raw", "MNIST")
     known: ClassVar[tuple[Known, Known]] = (
-        Known(60000, "f6df1131ebd1f670df947aa6d12ecd18", "e86ee40d66677c011a9abda399ec8c4d"),
-        Known(10000, "c96757a4180a626e1737cfdf4690742f", "073c3904dfbd3e141ff8aa01cfde6b15"),
+        Known(60000, "365dab9bac26085dc69f1022fe166e2f"),
+        Known(10000, "a9c5e64a683c5dd2f6a9bf7c61b53e6f"),
     )
 
 
@@ -66,8 +66,8 @@ class FashionMnist(Mnist):
     folders: ClassVar[tuple[str, ...]] = ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw", "FashionMNIST")
     names: ClassVar[tuple[str, ...]] = FASHION_MNIST
     known: ClassVar[tuple[Known, Known]] = (
-        Known(60000, "4115895a719d060966a54c7f2e69e159", "3236f6424fc25388b2834cb19942cf7e"),
-        Known(10000, "4e6f7641d5ba513061f4658044048c5c", "8dea97a4e78c1bd1b5a6e8efbb870b6e"),
+        Known(60000, "819d6ae9214abbc30bd601cb4ad304c0"),
+        Known(10000, "2bdc83e1b78e813df8547ccd14b70d8f"),
     )
 
 
@@ -112,8 +112,8 @@ class Cifar10(Published):
     x_column: ClassVar[str] = "img"
     names: ClassVar[tuple[str, ...]] = CIFAR10
     known: ClassVar[tuple[Known, Known]] = (
-        Known(50000, "608b58aed9d6cb6699103559008cda70", "69c5f3349be54915edfca558b72ad888"),
-        Known(10000, "bd24e0ddf33de4fec4fd5df2ec97d530", "251f18ce75337ae9ca5d0dbd7ea62cf4"),
+        Known(50000, "a9cd0507218afb3020015e860ff15ba5"),
+        Known(10000, "a2a769fcabc62e8317a9d94de9e06180"),
     )
 
 
@@ -134,8 +134,8 @@ class Cifar100(Cifar10):
     y_columns: ClassVar[tuple[str, ...]] = ("fine_label", "coarse_label")
     names: ClassVar[tuple[str, ...]] = CIFAR100
     known: ClassVar[tuple[Known, Known]] = (
-        Known(50000, "f9c530e1a417feb91bd4e4edc8910a7a", "00c0899b82d482aefa46cdb301dbaf9c"),
-        Known(10000, "887656c7c745158fb8b3f227c1d6536d", "1ddeb59844e0066662ddddaec17677b9", proven=False),
+        Known(50000, "5c7680383d9d266e2dd95435eea5ae97"),
+        Known(10000, "359513b401e41dbb9c2c819294e5564b"),
     )
 
     coarse: bool = False
