@@ -216,7 +216,7 @@ def md5_of(*arrays: np.ndarray) -> str:
     """md5 of the bytes of arrays, in turn, as hex digits: a checksum of published files, not a defence."""
     mark = hashlib.md5(usedforsecurity=False)
     for array in arrays:
-        mark.update(np.ascontiguousarray(array))
+        mark.update(np.ascontiguousarray(array).data)
     return mark.hexdigest()
 
 

@@ -74,15 +74,12 @@ def together(files: Sequence[Path], tables: Sequence[Any]) -> Any:
         return arrow()[0].concat_tables(tables, promote_options="permissive")
 
 
-def read_column(
-    table: Any, name: str, rows: int | None = None, mode: ImageMode | None = None, account: list[str] | None = None
-) -> np.ndarray:
+def read_column(table: Any, name: str, mode: ImageMode | None = None, account: list[str] | None = None) -> np.ndarray:
     """Decode a column of a table.
 
     Args:
         table: A pyarrow table.
         name: Name of the column.
-        rows: Number of rows to read from the start; None reads all.
         mode: As for `decode_images`.
         account: As for `decode_images`.
 
@@ -97,7 +94,7 @@ def read_column(
     claim(name in table.column_names, what, "be in each table", ", ".join(table.column_names))
     declared = table.schema.field(name).type
     with reading(what, "cannot be read"):
-        chunks = table.column(name).slice(0, rows).chunks
+        chunks = table.column(name).chunks
         if pa.types.is_struct(declared):
             claim("bytes" in {field.name for field in declared}, what, "hold images, lists or values", declared)
             chunks = [pa.compute.struct_field(chunk, "bytes") for chunk in chunks]
