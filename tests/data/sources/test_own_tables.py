@@ -135,7 +135,7 @@ def test_a_folder_with_one_file_a_client(kind: str, tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "another column": ({"a": "u,label\n1,x", "b": "v,label\n1,x"}, {}, "b.csv must have the columns of a.csv"),
     "one more column": ({"a": "u,label\n1,x", "b": "u,w,label\n1,2,x"}, {}, "one of both lacks 'w'"),
-    "a word in one": ({"a": "u,label\n1,x", "b": "u,label\nold,y"}, {}, "row 2 of b.csv has 'old', 1 of 2 rows hold"),
+    "a word in one": ({"a": "u,label\n1,x", "b": "u,label\n1,x\nold,y"}, {}, "row 3 of b.csv has 'old', 1 of 3 rows"),
     "a blank in one": ({"a": "u,label\n1,x", "b": "u,label\n,x"}, {}, "row 2 of b.csv has none, 1 of 2 rows lack one"),
     "how to fill": ({"a": "u,label\n1,x", "b": "u,label\n,x"}, {}, "column out, or set Csv.missing to fill"),
     "an order of one": ({"a": "u,label\nl,x"}, {"ordinal": "u=l"}, "Csv.ordinal must give an order of different val"),
