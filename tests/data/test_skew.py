@@ -45,14 +45,6 @@ def test_quantity_descriptors():
     assert skew.effective_clients(counts) == pytest.approx(64 / 22)
 
 
-def test_distances_to_the_global_distribution():
-    one_each = np.eye(2) * 10
-    assert np.allclose(skew.to_global(one_each, "kl"), math.log(2))
-    assert np.allclose(skew.to_global(one_each, "tv"), 0.5)
-    js = (math.log(4 / 3) + 0.5 * math.log(2 / 3) + 0.5 * math.log(2)) / 2
-    assert np.allclose(skew.to_global(one_each, "js"), js)
-
-
 @given(counts=matrices())
 def test_ranges_and_bounds(counts):
     full = counts[counts.sum(axis=1) > 0]
