@@ -123,8 +123,8 @@ Every partitioner keeps these rules:
 - No row belongs to two clients, except under `shared`, whose purpose that is.
 - The same labels, options and seed give the same rows, however the labels are stored.
 - A setting that cannot be met raises an error of one line, which names the nearest setting that can be met.
-- No partitioner redraws until it likes a draw, unless you ask for it: `dirichlet` with `least` and `quantity_dir` with
-  `redraw` draw at most 100 times.
+- No partitioner redraws until it likes a draw, unless you ask for it: `dirichlet` and `dir_extended` with `least`,
+  `dir_extended` with random owners, and `quantity_dir` with `redraw` draw at most 100 times.
 - Rows are kept in one flat array with offsets. Memory is at most about ten 8-byte numbers for each row and for each
   cell of [N, C].
 

@@ -23,8 +23,8 @@ from fedskew.data.arrays import build
 from fedskew.data.counts import read_counts
 from fedskew.data.encoding import Column, Encoding
 from fedskew.data.sources import cache
-from fedskew.data.sources.files import Known, md5_of
-from fedskew.data.sources.published import IDX, Cifar10, Mnist
+from fedskew.data.sources.files import Known, md5_of, rows_digest
+from fedskew.data.sources.published import IDX, Cifar10, Cifar100, Mnist
 from fedskew.errors import DataError, FedskewError
 from support.attack import Line, outcome, some, struck
 from support.bounds import bounded
@@ -43,7 +43,7 @@ def permuted(a: Dataset, b: Dataset) -> bool:
     """Whether only rows stand in another order, which the verification of published sets allows, and notes name."""
 
     def rows(data: Dataset) -> list[str]:
-        return [md5_of(x.numpy(), y.numpy()) for x, y in ((data.x, data.y), (data.x_test, data.y_test))]
+        return [rows_digest(x.numpy(), y.numpy()) for x, y in ((data.x, data.y), (data.x_test, data.y_test))]
 
     return rows(a) == rows(b)
 
@@ -70,7 +70,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def facts_of(x: np.ndarray, y: np.ndarray) -> Known:
-    return Known(len(y), md5_of(x, y.astype(np.uint8)))
+    return Known(len(y), rows_digest(x, y), md5_of(y.astype(np.uint8)))
 
 
 def images(rows: int, seed: int, shape: tuple[int, ...] = (1, 28, 28)) -> tuple[np.ndarray, np.ndarray]:
@@ -96,13 +96,33 @@ def test_idx_files(tmp_path: Path, zipped: bool, no_cache: None) -> None:
             )
 
 
+def _cifar(kind: type, folder: Path, each: int) -> type:
+    """Small official batches in a folder, and the set whose published content they are."""
+    files, width = kind.batches, len(kind.y_columns)  # type: ignore[attr-defined]
+    parts = [images(each, i, (3, 32, 32)) for i in range(len(files))]
+    for name, (x, y) in zip(files, parts, strict=True):
+        labels = [y // 2, y][-width:]
+        (folder / name).write_bytes(np.column_stack([*map(np.uint8, labels), x.reshape(len(x), -1)]).tobytes())
+    train = [np.concatenate(column) for column in zip(*parts[:-1], strict=True)]
+    return type("Small", (kind,), {"known": (facts_of(*train), facts_of(*parts[-1])), "decoded_jpegs": ""})
+
+
+@pytest.mark.parametrize("kind", [Cifar10, Cifar100])
+def test_cifar_batches(tmp_path: Path, kind: type, no_cache: None) -> None:
+    small = _cifar(kind, tmp_path, 10)
+    files = kind.batches  # type: ignore[attr-defined]
+    with Line("files", f"{kind.name} batches") as line, bounded():  # type: ignore[attr-defined]
+        for i, name in enumerate((files[0], files[-1])):
+            attacked(line, tmp_path / name, (tmp_path / files[1]).read_bytes(), lambda: small().load(str(tmp_path)), i)
+
+
 def test_parquet_files(tmp_path: Path, no_cache: None) -> None:
     pytest.importorskip("pyarrow")
     parts = {split: images(10, i, (32, 32, 3)) for i, split in enumerate(("train", "test"))}
     for split, (x, y) in parts.items():
         write_parquet(tmp_path / f"{split}-00000-of-00001.parquet", x, label=y.astype(np.int64))
     facts = [facts_of(np.ascontiguousarray(x.transpose(0, 3, 1, 2)), y) for x, y in parts.values()]
-    kind = type("Small", (Cifar10,), {"known": tuple(facts)})
+    kind = type("Small", (Cifar10,), {"known": tuple(facts), "decoded_jpegs": ""})
     files = sorted(tmp_path.glob("*.parquet"))
     with Line("files", "parquet") as line, bounded():
         for i, file in enumerate(files):

@@ -50,7 +50,7 @@ DATA = {
     "own.npz": "npz", "own.csv": "csv", "own.parquet": "parquet", "own.dat": "keel", "own.txt": "shakespeare",
     "folder/x_train.npy": "npz", "folder/one.csv": "csv", "folder/one.npz": "npz",
     "folder/train-0.parquet": "parquet", "folder/train.csv": "csv", "folder/fars.dat": "fars",
-    "folder/text.txt": "shakespeare",
+    "folder/text.txt": "shakespeare", "folder/test_batch.bin": "cifar10",
     "folder/cat/1.png": "images", **{f"folder/{name}": "mnist" for name in IDX[:1]},
     "folder/adult.data": "adult",
 }  # fmt: skip

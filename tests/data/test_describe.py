@@ -54,6 +54,13 @@ def test_a_matrix_of_counts_is_no_part_of_the_description() -> None:
     assert "matrix" not in found["partition_options"] and (found["clients"], found["classes"]) == (1, 10)
 
 
+def test_pairs_of_many_clients_are_sampled_and_said_to_be() -> None:
+    many = np.tile(MATRIX[:3], (300, 1))
+    assert describe.describe(many)["pair_clients"] == 500 and "pairs of 500 drawn clients" in told(many)
+    assert describe.describe(many, most=50)["pair_clients"] == 50
+    assert describe.describe(MATRIX)["pair_clients"] == 3 and "mean over pairs" in told(MATRIX)
+
+
 @pytest.mark.parametrize("source", ["absent.npz", "absent.csv", np.zeros((2, 2)), torch.zeros(3)])
 def test_a_source_without_counts_is_refused(source) -> None:
     with pytest.raises(DataError):
@@ -90,7 +97,7 @@ def test_the_skew_report_fits_80_columns_and_holds_the_numbers(fed: Any) -> None
     text, d = told(fed), describe.describe(fed)
     assert len(printed(describe.describe_table(fed)).splitlines()) < 25, "one screen, unless all measures are asked for"
     assert max(map(len, text.splitlines())) <= 80 and "…" not in text
-    for key in ("js_mean", "kl_mean", "tv_mean", "missing_rate", "hellinger_mean", "quantity_gini"):
+    for key in ("js_mean", "kl_mean", "tv_mean", "missing_rate", "hellinger_mean", "emd_mean", "quantity_gini"):
         assert f"{d[key]:.3f}" in text, key
     assert f"{d['empty_clients']} without rows" in text and "alpha 0.05" in text and "long tail" in text
 
@@ -100,6 +107,12 @@ def test_many_classes_are_cut_to_the_largest_and_the_smallest(fed: Any) -> None:
     facts |= {"class_rows": list(range(100, 0, -1)), "class_owners": [1.0] * 100, "label_names": []}
     lines = printed(describe._classes(facts, 20)).splitlines()
     assert any("80 more" in line for line in lines) and sum("█" in line for line in lines) == 20
+
+
+def test_the_title_names_data_convention_and_clients(fed: Any) -> None:
+    assert (
+        describe.counted(fed).title == f"digits, long tail 10, {fed.partitioner.name} (alpha 0.05), 30 clients, seed 0"
+    )
 
 
 def test_clients_with_names_have_their_rows_and_the_share_of_each_class() -> None:
@@ -112,6 +125,17 @@ def test_clients_with_names_have_their_rows_and_the_share_of_each_class() -> Non
     assert ["client", "rows", "ill", "well"] in lines
     assert ["north", "20", "100.0%", "0.0%"] in lines and ["south", "20", "75.0%", "25.0%"] in lines
     assert "clients by name" not in told(federate(data, Dirichlet(alpha=1.0), clients=2))
+
+
+def test_a_client_with_many_classes_of_one_row_is_named() -> None:
+    cut = federate("digits", Dirichlet(0.05, rounding="cut"), clients=20)
+    held = cut.counts[19]
+    line = f"19  holds {(held > 0).sum()} classes, {(held == 1).sum()} with one row"
+    assert "client with stray rows" in told(cut) and line in told(cut)
+    assert describe.describe(cut)["stray_client"] == 19
+    plain = federate("digits", Dirichlet(0.05), clients=20)
+    assert "stray" not in told(plain) and "stray_client" not in describe.describe(plain)
+    assert "stray" not in told(np.array([[1, 1, 0], [9, 9, 9]])), "two rows of two classes are no fault of a split"
 
 
 def test_a_partition_file_of_the_former_dirichlet_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,11 +25,16 @@ def matrices(draw):
     return counts
 
 
-def test_measures_of_a_client_by_hand():
+def test_fedla_descriptors_have_the_cards_values():
+    assert skew.hellinger(CARD)[0, 1] == 0 and skew.earth_mover(CARD)[0, 1] == 0
+    assert skew.earth_mover(CARD)[0, 2] == pytest.approx(1 / 6, abs=1e-12)
     assert skew.overlap(CARD)[0, 1] == 2 and skew.overlap(CARD)[0, 2] == 5
+    assert skew.shared(CARD)[:2].tolist() == [6, 2]
     assert skew.diversity(CARD).tolist() == [2, 2, 2]
+    assert np.allclose(skew.shapes(CARD)[[0, 2]], [[2 / 3, 1 / 3, 0], [0.5, 0.5, 0]])
+    h13 = math.sqrt(1 - math.sqrt(1 / 3) - math.sqrt(1 / 6))  # by H^2 = 1 - sum sqrt(q_1 q_3)
+    assert skew.hellinger(CARD)[0, 2] == pytest.approx(h13, abs=1e-12)
     assert skew.entropy(CARD)[2] == pytest.approx(math.log(2))
-    assert skew.effective_classes(CARD)[2] == pytest.approx(2)
 
 
 def test_imbalance_missing_classes_and_owners():
@@ -45,26 +50,45 @@ def test_quantity_descriptors():
     assert skew.effective_clients(counts) == pytest.approx(64 / 22)
 
 
+def test_distances_to_the_global_distribution():
+    one_each = np.eye(2) * 10
+    assert np.allclose(skew.to_global(one_each, "kl"), math.log(2))
+    assert np.allclose(skew.to_global(one_each, "tv"), 0.5)
+    js = (math.log(4 / 3) + 0.5 * math.log(2 / 3) + 0.5 * math.log(2)) / 2
+    assert np.allclose(skew.to_global(one_each, "js"), js)
+
+
 @given(counts=matrices())
-def test_ranges_and_bounds(counts):
+def test_ranges_symmetry_and_bounds(counts):
     full = counts[counts.sum(axis=1) > 0]
+    h, emd, tv = skew.hellinger(full), skew.earth_mover(full), skew.to_global(full, "tv")
+    assert (h >= 0).all() and (h <= 1 + 1e-12).all() and np.array_equal(h, h.T) and not np.diag(h).any()
+    assert (emd >= 0).all() and np.array_equal(emd, emd.T) and not np.diag(emd).any()
+    assert (emd <= counts.shape[1] - 1 + 1e-12).all()
     assert np.array_equal(np.diag(skew.overlap(full)), full.sum(axis=1))
     assert (skew.entropy(full) <= np.log(skew.diversity(full)) + 1e-12).all()
-    js, kl, tv, h = (skew.to_global(full, name) for name in ("js", "kl", "tv", "hellinger"))
+    js, kl = skew.to_global(full, "js"), skew.to_global(full, "kl")
     assert (js >= -1e-12).all() and (js <= math.log(2) + 1e-12).all()
     assert (tv >= 0).all() and (2 * tv**2 <= kl + 1e-12).all()  # Pinsker
-    assert (h**2 <= tv + 1e-12).all() and (tv <= math.sqrt(2) * h + 1e-12).all()  # Le Cam
     assert 1 - 1e-12 <= skew.effective_clients(counts) <= len(full) + 1e-9
     assert -1e-12 <= skew.quantity_gini(counts) <= 1 - 1 / len(counts) + 1e-12
+    assert (skew.shared(counts) <= counts.sum(axis=1)).all()
+
+
+@given(counts=matrices(), factor=st.integers(2, 5))
+def test_scale_and_relabelling_leave_shapes_alone_and_torch_equals_numpy(counts, factor):
+    assert np.allclose(skew.hellinger(counts * factor), skew.hellinger(counts), atol=1e-7, equal_nan=True)
+    assert np.allclose(skew.earth_mover(counts[:, ::-1]), skew.earth_mover(counts), equal_nan=True)
     report = skew.summary(counts)
     assert report == skew.summary(torch.from_numpy(counts)) and json.loads(json.dumps(report, allow_nan=False))
+    assert all(isinstance(value, int | float | list) for value in report.values())
 
 
 def test_identical_clients_are_not_skewed():
     report = skew.summary(np.tile([30, 20, 10], (5, 1)))
-    for name in ("js_mean", "kl_mean", "tv_mean", "hellinger_mean", "quantity_gini", "missing_rate"):
+    for name in ("hellinger_mean", "emd_mean", "js_mean", "kl_mean", "tv_mean", "quantity_gini", "missing_rate"):
         assert report[name] == pytest.approx(0, abs=1e-12)
-    assert report["effective_clients"] == pytest.approx(5)
+    assert report["effective_clients"] == pytest.approx(5) and report["shared_rate"] == 1
 
 
 def test_clients_without_rows_are_nan_and_left_out_of_the_summary():
@@ -74,14 +98,22 @@ def test_clients_without_rows_are_nan_and_left_out_of_the_summary():
         assert np.isnan(values).tolist() == [False, False, False, True]
     report, without = skew.summary(counts), skew.summary(CARD)
     assert report["empty_clients"] == 1 and report["clients"] == 4
-    assert report["js_mean"] == without["js_mean"]
+    assert report["emd_mean"] == without["emd_mean"] and report["js_mean"] == without["js_mean"]
     assert math.isnan(skew.quantity_gini(counts * 0)) and math.isnan(skew.imbalance(counts * 0))
+
+
+@pytest.mark.parametrize("clients", [1500, 2100])  # 1500 is three times the subset: spacing would see one kind
+def test_pairwise_means_of_many_clients_come_from_a_fair_subset(clients):
+    counts = np.tile([[5, 1], [1, 5], [3, 3]], (clients // 3, 1))
+    report = skew.summary(counts)
+    assert report["emd_mean"] == pytest.approx(skew.summary(counts[:450])["emd_mean"], rel=0.05)
+    assert report == skew.summary(counts)
 
 
 def test_dirichlet_is_more_skewed_than_iid():
     labels = np.repeat(np.arange(10), 300)
     wild, tame = (skew.summary(c.split(labels, 20, 0).counts(labels, 10)) for c in (Dirichlet(0.1), Iid()))
-    for name in ("js_mean", "missing_rate", "quantity_gini", "imbalance_local_median"):
+    for name in ("js_mean", "missing_rate", "quantity_gini", "emd_mean", "imbalance_local_median"):
         assert wild[name] > tame[name]
     assert wild["rows"] == tame["rows"] == 3000
 
@@ -97,18 +129,52 @@ def test_summary_needs_a_row():
         skew.summary(np.zeros((2, 2)))
 
 
+# label distributions, pairs and FedLA's three properties
+
+
 def test_distances_of_label_distributions_by_hand():
     counts = np.array([[3, 1, 0], [1, 0, 1], [0, 0, 0]])
-    a, p = np.array([0.75, 0.25, 0]), np.array([4, 1, 1]) / 6
-    m = (a + p) / 2
+    a, b = np.array([0.75, 0.25, 0]), np.array([0.5, 0, 0.5])
+    m = (a + b) / 2
+    js = sum(0.5 * x * math.log(x / c) for p in (a, b) for x, c in zip(p, m, strict=True) if x)
     expected = {
-        "js": sum(0.5 * x * math.log(x / c) for q in (a, p) for x, c in zip(q, m, strict=True) if x),
-        "kl": 0.75 * math.log(0.75 * 6 / 4) + 0.25 * math.log(0.25 * 6),
-        "tv": np.abs(a - p).sum() / 2,
-        "hellinger": math.sqrt(((np.sqrt(a) - np.sqrt(p)) ** 2).sum() / 2),
-    }
+        "js": js, "tv": 0.5, "emd": 1.0, "kl": math.inf,
+        "hellinger": math.sqrt(((np.sqrt(a) - np.sqrt(b)) ** 2).sum() / 2),
+    }  # fmt: skip
     for name, value in expected.items():
-        found = skew.to_global(counts, name)
-        assert found[0] == pytest.approx(value, abs=1e-12) and np.isnan(found[2]), name
+        found = skew.pairwise(counts, name)
+        assert found[0, 1] == pytest.approx(value, abs=1e-12), name
+        assert found[0, 0] == pytest.approx(0, abs=1e-12) and np.isnan(found[2]).all() and np.isnan(found[:, 2]).all()
+    one_way = skew.pairwise(np.array([[1, 1], [3, 1]]), "kl")
+    assert one_way[0, 1] == pytest.approx(0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25))
+    assert one_way[1, 0] == pytest.approx(0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5))
     with pytest.raises(ConfigError, match="unknown distance 'jss'; did you mean 'js'"):
-        skew.to_global(counts, "jss")
+        skew.pairwise(counts, "jss")
+
+
+def test_distances_to_all_rows_are_distances_to_a_client_that_has_them_all():
+    counts = np.array([[30, 1, 0], [1, 0, 14], [2, 9, 3]])
+    whole = np.vstack([counts, counts.sum(0)])
+    for name in skew.DISTANCES:
+        assert np.allclose(skew.pairwise(whole, name)[:3, 3], skew.to_global(counts, name)), name
+
+
+@given(counts=matrices())
+def test_pairwise_distances_are_bounded_and_ordered(counts):
+    full = counts[counts.sum(axis=1) > 0]
+    js, tv, h = (skew.pairwise(full, name) for name in ("js", "tv", "hellinger"))
+    assert np.allclose(js, js.T) and (js >= -1e-12).all() and (js <= math.log(2) + 1e-12).all()
+    assert (h**2 <= tv + 1e-12).all() and (tv <= math.sqrt(2) * h + 1e-12).all()  # Le Cam
+    assert np.array_equal(skew.pairwise(full, "emd") / 2, tv)
+    wide = skew.effective_classes(full)
+    assert (wide >= 1 - 1e-12).all() and (wide <= skew.diversity(full) + 1e-9).all()
+
+
+def test_means_over_pairs_come_from_the_sample():
+    counts = np.tile([[5, 1], [1, 5], [0, 0]], (600, 1))
+    assert len(skew.sample(counts)) == 500 and len(skew.sample(counts, 70)) == 70
+    assert np.array_equal(skew.sample(counts), skew.sample(counts))
+    exact = skew.summary(counts[:60])["js_pairs_mean"]
+    assert skew.summary(counts)["js_pairs_mean"] == pytest.approx(exact, rel=0.05)
+    assert skew.effective_classes(CARD)[2] == pytest.approx(2)
+    assert skew.summary(counts, most=40)["pair_clients"] == 40

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedskew.data import load
 from fedskew.data.sources.published import IDX
 from fedskew.errors import DataError
 
+WNIDS = ("n02124075", "n04067472", "n01443537")  # not sorted, as in the official list
 GEN = np.random.Generator(np.random.PCG64(0))
 
 
@@ -64,6 +66,12 @@ def encoded(image: np.ndarray, kind: str, **how: Any) -> bytes:
     how |= {"lossless": True} if kind == "WEBP" else {}
     pytest.importorskip("PIL.Image").fromarray(image).save(out, kind, **how)
     return out.getvalue()
+
+
+def decoded(content: bytes) -> torch.Tensor:
+    """What Pillow makes of a JPEG, as [3, H, W]."""
+    image = pytest.importorskip("PIL.Image").open(io.BytesIO(content)).convert("RGB")
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
 def write_parquet(file: Path, images: np.ndarray, kind: str = "PNG", raw: bool = False, **labels: Any) -> None:

@@ -25,7 +25,8 @@ SHOWN, BRIEF = 20, 10  # most classes to list; of more, the largest and the smal
 BEYOND = (  # what one screen has no room for
     "effective clients", "effective classes of a client", "Gini coefficient of the sizes",
     "entropy of a client's labels", "Kullback-Leibler to all rows", "total variation to all rows",
-    "Hellinger to all rows",
+    "Hellinger to all rows", "Jensen-Shannon of two clients", "Hellinger of two clients' shapes",
+    "earth mover's of two shapes", "rows two clients share by label", "rows whose label others hold too",
 )  # fmt: skip
 FEW_CLASSES = 5  # whose shares stand beside each other
 BAR = 24  # characters of the largest class
@@ -97,7 +98,7 @@ def _options(convention: dict[str, Any]) -> dict[str, Any]:
     return options | cut
 
 
-def describe(source: Source) -> dict[str, Any]:
+def describe(source: Source, most: int = 500) -> dict[str, Any]:
     """Describe the label skew of a federation in plain numbers.
 
     The result holds `fedskew.data.skew.summary` of the counts and the facts of the source. For a federation these are
@@ -105,6 +106,7 @@ def describe(source: Source) -> dict[str, Any]:
 
     Args:
         source: A federation, a partition file, a file of counts, or a matrix of counts [N, C].
+        most: Most clients that are compared pairwise; of more, a fixed random sample is compared.
 
     Returns:
         A dict that JSON can hold. Divergences are in nats.
@@ -120,14 +122,15 @@ def describe(source: Source) -> dict[str, Any]:
         ('dirichlet', 5, 0.29)
     """
     table = counted(source)
-    return {**skew.summary(table.counts), **table.facts}
+    return {**skew.summary(table.counts, most), **table.facts}
 
 
-def describe_table(source: Source, wide: bool = False) -> RenderableType:
+def describe_table(source: Source, most: int = 500, wide: bool = False) -> RenderableType:
     """The skew report as tables for `rich`: data, clients, label skew and classes.
 
     Args:
         source: As for `describe`.
+        most: As for `describe`.
         wide: Whether all measures are shown; else those that fill one screen.
 
     Returns:
@@ -137,7 +140,7 @@ def describe_table(source: Source, wide: bool = False) -> RenderableType:
         DataError: The source holds no counts.
     """
     table = counted(source)
-    facts = {"label_names": list(table.class_names), **skew.summary(table.counts), **table.facts}
+    facts = {"label_names": list(table.class_names), **skew.summary(table.counts, most), **table.facts}
     lines = [*(_data(facts) if "training_rows" in facts else []), *_clients(facts), *_skew(facts)]
     return Group(
         Text(table.title, style="bold"),
@@ -196,11 +199,14 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     held = f"mean; {_plain(d['labels_min'])} to {_plain(d['labels_max'])}, of those with rows"
     rows = f"of the {d['empty_clients']}; they hold {d['heldout_clients_rows']:,} rows" if "heldout_count" in d else ""
     left = [("clients held out", f"{d['heldout_count']:,}", rows)] if rows else []
+    one = f"holds {d['stray_classes']} classes, {d['stray_one_row']} with one row" if "stray_client" in d else ""
+    stray = [("client with stray rows", str(d["stray_client"]), one)] if one else []
     return [
         ("clients", f"{d['clients']:,}", f"{d['empty_clients']} without rows"),
         *left,
         ("rows of a client", _plain(d["size_median"]), sizes),
         ("classes of a client", f"{d['labels_mean']:.1f}", held),
+        *stray,
         ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; at most {d['clients']}"),
         ("effective classes of a client", f"{d['effective_classes_mean']:.1f}", "mean; exp of its labels' entropy"),
         ("Gini coefficient of the sizes", f"{d['quantity_gini']:.3f}", "0: equal sizes, 1: one has all"),
@@ -209,6 +215,8 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Lines of the section about label skew."""
+    compared, whole = d["pair_clients"], d["clients"] - d["empty_clients"]
+    pairs = "mean over pairs" if compared == whole else f"pairs of {compared} drawn clients"
     return [
         ("imbalance, all rows", f"{d['imbalance_global']:,.1f}", "largest / smallest class"),
         ("imbalance at a client", f"{d['imbalance_local_median']:,.1f}", "median; over the classes it holds"),
@@ -217,7 +225,12 @@ def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("Jensen-Shannon to all rows", f"{d['js_mean']:.3f}", "0: same labels; at most 0.693"),
         ("Kullback-Leibler to all rows", f"{d['kl_mean']:.3f}", "nats; 0: same labels"),
         ("total variation to all rows", f"{d['tv_mean']:.3f}", "0: same labels; at most 1"),
-        ("Hellinger to all rows", f"{d['hellinger_mean']:.3f}", "0: same labels; at most 1"),
+        ("Hellinger to all rows", f"{d['hellinger_to_global_mean']:.3f}", "0: same labels; at most 1"),
+        ("Jensen-Shannon of two clients", f"{d['js_pairs_mean']:.3f}", pairs),
+        ("Hellinger of two clients' shapes", f"{d['hellinger_mean']:.3f}", "FedLA; 0: same shape; at most 1"),
+        ("earth mover's of two shapes", f"{d['emd_mean']:.3f}", "FedLA; 0: same shape"),
+        ("rows two clients share by label", f"{d['overlap_mean']:,.1f}", "FedLA; mean over pairs"),
+        ("rows whose label others hold too", f"{d['shared_rate']:.1%}", "FedLA; of all rows"),
     ]
 
 

@@ -22,12 +22,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import entr, rel_entr
 
+from fedskew import rng
 from fedskew.errors import claim, unknown
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[Any] | torch.Tensor
+
+FEW = 3  # classes of one row that make a client worth a remark
+_PAIRS = 500  # most clients to compare pairwise, which takes N^2 numbers; of more, a fixed sample
 
 
 def matrix(counts: Counts) -> Floats:
@@ -55,6 +58,51 @@ def distributions(n: Floats) -> Floats:
     return over(n, n.sum(axis=1, keepdims=True))
 
 
+def shapes(counts: Counts) -> Floats:
+    """Label distributions sorted in decreasing order, without the identity of the labels.
+
+    Args:
+        counts: Label histograms, [N, C].
+
+    Returns:
+        Sorted q_k, [N, C]; NaN without rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.shapes(np.array([[1, 3, 0]])).tolist()
+        [[0.75, 0.25, 0.0]]
+
+    References:
+        Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC), distribution consistency.
+        https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
+    """
+    return -np.sort(-distributions(matrix(counts)), axis=1)
+
+
+def shared(counts: Counts) -> Floats:
+    """Rows of each client whose label another client holds too.
+
+    Args:
+        counts: Label histograms, [N, C].
+
+    Returns:
+        Rows, [N].
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.shared(np.array([[4, 2, 0], [0, 2, 4]])).tolist()
+        [2.0, 2.0]
+
+    References:
+        Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC), inter-client distribution.
+        https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
+    """
+    n = matrix(counts)
+    return summed(n * (summed(n > 0, axis=0) > 1))
+
+
 def diversity(counts: Counts) -> Floats:
     """Number of labels that each client holds, [N]."""
     return summed(matrix(counts) > 0)
@@ -77,7 +125,8 @@ def entropy(counts: Counts) -> Floats:
         >>> skew.entropy(np.array([[5, 5], [9, 1]])).round(4).tolist()
         [0.6931, 0.3251]
     """
-    return summed(entr(distributions(matrix(counts))))
+    q = distributions(matrix(counts))
+    return -summed(q * np.log(np.where(q > 0, q, 1.0)))
 
 
 def effective_classes(counts: Counts) -> Floats:
@@ -138,18 +187,83 @@ def effective_clients(counts: Counts) -> float:
     return float(sizes.sum() ** 2 / (sizes**2).sum()) if sizes.any() else float("nan")
 
 
-def _js_terms(a: Floats, b: Floats) -> Floats:
-    """Each class's term of the Jensen-Shannon divergence."""
-    middle = (a + b) / 2
-    return np.asarray((rel_entr(a, middle) + rel_entr(b, middle)) / 2)
+def _pairwise(columns: Floats, term: Callable[[Floats, Floats], Floats]) -> Floats:
+    """Sum over the columns of ``columns`` [N, D] of term(x_i, x_j), [N, N]; it holds N^2 numbers at a time."""
+    total = np.zeros((len(columns), len(columns)))
+    for x in columns.T:
+        total += term(x[:, None], x[None, :])
+    return total
+
+
+def _js_term(a: Floats, b: Floats) -> Floats:
+    """One class's terms of the Jensen-Shannon divergence, with 0 log 0 = 0."""
+    middle = np.where(a + b > 0, (a + b) / 2, 1.0)
+    logs = [x * np.log(np.where(x > 0, x, middle) / middle) for x in (a, b)]
+    return np.asarray((logs[0] + logs[1]) / 2)
+
+
+def _kl_term(a: Floats, b: Floats) -> Floats:
+    """a log(a / b); infinite where the first client has a label that the second lacks."""
+    both = (a > 0) & (b > 0)
+    finite = a * np.log(np.divide(a, b, out=np.ones(np.broadcast(a, b).shape), where=both))
+    return np.where((a > 0) & (b == 0), np.inf, finite + 0 * b)  # a client without rows is NaN on either side
 
 
 DISTANCES: dict[str, Callable[[Floats, Floats], Floats]] = {
-    "js": lambda q, p: summed(_js_terms(q, p)),
-    "kl": lambda q, p: summed(rel_entr(q, p)),
-    "tv": lambda q, p: summed(np.abs(q - p)) / 2,
-    "hellinger": lambda q, p: np.sqrt(summed((np.sqrt(q) - np.sqrt(p)) ** 2) / 2),
+    "js": _js_term,
+    "kl": _kl_term,
+    "tv": lambda a, b: np.abs(a - b) / 2,
+    "emd": lambda a, b: np.abs(a - b),
+    "hellinger": lambda a, b: (np.sqrt(a) - np.sqrt(b)) ** 2 / 2,
 }
+
+
+def hellinger(counts: Counts) -> Floats:
+    """Hellinger distances between the sorted label distributions of all pairs of clients.
+
+        H_ij = ||sqrt(q_i) - sqrt(q_j)||_2 / sqrt(2)
+
+    Args:
+        counts: Label histograms, [N, C].
+
+    Returns:
+        Distances in [0, 1], [N, N]; 0 for the same shape. It holds N^2 numbers.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.hellinger(np.array([[4, 2, 0], [0, 2, 4], [3, 3, 0]])).round(4)[0].tolist()
+        [0.0, 0.0, 0.12]
+
+    References:
+        Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC), distribution consistency.
+        https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
+    """
+    return np.sqrt(_pairwise(shapes(counts), DISTANCES["hellinger"]))
+
+
+def earth_mover(counts: Counts) -> Floats:
+    """Earth mover's distances between the sorted label distributions of all pairs of clients.
+
+        EMD_ij = sum_c |sum_{b <= c} (q_ib - q_jb)|
+
+    Args:
+        counts: Label histograms, [N, C].
+
+    Returns:
+        Distances, [N, N]; 0 for the same shape. It holds N^2 numbers.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.earth_mover(np.array([[4, 2, 0], [0, 2, 4], [3, 3, 0]])).round(4)[0].tolist()
+        [0.0, 0.0, 0.1667]
+
+    References:
+        Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC), distribution consistency.
+        https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
+    """
+    return _pairwise(np.cumsum(shapes(counts), axis=1), DISTANCES["emd"])
 
 
 def overlap(counts: Counts) -> Floats:
@@ -173,7 +287,15 @@ def overlap(counts: Counts) -> Floats:
         Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC), inter-client distribution.
         https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
     """
-    return np.asarray(sum(np.minimum(x[:, None], x) for x in matrix(counts).T))
+    return _pairwise(matrix(counts), np.minimum)
+
+
+def _told(terms: Callable[[Callable[[Floats, Floats], Floats]], Floats], distance: str) -> Floats:
+    """The distances of summed terms. Raises ConfigError for an unknown one."""
+    if distance not in DISTANCES:
+        raise unknown("distance", distance, DISTANCES)
+    total = terms(DISTANCES[distance])
+    return np.asarray(np.sqrt(total) if distance == "hellinger" else total)
 
 
 def to_global(counts: Counts, distance: str = "js") -> Floats:
@@ -182,7 +304,11 @@ def to_global(counts: Counts, distance: str = "js") -> Floats:
         js         (KL(q_k || m) + KL(p || m)) / 2,  m = (q_k + p) / 2, in [0, log 2] nats
         kl         KL(q_k || p), nats
         tv         sum_c |q_kc - p_c| / 2, in [0, 1]
+        emd        sum_c |q_kc - p_c|, in [0, 2]
         hellinger  ||sqrt(q_k) - sqrt(p)||_2 / sqrt(2), in [0, 1]
+
+    Zhao et al. call ``emd`` the earth mover's distance: labels have no order, so a move to any other label costs the
+    same.
 
     Args:
         counts: Label histograms, [N, C].
@@ -199,22 +325,102 @@ def to_global(counts: Counts, distance: str = "js") -> Floats:
         >>> from fedskew.data import skew
         >>> skew.to_global(np.array([[8, 2], [2, 8]])).round(4).tolist()
         [0.0507, 0.0507]
-        >>> skew.to_global(np.array([[8, 2], [2, 8]]), "tv").round(4).tolist()
-        [0.3, 0.3]
+        >>> skew.to_global(np.array([[8, 2], [2, 8]]), "emd").round(4).tolist()
+        [0.6, 0.6]
+
+    References:
+        Zhao et al. 2018, Federated Learning with Non-IID Data. https://arxiv.org/abs/1806.00582
     """
-    if distance not in DISTANCES:
-        raise unknown("distance", distance, DISTANCES)
     n = matrix(counts)
-    return DISTANCES[distance](distributions(n), distributions(n.sum(axis=0, keepdims=True)))
+    q, p = distributions(n), distributions(n.sum(axis=0, keepdims=True))
+    return _told(lambda term: summed(term(q, p)), distance)
 
 
-def summary(counts: Counts) -> dict[str, float | list[float]]:
-    """The skew report of a federation: one number for each measure, and lists with one number for each class.
+def pairwise(counts: Counts, distance: str = "js") -> Floats:
+    """Distances between the label distributions of all pairs of clients.
 
-    Means are over the clients with rows.
+    Unlike `hellinger` and `earth_mover`, which compare sorted distributions, these compare label by label.
 
     Args:
         counts: Label histograms, [N, C].
+        distance: "js" (Jensen-Shannon divergence, nats), "kl" (Kullback-Leibler divergence of row from column, infinite
+            where the column's client lacks a label), "tv" (total variation), "emd" (sum_c |q_ic - q_jc|) or
+            "hellinger".
+
+    Returns:
+        Distances, [N, N]; NaN for clients without rows. It holds N^2 numbers.
+
+    Raises:
+        ConfigError: ``distance`` is unknown.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.pairwise(np.array([[8, 2], [2, 8]]), "tv").round(4).tolist()
+        [[0.0, 0.6], [0.6, 0.0]]
+    """
+    return _told(lambda term: _pairwise(distributions(matrix(counts)), term), distance)
+
+
+def sample(counts: Counts, most: int = _PAIRS) -> Floats:
+    """At most ``most`` of the clients that have rows, drawn at random but always the same ones.
+
+    Args:
+        counts: Label histograms, [N, C].
+        most: Most clients.
+
+    Returns:
+        Their histograms, [M, C].
+    """
+    n = matrix(counts)
+    full = n[n.sum(axis=1) > 0]
+    # random, not evenly spaced: clients may be ordered in a pattern that a spacing would miss
+    return np.asarray(full[rng.generator(rng.key(0, "skew", "pairs")).permutation(len(full))[:most]])
+
+
+def _pair_mean(distances: Floats) -> float:
+    """Mean over pairs of different clients; 0 for a single client."""
+    count = len(distances)
+    return float((distances.sum() - np.trace(distances)) / (count * (count - 1))) if count > 1 else 0.0
+
+
+def stray(counts: Counts) -> dict[str, float]:
+    """The client with the most classes of one row, where these are three or more and half of its classes or more.
+
+    Such rows are often an artefact of the division: the `rounding` "cut" of `dirichlet` leaves them to the last client.
+
+    Args:
+        counts: Label histograms, [N, C].
+
+    Returns:
+        ``stray_client``, ``stray_classes`` and ``stray_one_row``: its number from 0, the classes it holds, and those of
+        one row. Empty where there is no such client.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.stray(np.array([[9, 0, 9, 9, 9], [7, 1, 1, 1, 0]]))
+        {'stray_client': 1, 'stray_classes': 4, 'stray_one_row': 3}
+    """
+    n = matrix(counts)
+    single = (n == 1).sum(axis=1)
+    k = int(single.argmax())
+    held = int((n[k] > 0).sum())
+    if single[k] < FEW or 2 * single[k] < held:
+        return {}
+    return {"stray_client": k, "stray_classes": held, "stray_one_row": int(single[k])}
+
+
+def summary(counts: Counts, most: int = _PAIRS) -> dict[str, float | list[float]]:
+    """The skew report of a federation: one number for each measure, and lists with one number for each class.
+
+    Means are over the clients with rows. Pairwise means are over all pairs of at most ``most`` such clients, always the
+    same ones; ``pair_clients`` is their number. ``hellinger_mean``, ``emd_mean`` and ``overlap_mean`` are FedLA's; the
+    ``*_pairs_mean`` compare label by label. What `stray` finds stands beside them.
+
+    Args:
+        counts: Label histograms, [N, C].
+        most: Most clients that are compared pairwise.
 
     Returns:
         A dict that JSON can hold.
@@ -233,6 +439,7 @@ def summary(counts: Counts) -> dict[str, float | list[float]]:
     sizes = n.sum(axis=1)
     claim(sizes.any(), "counts", "hold at least one row", "none")
     full = n[sizes > 0]
+    some = sample(full, most)
     held = diversity(full)
     return {
         "clients": len(n),
@@ -251,10 +458,18 @@ def summary(counts: Counts) -> dict[str, float | list[float]]:
         "labels_mean": float(held.mean()),
         "labels_max": float(held.max()),
         "entropy_mean": float(entropy(full).mean()),
-        **{f"{d}_mean": float(to_global(full, d).mean()) for d in DISTANCES},
+        **{f"{d}_mean": float(to_global(full, d).mean()) for d in ("js", "kl", "tv")},
+        "shared_rate": float(shared(n).sum() / sizes.sum()),
+        "hellinger_mean": _pair_mean(hellinger(some)),
+        "emd_mean": _pair_mean(earth_mover(some)),
+        "overlap_mean": _pair_mean(overlap(some)),
         "imbalance_local_max": float(local_imbalance(full).max()),
         "effective_classes_global": float(effective_classes(n.sum(axis=0, keepdims=True))[0]),
         "effective_classes_mean": float(effective_classes(full).mean()),
+        **{f"{d}_to_global_mean": float(to_global(full, d).mean()) for d in ("hellinger", "emd")},
+        **{f"{d}_pairs_mean": _pair_mean(pairwise(some, d)) for d in ("js", "emd", "hellinger")},
+        "pair_clients": len(some),
+        **stray(n),
         "class_rows": n.sum(axis=0).tolist(),
         "class_owners": owners(n).tolist(),
     }

@@ -7,14 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedskew import rng
 from fedskew.data.partitioners import (
     DirClientEqual,
+    DirExtended,
     Dirichlet,
     DirPrior,
     QuantityDir,
     base,
+    dirichlet,
     log_dirichlet,
 )
+from fedskew.data.partitioners.base import normalised
 from fedskew.errors import ConfigError
 from support.labels import BALANCED, MIXED, SITES, counted, histograms
 from support.strategies import alphas, seeds, tables
@@ -24,6 +28,14 @@ from support.strategies import alphas, seeds, tables
 def test_alpha_towards_zero_gives_each_class_to_one_client(labels, clients, seed):
     counts = histograms(Dirichlet(1e-9).split(labels, clients, seed), labels)
     assert ((counts > 0).sum(axis=0) <= 1).all()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("alpha", "low", "high"), [(0.05, 0.8, 0.95), (0.1, 0.06, 0.17), (0.5, 0.0, 0.0)])
+def test_how_often_class_wise_dirichlet_leaves_a_client_empty(alpha, low, high):
+    labels = np.repeat(np.arange(10), 6000)
+    empty = [(Dirichlet(alpha).split(labels, 100, seed).sizes == 0).any() for seed in range(200)]
+    assert low <= np.mean(empty) <= high  # about 0.88, 0.11 and 0
 
 
 @given(labels=tables(), alpha=alphas, clients=st.integers(1, 20), seed=seeds)
@@ -54,8 +66,8 @@ def test_dir_prior_largest_size_is_tight_and_the_data_prior_follows_the_data():
 
 @given(alpha=alphas, clients=st.integers(1, 60), seed=seeds)
 def test_largest_remainders_and_the_cut_round_the_same_shares(alpha, clients, seed):
-    cut = counted(Dirichlet(alpha, rounding="cut"), MIXED, clients, seed)
-    largest = counted(Dirichlet(alpha), MIXED, clients, seed)
+    cut = counted(Dirichlet(alpha), MIXED, clients, seed)
+    largest = counted(Dirichlet(alpha, rounding="largest_remainder"), MIXED, clients, seed)
     assert np.abs(cut - largest).max() <= 1 and np.array_equal(cut.sum(0), largest.sum(0))
 
 
@@ -65,6 +77,13 @@ def test_the_guard_closes_clients_that_have_enough(alpha, clients, seed, guard):
     before = np.cumsum(counts, axis=1) - counts  # what a client had when class c was split
     assert (counts[before >= guard * len(MIXED) / clients] == 0).all()
     assert np.array_equal(counts.sum(0), np.bincount(MIXED))
+
+
+def test_the_guard_closes_a_client_that_has_exactly_its_part():
+    labels = np.repeat([0, 1, 2], 40)
+    for seed in range(6):
+        counts = counted(Dirichlet(1e-9, balance_guard=1.0), labels, 3, seed)
+        assert sorted(counts.tolist(), reverse=True) == [[40, 0, 0], [0, 40, 0], [0, 0, 40]]
 
 
 def test_least_draws_again_a_bounded_number_of_times_and_names_what_is_possible(monkeypatch):
@@ -78,7 +97,38 @@ def test_least_draws_again_a_bounded_number_of_times_and_names_what_is_possible(
     assert Dirichlet(0.05, least=feasible).split(BALANCED, 30, 0).sizes.min() >= feasible
 
 
+def test_without_least_nothing_is_drawn_twice(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(base, "log_dirichlet", lambda *a: drawn.append(1) or log_dirichlet(*a))
+    assert (Dirichlet(1e-3).split(BALANCED, 1000, 0).sizes == 0).any() and len(drawn) == 1
+
+
 # Other forms
+
+
+@given(clients=st.integers(1, 40), seed=seeds)
+def test_alpha_towards_zero_gives_one_class_a_client_where_clients_draw(clients, seed):
+    assert ((counted(DirClientEqual(1e-9), MIXED, clients, seed) > 0).sum(1) <= 1).all()
+
+
+@given(clients=st.integers(1, 80), seed=seeds, alpha=alphas, samples=st.integers(0, 9), block=st.integers(1, 9))
+def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(clients, seed, alpha, samples, block):
+    gens = rng.generator(seed), rng.generator(seed)
+    left, size = np.bincount(MIXED) // 4, max(samples, 1)
+    size = min(size, int(left.sum()) // clients)
+    order, p = np.random.default_rng(seed).permutation(clients), np.bincount(MIXED) / len(MIXED)
+    one, rest = np.zeros((clients, 10), np.int64), left.copy()
+    apart = np.random.Generator(np.random.PCG64(int(gens[0].integers(2**63))))
+    a = np.maximum(alpha * p, 1e-300)
+    for k in order:
+        logs = np.log(gens[0].standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a
+        one[k] = dirichlet._serve(rest, normalised(logs[None])[0], size)
+        rest -= one[k]
+    blocks, monkeypatch = np.zeros((clients, 10), np.int64), pytest.MonkeyPatch()
+    with monkeypatch.context() as patch:
+        patch.setattr(dirichlet, "BLOCK", block)
+        dirichlet._serve_all(blocks, order, np.full(clients, alpha), p, np.full(clients, size), left, gens[1])
+    assert np.array_equal(one, blocks)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +136,7 @@ def test_least_draws_again_a_bounded_number_of_times_and_names_what_is_possible(
     [
         Dirichlet, DirClientEqual, DirPrior,
         lambda a: Dirichlet(a, balance_guard=1.0), lambda a: Dirichlet(a, rounding="largest_remainder"),
-        QuantityDir,
+        lambda a: DirExtended(3, a), QuantityDir,
         lambda a: DirPrior(a, prior="data"),
     ],
 )  # fmt: skip
@@ -99,9 +149,17 @@ def test_no_alpha_breaks_a_partitioner(made, alpha, clients, seed):
 # Stray rows
 
 
-@pytest.mark.parametrize("rounding", ["cut", "largest_remainder"])
-def test_only_a_cut_gives_the_last_client_a_stray_row_of_most_classes(rounding):
-    """Mean number of classes of which a client has one row, by its place."""
+def one_row(rounding: str, clients: int = 20, draws: int = 200) -> np.ndarray:
+    """Mean number of classes of which a client has one row, by its place, [N]."""
     made = Dirichlet(0.05, rounding=rounding)
-    found = np.mean([counted(made, BALANCED, 20, seed) == 1 for seed in range(200)], axis=0).sum(axis=1)
-    assert found[:-1].max() < 1 and (found[-1] > 6 if rounding == "cut" else 0.2 < found[-1] < 0.7)
+    return np.mean([counted(made, BALANCED, clients, seed) == 1 for seed in range(draws)], axis=0).sum(axis=1)
+
+
+def test_the_default_gives_no_place_stray_rows():
+    found = one_row(Dirichlet().rounding)
+    assert found.mean() < 0.5 and found.max() < 0.7 and found.min() > 0.2
+
+
+def test_a_cut_gives_the_last_client_a_stray_row_of_most_classes():
+    found = one_row("cut")
+    assert found[-1] > 6 and found[:-1].max() < 1  # 0.85 for the last but one: the last may have no share

@@ -12,9 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedskew import rng
 from fedskew.data.partitioners import (
     PARTITIONERS,
     DirClientEqual,
+    DirExtended,
     Dirichlet,
     DirPrior,
     Double,
@@ -23,11 +25,11 @@ from fedskew.data.partitioners import (
     LabelsK,
     Natural,
     Partitioner,
-    Pathological,
     QuantityDir,
     Shards,
     Shared,
 )
+from fedskew.data.partitioners.file import convention_of
 from fedskew.errors import DataError
 from fedskew.fields import recorded
 from support.labels import BALANCED, MIXED, SITES, content, histograms
@@ -37,7 +39,7 @@ CONVENTIONS = sorted(set(PARTITIONERS) - {"dirichlet", "counts", "file"})  # the
 USES_ALL = [
     Iid(), Dirichlet(0.3), LabelsK(3), Double(3), Shards(2), Natural("site"),
     Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.3, rounding="cut"),
-    Iid(sizes="power"), Iid(sizes="lognormal"), QuantityDir(),
+    DirExtended(4), Iid(sizes="power"), Iid(sizes="lognormal"), QuantityDir(),
 ]  # fmt: skip
 
 
@@ -72,11 +74,23 @@ def test_another_seed_differs(name):
     assert not np.array_equal(one.rows, two.rows)
 
 
+def test_the_draw_is_keyed_by_seed_purpose_and_name():
+    shuffle = rng.generator(rng.key(5, "partition", "iid")).permutation(2000)
+    assert np.array_equal(Iid().split(BALANCED, 2, 5).of(0), np.sort(shuffle[:1000]))
+
+
 @pytest.mark.parametrize("partitioner", USES_ALL, ids=repr)
 @given(labels=tables(), clients=st.integers(4, 18), seed=seeds)
 def test_nothing_is_lost(partitioner, labels, clients, seed):
     parts = partitioner.split(labels, clients, seed, columns_for(labels, clients))
     assert np.array_equal(np.sort(parts.rows), np.arange(len(labels)))
+
+
+def test_the_table_holds_each_convention_under_its_own_name():
+    assert all(PARTITIONERS[name].name == name for name in CONVENTIONS)
+    assert PARTITIONERS["dirichlet"] is Dirichlet
+    assert convention_of(DirExtended(alpha=0.1)) == {"name": "dir_extended", "labels": 2, "alpha": 0.1}
+    assert Dirichlet(0.1) == Dirichlet(alpha=0.1) and convention_of(Iid()) == {"name": "iid"}
 
 
 # Recorded behaviour
@@ -85,16 +99,12 @@ def test_nothing_is_lost(partitioner, labels, clients, seed):
 CUT = Dirichlet(rounding="cut")
 EVERY = [
     Iid(), CUT, Dirichlet(0.3, balance_guard=1.0, rounding="cut"), Dirichlet(0.5, least=3, rounding="cut"),
-    Dirichlet(), Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.5, least=3), DirClientEqual(),
+    Dirichlet(), Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.5, least=3), DirClientEqual(), DirExtended(),
     DirPrior(), DirPrior(0.2), DirPrior(0, rest=4), DirPrior(1.0, prior="data"), LabelsK(), LabelsK(7, repeats=True),
     Double(), Double(3, 0.5), Shards(), ExclusiveIid(0.3, 2),
-    QuantityDir(), Natural(), Shared(CUT), Shared(Natural(), 0.3, 0.1), Iid(sizes="power"),
-    DirPrior(0.3, concentration="per_class", serve="together"), DirPrior(0.3, sizes="lognormal"),
-    QuantityDir(least=10, redraw=True), Pathological(), Pathological(3, "random"), Pathological(2, "cyclic"),
-    Pathological(2, "blocks", "random"),
+    QuantityDir(), Natural(), Shared(CUT), Shared(Natural(), 0.3, 0.1),
 ]  # fmt: skip
 DIRICHLET = "Dirichlet(alpha=0.1, balance_guard=None, least=None, rounding='cut')"
-PRIOR = "alpha=0.3, rest=0, alpha_rest=0.2, samples=0, prior='uniform'"
 RECORDED = {
     "Iid()": "7527502a560a",
     DIRICHLET: "66bd2c13d15a",
@@ -104,6 +114,7 @@ RECORDED = {
     "Dirichlet(alpha=0.3, balance_guard=1.0, least=None)": "06fbc0668877",
     "Dirichlet(alpha=0.5, balance_guard=None, least=3)": "89691d2e42a8",
     "DirClientEqual(alpha=0.1)": "a9726784fe29",
+    "DirExtended(labels=2, alpha=0.5)": "f3bd006c24d1",
     "DirPrior(alpha=0.0, rest=0, alpha_rest=0.2, samples=0, prior='uniform')": "02b65194d171",
     "DirPrior(alpha=0.2, rest=0, alpha_rest=0.2, samples=0, prior='uniform')": "d7caa3c16954",
     "DirPrior(alpha=0, rest=4, alpha_rest=0.2, samples=0, prior='uniform')": "7e6252394507",
@@ -118,14 +129,6 @@ RECORDED = {
     "Natural(column='')": "8d1e662cc5fd",
     f"Shared(base={DIRICHLET}, beta=0.05, alpha=0.5)": "c0a0c2f77ac9",
     "Shared(base=Natural(column=''), beta=0.3, alpha=0.1)": "bb011f05c85c",
-    "Iid(sizes='power')": "6c3ffb50f489",
-    f"DirPrior({PRIOR}, concentration='per_class', serve='together')": "fb67251d4371",
-    f"DirPrior(sizes='lognormal', {PRIOR})": "3fabd5d1c78f",
-    "QuantityDir(alpha=0.5, least=10, redraw=True)": "e53890ced596",
-    "Pathological(labels=2, owners='first', shares='equal')": "c33243fa8f5b",
-    "Pathological(labels=3, owners='random', shares='equal')": "06bb09ff48c3",
-    "Pathological(labels=2, owners='cyclic', shares='equal')": "cf0c1e50809e",
-    "Pathological(labels=2, owners='blocks', shares='random')": "2a3591392663",
 }
 
 

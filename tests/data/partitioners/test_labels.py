@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.data.partitioners import (
+    DirExtended,
     Double,
     ExclusiveIid,
     LabelsK,
@@ -33,6 +34,12 @@ def test_labels_k_gives_exactly_l_labels_split_equally(labels, clients, seed, wa
     assert ((literal > 0).sum(axis=1) <= wanted).all()
 
 
+def test_the_literal_deal_repeats_labels_and_ours_does_not():
+    labels = np.repeat(np.arange(10), 1000)
+    held = [(histograms(LabelsK(7, repeats=r).split(labels, 50, 0), labels) > 0).sum(axis=1) for r in (True, False)]
+    assert held[0].min() < 7 and (held[1] == 7).all()
+
+
 def test_double_follows_the_power_law():
     labels = np.repeat(np.arange(4), 2500)
     counts = histograms(Double(labels=4, exponent=1.0).split(labels, 50, 3), labels)
@@ -52,6 +59,20 @@ def test_shards_are_contiguous_in_the_sorted_labels(labels, clients, seed, shard
     # a shard of at most m rows touches at most 2 + (m - 2) / 20 classes of at least 20 rows
     assert ((counts > 0).sum(axis=1) <= shards * (2 + per_shard // 20)).all()
     assert np.ptp(parts.sizes) <= shards
+
+
+@given(clients=st.integers(1, 40), seed=seeds, labels=st.integers(1, 10), alpha=st.sampled_from([1e-9, 0.3, 1e9]))
+def test_extended_dirichlet_is_between_one_owner_and_equal_shares(clients, seed, labels, alpha):
+    counts = counted(DirExtended(labels, alpha), MIXED, clients, seed)
+    assert ((counts > 0).sum(1) <= labels).all()
+    owned = counts.any(axis=0)
+    assert np.array_equal(counts.sum(0)[owned], np.bincount(MIXED)[owned])
+    assert owned.sum() == min(10, clients * labels)
+    if alpha == 1e-9:
+        assert ((counts > 0).sum(0) <= 1).all()
+    if alpha == 1e9:
+        owners = (counts > 0).sum(0)[owned]
+        assert (np.abs(counts[:, owned].max(0) - np.bincount(MIXED)[owned] / owners) < 1.01).all()
 
 
 # exclusive_iid

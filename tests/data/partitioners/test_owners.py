@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.data.partitioners import Dirichlet, LabelsK, Pathological, QuantityDir
+from fedskew.data.partitioners import DirExtended, Dirichlet, LabelsK, Pathological, QuantityDir
 from fedskew.data.partitioners.base import rounded
 from fedskew.errors import ConfigError
 from support.labels import BALANCED, MIXED, counted
@@ -17,9 +17,37 @@ RULES = ("first", "random", "cyclic", "blocks")
 CIFAR = np.repeat(np.arange(10), 5000)
 
 
+def niid_bench(labels, clients, wanted, rng):
+    """Its #C = L by its own steps: label k mod C first, then random ones until L differ; parts as numpy splits them."""
+    classes = int(labels.max()) + 1
+    held = []
+    for k in range(clients):
+        mine = [k % classes]
+        while len(mine) < wanted:
+            c = int(rng.integers(classes))
+            if c not in mine:
+                mine.append(c)
+        held.append(mine)
+    counts = np.zeros((clients, classes), np.int64)
+    for c in range(classes):
+        owners = [k for k in range(clients) if c in held[k]]
+        for k, part in zip(owners, np.array_split(np.flatnonzero(labels == c), max(len(owners), 1)), strict=False):
+            counts[k, c] = len(part)
+    return counts
+
+
 def variation(counts):
     sizes = counts.sum(axis=1)
     return sizes.std() / sizes.mean()
+
+
+def test_first_is_the_split_of_niid_bench():
+    ours = [counted(Pathological(2), MIXED, 20, seed) for seed in range(200)]
+    theirs = [niid_bench(MIXED, 20, 2, np.random.default_rng(seed)) for seed in range(200)]
+    for of in (variation, lambda n: n.max(), lambda n: (n > 0).sum(axis=0).max(), lambda n: n[0, 0]):
+        a, b = np.array([of(n) for n in ours]), np.array([of(n) for n in theirs])
+        assert abs(a.mean() - b.mean()) < 4 * np.hypot(a.std(), b.std()) / 200**0.5 + 1e-9
+    assert all((n[np.arange(20), np.arange(20) % 10] > 0).all() for n in ours)
 
 
 def test_labels_k_is_no_librarys_pathological_split():
@@ -62,6 +90,74 @@ def test_pfllibs_random_shares_lie_between_a_tenth_and_the_mean_and_the_last_own
         parts = column[column > 0]
         mean = 5000 / len(parts)
         assert (parts[:-1] >= mean / 10).all() and (parts[:-1] < mean).all() and parts[-1] > mean
+
+
+# Extended Dirichlet
+
+
+EXDIR = {"owners": "random", "balance_guard": 1.0, "least": 10, "rounding": "cut"}
+
+
+def pfllib_exdir(labels, clients, wanted, alpha, rng):
+    """exdir by its own steps."""
+    classes = int(labels.max()) + 1
+    while True:
+        held = [rng.choice(classes, wanted, replace=False) for _ in range(clients)]
+        owners = [[k for k in range(clients) if c in held[k]] for c in range(classes)]
+        if min(map(len, owners)) >= max(wanted * clients // classes // 2, 1):
+            break
+    while True:
+        counts = np.zeros((clients, classes), np.int64)
+        for c, total in enumerate(np.bincount(labels)):
+            p = rng.dirichlet(np.full(clients, alpha)) * (counts.sum(axis=1) < len(labels) / clients)
+            p = p * np.isin(np.arange(clients), owners[c])
+            cuts = (np.cumsum(p / max(p.sum(), 1e-300)) * total).astype(int)  # all zero where every owner is full
+            cuts[owners[c][-1] :] = total
+            counts[:, c] = np.diff(cuts, prepend=0)
+        if counts.sum(axis=1).min() >= 10:
+            return counts
+
+
+def test_dir_extended_with_its_options_is_exdir_and_without_them_is_not():
+    """Classes of a client and variation of sizes over 60 splits of 20 clients, alpha 0.5."""
+    held = {}
+    for name, of in {
+        "exdir": lambda s: counted(DirExtended(2, 0.5, **EXDIR), CIFAR, 20, s),
+        "theirs": lambda s: pfllib_exdir(CIFAR, 20, 2, 0.5, np.random.default_rng(s)),
+        "ours": lambda s: counted(DirExtended(2, 0.5), CIFAR, 20, s),
+    }.items():
+        splits = [of(seed) for seed in range(60)]
+        held[name] = np.mean([(n > 0).sum(axis=1).mean() for n in splits]), np.mean([variation(n) for n in splits])
+    assert np.allclose(held["exdir"], held["theirs"], atol=0.03)
+    assert held["exdir"][0] == pytest.approx(1.79, abs=0.02)
+    assert held["ours"][0] == pytest.approx(1.97, abs=0.02)
+
+
+@given(clients=st.integers(2, 40), seed=seeds, alpha=st.sampled_from([1e-6, 0.5, 100.0]))
+def test_the_guard_of_dir_extended_closes_clients_that_have_enough(clients, seed, alpha):
+    counts = counted(DirExtended(5, alpha, balance_guard=1.0), MIXED, clients, seed)
+    before = np.cumsum(counts, axis=1) - counts
+    full = before >= len(MIXED) / clients
+    for c in range(10):  # a full client takes rows only of a class all of whose owners are full, and takes it whole
+        took = counts[:, c] > 0
+        assert not (full[:, c] & took).any() or took.sum() == 1
+    assert np.array_equal(counts.sum(axis=0), np.bincount(MIXED))
+
+
+def test_requests_of_dir_extended_and_pathological_that_cannot_be_met():
+    for attempt, message in (
+        (
+            lambda: DirExtended(1, owners="random").split(BALANCED, 10, 0),
+            "owners must give each of the 10 labels 1 owners",
+        ),
+        (lambda: DirExtended(least=300).split(BALANCED, 10, 0), "least must be at most 200 here"),
+        (lambda: DirExtended(1, 1e-3, least=50).split(BALANCED, 30, 0), "least must be met by one of 100 draws"),
+        (lambda: Pathological(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
+        (lambda: Pathological(owners="block"), "did you mean 'blocks'"),
+    ):
+        with pytest.raises(ConfigError, match=message) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
 
 
 # NIID-Bench's stray rows and redraws

@@ -6,6 +6,7 @@ import pytest
 
 from fedskew.data.partitioners import (
     DirClientEqual,
+    DirExtended,
     Dirichlet,
     DirPrior,
     Double,
@@ -13,7 +14,6 @@ from fedskew.data.partitioners import (
     Iid,
     LabelsK,
     Natural,
-    Pathological,
     QuantityDir,
     Shards,
 )
@@ -29,8 +29,6 @@ from support.labels import BALANCED
         (lambda: DirPrior(rest=11).split(BALANCED, 10, 0), "rest must be at most the 10 clients; got 11; use 10"),
         (lambda: DirPrior(0).split([0, 1], 3, 0), "clients must leave every client at least one row"),
         (lambda: LabelsK(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
-        (lambda: Pathological(owners="block"), "did you mean 'blocks'"),
-        (lambda: Pathological(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
         (lambda: Double(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
         (lambda: Shards(3).split(BALANCED, 1000, 0), "one of the 2000 rows; got 3; use 2"),
         (lambda: Shards(1).split(BALANCED, 2001, 0), "got 1; use 1 and at most 2000 clients"),
@@ -44,6 +42,7 @@ from support.labels import BALANCED
         (lambda: Natural("site").split(BALANCED, 3, 0, {"site": BALANCED}), "got 3; use 10"),
         (lambda: Dirichlet(0.1, least=300).split(BALANCED, 10, 0), "least must be at most 200 here.*got 300; use 200"),
         (lambda: Dirichlet(0.1, rounding="cutt"), "did you mean 'cut'"),
+        (lambda: DirExtended(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
         (lambda: DirPrior(0).split(BALANCED, 2001, 0), "one row under this partition; got 2001; use at most 2000"),
         (lambda: ExclusiveIid(1.0).split(BALANCED, 11, 0), "got 1; use 1, and noniid_s at most 0.818"),
         (lambda: ExclusiveIid(0.0).split(BALANCED, 2001, 0), "use at most 2000"),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from fedskew.data import load
 from fedskew.data.arrays import channel_statistics
+from fedskew.data.sources.files import rows_digest
 from fedskew.data.sources.published import IDX
 from fedskew.errors import ConfigError, DataError
-from support.data_files import one_line, write_idx
+from support.data_files import GEN, one_line, write_idx
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -75,3 +77,12 @@ def test_altered_truncated_and_missing_idx_files_are_named(tmp_path: Path) -> No
     images.unlink()
     with pytest.raises(DataError, match=f"lacks {IDX[0]}.gz"):
         load("mnist", str(tmp_path), verify=False)
+
+
+def test_the_digest_does_not_depend_on_the_order_of_the_rows() -> None:
+    x, y = GEN.integers(0, 256, (30, 4)).astype(np.uint8), np.arange(30) % 7
+    order = GEN.permutation(30)
+    assert rows_digest(x, y) == rows_digest(x[order], y[order]) != rows_digest(x, y[::-1])
+    changed = x.copy()
+    changed[3, 1] ^= 1
+    assert rows_digest(x, y) != rows_digest(changed, y)

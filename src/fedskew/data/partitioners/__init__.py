@@ -3,8 +3,9 @@
 n rows, N clients, C classes that occur in the labels, N_c rows of class c. "Dir(0.1)" means at least seven different
 splits in the literature, so every partitioner states its formula and who uses it. All partitioners but `Shared` give
 disjoint rows. All depend on nothing but their fields, the labels and the seed, and check before they draw that the
-request can be met. Only `Dirichlet` with `least` and `QuantityDir` with `redraw` draw again, at most 100 times. Clients
-that end up without rows are kept. Memory is at most about ten 8-byte numbers for each row and each cell of [N, C].
+request can be met. Only `Dirichlet` and `DirExtended`, with `least` or random owners, and `QuantityDir` with
+`redraw` draw again, at most 100 times. Clients that end up without rows are kept.
+Memory is at most about ten 8-byte numbers for each row and each cell of [N, C].
 
 Example:
     >>> import numpy as np
@@ -26,7 +27,7 @@ from fedskew.data.partitioners.shared import *
 from fedskew.data.partitioners.sizes import *
 
 _OWN: tuple[type[Partitioner], ...] = (
-    Iid, Dirichlet, DirClientEqual, DirPrior, LabelsK, Pathological,
+    Iid, Dirichlet, DirClientEqual, DirPrior, DirExtended, LabelsK, Pathological,
     Double, Shards, ExclusiveIid, Shared, QuantityDir, Natural, Counts, File,
 )  # fmt: skip
 PARTITIONERS = plugins.Table("partitioner", {kind.name: kind for kind in _OWN}, Partitioner)

@@ -277,13 +277,13 @@ def guarded(logs: Floats, totals: Ints, guard: float, rounding: Rounding) -> Int
     """Counts [N, C], class by class: a client that has `guard` n/N rows or more gets a share of 0 of the next.
 
     Args:
-        logs: Log shares of each class, [C, N].
+        logs: Log shares of each class, [C, N]; -inf for clients that do not own it.
         totals: Rows of each class, [C].
-        guard: Multiple of n/N, at least 1, so that some client is not full while rows are left.
+        guard: Multiple of n/N, at least 1; infinity for none.
         rounding: As for `rounded`.
 
     Returns:
-        Rows, int64 [N, C].
+        Rows, int64 [N, C]. Where all owners of a class are full, the last of them gets it whole.
     """
     classes, clients = logs.shape
     counts = np.zeros((clients, classes), dtype=np.int64)
@@ -291,6 +291,8 @@ def guarded(logs: Floats, totals: Ints, guard: float, rounding: Rounding) -> Int
     sizes = np.zeros(clients, dtype=np.int64)
     for c, total in enumerate(totals):
         open_ = np.where(sizes < full, logs[c], -np.inf)
+        if not (open_ > -np.inf).any():
+            open_[np.flatnonzero(logs[c] > -np.inf)[-1]] = 0.0
         shares = np.exp(normalised(open_))[None]
         counts[:, c] = rounded(shares, np.array([total]), rounding, open_ > -np.inf)[0]
         sizes += counts[:, c]

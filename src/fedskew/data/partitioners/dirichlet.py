@@ -14,6 +14,7 @@ from fedskew.fields import Above, AtLeast, demand, later
 
 __all__ = ["DirClientEqual", "DirPrior", "Dirichlet"]
 
+BLOCK = 4096  # clients that `DirPrior` serves at a time
 ALPHA_HINT = "use 0.001 for extreme skew, or dir_prior, which takes 0"
 
 
@@ -215,20 +216,43 @@ class DirPrior(Sized):
 def _serve_all(
     counts: Ints, order: Ints, alphas: Floats, p: Floats, sizes: Ints, left: Ints, gen: np.random.Generator
 ) -> None:
-    """Fill `counts[k]` for the clients k in this order, one after the other, by their shares of what is left [C]."""
+    """Fill `counts[k]` for the clients k in this order, many at once as long as no class runs out.
+
+    A stretch ends with the client that empties a class, so there are at most C stretches besides the blocks.
+    """
     if not len(order):
         return  # and nothing is drawn
-    # one stream for each kind of draw, so that a client's numbers do not depend on how many others there are
+    # one stream for each kind of draw, so that a client's numbers do not depend on the block
     apart = np.random.Generator(np.random.PCG64(int(gen.integers(2**63))))
-    a = np.maximum(alphas[order, None] * p, 1e-300)
-    drawn = base.normalised(np.log(gen.standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a)
-    for k, log_share in zip(order.tolist(), drawn, strict=True):
-        taken = counts[k]
-        while (missing := sizes[k] - taken.sum()) > 0:  # each pass empties a class or is the last
-            logs = np.where(taken < left, log_share, -np.inf)
-            step = base.largest_remainder(np.exp(logs - logs.max())[None], np.array([missing]))[0]
-            taken += np.minimum(step, left - taken)
-        left -= taken
+    for at in range(0, len(order), BLOCK):
+        ids = order[at : at + BLOCK]
+        a = np.maximum(alphas[ids, None] * p, 1e-300)
+        logs = base.normalised(np.log(gen.standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a)
+        done = 0
+        while done < len(ids):
+            open_ = np.where(left > 0, logs[done:], -np.inf)
+            want = base.largest_remainder(np.exp(open_ - open_.max(axis=1, keepdims=True)), sizes[ids[done:]])
+            used = np.cumsum(want, axis=0)
+            empties = ((used >= left) & (left > 0)).any(axis=1)  # monotone; an empty class changes the next shares
+            first = int(np.searchsorted(empties, True))
+            good = first + int(first < len(want) and (used[first] <= left).all())
+            counts[ids[done : done + good]] = want[:good]
+            left -= used[good - 1] if good else 0
+            done += good
+            if good == first and done < len(ids):
+                counts[ids[done]] = _serve(left, logs[done], int(sizes[ids[done]]))
+                left -= counts[ids[done]]
+                done += 1
+
+
+def _serve(left: Ints, log_share: Floats, size: int) -> Ints:
+    """Take `size` rows by a client's shares from what is left [C]; each pass empties a class or is the last."""
+    taken = np.zeros_like(left)
+    while (missing := size - int(taken.sum())) > 0:
+        logs = np.where(taken < left, log_share, -np.inf)
+        step = base.largest_remainder(np.exp(logs - logs.max())[None], np.array([missing]))[0]
+        taken += np.minimum(step, left - taken)
+    return taken
 
 
 def _serve_together(

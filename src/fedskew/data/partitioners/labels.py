@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from fedskew.data.partitioners import base
-from fedskew.data.partitioners.base import Ints, Partition, Partitioner, Table
+from fedskew.data.partitioners.base import Ints, Partition, Partitioner, Rounding, Table
 from fedskew.data.partitioners.sizes import equal_size
-from fedskew.fields import AtLeast, Within, demand
+from fedskew.fields import Above, AtLeast, Within, demand, later
 
-__all__ = ["Double", "ExclusiveIid", "LabelsK", "Pathological", "Shards"]
+__all__ = ["DirExtended", "Double", "ExclusiveIid", "LabelsK", "Pathological", "Shards"]
 
 Owns = np.ndarray  # bool [N, C]
 TEST_BATCH = 40  # PFLlib: batch of 10 / (1 - training share of 0.75)
@@ -324,3 +324,71 @@ def _random_parts(total: int, owners: int, low: int, gen: np.random.Generator) -
     parts = np.minimum(parts, np.maximum(total - (np.cumsum(parts) - parts), 0)).astype(np.int64)
     parts[-1] = total - parts.sum()
     return parts
+
+
+@dataclass(frozen=True)
+class DirExtended(Partitioner):
+    """Extended Dirichlet: L labels a client as in labels_k; each label is divided among its owners by Dir(alpha).
+
+    Shares are rounded by largest remainders; all rows of a label that somebody owns are used. Li and Lyu (NeurIPS 2023)
+    and PFLlib ("exdir") differ in three points, each of which is an option: L labels are drawn at random for every
+    client, until each label has L N / 2C owners (PFLlib; 5C in the authors' code), at least one (`owners` "random"); a
+    client with n/N rows or more gets no more of later labels (`balance_guard` 1); all is drawn again until every client
+    has 10 rows (`least` 10). Their shares are cut (`rounding` "cut"), and their alpha is 1 to 100.
+
+    Formula: client k owns L labels;  p_c ~ Dir(α·1) over the owners of c;  n_kc = N_c·p_ck
+    Used by: with its options: Li and Lyu 2023, PFLlib (exdir)
+    Limits: α→∞: labels_k; α→0: one client a class; L = C: dirichlet
+
+    Raises:
+        ConfigError: A field breaks a rule, `labels` exceeds the number of classes, or `least` is not met in 100
+            draws.
+
+    References:
+        Li and Lyu 2023, Convergence Analysis of Sequential Federated Learning on Heterogeneous Data (NeurIPS).
+        https://arxiv.org/abs/2311.03154
+    """
+
+    name: ClassVar[str] = "dir_extended"
+    labels: Annotated[int, AtLeast(1)] = 2
+    """L, labels per client"""
+    alpha: Annotated[float, Above(0, hint="use 0.001 for extreme skew")] = 0.5
+    """concentration of a label over its owners"""
+    owners: Literal["rotation", "random"] | None = later()
+    """labels of a client: from shuffled lists in rotation, or L at random for each (PFLlib); unset: rotation"""
+    balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=base.FULL)] | None = later()
+    """clients with this many times n/N rows get no rows of later labels (PFLlib: 1); unset: off"""
+    least: Annotated[int, AtLeast(0)] | None = later()
+    """minimum rows of each client (PFLlib: 10), an error after 100 draws; unset: 0, one draw"""
+    rounding: Rounding = later(default="largest_remainder")
+    """rounding of shares to rows, as in `dirichlet` (PFLlib: cut)"""
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Draw owners, then shares, then deal."""
+        enough_labels(self, len(table.totals))
+        if self.least:
+            self.enough_rows(clients, len(table.codes))
+        owns = self._owners(clients, len(table.totals), gen).T
+        return base.deal(table.codes, self.redrawn(lambda: self._counts(owns, table.totals, gen)), gen)
+
+    def _owners(self, clients: int, classes: int, gen: np.random.Generator) -> Owns:
+        """Whether a client owns a label, [N, C]."""
+        if self.owners == "random":
+            least = max(self.labels * clients // classes // 2, 1)
+            for _ in range(base.TRIES):
+                owns = _owners("random", clients, classes, self.labels, gen)
+                if owns.sum(axis=0).min() >= least:
+                    return owns
+            rule = f"give each of the {classes} labels {least} owners in one of {base.TRIES} draws"
+            demand(self, "owners", False, rule, "use rotation, or more labels or clients")
+        owns = np.zeros((clients, classes), dtype=bool)
+        owns[np.repeat(np.arange(clients), self.labels), label_lists(clients, self.labels, classes, False, gen)] = True
+        return owns
+
+    def _counts(self, owns: Owns, totals: Ints, gen: np.random.Generator) -> Ints:
+        """Rows of each class, [N, C]; labels without owner stay unused."""
+        logs = np.where(owns, base.log_dirichlet(np.full(owns.shape, self.alpha), gen), -np.inf)
+        held, guard = owns.any(axis=1), np.inf if self.balance_guard is None else self.balance_guard
+        counts = np.zeros(owns.shape[::-1], dtype=np.int64)
+        counts[:, held] = base.guarded(logs[held], totals[held], guard, self.rounding)
+        return counts

@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from fedskew.data.arrays import ClassOptions, Dataset, build, channel_statistics
-from fedskew.data.sources import cache, parquet, pictures, readers
-from fedskew.data.sources.files import Known, absent, md5_of, places, reading, together, verify
+from fedskew.data.sources import cache, parquet, pictures
+from fedskew.data.sources.files import Known, absent, md5_of, places, reading, verify
 from fedskew.errors import DataError, claim, require
 from fedskew.fields import AtLeast, AtMost, demand
 
@@ -121,13 +121,15 @@ class Decoded(NamedTuple):
     names: tuple[str, ...] = ()  # of the classes, where the files hold them
 
 
+Formats = list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]
+
+
 @dataclass(frozen=True)
 class Published(ImageOptions):
     """An image set with known content. Local files come first, then the cache, then the hub."""
 
     repo: ClassVar[str] = ""  # id on the hub; empty: not there
     config: ClassVar[str | None] = None  # configuration of the repo, where it has several
-    idx: ClassVar[Sequence[Sequence[str]]] = ()  # alternative names of each official idx file
     test_split: ClassVar[str] = "test"  # in the repo and in parquet files
     mode: ClassVar[pictures.ImageMode | None] = None  # of encoded images; None: that of the first
     folders: ClassVar[tuple[str, ...]]  # below the root
@@ -153,10 +155,7 @@ class Published(ImageOptions):
             DataError: The data are nowhere, or a file is truncated or altered.
         """
         for place in places(path, self.folders):
-            for files, read in (
-                (together(place, self.idx), self._read_idx),
-                (self._parquet(place), self._read_parquet),
-            ):
+            for files, read in self.formats(place):
                 if files:
                     return self.finish(cache.cached(self._key(files), partial(self._decoded, files, read)))
         if path is not None:
@@ -171,20 +170,12 @@ class Published(ImageOptions):
         """Columns for natural clients, from the label columns of the training rows."""
         return {}
 
-    def _parquet(self, place: Path) -> tuple[Path, ...]:
-        """Parquet files at a place, laid out as on the hub."""
+    def formats(self, place: Path) -> Formats:
+        """Files of each known format at a place, with the function that reads them."""
         train, test = (parquet.parquet_files(place, split) for split in ("train", self.test_split))
         lacking = self.test_split if train else "train"
         claim(bool(train) == bool(test), place, f"have {lacking}-*.parquet beside other files of {self.name!r}")
-        return train + test
-
-    def _read_idx(self, files: tuple[Path, ...]) -> Decoded:
-        """Images and labels of the training set, then of the test set."""
-        x, y, x_test, y_test = map(readers.read_idx, files)
-        for images, labels, file in ((x, y, files[0]), (x_test, y_test, files[2])):
-            fine = images.ndim == 3 and labels.shape == images.shape[:1]
-            claim(fine, file, "hold the images of its labels", f"{images.shape} and {labels.shape}")
-        return Decoded(x[:, None], [y], x_test[:, None], [y_test])
+        return [(train + test, self._read_parquet)]
 
     def _downloaded(self) -> Dataset:
         if not self.repo:

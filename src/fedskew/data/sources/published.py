@@ -1,7 +1,7 @@
 """Published image sets: MNIST and its kin, CIFAR, SVHN, Tiny-ImageNet, and 47 labels joined from four of them.
 
-They are read from parquet files as on the hub, MNIST and its kin from the official idx files, too. Of SVHN, EMNIST and
-Tiny-ImageNet this package knows no checksum of the rows. `verify` compares the number of rows of each class.
+Of SVHN, EMNIST and Tiny-ImageNet this package knows no checksum of the rows. `verify` compares the number of rows of
+each class.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from fedskew.data.arrays import Dataset, build
-from fedskew.data.sources import pictures
-from fedskew.data.sources.files import Known, altered
-from fedskew.data.sources.images import Constants, Decoded, ImageOptions, Published
-from fedskew.errors import claim, some
+from fedskew.data.sources import pictures, readers
+from fedskew.data.sources.files import Known, altered, md5_of, reading, together
+from fedskew.data.sources.images import Constants, Decoded, Formats, ImageOptions, Published
+from fedskew.errors import claim, content_of, some
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 IDX_FILES = [(f"{n}.gz", n, f"{n.replace('-idx', '.idx')}.gz", n.replace("-idx", ".idx")) for n in IDX]
@@ -36,13 +36,26 @@ class Mnist(Published):
     reference: ClassVar[str] = "lecun1998"
     protocol: ClassVar[Constants] = ((0.1307,), (0.3081,))
     augmentations: ClassVar[tuple[str, ...]] = ("crop",)
-    idx: ClassVar[Sequence[Sequence[str]]] = IDX_FILES
+    idx: ClassVar[Sequence[Sequence[str]]] = IDX_FILES  # names of each official file
     repo: ClassVar[str] = "ylecun/mnist"
     folders: ClassVar[tuple[str, ...]] = ("mnist", "MNIST/raw", "MNIST")
     known: ClassVar[tuple[Known, Known]] = (
-        Known(60000, "365dab9bac26085dc69f1022fe166e2f"),
-        Known(10000, "a9c5e64a683c5dd2f6a9bf7c61b53e6f"),
+        Known(60000, "f6df1131ebd1f670df947aa6d12ecd18", "e86ee40d66677c011a9abda399ec8c4d"),
+        Known(10000, "c96757a4180a626e1737cfdf4690742f", "073c3904dfbd3e141ff8aa01cfde6b15"),
     )
+
+    def formats(self, place: Path) -> Formats:
+        """idx files, gzipped or not, before parquet files."""
+        return [(together(place, self.idx), self._read_idx), *super().formats(place)]
+
+    def _read_idx(self, files: tuple[Path, ...]) -> Decoded:
+        arrays = [readers.read_idx(file) for file in files]
+        for i in (0, 2):
+            fine = arrays[i].ndim == 3 and arrays[i + 1].shape == arrays[i].shape[:1]
+            shapes = f"{arrays[i].shape} and {arrays[i + 1].shape}"
+            claim(fine, f"{files[i]} and {files[i + 1].name}", "hold images and their labels", shapes)
+        x, y, x_test, y_test = arrays
+        return Decoded(x[:, None], [y], x_test[:, None], [y_test])
 
 
 FASHION_MNIST = (
@@ -66,12 +79,17 @@ class FashionMnist(Mnist):
     folders: ClassVar[tuple[str, ...]] = ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw", "FashionMNIST")
     names: ClassVar[tuple[str, ...]] = FASHION_MNIST
     known: ClassVar[tuple[Known, Known]] = (
-        Known(60000, "819d6ae9214abbc30bd601cb4ad304c0"),
-        Known(10000, "2bdc83e1b78e813df8547ccd14b70d8f"),
+        Known(60000, "4115895a719d060966a54c7f2e69e159", "3236f6424fc25388b2834cb19942cf7e"),
+        Known(10000, "4e6f7641d5ba513061f4658044048c5c", "8dea97a4e78c1bd1b5a6e8efbb870b6e"),
     )
 
 
 CIFAR_CONSTANTS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # CIFAR-10's, used for both by the papers' code
+DECODED_JPEGS = (
+    1259, 1369, 1422, 2245, 2737, 2935, 3695, 3718, 4085, 4496,
+    5791, 5896, 6286, 7580, 7707, 7724, 7832, 8117, 8551, 9254,
+)  # fmt: skip
+PIXELS = 3 * 32 * 32
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR100 = (
     "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
@@ -97,7 +115,7 @@ CIFAR100_COARSE = (
 class Cifar10(Published):
     """CIFAR-10: 50 000 training and 10 000 test colour images, 32x32, 10 classes.
 
-    20 test images of the hub's copy are decoded JPEGs (at most 0.2 points of accuracy).
+    Local files are parquet files as on the hub, or the official binary version.
 
     References:
         Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
@@ -112,9 +130,41 @@ class Cifar10(Published):
     x_column: ClassVar[str] = "img"
     names: ClassVar[tuple[str, ...]] = CIFAR10
     known: ClassVar[tuple[Known, Known]] = (
-        Known(50000, "a9cd0507218afb3020015e860ff15ba5"),
-        Known(10000, "a2a769fcabc62e8317a9d94de9e06180"),
+        Known(50000, "608b58aed9d6cb6699103559008cda70", "69c5f3349be54915edfca558b72ad888"),
+        Known(10000, "87c9a27c33052a498ff7c4ff162a9c36", "251f18ce75337ae9ca5d0dbd7ea62cf4", DECODED_JPEGS),
     )
+    decoded_jpegs: ClassVar[str] = "732c957094f5781f9b27bb8dce0f0458"  # md5 of the 20 images in the copy that has them
+    batches: ClassVar[tuple[str, ...]] = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
+    unpacked: ClassVar[str] = "cifar-10-batches-bin"  # folder of the official binary version
+
+    def formats(self, place: Path) -> Formats:
+        """The official binary version, then parquet files."""
+        batches = [(name,) for name in self.batches]
+        files = together(place, batches) or together(place / self.unpacked, batches)
+        return [(files, self._read), *super().formats(place)]
+
+    def _read(self, files: tuple[Path, ...]) -> Decoded:
+        """Records of the labels, the coarse one first, and an image."""
+        width, parts = len(self.y_columns), list[np.ndarray]()
+        for file in files:
+            with reading(file, "cannot be read"):
+                raw = np.frombuffer(content_of(file), np.uint8)
+            whole = len(raw) and len(raw) % (width + PIXELS) == 0
+            claim(whole, file, f"hold whole records of {width + PIXELS} bytes", f"{len(raw)} bytes")
+            parts.append(raw.reshape(-1, width + PIXELS))
+        splits = np.concatenate(parts[:-1]), parts[-1]
+        (x, y), (x_test, y_test) = (
+            (rows[:, width:].reshape(-1, 3, 32, 32), [rows[:, i].astype(np.int64) for i in reversed(range(width))])
+            for rows in splits
+        )
+        return Decoded(x, y, x_test, y_test)
+
+    def _verify(self, d: Decoded, files: Sequence[Path]) -> list[str]:
+        notes = super()._verify(d, files)
+        if self.decoded_jpegs and md5_of(np.ascontiguousarray(d.x_test[list(DECODED_JPEGS)])) == self.decoded_jpegs:
+            rows = " ".join(map(str, DECODED_JPEGS))
+            notes.append(f"20 test images are decoded JPEGs, not exact (at most 0.2 points of accuracy): {rows}")
+        return notes
 
 
 @dataclass(frozen=True)
@@ -134,9 +184,12 @@ class Cifar100(Cifar10):
     y_columns: ClassVar[tuple[str, ...]] = ("fine_label", "coarse_label")
     names: ClassVar[tuple[str, ...]] = CIFAR100
     known: ClassVar[tuple[Known, Known]] = (
-        Known(50000, "5c7680383d9d266e2dd95435eea5ae97"),
-        Known(10000, "359513b401e41dbb9c2c819294e5564b"),
+        Known(50000, "f9c530e1a417feb91bd4e4edc8910a7a", "00c0899b82d482aefa46cdb301dbaf9c"),
+        Known(10000, "887656c7c745158fb8b3f227c1d6536d", "1ddeb59844e0066662ddddaec17677b9", proven=False),
     )
+    decoded_jpegs: ClassVar[str] = ""
+    batches: ClassVar[tuple[str, ...]] = ("train.bin", "test.bin")
+    unpacked: ClassVar[str] = "cifar-100-binary"
 
     coarse: bool = False
     """predict the 20 superclasses in place of the 100 classes"""
@@ -163,7 +216,8 @@ class Cifar100(Cifar10):
 class Svhn(Published):
     """SVHN, cropped digits: 73 257 training and 26 032 test colour images, 32x32, 10 classes.
 
-    The 531 131 extra images are not used. FedGA's protocol has no normalisation.
+    Files are train_32x32.mat and test_32x32.mat as published, which label the digit 0 as 10, or parquet files as on the
+    hub. The 531 131 extra images are not used. FedGA's protocol has no normalisation.
 
     References:
         Netzer et al. 2011, Reading Digits in Natural Images with Unsupervised Feature Learning.
@@ -180,6 +234,23 @@ class Svhn(Published):
         Known(73257, counts=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)),
         Known(26032, counts=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595)),
     )
+
+    def formats(self, place: Path) -> Formats:
+        """MATLAB files before parquet files."""
+        return [(together(place, (("train_32x32.mat",), ("test_32x32.mat",))), _read_mats), *super().formats(place)]
+
+
+def _read_mats(files: tuple[Path, ...]) -> Decoded:
+    """SVHN's arrays: X [32, 32, 3, n], and y [n, 1] from 1 to 10."""
+    parts = []
+    for file in files:
+        x, y = readers.read_mat(file, ("X", "y"))
+        fine = x.shape == (32, 32, 3, y.size) and y.shape == (y.size, 1)
+        claim(fine, file, "hold X [32, 32, 3, n] and y [n, 1]", f"{x.shape} and {y.shape}")
+        y = y[:, 0]
+        claim(np.isin(y, range(1, 11)).all(), file, "have labels 1..10, 10 for the digit 0", f"{y.min()}..{y.max()}")
+        parts.append((np.ascontiguousarray(x.transpose(3, 2, 0, 1)), [np.where(y == 10, 0, y)]))
+    return Decoded(*parts[0], *parts[1])
 
 
 EMNIST = [f"emnist-balanced-{s}-{k}-ubyte" for s in ("train", "test") for k in ("images-idx3", "labels-idx1")]
@@ -215,7 +286,8 @@ class TinyImageNet(Published):
     """Tiny-ImageNet: 100 000 training and 10 000 test colour images, 64x64, 200 classes.
 
     The official validation set is the test set, because the test set has no public labels. Grey images get three equal
-    channels. Nothing is normalised, as in FedGA's protocol.
+    channels. Nothing is normalised, as in FedGA's protocol. Files are the official folder with its wnids.txt, in whose
+    order the classes are numbered, or parquet files as on the hub; `label_names` shows the order.
 
     References:
         Stanford CS231n, Tiny ImageNet Challenge. http://cs231n.stanford.edu/
@@ -229,6 +301,37 @@ class TinyImageNet(Published):
     folders: ClassVar[tuple[str, ...]] = ("tiny-imagenet-200", "tiny-imagenet", "tiny_imagenet")
     names: ClassVar[tuple[str, ...]] = ()
     known: ClassVar[tuple[Known, Known]] = (Known(100000, counts=(500,) * 200), Known(10000, counts=(50,) * 200))
+
+    def formats(self, place: Path) -> Formats:
+        """The official folder before parquet files: its lists, then all images, which enter the cache's key."""
+        lists = together(place, (("wnids.txt",), ("val/val_annotations.txt",)))
+        images = [*place.glob("train/*/images/[!.]*.JPEG"), *place.glob("val/images/[!.]*.JPEG")] if lists else []
+        images.sort(key=lambda image: (len(image.name), image.name))  # in the order of their numbers
+        return [((*lists, *images), self._read_folder), *super().formats(place)]
+
+    def _read_folder(self, files: tuple[Path, ...]) -> Decoded:
+        root, names = files[0].parent, tuple(dict.fromkeys(_lines(files[0])))
+        held = {file.name: file for file in files[2:] if file.parent.parent == root / "val"}
+        train = [(file, file.parent.parent.name) for file in files[2:] if file.parent.parent != root / "val"]
+        test = [(held.pop(image, None), of) for image, of, *_ in (f"{line}\t".split("\t") for line in _lines(files[1]))]
+        known = not held and all(file is not None for file, _ in test)
+        claim(known, files[1], "name each image of val/images once, and no other")
+        for what, ids in (("train", {of for _, of in train}), (files[1].name, {of for _, of in test} | {*names})):
+            odd = some(sorted(ids ^ {*names}))
+            claim(not odd, root, f"have images of the classes of wnids.txt, each; {what} differs: {odd}")
+        codes = {name: code for code, name in enumerate(names)}
+        train.sort(key=lambda row: codes[row[1]])
+        x, x_test = (
+            pictures.decode_images([Path(str(file)) for file, _ in rows], f"dataset {self.name!r}", self.mode)
+            for rows in (train, test)
+        )
+        y, y_test = (np.array([codes[of] for _, of in rows]) for rows in (train, test))
+        return Decoded(x, [y], x_test, [y_test], names)
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a text that are not blank."""
+    return [line.strip() for line in readers.text_in(file).splitlines() if line.strip()]
 
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601

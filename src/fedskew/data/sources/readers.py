@@ -1,4 +1,4 @@
-"""File formats: csv, idx, npz. None of them can run anything."""
+"""File formats: csv, idx, npz, MATLAB 5, tables of counts. None of them can run anything."""
 
 import codecs
 import csv
@@ -9,7 +9,8 @@ import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -19,11 +20,18 @@ import numpy as np
 
 from fedskew.data.sources.files import reading
 from fedskew.data.values import RATIO, allowed
-from fedskew.errors import DataError, claim, one_line, opened
+from fedskew.errors import DataError, claim, content_of, one_line, opened
 
 MARKS = {  # byte order marks; that of UTF-32 begins as that of UTF-16 does
     codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+PACKED = {  # first bytes of files that are no text, and what to do
+    b"\x1f\x8b": "it is gzip: unpack it (gunzip)", b"BZh": "it is bzip2: unpack it (bunzip2)",
+    b"\xfd7zXZ": "it is xz: unpack it (unxz)", b"\x28\xb5\x2f\xfd": "it is zstd: unpack it (unzstd)",
+    b"PK\x03\x04": "it is a zip archive or an Excel file: unpack it, or save the sheet as csv",
+    b"\xd0\xcf\x11\xe0": "it is an Excel file: save the sheet as csv",
+    b"PAR1": "it is parquet: use the dataset parquet",
 }  # fmt: skip
 AXES = 4  # most of an array of images
 
@@ -85,6 +93,9 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
     """
     with reading(file, "is not a csv file"), opened(file) as content:
         start = content.peek(8)
+        for mark, hint in PACKED.items():
+            if start.startswith(mark):
+                raise DataError(f"{file} must be a text; {hint}")
         encoding = next((name for mark, name in MARKS.items() if start.startswith(mark)), encoding)
         with io.TextIOWrapper(content, encoding=encoding, newline="") as text:
             try:
@@ -95,8 +106,7 @@ def read_table(file: Path, separator: str = ",", encoding: str = "utf-8") -> lis
                 rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(reader, 1) if row]
             except UnicodeError as error:
                 rule = f"must be a text in {encoding}"
-                hint = "unpack it, or save it as csv, if it is none; else set encoding, for example to cp1252"
-                raise DataError(f"{file} {rule}: {one_line(error)}; {hint}") from None
+                raise DataError(f"{file} {rule}: {one_line(error)}; set encoding, for example to cp1252") from None
         if any("\0" in cell for _, row in rows[:2] for cell in row):
             raise DataError(f"{file} must be a text in {encoding}; it holds NUL; set encoding, such as utf-16-le")
         return rows
@@ -164,6 +174,47 @@ def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
             raise ValueError(f"{what} {got}, more than its {size:,} bytes can hold")
         file.seek(0)
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    """Read arrays of bytes of a MATLAB 5 file, of a little-endian machine. scipy's reader ends the process on damage.
+
+    Raises:
+        DataError: It is damaged, or lacks one.
+    """
+    named: dict[str, np.ndarray] = {}
+    with reading(path, "is not a whole MATLAB 5 file"):
+        raw = memoryview(content_of(path))
+        if bytes(raw[124:128]) != b"\x00\x01IM":
+            raise ValueError("it has another head; save it anew, in MATLAB with -v7")
+        for kind, body in _elements(raw[128:]):
+            if kind == 15:  # compressed
+                stream = zlib.decompressobj()
+                kind, body = next(_elements(memoryview(stream.decompress(body, allowed(len(raw))))))
+                if not stream.eof:
+                    raise ValueError("a variable is cut off, or becomes too large")
+            (_, flags), (_, dims), (_, name), *values = _elements(body)
+            if kind == 14 and flags[0] == 9 and values[0][0] == 2:  # an array of bytes, in columns
+                shape = np.frombuffer(dims, "<i4").tolist()
+                named[bytes(name).decode("latin-1")] = np.frombuffer(values[0][1], np.uint8).reshape(shape, order="F")
+    if absent := [name for name in names if name not in named]:
+        raise DataError(f"{path} must hold {absent[0]!r}, an array of bytes; got {', '.join(named) or 'no such array'}")
+    return [named[name] for name in names]
+
+
+def _elements(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Type and bytes of each element of a MATLAB 5 file. Raises ValueError where one is cut off."""
+    at = 0
+    while at < len(raw):
+        kind, size = struct.unpack_from("<2I", raw, at)
+        if kind >> 16:  # of at most 4 bytes, in the place of the size
+            yield kind & 0xFFFF, raw[at + 4 : at + 4 + min(kind >> 16, 4)]
+            at += 8
+            continue
+        if size > len(raw) - at - 8:
+            raise ValueError(f"it declares {size:,} bytes, and {len(raw) - at - 8:,} are left")
+        yield kind, raw[at + 8 : at + 8 + size]
+        at += 8 + size + (-size % 8 if kind != 15 else 0)
 
 
 def __getattr__(name: str) -> Any:
