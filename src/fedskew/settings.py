@@ -180,8 +180,9 @@ class Settings:
         self.demand("average_decay", self.average_decay == 1 or self.average > 1, "be 1 unless average is above 1")
         for name in ("dp_clip", "dp_noise", "dp_epsilon"):
             self.demand(name, self.dp != "none" or getattr(self, name) is None, "be used with dp")
-        self.demand("dp_clip", self.dp == "none" or self.dp_clip is not None, "be given with dp", "for example 1")
         some = self.dp_noise is not None or self.dp_epsilon is not None
+        hint = "for example 1" if some else "Settings.dp_noise or Settings.dp_epsilon must be given, too"
+        self.demand("dp_clip", self.dp == "none" or self.dp_clip is not None, "be given with dp", hint)
         self.demand("dp_noise", self.dp == "none" or some, "be given with dp, or dp_epsilon in its place")
         plain = self.precision == "float32" or self.dtype == "float32"
         self.demand("precision", plain, f"be float32 with dtype {self.dtype}")

@@ -349,6 +349,8 @@ def test_runs_that_are_repeated_agree_to_the_bit(place: Path, capsys: pytest.Cap
     capsys.readouterr()
     assert fedskew("study", "verify", "thin", "--sample", 99) == 0, "an archive is repeatable, too"
     assert capsys.readouterr().out.splitlines()[-1] == "4 to the bit"
+    assert fedskew("study", "archive", "one/study", "--out", "mine.jsonl.xz") == 0
+    assert output_of(capsys, "study", "verify", "mine.jsonl.xz", "--sample", 1).splitlines()[-1] == "1 to the bit"
 
 
 @pytest.mark.usefixtures("here")
@@ -438,6 +440,7 @@ def test_an_archive_is_not_computed_again(place: Path, capsys: pytest.CaptureFix
     assert said.err == "fedskew: note: 4 runs reused from results/studies/one.jsonl\n"
     assert "nothing to do" in output_of(capsys, *words, "--store", "empty", "--out", "again")
     assert (place / "again/runs.csv").read_text() == (place / "one/study/runs.csv").read_text()
+    assert "0 done, 4 missing" in output_of(capsys, *words, "--store", "new", "--dry-run", "--archives", "none")
     shutil.move("results", "elsewhere")
     assert fedskew(*words, "--store", "empty", "--dry-run") == 0, "the study's own store has them now"
     said = capsys.readouterr()
@@ -466,8 +469,8 @@ def test_an_archive_is_packed_and_grows_beside(place: Path, capsys: pytest.Captu
 
 
 def test_archives_that_cannot_be_read_or_written(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "there is none at 'none'" in mistake(
-        capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "none"
+    assert "there is none at 'nowhere'" in mistake(
+        capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "nowhere"
     )
     Path("bad.jsonl").write_text("{}\n")
     assert "line 1 is not" in mistake(

@@ -128,8 +128,10 @@ def merge(stores: tuple[str, ...], into: str | None) -> int:
     return _print_merged(merge(sources, Store(into)), into)
 
 
-@study.command("verify", cls=Command, missing=STORED, lines=("fedskew study verify study --sample 2",))
-@click.argument("place", required=False, metavar="STUDY|STORE", type=FOLDER)
+@study.command(
+    "verify", cls=Command, missing="a study, a store or an archive", lines=("fedskew study verify study --sample 2",)
+)
+@click.argument("place", required=False, metavar="STUDY|STORE|ARCHIVE", type=FOLDER)
 @click.option("--sample", type=POSITIVE, default=5, help="a whole number: runs to repeat")
 @click.option(
     "--seed", type=Value(Annotated[int, AtLeast(0)]), default=0,

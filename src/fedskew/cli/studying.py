@@ -185,7 +185,7 @@ def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[...,
         ),
         click.option(
             "--archives", metavar="FOLDER", type=FILE,
-            help="archives of `fedskew study archive`, whose runs are not computed again; "
+            help="archives of `fedskew study archive`, whose runs are not computed again, or none; "
             f"a note says which are used  [default: {archives}, if it exists]",
         ),
         click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]"),

@@ -24,7 +24,7 @@ from fedskew.config.recorded import Run
 from fedskew.errors import DataError, RecordError, plural, regular, require
 from fedskew.records.files import replace_whole, write_atomic, writing
 from fedskew.records.typed import Number, Whole, entries, object_of
-from fedskew.studies.lines import RATIO, TEXT, archives, files_of, forms, may_hold
+from fedskew.studies.lines import PACKED, RATIO, TEXT, archives, files_of, forms, may_hold
 from fedskew.studies.merging import Merged, existing, merge, take
 from fedskew.studies.runs import plain_files
 from fedskew.studies.same import require_same
@@ -99,11 +99,13 @@ def _named(study: dict[str, Any]) -> list[Address]:
 
 
 def runs_of(place: str | Path, failed: bool = False) -> list[Run]:
-    """The finished runs of a study or of a store; with ``failed`` those, too, that ended by their own numbers.
+    """The finished runs of a study, a store or an archive; with ``failed`` those, too, that ended by their own numbers.
 
     Raises:
         RecordError: As `members`, or a run is damaged.
     """
+    if str(place).endswith((TEXT, PACKED)):
+        return [run for _, run in united(files_of(Path(place))) if failed or run.state == "finished"]
     store, addresses, study = members(place)
     noted = (store.noted() if study is None else _named(study)) if failed else []
     lost = [address for address in noted if (refusal := store.refusal(address)) and refusal[0] == "failed"]
@@ -325,7 +327,7 @@ def reuse_archived(
 
     Args:
         study: The study.
-        folder: A folder of archives, or one archive; None: ``results/studies`` of the current folder, if it is there.
+        folder: A folder of archives, or one archive; "none"; None: ``results/studies`` here, if it is there.
         keep: Write these runs into an archive of the study's store, so that the store alone holds the study.
         say: Called with a line for each archive that has some: how many, and where.
 
@@ -336,7 +338,7 @@ def reuse_archived(
         RecordError: There is no such folder, a line of an archive is no run, or the store cannot be written.
     """
     path = DEFAULT_ARCHIVES if folder is None else Path(folder)
-    if folder is None and not path.is_dir():
+    if folder == "none" or (folder is None and not path.is_dir()):
         return 0
     if not path.is_dir() and not lexists(files_of(path)[0]):
         raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
