@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,9 @@ from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(
-    r"(<!-- (study|order|less|fits|controls|verdicts|recalls) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
+    r"(<!-- (study|less|fits|controls|verdicts|recalls) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
-NOTES = ("cross", "sharpness", "five", "methods", "noise")
+NOTES = ("cross", "five", "methods", "noise")
 PAGES = ("docs/findings.md", *(f"notes/{name}.md" for name in NOTES))
 LEDGER = (  # columns of results/ledger.csv
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
@@ -107,29 +107,6 @@ def _cell(values: list[float], digits: int) -> str:
         return ""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 and digits else ""
     return f"{statistics.fmean(values):.{digits}f}{spread}"
-
-
-def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str:
-    """Methods in the order of the study, each less the one before it and less the first one, in points of percent."""
-    ended = [row for row in rows if row["state"] == "finished"]
-    labels = list(dict.fromkeys(row["label"] for row in rows))
-    held: dict[str, dict[tuple[str, int], float]] = {label: {} for label in labels}
-    for row in ended:
-        held[row["label"]][row["setting"], row["seed"]] = 100 * row[metric]
-
-    def less(label: str, other: str) -> list[float]:
-        return [value - held[other][key] for key, value in held[label].items() if key in held[other]]
-
-    before = _spans({label: less(label, other) for other, label in pairwise(labels)})
-    first = _spans({label: less(label, labels[0]) for label in labels[1:]})
-    lines = ["| method | tuned | seeds | accuracy, mean of 10 | less the one above | less the first |"]
-    lines.append("|---|---|---:|---:|---:|---:|")
-    for label in labels:
-        runs = [row for row in ended if row["label"] == label]
-        gaps = [before.get(label, ""), first.get(label, "")]
-        cells = [label, runs[0]["tuned"], str(len(runs)), _cell([100 * row[metric] for row in runs], 1), *gaps]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n" + _few(max(map(len, held.values())))
 
 
 def fits_of(rows: list[dict[str, Any]], base: str) -> str:
@@ -319,7 +296,6 @@ def tables(text: str) -> str:
         rows = rows_of(found[3], ROOT / "results/studies")
         of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
             "study": table_of,
-            "order": lambda rows, _: order_of(rows),
             "less": less_of,
             "fits": fits_of,
         }
