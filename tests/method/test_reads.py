@@ -234,6 +234,7 @@ def test_the_page_says_what_each_method_reveals() -> None:
     page = (ROOT / "docs/guide/privacy.md").read_text(encoding="utf-8").splitlines()
     head = page.index("| what suffices | methods |")
     table = page[head + 2 : page.index("", head)]
+    found["sum"] = ["all others"]
     assert set(table) == {f"| {form} | {', '.join(names)} |" for form, names in found.items()}
 
 
