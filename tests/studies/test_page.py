@@ -1,21 +1,14 @@
-"""statistics.md: the example runs, the table of pairs is recomputed, and every statistic is named."""
+"""statistics.md: the table of pairs is recomputed, and every statistic is named."""
 
 from __future__ import annotations
 
-import doctest
 import re
 
 from fedskew.studies import statistics
 from fedskew.studies.differences import critical_difference
 from support.paths import ROOT
 
-FILE = ROOT / "docs/reference/statistics.md"
-PAGE = FILE.read_text(encoding="utf-8")
-
-
-def test_the_example_runs() -> None:
-    failed, tried = doctest.testfile(str(FILE), module_relative=False)
-    assert tried > 5 and not failed
+PAGE = (ROOT / "docs/reference/statistics.md").read_text(encoding="utf-8")
 
 
 def test_every_statistic_is_explained() -> None:
