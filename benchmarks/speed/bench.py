@@ -1,7 +1,7 @@
 """fedskew beside other frameworks and the bare-torch floors: the same work, run in turns, in one table.
 
 python benchmarks/speed/bench.py --install  # the peers' environments, in benchmarks/.envs
-python benchmarks/speed/bench.py --workloads mnist-lr,cifar-tfcnn --peers pfl,fluke --repeats 3 --engine auto,batched
+python benchmarks/speed/bench.py --workloads mnist-lr,cifar-tfcnn --peers pfl,flower --repeats 3 --engine auto,batched
 python benchmarks/speed/bench.py --table results/speed/bench-mnist-lr.jsonl --since 2026-11-23
 
 Every run of a peer is followed by one of fedskew, and ratios are taken within such a pair: on a shared machine, what
@@ -30,7 +30,6 @@ from common.session import BENCHMARKS, ROOT, setting
 from common.work import WORKLOADS, Work
 
 HERE = Path(__file__).resolve().parent
-RAGGED = ("pfl", "flower")  # frameworks whose scripts know clients of unequal size
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONPATH")  # peers set their own
 
 
@@ -84,7 +83,7 @@ def takes(peer: Peer, work: Work) -> bool:
     Stacked convolutions are no floor on a CPU, and none is written out by hand. Where clients are ragged, `vmap` is
     none either; frameworks draw cohorts of their own there, and `report` scales their seconds to the workload's steps.
     """
-    if work.ragged and (peer.name == "vmap" or peer.environment not in ("", *RAGGED)):
+    if work.ragged and peer.name == "vmap":
         return False
     return work.dense or peer.name not in ("vmap", "hand")
 

@@ -6,7 +6,7 @@ python benchmarks/speed/gpu.py --table results/speed/gpu.jsonl
 
 FLOPs are counted by torch: a mini-batch forward and backward, the test set forward. Bytes are a model of the least
 traffic without a cache: see `traffic`. The roofs are measured on the device: a float32 matrix product and a copy. They
-and the floors compute without TF32.
+and the floors compute without TF32, pfl-research with it in convolutions, fedskew as --precision says.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,19 +36,16 @@ from common import work as bench
 from common.session import ROOT, setting
 from common.work import WORKLOADS, Work
 
-CUDA = ("--device", "cuda")
 PEERS = (
-    Peer("fedskew batched", "peer_fedskew.py", ("--engine", "batched", *CUDA)),
-    Peer("fedskew tf32", "peer_fedskew.py", ("--engine", "batched", "--precision", "tf32", *CUDA)),
-    Peer("fedskew bfloat16", "peer_fedskew.py", ("--engine", "batched", "--precision", "bfloat16", *CUDA)),
-    Peer("fedskew batched free", "peer_fedskew.py", ("--engine", "batched", "--free", *CUDA)),
-    Peer("fedskew batched halving", "peer_fedskew.py", ("--engine", "batched", "--halving", *CUDA)),
-    Peer("fedskew chained", "peer_fedskew.py", ("--engine", "chained", *CUDA)),
-    Peer("fedskew chained free", "peer_fedskew.py", ("--engine", "chained", "--free", *CUDA)),
-    Peer("pfl", "peer_pfl.py", CUDA),
-    Peer("loop", "floor.py", ("--how", "loop", *CUDA), floor=True),
-    Peer("vmap", "floor.py", ("--how", "vmap", *CUDA), floor=True),
-    Peer("hand", "floor.py", ("--how", "hand", *CUDA), floor=True),
+    Peer("fedskew batched", "peer_fedskew.py", ("--engine", "batched")),
+    Peer("fedskew batched free", "peer_fedskew.py", ("--engine", "batched", "--free")),
+    Peer("fedskew batched halving", "peer_fedskew.py", ("--engine", "batched", "--halving")),
+    Peer("fedskew chained", "peer_fedskew.py", ("--engine", "chained")),
+    Peer("fedskew chained free", "peer_fedskew.py", ("--engine", "chained", "--free")),
+    Peer("pfl", "peer_pfl.py"),
+    Peer("loop", "floor.py", ("--how", "loop"), floor=True),
+    Peer("vmap", "floor.py", ("--how", "vmap"), floor=True),
+    Peer("hand", "floor.py", ("--how", "hand"), floor=True),
 )
 
 
@@ -113,8 +111,9 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def roofs(device: torch.device, side: int = 8192, floats: int = 2**28) -> dict[str, float]:
+def roofs(device: torch.device) -> dict[str, float]:
     """The device's own rates: float32 operations a second of a large product, bytes a second of a copy."""
+    side, floats = (8192, 2**28) if device.type == "cuda" else (512, 2**20)
     a = torch.ones(side, side, device=device)
     source, target = torch.zeros(floats, device=device), torch.empty(floats, device=device)
     return {
@@ -155,6 +154,7 @@ def _line(workload: str, peer: str, rows: list[dict[str, Any]]) -> str:
         return statistics.median(row.get(key, float("nan")) for row in rows)
 
     flops, moved = median("flops") / median("round_s"), median("bytes") / median("round_s")
+    peer += "".join(f" {p}" for p in {row.get("precision") for row in rows} - {None, "float32"} if p not in peer)
     return (
         f"| {workload} | {peer} | {len(rows)} | {1e3 * median('round_s'):.1f} | {flops / 1e12:.2f} | "
         f"{flops / median('roof_flops'):.1%} | {moved / 1e9:.0f} | {moved / median('roof_bytes'):.1%} | "
@@ -167,6 +167,8 @@ def arguments() -> Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", type=names(WORKLOADS, "workload"), default="all", help="names, or all")
     parser.add_argument("--peers", type=names({p.name: p for p in PEERS}, "peer"), default="all", help="names, or all")
+    parser.add_argument("--precision", default="float32", help="of fedskew: float32, tf32, bfloat16")
+    parser.add_argument("--device", default="cuda", help="cuda; cpu rehearses the script")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="instead of each workload's own number")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a run")
@@ -177,8 +179,9 @@ def arguments() -> Namespace:
 
 def measure(args: Namespace) -> list[dict[str, Any]]:
     """All runs in turns, each appended as it ends."""
-    device = torch.device("cuda")
-    facts = {**setting(), "gpu": torch.cuda.get_device_name(device), **roofs(device)}
+    device = torch.device(args.device)
+    card = torch.cuda.get_device_name(device) if device.type == "cuda" else args.device
+    facts = {**setting(), "gpu": card, **roofs(device)}
     torch.cuda.empty_cache()
     args.out.parent.mkdir(parents=True, exist_ok=True)
     rows, given = [], Namespace(rounds=args.rounds, timeout=args.timeout)
@@ -186,7 +189,9 @@ def measure(args: Namespace) -> list[dict[str, Any]]:
         asked = demand(work)._asdict()
         for repeat in range(args.repeats):
             for peer in (p for p in args.peers if takes(p, work)):
-                rows.append({**run(peer, work, given), "repeat": repeat, **asked, **facts})
+                how = ("--precision", args.precision) if peer.script == "peer_fedskew.py" else ()
+                one = replace(peer, options=(*peer.options, "--device", args.device, *how))
+                rows.append({**run(one, work, given), "repeat": repeat, **asked, **facts})
                 with args.out.open("a") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
                 told = rows[-1].get("failed") or f"{rows[-1]['round_s']:.4f} s a round"
@@ -200,7 +205,7 @@ def main() -> int:
     if args.table:
         print(table([json.loads(line) for line in args.table.read_text().splitlines()]))
         return 0
-    if not torch.cuda.is_available():
+    if args.device == "cuda" and not torch.cuda.is_available():
         print(f"gpu.py: a CUDA device is needed; torch {torch.__version__} sees none", file=sys.stderr)
         return 2
     rows = measure(args)
