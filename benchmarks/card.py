@@ -41,6 +41,7 @@ GAIN = 1.5  # times the speed of a stack from which the papers' runs are chains
 PORTIONS = (
     "import sys; from fedskew_papers.cli import portions; sys.exit(portions(sys.argv[1:], standalone_mode=False))"
 )
+MANY = (("CUDA_DEVICE_MAX_CONNECTIONS", "32"),)  # queues of the device: with eight, streams wait for each other
 LEAST_S = 20  # what a part needs to be worth its start
 PACKING_S = 15  # kept for the archive and the store
 TAIL = 40  # lines of a part's output that are printed
@@ -65,18 +66,13 @@ def parts(args: argparse.Namespace) -> dict[str, Part]:
     profile = ("benchmarks/speed/peer_fedskew.py", federation, *where, *precise, "--rounds", "2", "--profile")
     found = (
         Part("fedgr", 200, (*speed, federation, "--peers", STEP_0)),
-        Part(
-            "connections", 40, (*speed, federation, "--peers", "fedskew chained"),
-            (("CUDA_DEVICE_MAX_CONNECTIONS", "32"),),
-        ),
-        Part(
-            "tests", 150,
-            ("-m", "pytest", "-vv", "-n", "0", "-p", "no:cacheprovider", "--maxfail", "8", *TESTS),
-        ),
-        *(Part(name, 50, (*profile, "--engine", name)) for name in ("batched", "chained")),
+        Part("connections", 40, (*speed, federation, "--peers", "fedskew chained"), MANY),
+        Part("tests", 150, ("-m", "pytest", "-vv", "-n", "0", "-p", "no:cacheprovider", "--maxfail", "8", *TESTS)),
+        *(Part(name, 70, (*profile, "--engine", name)) for name in ("batched", "chained")),
         Part(
             "papers", 600,
             ("-c", PORTIONS, *where, *precise, "--processes", "4", "--store", str(args.store), "--out", str(args.out)),
+            MANY,
         ),
         Part("others", 240, (*speed, OTHERS if card else REHEARSED, "--peers", BOTH)),
     )  # fmt: skip

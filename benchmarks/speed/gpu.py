@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -181,7 +182,8 @@ def measure(args: Namespace) -> list[dict[str, Any]]:
     """All runs in turns, each appended as it ends."""
     device = torch.device(args.device)
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else args.device
-    facts = {**setting(), "gpu": card, **roofs(device)}
+    queues = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "")
+    facts = {**setting(), "gpu": card, "connections": queues, **roofs(device)}
     torch.cuda.empty_cache()
     args.out.parent.mkdir(parents=True, exist_ok=True)
     rows, given = [], Namespace(rounds=args.rounds, timeout=args.timeout)
