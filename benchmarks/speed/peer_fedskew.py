@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -92,7 +93,8 @@ def main() -> None:
         print(profile.key_averages().table(sort_by=by, row_limit=25, max_name_column_width=70))
         return
     share = on_record(clock, rows)
-    stages = {f"{s}_s": sum(row[f"{s}_s"] for row in rows[1:]) / len(rows[1:]) for s in ("train", "evaluate", "record")}
+    # medians: the last round also evaluates what a run ends with
+    stages = {f"{s}_s": statistics.median(row[f"{s}_s"] for row in rows[1:]) for s in ("train", "evaluate", "record")}
     bench.report(
         "fedskew", args.work, clock, rows[-1]["accuracy"], sum(row["steps"] for row in rows), engine=used,
         engine_asked=args.engine, recorded_share=share, **stages,
