@@ -41,7 +41,7 @@ GAIN = 1.5  # times the speed of a stack from which the papers' runs are chains
 PORTIONS = (
     "import sys; from fedskew_papers.cli import portions; sys.exit(portions(sys.argv[1:], standalone_mode=False))"
 )
-MANY = (("CUDA_DEVICE_MAX_CONNECTIONS", "32"),)  # queues of the device: with eight, streams wait for each other
+MANY = (("CUDA_DEVICE_MAX_CONNECTIONS", "32"),)
 LEAST_S = 25  # what a part needs to be worth its start
 ENDING_S = 15  # of the papers' part, in which its runs save their rounds
 PACKING_S = 15  # kept for the archive and the store
@@ -86,7 +86,7 @@ def pace_of_papers(out: Path, seconds: float) -> tuple[str, ...]:
     if speeds.exists():
         rows = [json.loads(line) for line in speeds.read_text().splitlines()]
     took = {row["peer"]: row["round_s"] for row in rows if row["workload"] == FEDERATION and "round_s" in row}
-    faster = took.get("fedskew batched", 0.0) >= GAIN * took.get("fedskew chained", float("inf"))
+    faster = took.get("fedskew batched tf32", 0.0) >= GAIN * took.get("fedskew chained tf32 32 queues", float("inf"))
     return "--minutes", f"{(seconds - ENDING_S) / 60:.2f}", *(("--engine", "chained") if faster else ())
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 from argparse import Namespace
 from dataclasses import replace
@@ -25,10 +24,13 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
 from bench import Peer, names, run
+from tables import table
 
 from common.session import ROOT, setting
 from common.work import WORKLOADS, Work
 
+# of the device, where they are set: with eight, streams wait for each other
+QUEUES = [f"{queues} queues" for queues in [os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")] if queues]
 PEERS = (
     Peer("fedskew batched", "peer_fedskew.py", ("--engine", "batched")),
     Peer("fedskew batched free", "peer_fedskew.py", ("--engine", "batched", "--free")),
@@ -50,30 +52,10 @@ def takes(peer: Peer, work: Work) -> bool:
     return work.dense or peer.name != "hand"
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown of one session: medians over the repeats."""
-    lines = [f"**{rows[0]['gpu']}**, {rows[0]['session']}, commit {rows[0]['commit']}", ""]
-    lines += [
-        "| workload | | queues | runs | ms a round | evaluation ms | first round s | startup s | GPU MB | accuracy |",
-        "|---|---|" + "---:|" * 8,
-    ]
-    good = [row for row in rows if "failed" not in row]
-    keys = [(row["workload"], row["peer"], row.get("connections", "")) for row in good]
-    for key in dict.fromkeys(keys):
-        lines.append(_line(key, [row for row, own in zip(good, keys, strict=True) if own == key]))
-    lines += [f"| {r['workload']} | {r['peer']} | failed: {r['failed']} |" + " |" * 7 for r in rows if "failed" in r]
-    return "\n".join(lines)
-
-
-def _line(key: tuple[str, str, str], rows: list[dict[str, Any]]) -> str:
-    def median(column: str) -> float:
-        return statistics.median(row.get(column, float("nan")) for row in rows)
-
-    workload, peer, queues = key
-    peer += "".join(f" {p}" for p in {row.get("precision") for row in rows} - {None, "float32"} if p not in peer)
-    times = f"{1e3 * median('round_s'):.1f} | {1e3 * median('evaluate_s'):.1f} | {median('first_round_s'):.1f}"
-    rest = f"{median('startup_s'):.1f} | {median('cuda_mb'):.0f} | {median('accuracy'):.3f}"
-    return f"| {workload} | {peer} | {queues} | {len(rows)} | {times} | {rest} |"
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print a table for each workload of each session; "x fedskew" is over its first engine there."""
+    for key in dict.fromkeys((row["session"], row["workload"]) for row in rows):
+        print(table([row for row in rows if (row["session"], row["workload"]) == key]), end="\n\n", flush=True)
 
 
 def arguments() -> Namespace:
@@ -94,20 +76,21 @@ def arguments() -> Namespace:
 def measure(args: Namespace) -> list[dict[str, Any]]:
     """All runs in turns, each appended as it ends."""
     card = torch.cuda.get_device_name() if args.device == "cuda" else args.device
-    queues = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "")
-    facts = {**setting(), "gpu": card, "connections": queues}
+    facts = {**setting(), "place": 0, "gpu": card}
+    facts["machine"] += f", {card}"
     args.out.parent.mkdir(parents=True, exist_ok=True)
     rows, given = [], Namespace(rounds=args.rounds, timeout=args.timeout, threads=None)
     for work in args.workloads:
         for repeat in range(args.repeats):
             for peer in (p for p in args.peers if takes(p, work)):
-                how = ("--precision", args.precision) if peer.script == "peer_fedskew.py" else ()
-                one = replace(peer, options=(*peer.options, "--device", args.device, *how))
+                how = ("--precision", args.precision) if peer.name.startswith("fedskew") else ()
+                name = " ".join((peer.name, *how[1:], *QUEUES))
+                one = replace(peer, name=name, options=(*peer.options, "--device", args.device, *how))
                 rows.append({**run(one, work, given), "repeat": repeat, **facts})
                 with args.out.open("a") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
                 told = rows[-1].get("failed") or f"{rows[-1]['round_s']:.4f} s a round"
-                print(f"{work.name} {repeat + 1}/{args.repeats} {peer.name}: {told}", file=sys.stderr, flush=True)
+                print(f"{work.name} {repeat + 1}/{args.repeats} {name}: {told}", file=sys.stderr, flush=True)
     return rows
 
 
@@ -115,15 +98,13 @@ def main() -> int:
     """Measure, or print a table; refuse with one line where there is no GPU."""
     args = arguments()
     if args.table:
-        rows = [json.loads(line) for line in args.table.read_text().splitlines()]
-        for session in dict.fromkeys(row["session"] for row in rows):
-            print(table([row for row in rows if row["session"] == session]), end="\n\n")
+        show([json.loads(line) for line in args.table.read_text().splitlines()])
         return 0
     if args.device == "cuda" and not torch.cuda.is_available():
         print(f"gpu.py: a CUDA device is needed; torch {torch.__version__} sees none", file=sys.stderr)
         return 2
     rows = measure(args)
-    print(table(rows))
+    show(rows)
     return int(any("failed" in row for row in rows))
 
 
