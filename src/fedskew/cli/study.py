@@ -137,7 +137,9 @@ def merge(stores: tuple[str, ...], into: str | None) -> int:
     "--seed", type=Value(Annotated[int, AtLeast(0)]), default=0,
     help="a whole number: seed of the sample",
 )  # fmt: skip
-@click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]")
+@click.option(
+    "--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core; on a GPU 4]"
+)
 def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
     """Repeat a random sample of runs, and compare every number of their summaries except times.
 
