@@ -8,6 +8,7 @@ client the fit of logits reads no rows: clients tell their shares of the classes
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -255,8 +256,8 @@ class Noise:
         state = selector.init_server({}, self.fed, None)  # type: ignore[arg-type]
         keys = [rng.key(s.seed_of("clients"), number, "shares") for number in range(self.tellings)]
         total = torch.stack([own[selector.select(state, self.cohort, key).ids].sum(0) for key in keys]).sum(0)
-        drawn = rng.generator(rng.key(s.seed, "shares")).standard_normal(own.shape[1])
-        return total / (self.multiplier * self.tellings**0.5) + torch.from_numpy(drawn)
+        drawn = torch.from_numpy(rng.generator(rng.key(s.seed, "shares")).standard_normal(own.shape[1]))
+        return drawn + total / (self.multiplier * math.sqrt(self.tellings))
 
     def epsilon(self, rows: Iterable[dict[str, Any]]) -> float:
         """What the models of these rounds have spent together, and the shares of the classes that clients tell."""
