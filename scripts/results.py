@@ -236,12 +236,13 @@ def verdicts_of(found: Compared, _: str) -> str:
 
 
 def ends_of(run: Run) -> tuple[float, float]:
-    """Mean recall of the three rarest classes and of the three most frequent ones, in percent.
+    """Mean recall of the three rarest classes and of the three most frequent ones, in percent; fitted where a run is.
 
     They are the last and the first: a long tail thins classes by their numbers.
     """
-    each = [100 * row[c] / sum(row) for c, row in enumerate(run.summary["final_confusion"])]
-    return statistics.fmean(each[-3:]), statistics.fmean(each[:3])
+    raw = [row[c] / sum(row) for c, row in enumerate(run.summary["final_confusion"])]
+    each = run.summary.get("final_fitted_per_class_recall", raw)
+    return 100 * statistics.fmean(each[-3:]), 100 * statistics.fmean(each[:3])
 
 
 def recalls_of(found: Compared, begin: str) -> str:

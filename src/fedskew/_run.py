@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fedskew import engines, models, server, tree
 from fedskew.data.arrays import check_unchanged
 from fedskew.data.inputs import Inputs
-from fedskew.engines.fitting import fits_of
+from fedskew.engines.fitting import fits_by_shares, fits_of
 from fedskew.engines.guard import guarded, tensors_of
 from fedskew.engines.measures import given_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
@@ -237,6 +237,7 @@ def _prepared(
     engine.init_clients(watched, params, prepared.buffers, settings.memory)
     declared = None if release is None else replace(fed, counts=release(fed.counts))
     engine.queries = replace(engine.queries, told=release)
+    engine.told_fits = fits_by_shares(noise.shares, noise.tellings, cohort) if noise and noise.tellings else {}
     adder = _adder(engine, settings, outside) if sums else None
     known = adder.known(declared or fed) if adder else declared or fed
     state = server.init(watched, params, prepared.buffers, known, task)

@@ -114,7 +114,8 @@ class Settings:
     """precision at which the recall of each class is measured"""
     fit_logits: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
     """which evaluations also have metrics with fitted biases and a temperature: none, last, tail (the last ten rounds),
-    every; for the fit, clients send sums of loss, gradient and Hessian, and a class histogram"""
+    every; for the fit, clients send sums of loss, gradient and Hessian, and a class histogram; with dp client, the
+    shares of their classes under the same noise, which cost what ten rounds cost"""
     average: Annotated[int, AtLeast(0)] = option(0, decides="numbers", later=True)
     """number of last rounds whose models are averaged into the model that is evaluated and kept; training goes on from
     the last model; 0: no average"""

@@ -153,6 +153,7 @@ def test_fitted_metrics_are_those_of_the_fitted_logits() -> None:
     told = fs.metrics.from_confusion(fs.metrics.confusion(y, even, fed.dataset.classes))
     assert summary["final_fitted_balanced_accuracy"] == told["balanced_accuracy"]
     assert summary["final_fitted_macro_f1"] == told["macro_f1"]
+    assert summary["final_fitted_per_class_recall"] == told["per_class_recall"]
     assert summary["final_fitted_ece"] == pytest.approx(fs.metrics.calibration_error(y, chances), abs=1e-9)
     assert summary["final_fitted_loss"] < summary["final_loss"]
 

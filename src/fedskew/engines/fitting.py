@@ -151,6 +151,23 @@ def fits_by(ask: Ask, counts: Tensor) -> dict[str, Fit]:
     return {"prior": prior, "balanced": fit(ask, counts, Fitting(objective="balanced"), prior)}
 
 
+def fits_by_shares(shares: Tensor, exchanges: int, clients: int) -> dict[str, Fit]:
+    """The fits of a run where clients tell shares of the classes with noise, and nothing of their rows.
+
+    For rows as they are the model stays as it is. For every class alike it gets the biases of the shares, where one
+    that is less than its noise counts as the noise.
+
+    Args:
+        shares: mean over clients, in units of the noise, [C].
+        exchanges: how often they were told.
+        clients: that told them each time, on average.
+    """
+    each = {"prior": torch.zeros_like(shares), "balanced": prior_biases(shares)}
+    up = 8 * clients * exchanges * len(shares)
+    made = {name: (1.0, tuple(b.tolist()), "histogram", name, RIDGE) for name, b in each.items()}
+    return {name: Fit(*facts, exchanges, True, clients, up, 0) for name, facts in made.items()}
+
+
 def fits_of(content: Mapping[str, Any], classes: int | None = None) -> dict[str, Fit]:
     """The fits by objective that a file or a summary holds under "fit". Raises RecordError where one is damaged."""
     fits = content.get("fit", {})

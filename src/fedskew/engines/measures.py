@@ -66,7 +66,8 @@ def fitted_last(engine: LocalEngine, method: Method, shown: Shown, recall_at: fl
         served: whether what each client would use is measured, too.
     """
     shared = served and not method.personal
-    row = fitted_row(engine, shown.params, shown.buffers, (*EVALUATED, *RANKED), recall_at, shared)
+    names = (*EVALUATED, *RANKED, "per_class_recall")
+    row = fitted_row(engine, shown.params, shown.buffers, names, recall_at, shared)
     if row and method.personal:
         matrix, loss = engine.personal(method, given_of(method, shown), fitted=True)
         metrics = {**from_confusion(matrix), "loss": loss} if matrix.any() else {}
