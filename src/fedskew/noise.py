@@ -269,11 +269,12 @@ class Noise:
         poisson = not self.of_clients or self.asked.selector.varies
         share = f"{self._size or 'all'} rows of a client in a mini-batch"
         each = f"{self.cohort} of {clients} clients in a round" if self.of_clients else share
+        told = f", and shares of the classes for the fit, which spend as much as {TELLINGS} rounds"
         return {
             "unit": s.dp, "epsilon": self.epsilon(rows), "delta": s.dp_delta, "clip": s.dp_clip,
             "noise": self.multiplier, "sampling": f"{'poisson' if poisson else 'fixed'}, {each}",
             "neighbour": f"one {s.dp} {'added or removed' if poisson else 'replaced'}",
-            "released": "models of all rounds" + ", and shares of the classes" * bool(self.tellings),
+            "released": "models of all rounds" + told * bool(self.tellings),
         }  # fmt: skip
 
     @property
