@@ -309,9 +309,6 @@ def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
     settings.diagnose.check(fed.clients, recorded)
     measured = settings.monitor is None or len(fed.validation_rows) > 0
     settings.demand("monitor", measured, "have validation rows", "validation=0.1 holds some out")
-    tested = len(fed.dataset.y_test)
-    most = settings.eval_rows is None or settings.eval_rows <= tested
-    settings.demand("eval_rows", most, f"be at most the number of test rows, {tested}")
 
 
 def _warn_of_one_class(fed: Federation, method: Method) -> None:

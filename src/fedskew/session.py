@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fedskew import server, tree
 from fedskew.averages import Averages, Kept
-from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.counted import as_declared
 from fedskew.engines.evaluation import Tested, pooled
@@ -365,9 +364,6 @@ class Observer:
             row |= self._evaluate(shown)
             fits = self.evaluation.due("fit_logits", number)
             row |= averaged_row(self.engine, mean, fits) if mean else {}
-        elif self.settings.eval_rows is not None:
-            matrix, loss = self.engine.evaluate(shown.params, shown.buffers, self.part)
-            row |= {f"part_{name}": value for name, value in self._metrics(matrix, loss).items()}
         last = is_last(row)
         served = "accuracy" in row and self.evaluation.due("served", number)
         personal = self.method.personal and (served or self.evaluation.due("personal_every", number, last))
@@ -395,11 +391,6 @@ class Observer:
         if self.evaluation.due("diagnose", number):
             row["diagnostics"] = self._diagnose(opened, results, weights, state, shown)
         return row
-
-    @cached_property
-    def part(self) -> Array:
-        """The test rows of rounds between evaluations."""
-        return evenly(self.fed.dataset.y_test.cpu().numpy(), self.task.classes, self.settings.eval_rows or 0)
 
     def _metrics(self, matrix: Tensor, loss: float) -> Row:
         return {**from_confusion(matrix, groups_by_counts(self.fed.counts.sum(0))), "loss": loss}

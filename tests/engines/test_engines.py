@@ -297,32 +297,6 @@ def test_evaluation_on_schedule() -> None:
     assert same(every.params, some.params)
 
 
-def test_a_part_of_the_test_set_between_evaluations() -> None:
-    fed, method = fs.federate(small_digits(), "iid", clients=4), fs.methods.fedavg()
-    plain = go(fed, method, rounds=5)
-    result = go(fed, method, rounds=5, eval_every=3, eval_rows=20)
-    assert ["part_accuracy" in row for row in result.rounds] == [True, True, False, True, False]
-    for row, other in zip(result.rounds, plain.rounds, strict=True):
-        assert row.get("accuracy", other["accuracy"]) == other["accuracy"]
-        if "part_support" in row:
-            assert sum(row["part_support"]) == 20 and abs(row["part_accuracy"] - other["accuracy"]) < 0.2
-    assert same(result.params, plain.params)
-    shares = torch.bincount(fed.dataset.y_test, minlength=10) * 20 / len(fed.dataset.y_test)
-    assert all(abs(a - b) < 1 for a, b in zip(result.rounds[0]["part_support"], shares.tolist(), strict=True))
-    assert result.summary["final_part_accuracy"] == result.rounds[3]["part_accuracy"]
-    whole = go(fed, method, rounds=2, eval_every=2, eval_rows=len(fed.dataset.y_test)).rounds[0]
-    assert whole["part_accuracy"] == plain.rounds[0]["accuracy"]
-
-
-def test_a_part_of_the_test_set_that_cannot_be() -> None:
-    fed = blobs(RAGGED)
-    with pytest.raises(fs.ConfigError, match=r"Settings\.eval_rows must be used with an eval_every above 1; got 5"):
-        go(fed, fs.methods.fedavg(), eval_rows=5)
-    total = len(fed.dataset.y_test)
-    with pytest.raises(fs.ConfigError, match=rf"Settings\.eval_rows must be at most the number of test rows, {total}"):
-        go(fed, fs.methods.fedavg(), eval_every=2, eval_rows=total + 1)
-
-
 def test_validation_rows_are_evaluated_apart() -> None:
     fed = fs.federate(small_digits(), "iid", clients=4, validation=0.1)
     row = go(fed, fs.methods.fedavg()).rounds[-1]

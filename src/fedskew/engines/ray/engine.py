@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 from torch import Tensor
@@ -77,10 +76,8 @@ class Ray(Sequential):
         super().close()
 
     def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
-        """One outcome a client, in order; of so many clients as are added up at the worker."""
-        size = self.settings.ray_sum
-        groups = [clients[a : a + size] for a in range(0, len(clients), size)]
-        yield from self._run(method, groups, settle, chained=False)
+        """One outcome a client, in order."""
+        yield from self._run(method, [[client] for client in clients], settle, chained=False)
 
     def run_chains(self, method: Method, chains: list[list[ClientJob]], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a chain, in order: one worker trains all members of a chain."""
@@ -96,16 +93,14 @@ class Ray(Sequential):
             return
         shared: Shared = groups[0][0].job.shared
         plain = _packed(f"the method {method.name!r}", unguarded(method))
-        # a probe's parameters are no deltas; where the server sees every delta there is no sum
-        summed = getattr(getattr(settle, "__self__", None), "weights", None) is not None
-        turn = _packed("what the clients are sent", Turn(plain, shared, settle, summed))
+        turn = _packed("what the clients are sent", Turn(plain, shared, settle, chained))
         self.turns += 1
         given, number = [ray.put(turn)], self.turns
 
         def call(at: int) -> Call:
             def send(actor: Any) -> Any:
                 sent = pack([Sent(client.job.own, client.plan, client.keys) for client in groups[at]])
-                return actor.train.remote(number, given, begins[at], chained, sent)
+                return actor.train.remote(number, given, at, sent)
 
             return send
 
@@ -113,7 +108,6 @@ class Ray(Sequential):
             names = ", ".join(str(one.plan.client) for one in groups[at])
             return f"client {names} of round {int(shared.round)}"
 
-        begins = [0, *accumulate(len(group) if not chained else 1 for group in groups)]
         calls = [call(at) for at in range(len(groups))]
         for at, answer in enumerate(self.pool.map(calls, described)):
             if isinstance(answer, Failure):
