@@ -30,15 +30,7 @@ from fedskew.records import diagnostics
 from fedskew.records.clients import client_row
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
-from fedskew.records.metrics import (
-    EVALUATED,
-    PERSONAL,
-    RANKED,
-    from_confusion,
-    from_mixes,
-    from_probabilities,
-    groups_by_counts,
-)
+from fedskew.records.metrics import PERSONAL, from_confusion, from_mixes, from_probabilities, groups_by_counts
 from fedskew.records.summary import Watch
 from fedskew.records.typed import Row
 from fedskew.server import Ask, Broadcast, Opened, Shown, State
@@ -409,7 +401,7 @@ class Observer:
         if fits:
             metrics |= fitted_last(self.engine, self.method, shown, self.settings.recall_at, served)
         if mean:
-            metrics |= averaged_row(self.engine, mean, fits, (*EVALUATED, *RANKED), self.settings.recall_at)
+            metrics |= averaged_row(self.engine, mean, fits, self.settings.recall_at)
         return metrics | self._served_once(shown, row) if served and "served_accuracy" not in row else metrics
 
     def _served_once(self, shown: Shown, row: Row) -> Row:

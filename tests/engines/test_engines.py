@@ -79,13 +79,16 @@ def wrong(stage: str) -> Method:
     return Method("w", parts=(Wrong(stage),), pace=Fixed(epochs=1, batch_size=2), selector=each(0, 2))
 
 
-@pytest.mark.parametrize(("stage", "step"), [("start", 1), ("step", 3), ("finish", 4)])
-def test_debug_says_where(stage: str, step: int) -> None:
+@pytest.mark.parametrize(
+    ("stage", "hook", "step"), [("start", "start", 1), ("step", "correct", 3), ("finish", "finish", 4)]
+)
+def test_debug_says_where(stage: str, hook: str, step: int) -> None:
     with pytest.raises(fs.TrainingError) as caught:
         go(blobs(RAGGED), wrong(stage), engine="debug")
     message = str(caught.value)
     assert "\n" not in message and isinstance(caught.value.__cause__, Oops)
-    assert f"Oops in stage {stage!r}, client 2, round 2, step {step}: shapes differ" in message
+    where = f"hook {hook!r} of component 'wrong', client 2, round 2, step {step} of 4"
+    assert f"Oops in {where}: shapes differ" in message
     assert "(4, 1, 2)" in message  # T, D, B
     assert "'fc.weight': (3, 5)" in message and "'fc.bias': (3,)" in message
 
@@ -108,7 +111,9 @@ def test_an_exception_under_vmap_comes_through() -> None:
 
     with pytest.raises(Oops, match="under vmap"):
         go(blobs(RAGGED), Method("a", parts=(Always(),)), engine="batched")
-    with pytest.raises(fs.TrainingError, match=r"Oops in stage 'step', client \d, round 1, step 1: under vmap"):
+    with pytest.raises(
+        fs.TrainingError, match=r"Oops in hook 'loss' of .*, client \d, round 1, step 1 of \d+: under vmap"
+    ):
         go(blobs(RAGGED), Method("a", parts=(Always(),)), engine="debug")
     go(blobs(RAGGED), fs.methods.fedavg(), engine="batched")  # and torch's vmap is whole again
 

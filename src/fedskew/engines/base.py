@@ -21,7 +21,7 @@ from fedskew.client import KEPT, Job
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
 from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
-from fedskew.engines.evaluation import Evaluator, Tested, personal_model, pooled, shares_of, tested
+from fedskew.engines.evaluation import Evaluator, Tested, personal_model, shares_of, tested
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
 from fedskew.engines.network import features_of, head_alone
@@ -375,16 +375,12 @@ class LocalEngine:
         logits = ClientLogits(*self.train_set.logits(params, buffers, rows))
         return fits_by(logits, self.fed.counts) if bool(logits.logits.isfinite().all()) else {}
 
-    def personal(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> tuple[Tensor, float]:
-        """Pooled (confusion matrix, mean cross-entropy) of every client's own model; an empty matrix where none is.
+    def tested(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> Iterator[Tested]:
+        """What each client would use on its own test rows: its own model where the method has one, else the global.
 
         Each is tested on the rows that its client keeps for this, else on its share of the test set. With ``fitted`` it
         first gets biases and a temperature of its client's own.
         """
-        return pooled(self.tested(method, broadcast, fitted=fitted), self.task.classes)
-
-    def tested(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> Iterator[Tested]:
-        """What each client would use on its own test rows: its own model where the method has one, else the global."""
         shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
         test, model = self.test_of(self.fed), self._models(method, broadcast)
         yield from tested(self.clients, test, model, shares, fitted_on)
@@ -411,7 +407,7 @@ class LocalEngine:
         yield from self.runtime.map(one, [k for k, rows in enumerate(self.clients.own.rows) if len(rows)])
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
-        """As `personal`, of the global model after a round: one evaluation on the test rows of all clients together."""
+        """As `pooled` of `tested`, of the global model after a round: one evaluation on all clients' test rows."""
         return self.on_shares(params, buffers, self.fed)
 
     def on_shares(self, params: Params, buffers: Params, fed: Federation) -> tuple[Tensor, float]:

@@ -23,14 +23,9 @@ from fedskew.types import Answers, Assignment, Params, Query
 
 
 def fitted_row(
-    engine: LocalEngine,
-    params: Params,
-    buffers: Params,
-    names: Sequence[str] = EVALUATED,
-    recall_at: float | None = None,
-    served: bool = False,
+    engine: LocalEngine, params: Params, buffers: Params, recall_at: float | None = None, served: bool = False
 ) -> Row:
-    """Metrics of a run's fitted model on the test rows, ``fitted_...``; with ``recall_at`` also the fits.
+    """Metrics of a run's fitted model on the test rows, ``fitted_...``; with ``recall_at`` also scores and the fits.
 
     With ``served`` also ``fitted_served_...``, those on the clients' own test rows.
 
@@ -43,7 +38,7 @@ def fitted_row(
     if not fits:
         return {}
     metrics = measured(labels, logits, fits, recall_at)
-    row: Row = {f"{FITTED}{name}": metrics[name] for name in names}
+    row: Row = {f"{FITTED}{name}": metrics[name] for name in _names(recall_at)}
     rows = engine.rows_of_shares(engine.fed) if served else np.empty(0, np.int64)
     if len(rows):
         if engine.fed.held is None:
@@ -53,6 +48,10 @@ def fitted_row(
         metrics = measured(labels, logits, fits, None)
         row |= {f"{FITTED}served_{name}": metrics[name] for name in PERSONAL}
     return row if recall_at is None else {**row, "fit": {name: one.to_json() for name, one in fits.items()}}
+
+
+def _names(recall_at: float | None) -> Sequence[str]:
+    return EVALUATED if recall_at is None else (*EVALUATED, *RANKED)
 
 
 def fitted_last(engine: LocalEngine, method: Method, shown: Shown, recall_at: float, served: bool) -> Row:
@@ -66,9 +65,9 @@ def fitted_last(engine: LocalEngine, method: Method, shown: Shown, recall_at: fl
         served: whether what each client would use is measured, too.
     """
     shared = served and not method.personal
-    row = fitted_row(engine, shown.params, shown.buffers, (*EVALUATED, *RANKED), recall_at, shared)
+    row = fitted_row(engine, shown.params, shown.buffers, recall_at, shared)
     if row and method.personal:
-        matrix, loss = engine.personal(method, given_of(method, shown), fitted=True)
+        matrix, loss = pooled(engine.tested(method, given_of(method, shown), fitted=True), engine.task.classes)
         metrics = {**from_confusion(matrix), "loss": loss} if matrix.any() else {}
         for which in ("personal", *(["served"] if served else [])):
             row |= {f"{FITTED}{which}_{name}": metrics[name] for name in PERSONAL if metrics}
@@ -80,17 +79,14 @@ def given_of(method: Method, shown: Shown) -> Broadcast:
     return server.broadcast(method, shown.state, None)._replace(params=shown.params, buffers=shown.buffers)
 
 
-def averaged_row(
-    engine: LocalEngine, mean: Kept, fitted: bool, names: Sequence[str] = EVALUATED, recall_at: float = 0.9
-) -> Row:
+def averaged_row(engine: LocalEngine, mean: Kept, fitted: bool, recall_at: float | None = None) -> Row:
     """Metrics of the mean of the last models on the test rows, ``averaged_...``; nothing where there are none.
 
     Args:
         engine: that trained them.
         mean: the model.
         fitted: whether it is also fitted, ``averaged_fitted_...``.
-        names: metrics.
-        recall_at: precision at which the recall of each class is measured.
+        recall_at: precision at which the recall of each class is measured; None: no scores are.
     """
     labels = engine.fed.dataset.y_test
     if not len(labels):
@@ -98,11 +94,11 @@ def averaged_row(
     matrix, loss, chances = engine.test.scored(mean.params, mean.buffers)
     if not bool(loss.isfinite()):
         return {}
-    scores = from_probabilities(labels, chances, recall_at) if {*names} & {*RANKED} else {}
+    scores = {} if recall_at is None else from_probabilities(labels, chances, recall_at)
     metrics = {**from_confusion(matrix), **scores, "loss": float(loss)}
-    row = {name: metrics[name] for name in names}
+    row = {name: metrics[name] for name in _names(recall_at)}
     if fitted:
-        fits = fitted_row(engine, mean.params, mean.buffers, names, recall_at if scores else None)
+        fits = fitted_row(engine, mean.params, mean.buffers, recall_at)
         row |= {name: value for name, value in fits.items() if name != "fit"}
     return {f"{AVERAGED}{name}": value for name, value in row.items()}
 
