@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import fedskew as fs
-from fedskew import engines, rng, tree
+from fedskew import rng, tree
 from fedskew.data import from_arrays
 from fedskew.engines import LocalEngine
 from fedskew.method import Component, Method
@@ -25,7 +24,7 @@ from fedskew.records import folder as records
 from fedskew.types import Context, LocalRun, Params, View
 from support.federations import RAGGED, Owners, blobs, skewed, small_digits
 from support.methods import BY_HOOK, each, tiny
-from support.nets import dropout_net, norm_net, plain_module
+from support.nets import dropout_net, norm_net
 from support.networks import BUILT, TOKENS
 from support.runs import gap, go, rows_of, same
 
@@ -118,12 +117,6 @@ def test_an_exception_under_vmap_comes_through() -> None:
     go(blobs(RAGGED), fs.methods.fedavg(), engine="batched")  # and torch's vmap is whole again
 
 
-def test_auto_says_why(tmp_path: Path) -> None:
-    go(blobs(RAGGED), fs.methods.fedavg(), engine="auto", out=tmp_path / "a")
-    config, _, _ = records.read(tmp_path / "a")
-    assert config["engine_used"] in engines.ENGINES and config["engine_reason"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # No trace is left behind
 
@@ -138,24 +131,6 @@ def imported() -> None:
 @pytest.mark.parametrize("name", BY_HOOK)
 def test_no_global_generator_moves(name: str, engine: str, no_global_rng: None) -> None:
     go(skewed(), tiny(name), rounds=1, engine=engine, model=dropout_net())
-
-
-@pytest.mark.parametrize("engine", ["sequential", "batched", "debug"])
-def test_a_seeded_generator_changes_nothing(engine: str) -> None:
-    def run(seed: int) -> fs.Result:
-        saved = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
-        random.seed(seed)
-        try:
-            return go(skewed(), tiny("creff"), engine=engine, model=dropout_net())
-        finally:
-            torch.set_rng_state(saved[0])
-            np.random.set_state(saved[1])  # noqa: NPY002
-            random.setstate(saved[2])
-
-    a, b = run(0), run(1)
-    assert same(a.params, b.params) and rows_of(a) == rows_of(b)
 
 
 @ENGINES
@@ -185,31 +160,6 @@ def test_a_users_module_is_left_alone(build: Callable[[], nn.Module], engine: st
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Models
-
-
-def group_net() -> nn.Module:
-    return plain_module(
-        lambda: nn.Sequential(
-            nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 10)
-        )
-    )
-
-
-def conv_norm_net() -> nn.Module:
-    return plain_module(
-        lambda: nn.Sequential(
-            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(0.2), nn.Flatten(), nn.Linear(144, 10)
-        )
-    )
-
-
-@pytest.mark.parametrize("build", [group_net, conv_norm_net])
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
-def test_modules_of_a_users_own(build: Callable[[], nn.Module], name: str) -> None:
-    runs = [go(skewed(), tiny(name), model=build(), engine=e) for e in ("sequential", "batched", "debug")]
-    assert gap(runs[0].params, runs[1].params) <= 1e-8 and gap(runs[0].buffers, runs[1].buffers) <= 1e-8
-    assert same(runs[0].params, runs[2].params) and same(runs[0].buffers, runs[2].buffers)
-    assert rows_of(runs[0]) == rows_of(runs[2])
 
 
 LARGE = {"resnet9", "resnet18"}  # millions of parameters
@@ -286,11 +236,6 @@ def test_a_cohort_of_one(name: str) -> None:
     a, b = (go(fed, tiny(name), cohort=1, engine=e) for e in ("sequential", "batched"))
     assert gap(a.params, b.params) <= 1e-8
     assert all(len(row["clients"]) == len(row["weights"]) == 1 for row in a.rounds)
-
-
-def test_a_cohort_that_cannot_be_filled() -> None:
-    with pytest.raises(fs.ConfigError, match=r"Settings.cohort must be at most .* that have rows, 4 of 5"):
-        go(blobs(ODD), fs.methods.fedavg(), cohort=5)
 
 
 def test_evaluation_on_schedule() -> None:

@@ -14,14 +14,12 @@ from torch import Tensor
 import fedskew as fs
 from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
-from fedskew.records.summary import AVERAGED
 from fedskew.types import Params, View
 from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, each, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.resuming import equal, recorded, stop_after
 from support.runs import measured as go
-from support.runs import same
 
 pytestmark = [
     pytest.mark.ray,
@@ -196,17 +194,3 @@ def test_the_broadcast_is_packed_once_a_round(cluster: Any, monkeypatch: pytest.
     assert 3 * model < sum(turns) < 3 * model + 60_000  # the method, the weights and the pickle's own words
     assert 12 * model < sum(received) < 12 * model + 12 * 20_000
     assert sum(sent) < 12 * 20_000
-
-
-@pytest.mark.parametrize("name", ["fedavg", "fedper"])
-def test_the_fitted_logits_are_those_of_sequential(name: str) -> None:
-    one, other = (go(skewed(), tiny(name), engine=engine) for engine in ("sequential", "ray"))
-    assert one.trained.fits and one.trained.fits == other.trained.fits
-    fitted = [n for n in one.summary if "fitted" in n]
-    assert fitted and {n: one.summary[n] for n in fitted} == {n: other.summary[n] for n in fitted}
-
-
-def test_means_of_the_last_models(tmp_path: Path) -> None:
-    ours, rays = (go(skewed(), tiny("scaffold"), rounds=4, average=3, engine=name) for name in ("sequential", "ray"))
-    means = [{name: v for name, v in one.summary.items() if AVERAGED in name} for one in (ours, rays)]
-    assert means[0] == means[1] != {} and same(ours.params, rays.params)
