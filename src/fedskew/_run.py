@@ -45,7 +45,7 @@ Made = Callable[[Model, Federation, Task, Settings], engines.LocalEngine]
 MOST_OWN = 4 << 30  # bytes of all clients' own models, which one file holds
 COUNTED = 100_000  # cells of a matrix of counts that a configuration still holds
 # What may differ between the run that a folder holds and the one that resumes it
-FREE = ("engine_reason", "threads_used", "processors", *resumed(Settings, "free", "new"))
+FREE = ("engine_reason", "threads_used", *resumed(Settings, "free", "new"))
 # what a record holds only where it is set, and what it means where it is not
 UNSET = {f.name: f.default for f in (*fields(Settings), *fields(Division)) if LATER in f.metadata}
 
@@ -244,7 +244,7 @@ def _prepared(
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
     used |= {"histogram_noise": release.mechanism} if release else {}
-    used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
+    used |= {**frozen(prepared), **({"on_clients": private} if private else {})}
     used |= {"model": spec(model)} if model != asked else {}
     recorded = config(fed, cohort) if callable(config) else config or _facts(fed, plain, model, settings, cohort)
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
@@ -385,9 +385,7 @@ def _extend(record: Record, session: Session, settings: Settings) -> None:
     """Let the record say how many rounds the run has now, and where, and no longer how it ended before."""
     done = session.state.round
     settings.demand("rounds", settings.rounds >= done, f"be at least {done}, the completed rounds")
-    for kind in record.config().get("processors", ()):  # of the rounds that are done
-        session.engine.processors.meet(kind)
-    now = {name: getattr(settings, name) for name in resumed(Settings, "new")} | session.engine.processors.facts()
+    now = {name: getattr(settings, name) for name in resumed(Settings, "new")}
     # an entry that is at its default is dropped: the record is that of a run that began so
     record.go_on({name: None if name in UNSET and value == UNSET[name] else value for name, value in now.items()})
 

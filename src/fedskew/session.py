@@ -71,7 +71,6 @@ class Session:
     noise: Noise | None = None  # where models have differential privacy
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
-    _facts: Row = field(default_factory=dict)  # of the engine, that the record has
 
     def __post_init__(self) -> None:
         self.averages = Averages(self.settings, self.evaluation)
@@ -157,9 +156,6 @@ class Session:
         stopwatch.lap("evaluate_s")
         stages = stopwatch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
-        if self.record and (facts := self.engine.processors.facts()) != self._facts:
-            self.record.note(facts)  # before the round counts: no kill parts the two
-            self._facts = facts
         self.rows[self.state.round :] = [row]
         self.state = after
         self._keep(row)

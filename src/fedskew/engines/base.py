@@ -38,7 +38,7 @@ from fedskew.engines.outcomes import (
 )
 from fedskew.engines.planning import ClientJob, Jobs, Planner
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.runtime import Processors, Runtime
+from fedskew.engines.runtime import Runtime
 from fedskew.engines.stepper import StepMode, Stepper
 from fedskew.errors import FieldError, require
 from fedskew.method import Component, Method
@@ -204,7 +204,6 @@ class LocalEngine:
         self.stays: frozenset[str] = frozenset()  # of these, what keeps its initial value wherever nobody has his own
         self.finite_checks = FiniteChecks()
         self.guard = Guard(full=self.watchful)
-        self.processors = Processors()
         self.steppers: list[tuple[Method, Stepper]] = []
         auxiliary = auxiliary_source(fed)
         self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self.probes)

@@ -7,7 +7,6 @@ import os
 import platform
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -213,7 +212,7 @@ class Runtime:
         return tree.map_tree(lambda t: t.to(self.device, non_blocking=True), tree_)
 
 
-# The processors of a run: two that differ may round otherwise
+# The processor: two that differ may round otherwise
 
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -223,27 +222,6 @@ CPU_FIELDS = ("model name", "cpu family", "model", "CPU implementer", "CPU archi
 LIMITS = (
     "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
 )  # fmt: skip
-
-
-class Processors:
-    """The types of processor that a run is on; none where it is on this machine alone, which env.json describes."""
-
-    def __init__(self) -> None:
-        self.kinds: list[str] = []  # as they were met
-
-    def meet(self, kind: str) -> None:
-        """The run is on a processor of this type. The first that differs is told, by a warning; the run goes on."""
-        if kind in self.kinds:
-            return
-        self.kinds.append(kind)
-        if len(self.kinds) == 2:
-            which = f"{self.kinds[0]!r} and {kind!r}"
-            may = "they may round otherwise, so its bytes may not be those of a run on one type of processor"
-            warnings.warn(f"this run is on unlike processors, {which}: {may}", RuntimeWarning, stacklevel=2)
-
-    def facts(self) -> dict[str, list[str]]:
-        """What the record holds of them."""
-        return {"processors": list(self.kinds)} if self.kinds else {}
 
 
 def processor(device: str = "cpu") -> str:

@@ -1,5 +1,6 @@
 """The engine `ray`: it plans, evaluates and keeps the clients' memory here, and has clients trained in a cluster."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.ray.packing import Message, pack
 from fedskew.engines.ray.pool import Call, Cluster, Pool
-from fedskew.engines.ray.worker import Failure, Kit, Sent, Turn
+from fedskew.engines.ray.worker import Failure, Hello, Kit, Sent, Turn
 from fedskew.engines.runtime import processor
 from fedskew.engines.sequential import Sequential, Threaded
 from fedskew.errors import ConfigError, FieldError, TrainingError
@@ -50,11 +51,10 @@ class Ray(Sequential):
                 rule = f"fit the cluster, which has room for {most} with {each}"
                 raise FieldError("Settings", "ray_workers", rule, self.count)
             super().__init__(model, fed, task, settings)
-            self.processors.meet(processor(settings.device))
         except BaseException:
             self.cluster.leave()
             raise
-        self.settings = settings
+        self.settings, self.unlike = settings, False  # whether it was told that a worker is on another processor
 
     def init_clients(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """Begin the workers, once the clients' memory is known. Raises ConfigError where something cannot be sent."""
@@ -66,7 +66,17 @@ class Ray(Sequential):
         how = self.device.type, self.settings.precision, self.settings.deterministic
         held = Kit(self.network, fed, self.task, *how, self.memory.template)
         kit = _packed("the model and the data", held, mapped=True)
-        self.pool = Pool(self.count, self.gpus, ray.put(kit), lambda hello: self.processors.meet(hello.processor))
+        self.pool = Pool(self.count, self.gpus, ray.put(kit), self._met)
+
+    def _met(self, hello: Hello) -> None:
+        """Warn of the first worker on another type of processor; the run goes on."""
+        here, there = processor(self.settings.device), hello.processor
+        if here != there and not self.unlike:
+            self.unlike = True
+            may = "they may round otherwise, so its bytes may not be those of a run on one type of processor"
+            warnings.warn(
+                f"this run is on unlike processors, {here!r} and {there!r}: {may}", RuntimeWarning, stacklevel=2
+            )
 
     def close(self) -> None:
         """End the workers, then as every engine."""
