@@ -22,7 +22,7 @@ from fedskew.data.arrays import check_unchanged
 from fedskew.data.inputs import Inputs
 from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
-from fedskew.engines.measures import given_of
+from fedskew.engines.measures import Observer, given_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
 from fedskew.engines.planning import length_of, paces_of
 from fedskew.engines.runtime import one_thread
@@ -35,8 +35,9 @@ from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.records.folder import Record
 from fedskew.records.summary import Collapse, best_of, summarise
+from fedskew.records.typed import Row
 from fedskew.server import State
-from fedskew.session import Observer, Row, Session
+from fedskew.session import Session
 from fedskew.settings import Division, Settings, check_device
 from fedskew.types import Federation, Params, Task
 

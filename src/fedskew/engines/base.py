@@ -7,7 +7,7 @@ results), `Queries` and `Evaluator`. A subclass says how local runs are mapped o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -155,7 +155,6 @@ def _keep(memory: ClientMemory, part: Component, ids: Tensor, values: Tree) -> N
 
 
 Array = np.ndarray[Any, Any]
-Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
 class LocalEngine:
@@ -192,8 +191,6 @@ class LocalEngine:
         if self.model is not model:
             self.runtime = Runtime.of(self.model, settings.device, settings.threads, self.channels_last)
         self.workers, self.device, self.dtype = self.runtime.workers, self.runtime.device, self.runtime.dtype
-        # results in the order of the items, from all threads where the engine is parallel
-        self.train_map: Map = self.runtime.map if self.parallel else map
         self.store, test = stores
         self.test = Evaluator(self.runtime, test, task.classes, keep=True)
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
@@ -247,6 +244,12 @@ class LocalEngine:
         mode = self.step_mode(self.device.type, self.model, unguarded(method), bool(self.store.augmentation))
         self.steppers.append((method, Stepper(self.step_function(method, mode), mode)))
         return self.steppers[-1][1]
+
+    def train_map(
+        self, function: Callable[[Any], Any], items: Iterable[Any], first: Sequence[int] = ()
+    ) -> Iterator[Any]:
+        """Results in the order of the items, from all threads where the engine is parallel; see `Workers.map`."""
+        return self.runtime.map(function, items, first) if self.parallel else map(function, items)
 
     # what a subclass defines
 

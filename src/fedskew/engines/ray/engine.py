@@ -63,8 +63,8 @@ class Ray(Sequential):
         super().init_clients(method, params, buffers, where)
         # the rows are divided; what did it may be known here alone, and workers do not evaluate
         fed = replace(self.fed, partitioner=Iid(), unseen=None)
-        how = self.device.type, self.settings.precision, self.settings.deterministic
-        held = Kit(self.network, fed, self.task, *how, self.memory.template)
+        settings = replace(self.settings, device=self.device.type, threads=1)
+        held = Kit(self.network, fed, self.task, settings, self.memory.template)
         kit = _packed("the model and the data", held, mapped=True)
         self.pool = Pool(self.count, self.gpus, ray.put(kit), self._met)
 

@@ -19,7 +19,7 @@ from fedskew.errors import FedskewError
 from fedskew.method import Method
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
-from fedskew.settings import Precision, Settings
+from fedskew.settings import Settings
 from fedskew.types import Task, Tree
 
 
@@ -29,9 +29,7 @@ class Kit(NamedTuple):
     model: Model
     fed: Federation
     task: Task
-    device: str  # "cpu" or "cuda": Ray shows a worker its own GPUs alone, counted from 0
-    precision: Precision
-    deterministic: bool
+    settings: Settings  # with one thread, on "cpu" or "cuda": Ray shows a worker its own GPUs alone, counted from 0
     template: dict[str, Tree]  # memory of a client that has not taken part
 
 
@@ -117,11 +115,11 @@ class Worker:
 
     def _begin(self, kit: Kit) -> Hello:
         torch.set_num_threads(1)
-        self.arithmetic = kit.precision, kit.deterministic
-        settings = Settings(device=kit.device, precision=kit.precision, threads=1)  # keys and plans come with the jobs
-        self.engine = Threaded(kit.model.to(device=kit.device), kit.fed, kit.task, settings)
+        settings = kit.settings
+        self.arithmetic = settings.precision, settings.deterministic
+        self.engine = Threaded(kit.model.to(device=settings.device), kit.fed, kit.task, settings)
         self.engine.finite_checks.begin(kit.template)
-        return Hello(versions(), processor(kit.device))
+        return Hello(versions(), processor(settings.device))
 
     def _train(self, turn: int, given: list[Any], at: int, members: list[Sent]) -> Outcome:
         engine = self.engine
