@@ -237,7 +237,7 @@ def _prepared(
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
     engine.init_clients(watched, params, prepared.buffers, settings.memory)
     declared = None if release is None else replace(fed, counts=release(fed.counts))
-    engine.queries = replace(engine.queries, told=release)
+    engine.told = release
     adder = _adder(engine, settings, outside) if sums else None
     known = adder.known(declared or fed) if adder else declared or fed
     state = server.init(watched, params, prepared.buffers, known, task)

@@ -293,10 +293,9 @@ class Observer:
     def _joined(self, state: State, clients: Clients, memory: ClientMemory, ids: Tensor) -> Tensor:
         """Fill the memory by a local run of each of these clients; those whose run is finite."""
         engine, method = self.engine, self.method
-        queries = replace(engine.queries, clients=clients)
 
         def ask(query: Query, part: Component, given: Broadcast) -> Answers:
-            return queries.answer(query, part, method, given, memory)
+            return engine.answer(query, part, method, given, memory, clients)
 
         while len(ids):
             given = engine.runtime.laid_out(server.joined(method, state, ids, engine.planner.seed, ask))
