@@ -33,7 +33,7 @@ from fedskew.records.metrics import (
     from_mixes,
     from_probabilities,
     groups_by_counts,
-)  # fmt: skip
+)
 from fedskew.records.summary import AVERAGED, FITTED
 from fedskew.records.typed import Row
 from fedskew.server import Broadcast, Opened, Shown, State
