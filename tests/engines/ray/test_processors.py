@@ -1,4 +1,4 @@
-"""Equal bytes are promised on processors of one type: others are told, once, and recorded, and the run goes on."""
+"""Equal bytes are promised on processors of one type: others are told, once, and the run goes on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fedskew.engines import runtime as module
-from fedskew.engines.runtime import processor
+from fedskew.engines.ray import worker as module
+from fedskew.engines.ray.worker import processor
 from support.federations import skewed
 from support.methods import tiny
 from support.resuming import equal
@@ -30,8 +30,8 @@ ARM = "processor : 0\nCPU implementer : 0x41\nCPU architecture: 8\nCPU part : 0x
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (INTEL, "Some CPU, cpu family 6, model 207, "),
-        (ARM, "CPU implementer 0x41, CPU architecture 8, CPU part 0xd0c, "),
+        (INTEL, "cpu family : 6, model : 207, model name : Some CPU, "),
+        (ARM, "CPU implementer : 0x41, CPU architecture: 8, CPU part : 0xd0c, "),
     ],
 )
 def test_the_type_of_a_processor(content: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,7 @@ from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.ray.packing import Message, pack
 from fedskew.engines.ray.pool import Call, Cluster, Pool
-from fedskew.engines.ray.worker import Failure, Hello, Kit, Sent, Turn
-from fedskew.engines.runtime import processor
+from fedskew.engines.ray.worker import Failure, Hello, Kit, Sent, Turn, processor
 from fedskew.engines.sequential import Sequential, Threaded
 from fedskew.errors import ConfigError, FieldError, TrainingError
 from fedskew.method import Method

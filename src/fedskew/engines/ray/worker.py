@@ -1,7 +1,10 @@
 """A worker process: it holds the data and trains what it is sent, by the threaded engine with one thread."""
 
+import os
 import platform
+import re
 import traceback
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +16,6 @@ from fedskew.engines.guard import guarded
 from fedskew.engines.outcomes import Outcome, Settle
 from fedskew.engines.planning import ClientJob, Plan
 from fedskew.engines.ray.packing import Message, pack, unpack
-from fedskew.engines.runtime import processor
 from fedskew.engines.sequential import Threaded
 from fedskew.errors import FedskewError
 from fedskew.method import Method
@@ -72,6 +74,27 @@ def versions() -> tuple[str, ...]:
 
     python = ".".join(platform.python_version_tuple()[:2])
     return f"fedskew {__version__}", f"torch {torch.__version__}", f"Python {python}"
+
+
+CPUINFO = Path("/proc/cpuinfo")
+CORE = re.compile(r"^(?:model name|cpu family|model|CPU implementer|CPU architecture|CPU part)\s*:.+$", re.MULTILINE)
+# variables by which libraries take other instructions than those of the processor; torch's own shows in its capability
+LIMITS = (
+    "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
+)  # fmt: skip
+
+
+def processor(device: str = "cpu") -> str:
+    """The first core as the system describes it, the instructions that torch takes of it, limits that are set, the GPU.
+
+    ``device`` is where clients train. Two machines that differ in this may round otherwise.
+    """
+    told = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.exists() else ""
+    core = [" ".join(line.split()) for line in CORE.findall(told.split("\n\n")[0])]
+    limits = [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
+    gpu = [torch.cuda.get_device_name(device)] if device.startswith("cuda") else []
+    known = core or [platform.processor() or platform.machine()]
+    return ", ".join([*known, torch.backends.cpu.get_cpu_capability(), *limits, *gpu])
 
 
 class Worker:
