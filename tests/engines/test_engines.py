@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from fedskew.engines import LocalEngine
 from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
 from fedskew.records import folder as records
-from fedskew.types import Context, LocalRun, Params, View
+from fedskew.types import Params, View
 from support.federations import RAGGED, Owners, blobs, skewed, small_digits
 from support.methods import BY_HOOK, each, tiny
 from support.nets import dropout_net, norm_net
@@ -41,61 +41,33 @@ class Oops(Exception):
 
 @dataclass(frozen=True)
 class Wrong(Component):
-    """Raises in one stage of client 2's run, in round 2."""
+    """Raises in one step of round 2."""
 
     name = "wrong"
-    stage: str = "step"
-    wrong: ClassVar[int] = 2
-
-    def _raise(self, ctx: Context, stage: str) -> None:
-        if stage == self.stage and ctx.shared[self.name]["on"]:
-            raise Oops("shapes differ")
-
-    def init_server(self, params: Params, fed: Any, task: Any) -> Any:
-        return {"round": torch.zeros(())}
-
-    def broadcast(self, state: Any, ids: Tensor | None) -> tuple[Any, Any]:
-        return {}, None if ids is None else {"on": (ids == self.wrong) & (state["round"] == 1)}
-
-    def absorb(self, state: Any, cohort: Any, key: Tensor) -> tuple[Any, None]:
-        return {"round": state["round"] + 1}, None
-
-    def start(self, params: Params, ctx: Context) -> tuple[Params, Any]:
-        self._raise(ctx, "start")
-        return params, ctx.memory[self.name]
 
     def correct(self, grads: Params, view: View) -> Params:
-        if int(view.progress.step) == 3:
-            self._raise(view.ctx, "step")
+        if (int(view.progress.round), int(view.progress.step)) == (2, 3):
+            raise Oops("shapes differ")
         return grads
 
-    def finish(self, local: LocalRun) -> tuple[Any, Any]:
-        self._raise(local.ctx, "finish")
-        return {}, local.memory[self.name]
+
+WRONG = Method("w", parts=(Wrong(),), pace=Fixed(epochs=1, batch_size=2), selector=each(2))
 
 
-def wrong(stage: str) -> Method:
-    return Method("w", parts=(Wrong(stage),), pace=Fixed(epochs=1, batch_size=2), selector=each(0, 2))
-
-
-@pytest.mark.parametrize(
-    ("stage", "hook", "step"), [("start", "start", 1), ("step", "correct", 3), ("finish", "finish", 4)]
-)
-def test_debug_says_where(stage: str, hook: str, step: int) -> None:
+def test_debug_says_where() -> None:
     with pytest.raises(fs.TrainingError) as caught:
-        go(blobs(RAGGED), wrong(stage), engine="debug")
+        go(blobs(RAGGED), WRONG, engine="debug")
     message = str(caught.value)
     assert "\n" not in message and isinstance(caught.value.__cause__, Oops)
-    where = f"hook {hook!r} of component 'wrong', client 2, round 2, step {step} of 4"
+    where = "hook 'correct' of component 'wrong', client 2, round 2, step 3 of 4"
     assert f"Oops in {where}: shapes differ" in message
     assert "(4, 1, 2)" in message  # T, D, B
     assert "'fc.weight': (3, 5)" in message and "'fc.bias': (3,)" in message
 
 
-@pytest.mark.parametrize("stage", ["start", "step", "finish"])
-def test_an_exception_of_a_component_comes_through(stage: str, tmp_path: Path) -> None:
+def test_an_exception_of_a_component_comes_through(tmp_path: Path) -> None:
     with pytest.raises(Oops, match="shapes differ"):
-        go(blobs(RAGGED), wrong(stage), out=tmp_path / "a")
+        go(blobs(RAGGED), WRONG, out=tmp_path / "a")
     _, rows, summary = records.read(tmp_path / "a")
     assert len(rows) == 1 and summary["stopped"] == "Oops: shapes differ"
 

@@ -43,17 +43,6 @@ def test_the_type_of_a_processor(content: str, told: str, tmp_path: Path, monkey
     assert processor() == f"{plain}, MKL_CBWR=AVX2"
 
 
-@pytest.mark.parametrize("content", [None, "", "nothing of this kind\n"])
-def test_a_system_that_does_not_say_its_processor(
-    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if content is not None:
-        (tmp_path / "cpuinfo").write_text(content)
-    monkeypatch.setattr(module, "CPUINFO", tmp_path / "cpuinfo")
-    name, *rest = processor().split(", ")
-    assert name and rest
-
-
 class TestOnACluster:
     pytestmark = needs_ray
 
