@@ -159,11 +159,7 @@ def _held(new: Params, old: Params, still: Halted) -> Params:
 
 def _stopped(grads: Params, still: Halted) -> Params:
     """Gradients that are 0 for what does not move."""
-    for name, moves in still.items():
-        if name in grads:
-            zero = torch.zeros_like(grads[name])
-            grads = {**grads, name: zero if moves is None else torch.where(moves, grads[name], zero)}
-    return grads
+    return _held(grads, {name: torch.zeros_like(grads[name]) for name in still if name in grads}, still)
 
 
 def step(
