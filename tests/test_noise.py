@@ -180,7 +180,9 @@ def test_the_fit_costs_as_much_as_ten_rounds() -> None:
     spent = [Mechanism("poisson", 3, 6, 1.0).epsilon(10 + t, 1e-5) for t in (1, 2, 3)]
     assert [row["epsilon"] for row in result.rounds] == spent
     told = result.summary["privacy"]
-    assert told["epsilon"] == spent[-1] and told["released"].startswith("models of all rounds, and shares of the classes")
+    assert told["epsilon"] == spent[-1] and told["released"].startswith(
+        "models of all rounds, and shares of the classes"
+    )
     plain = go(skewed(), of_clients(), rounds=3, **CLIENT)
     assert same(plain.params, result.params)  # under the noise that is given
 

@@ -96,8 +96,6 @@ class Settings:
     """where the clients' state is kept between rounds: on the device, or in ram"""
     eval_every: Annotated[int, AtLeast(1)] = option(1, decides="measures")
     """rounds between evaluations; the last round is always evaluated"""
-    eval_rows: Annotated[int, AtLeast(1)] | None = option(decides="measures", later=True)
-    """rows of a fixed stratified part of the test set for the rounds between evaluations (part_*); unset: none"""
     personal_every: Annotated[int, AtLeast(0)] = option(0, decides="measures")
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
     served: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
@@ -159,8 +157,6 @@ class Settings:
     """worker processes of engine ray; 0: as many as fit on the cluster"""
     ray_gpus: Annotated[float, Above(0)] = option(1.0, decides="nothing", resume="new", later=True)
     """GPUs of each worker of engine ray, for example 0.25; only on a GPU"""
-    ray_sum: Annotated[int, AtLeast(1)] = option(1, decides="numbers", later=True)
-    """clients whose deltas a worker of engine ray adds up before it answers; values above 1 change the rounding"""
     diagnose: Diagnostics = option(Diagnostics(), decides="measures", resume="free")
     """diagnostics to record; they do not change the run"""
 
@@ -175,9 +171,6 @@ class Settings:
         self.demand("precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
         alone, hint = self.monitor is None, "val_balanced_accuracy counts every class equally"
         self.demand("patience", not (alone and self.patience), "be used with a monitor", hint)
-        between = self.eval_rows is None or self.eval_every > 1
-        hint = "eval_every=10 leaves nine of ten rounds to the part"
-        self.demand("eval_rows", between, "be used with an eval_every above 1", hint)
         self.demand("average_decay", self.average_decay == 1 or self.average > 1, "be 1 unless average is above 1")
         for name in ("dp_clip", "dp_noise", "dp_epsilon"):
             self.demand(name, self.dp != "none" or getattr(self, name) is None, "be used with dp")

@@ -165,24 +165,6 @@ def test_biases_of_each_client_serve_its_own_model() -> None:
     assert "final_fitted_personal_accuracy" not in go(fed, tiny("fedavg")).summary
 
 
-def test_variants_on_the_rows_of_a_federation() -> None:
-    fed = skewed()
-    trained = go(fed, tiny("fedavg")).trained
-    both = trained.fit_on(fed)
-    assert torch.allclose(torch.tensor(both.b), torch.tensor(trained.fits["prior"].b), atol=1e-6)
-    biases, temperature = (trained.fit_on(fed, fs.Fitting(of=of)) for of in ("biases", "temperature"))
-    assert biases.a == 1 and any(biases.b) and temperature.a != 1 and not any(temperature.b)
-    bare = trained.fit_on(fed, fs.Fitting(of="histogram"))
-    assert (bare.exchanges, bare.download_bytes, bare.a) == (0, 0, 1)
-    assert bare.upload_bytes == 8 * 10 * int((fed.sizes > 0).sum())
-    with pytest.raises(fs.FieldError, match=r"Fitting.of must be one of .*; got 'bias'; did you mean 'biases'"):
-        fs.Fitting(of="bias")  # type: ignore[arg-type]
-    with pytest.raises(fs.FieldError, match=r"Fitting.ridge must be positive; got 0"):
-        fs.Fitting(ridge=0.0)
-    with pytest.raises(fs.ConfigError, match=r"fed must have the model's 10 classes; got 3"):
-        trained.fit_on(blobs(RAGGED))
-
-
 def test_more_classes_than_the_limit_are_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "LIMIT", 2)
     monkeypatch.setattr("fedskew.engines.base.LIMIT", 2)
