@@ -17,8 +17,8 @@ from fedskew.report import controls
 from fedskew.report.compared import Compared, compare
 from fedskew.report.entries import of_rows
 from fedskew.report.listings import results
+from fedskew.studies.archiving import reuse_archived, write
 from fedskew.studies.differences import holm
-from fedskew.studies.packing import reuse_archived, write
 from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Interval, intervals, verdict

@@ -23,7 +23,7 @@ from fedskew.errors import ConfigError, RecordError
 from fedskew.fields import Above
 from fedskew.studies import study as study_module
 from fedskew.studies.address import address
-from fedskew.studies.packing import reuse_archived, write
+from fedskew.studies.archiving import reuse_archived, write
 from support.command import fedskew
 
 SCALE = 1.0

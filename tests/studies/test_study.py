@@ -20,7 +20,7 @@ from fedskew.session import Session
 from fedskew.studies import store as store_module
 from fedskew.studies import work as work_module
 from fedskew.studies.address import address, dataset_of
-from fedskew.studies.packing import reuse_archived, write
+from fedskew.studies.archiving import reuse_archived, write
 from fedskew.studies.runs import OWN, own_files
 from fedskew.studies.spec import spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, thinned

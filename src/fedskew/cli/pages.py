@@ -42,7 +42,7 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     from fedskew.cli.studying import comparison_tables
     from fedskew.config.recorded import find_runs
     from fedskew.plots import canvas
-    from fedskew.studies.packing import folders_of
+    from fedskew.studies.archiving import folders_of
 
     folders = find_runs(folders_of(runs))
     name = "comparison.png" if figure is None else f"{figure}.png"
