@@ -154,12 +154,6 @@ def test_models_of_the_clients_own_have_a_panel_where_recorded(tmp_path: Path, o
 # Curves
 
 
-def test_the_line_is_a_trailing_mean() -> None:
-    assert plots.smoothed(np.array([1.0, 2.0, 3.0, 7.0]), 2).tolist() == [1.0, 1.5, 2.5, 5.0]
-    values = np.array([0.3, 0.1, 0.2])
-    assert np.allclose(plots.smoothed(values, 1), values)
-
-
 def test_a_value_that_is_no_finite_number_is_no_point_of_a_curve(tmp_path: Path) -> None:
     """A damaged record may hold it; `np.nanmean` of nothing but NaN warns."""
     file = written(tmp_path / "a", [0.25, 0.5, 0.75]) / "rounds.jsonl"

@@ -48,20 +48,18 @@ EXPLAINED = (
 
 
 @canvas.styled
-def draw(name: str, folders: Iterable[str | Path], smooth: int = 1) -> Figure:
+def draw(name: str, folders: Iterable[str | Path]) -> Figure:
     """Draw a figure of runs.
 
     Args:
         name: A name of `FIGURES`, such as "curves", "weights" or "drift".
         folders: Run folders.
-        smooth: Evaluations that a line of "curves" averages; 1 draws what was measured.
 
     Returns:
         The figure.
 
     Raises:
-        ConfigError: The figure is unknown, there are too many runs, matplotlib is missing, or ``smooth`` is not 1 and
-            the figure is not "curves".
+        ConfigError: The figure is unknown, there are too many runs, or matplotlib is missing.
         RecordError: A run did not record what the figure shows.
 
     Example:
@@ -75,9 +73,6 @@ def draw(name: str, folders: Iterable[str | Path], smooth: int = 1) -> Figure:
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     places = list(folders)
-    if name == "curves":
-        return plots.comparison(places, smooth)
-    require(smooth == 1, "smooth", f"go with the figure curves, not with {name}", smooth)
     if name in _WHOLE:
         return _WHOLE[name](places)
     groups = groups_of(places)
@@ -278,27 +273,6 @@ def cosine(runs: list[Shown]) -> Figure:
     return legend(figure, panels.reshape(-1, 2)[0, 0])
 
 
-def coverage(runs: list[Shown]) -> Figure:
-    """Classes of each round's cohort, and each class's share of the rows used, round by round."""
-    figure, panels = panels_of(1, 1 + len(runs))
-    panels = np.atleast_1d(panels)
-    lines(panels[0], runs, "coverage", lambda row: row["classes"])
-    classes = len(runs[0].diagnosed("coverage")[-1][1]["used"])
-    panels[0].set(title="classes of the cohort", ylabel=f"classes used, of {classes}", ylim=(0, classes * 1.05))
-    for run, axes in zip(runs, panels[1:], strict=True):
-        found = run.diagnosed("coverage")
-        used = np.array([row["used"] for _, row in found], dtype=np.float64)
-        share = used / np.maximum(used.sum(1, keepdims=True), 1)
-        shown = axes.imshow(share.T, aspect="auto", cmap="Blues", vmin=0, interpolation="nearest")
-        figure.colorbar(shown, ax=axes, label="share of the rows used", pad=0.02, fraction=0.05)
-        ticks = np.unique(np.linspace(0, len(found) - 1, min(len(found), 6)).round().astype(int))
-        axes.set_xticks(ticks, [str(found[t][0]) for t in ticks])
-        canvas.name_classes(axes.yaxis, classes, run.class_names if run is runs[0] else ())
-        axes.set(title=run.label, xlabel="round")
-        axes.grid(False)
-    return legend(figure, panels[0])
-
-
 def per_class(runs: list[Shown]) -> Figure:
     """Accuracy of each class before and after local training: single clients, the mean of all, and the aggregate."""
     found = [run.diagnosed("per_class")[-1] for run in runs]
@@ -414,7 +388,6 @@ _WHOLE: dict[str, Callable[[list[str | Path]], Figure]] = {"curves": plots.compa
 _DRAWN: dict[str, tuple[Callable[[list[Shown]], Figure], int]] = {  # name -> (what draws it, most configurations)
     "asymmetry": (asymmetry, 28),
     "cosine": (cosine, 4),
-    "coverage": (coverage, 3),
     "drift": (drift, 28),
     "oversampling": (oversampling, 4),
     "per_class": (per_class, 4),

@@ -13,7 +13,7 @@ from fedskew.records.metrics import METRICS
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
 from fedskew.report.controls import controlled, model_words, models_of, record_of
-from fedskew.report.entries import Trial, ended_early
+from fedskew.report.entries import Entry, Trial, ended_early
 from fedskew.report.figures import further_key, words
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.tables import (
@@ -36,8 +36,7 @@ from fedskew.studies.scores import ALPHA, FOR_RANKS, in_points
 from fedskew.studies.store import env_of
 from fedskew.studies.verdicts import GAIN, LOSS, Interval
 
-LONGEST = 120  # characters of an option's value
-BESIDE = 6  # columns of options
+LONGEST = 120  # characters of a cell
 LEAVES = 12  # values of a list that are written out
 UNSAID = ("folder", "method.name")  # they stand in other columns
 FURTHER = {m.name: m.head or m.title for m in METRICS if "report" in m.where}
@@ -201,36 +200,26 @@ def costs(found: Compared, setting: str) -> Table:
 
 
 def options(found: Compared) -> list[Table]:
-    """The whole configuration: what all runs share; what differs between methods, settings, and single runs."""
-    flat, entries = [_leaves(entry.run) for entry in found.entries], found.entries
-    owners = {
-        "": [""] * len(flat), "method": [e.method for e in entries], "setting": [e.setting for e in entries],
-        "run": [str(i + 1) for i in range(len(flat))],
-    }  # fmt: skip
-    by: dict[str, dict[str, dict[str, str]]] = {level: {} for level in owners}
-    for path in dict.fromkeys(path for leaves in flat for path in leaves):
-        values = [leaves.get(path) for leaves in flat]
-        level = next(n for n, keys in owners.items() if len({*zip(keys, values, strict=True)}) == len({*keys}))
-        for owner, value in zip(owners[level], values, strict=True):
-            if value is not None:
-                by[level].setdefault(owner, {})[path] = value
-    shared = tuple(row(path, value) for path, value in by.pop("").get("", {}).items())
-    return [
-        Table("shared", "Options that all runs share", ("option", "value"), shared, 2),
-        *(_differing(level, told) for level, told in by.items() if any(told.values())),
-    ]
+    """The whole configuration: what all runs share, and which methods and settings have what differs."""
+    having: dict[str, dict[str, list[Entry]]] = {}
+    for entry in found.entries:
+        for path, value in _leaves(entry.run).items():
+            having.setdefault(path, {}).setdefault(value, []).append(entry)
+    listed = [(path, value, entries) for path, each in having.items() for value, entries in each.items()]
+    whole = len(found.entries)
+    shared = tuple(row(path, value) for path, value, entries in listed if len(entries) == whole)
+    apart = tuple(
+        row(path, value, *map(_named, (found.methods, found.settings), zip(*(e[:2] for e in entries), strict=True)))
+        for path, value, entries in listed if len(entries) < whole
+    )  # fmt: skip
+    differing = Table("options", "Options that differ", ("option", "value", "methods", "settings"), apart, 4)
+    return [Table("shared", "Options that all runs share", ("option", "value"), shared, 2), *[differing] * bool(apart)]
 
 
-def _differing(level: str, by: dict[str, dict[str, str]]) -> Table:
-    """Options of each owner: a column for each, or a line for each option where there are many owners."""
-    caption = f"Options that differ between {level}s"
-    if len(by) > BESIDE:
-        rows = tuple(row(owner or "–", path, value) for owner, told in by.items() for path, value in told.items())
-        return Table(f"options-{level}", caption, (level, "option", "value"), rows, 3)
-    paths = dict.fromkeys(path for told in by.values() for path in told)
-    rows = tuple(row(path, *(told.get(path, "–") for told in by.values())) for path in paths)
-    head = ("option", *(owner or "–" for owner in by))
-    return Table(f"options-{level}", caption, head, rows, len(head))
+def _named(every: Sequence[str], having: Sequence[str]) -> str:
+    """Those that have something: "all", or their names."""
+    names = [name or "–" for name in every if name in having]
+    return "all" if len(names) == len(every) else _cut(", ".join(names))
 
 
 def _leaves(run: Run) -> dict[str, str]:
@@ -251,7 +240,10 @@ def _short(path: str) -> str:
 def _value(values: list[Any]) -> str:
     if len(values) > LEAVES:
         return f"{len(values)} values, {', '.join(map(in_words, values[:3]))} and so on"
-    told = ", ".join(map(in_words, values))
+    return _cut(", ".join(map(in_words, values)))
+
+
+def _cut(told: str) -> str:
     return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
 
 
