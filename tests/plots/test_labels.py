@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fedskew as fs
@@ -105,20 +104,10 @@ def test_figures_of_one_seed_show_the_same_seed_of_every_method_and_name_it(tmp_
     assert [str(t.get_text()) for t in figure.legends[0].texts] == ["fedavg, seed 2", "fedbal, seed 1"]
 
 
-def test_selection_shows_the_mean_and_the_range_of_the_seeds(tmp_path: Path) -> None:
-    folders = ran(tmp_path, "fedavg", 0, 1, 2)
-    figure = rounds.draw("selection", folders)
-    used = [[json.loads(r)["samples"] for r in (f / "rounds.jsonl").read_text().splitlines()] for f in folders]
-    shown = figure.axes[0].lines[0].get_ydata()
-    assert np.allclose(shown, np.cumsum(used, axis=1).mean(0)) and len(figure.axes[0].collections) == 1
-    assert figure.legends[0].texts[0].get_text().startswith("fedavg, 3 seeds (")
-
-
-def test_seeds_that_stopped_at_different_rounds_are_averaged_where_they_ran() -> None:
+def test_selection_shows_rows_clients_and_accuracy() -> None:
     rows = [{"round": r, "samples": 10, "clients": [1, [2, 3]], "accuracy": r / 10} for r in (1, 2, 3)]
-    run = Shown("mine", Path("x"), {}, rows, 0, (rows, rows[:1]))
-    used, clients, accuracy = rounds.selection([run]).axes
-    assert used.lines[0].get_ydata().tolist() == [10, 20, 30] and clients.lines[0].get_ydata().tolist() == [3, 3, 3]
+    used, clients, accuracy = rounds.selection([Shown("mine", Path("x"), {}, rows)]).axes
+    assert used.lines[0].get_ydata().tolist() == [10, 20, 30] and list(clients.lines[0].get_ydata()) == [3, 3, 3]
     assert accuracy.lines[0].get_ydata().tolist() == [0.1, 0.2, 0.3]
 
 

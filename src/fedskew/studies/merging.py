@@ -3,9 +3,7 @@
 import errno
 import os
 import shutil
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from fedskew.studies.same import require_same
 from fedskew.studies.store import Address, Store, archive_line, ended, read_archive
 
 BESIDE = ".merge."  # of a store: what is copied stands there until it is whole
-LEFT_S = 86_400  # after which what a killed merge left is removed
 ARCHIVE = "merged.jsonl"  # of a store: the archived runs that came from others
 BOTH = "both stores"
 
@@ -61,7 +58,8 @@ def merge(sources: Sequence[Store | Path], into: Store) -> Merged:
         same = isinstance(source, Store) and source.folder.resolve() == into.folder.resolve()
         require(not same, "a source", "be another store than the one it is merged into", str(into.folder))
     with into.writing():
-        _clear(into)
+        for left in into.folder.glob(f"{BESIDE}*"):  # by a merge that was killed: one at a time has its turn
+            shutil.rmtree(left, ignore_errors=True)
         for source in sources:
             if isinstance(source, Store):
                 _folders(source, into, done)
@@ -73,14 +71,6 @@ def merge(sources: Sequence[Store | Path], into: Store) -> Merged:
                 _archived((run for run in runs if run.state == "finished"), into, done)
                 _notes({run.address: ("failed", run.reason) for run in runs if run.state == "failed"}, into)
     return done
-
-
-def _clear(store: Store) -> None:
-    """Remove what a merge that was killed left."""
-    for left in store.folder.glob(f"{BESIDE}*"):
-        with suppress(OSError):  # it is in nobody's way
-            if time.time() - left.stat().st_mtime > LEFT_S:
-                shutil.rmtree(left, ignore_errors=True)
 
 
 def _folders(source: Store, into: Store, done: Merged) -> None:
@@ -120,7 +110,7 @@ def _folder(source: Store, into: Store, folder: Path, done: Merged) -> None:
 def _replace(folder: Path, target: Path) -> None:
     """Put a copy in the place of a folder, once its digests are checked. Raises RecordError."""
     store = target.parents[1]
-    waiting, old = (store / f"{BESIDE}{os.getpid()}.{target.name}.{end}" for end in ("new", "old"))
+    waiting, old = (store / f"{BESIDE}{target.name}.{end}" for end in ("new", "old"))
     try:
         for name in plain_files(folder):
             (waiting / name).parent.mkdir(parents=True, exist_ok=True)
