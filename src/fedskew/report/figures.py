@@ -118,7 +118,7 @@ def confusion(found: Compared, method: str, setting: str) -> Heat | None:
     counts = [m for run in found.runs(method, setting) if (m := run.summary.get("final_confusion"))]
     if len({len(m) for m in counts}) != 1 or len(counts[0]) > CLASSES:
         return None
-    whole = np.sum(counts, axis=0, dtype=np.float64)
+    whole = np.array(counts, dtype=np.float64).sum(axis=0)
     rows = whole.sum(1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.where(rows > 0, whole / rows, np.nan)
