@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedskew.config import experiment as config
 from fedskew.config import recorded
 from fedskew.config.recorded import Run, find_runs
-from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots import canvas
 from fedskew.plots import curves as plots
@@ -252,15 +250,6 @@ assert settings() == before and "matplotlib.pyplot" not in sys.modules
 
 
 # Real runs
-
-
-def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
-    made = {"data": make("data", "digits"), "clients": 6, "cohort": 3, "rounds": 2}
-    for name, seed in (("fedavg", 0), ("fedavg", 1), ("scaffold", 0)):
-        config.Experiment(method_named(name), seed=seed, **made).run(tmp_path / f"{name}{seed}")
-    folders = find_runs([tmp_path])
-    assert sorted(labels(*folders)) == ["fedavg, 2 seeds", "scaffold"]
-    assert canvas.save(plots.comparison(folders), tmp_path / "x.png").stat().st_size > 10_000
 
 
 def test_a_title_leaves_out_what_is_unset() -> None:
