@@ -150,19 +150,16 @@ def ranks(found: Compared) -> Table:
     """Average ranks, and the settings in which a method is best."""
     seen = found.ranks
     assert seen is not None
-    whole = [s for s in found.settings if len(found.present(s)) == len(found.methods)]
-    best = Counter(found.present(s)[0] for s in whole)
-    order = list(zip(seen.methods, seen.ranks, strict=bool(seen.settings)))  # without settings there are no ranks
-    rows = tuple(row(m, fixed(rank, 2), str(best[m])) for m, rank in order)
+    best = Counter(found.present(s)[0] for s in found.settings if len(found.present(s)) == len(found.methods))
     tests = {"critical_difference": seen.critical_difference, "friedman_p": seen.p}
+    order = zip(seen.methods, seen.ranks, strict=bool(seen.settings))  # without settings there are no ranks
     records = tuple(
         {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(seen.settings), **tests}
         for m, rank in order
     )
-    head = ("method", "average rank", "best in")
-    return Table(
-        "ranks", f"Average ranks by {measured(found)}; 1 is the best", head, rows, 1, records, (seen.conclusion,)
-    )
+    rows = tuple(row(one["method"], fixed(one["average_rank"], 2), str(one["best_in"])) for one in records)
+    caption = f"Average ranks by {measured(found)}; 1 is the best"
+    return Table("ranks", caption, ("method", "average rank", "best in"), rows, 1, records, (seen.conclusion,))
 
 
 def compact(found: Compared) -> Table:
@@ -182,18 +179,18 @@ def compact(found: Compared) -> Table:
 
 def costs(found: Compared, setting: str) -> Table:
     """What a run costs: means over the seeds."""
-    rows, records, told = [], [], measured(found)
-    for method in found.present(setting):
-        runs_ = found.runs(method, setting)
-        means = [float(np.mean([run.value(key) for run in runs_])) / unit for key, _, unit in SPENT]
-        value = found.mean(method, setting)
-        amounts = [amount(v, unit != 1 or name == "seconds") for v, (_, name, unit) in zip(means, SPENT, strict=True)]
-        rows.append(row(method, level(value, found.key), *amounts))
-        spent = {name: mean for (_, name, _), mean in zip(SPENT, means, strict=True)}
-        records.append({"setting": setting, "method": method, found.key: value, **spent})
+    records = tuple(
+        {"setting": setting, "method": m, found.key: found.mean(m, setting)}
+        | {name: float(np.mean([run.value(key) for run in found.runs(m, setting)])) / unit for key, name, unit in SPENT}
+        for m in found.present(setting)
+    )
+    rows = tuple(
+        row(one["method"], level(one[found.key], found.key),
+            *(amount(one[name], unit != 1 or name == "seconds") for _, name, unit in SPENT)) for one in records
+    )  # fmt: skip
     head = ("method", f"{words(found.metric)}{unit(found.key)}", *(name for _, name, _ in SPENT))
-    caption = f"Cost of a run, mean over the seeds{under(setting)}; {told}"
-    return Table("cost", caption, head, tuple(rows), 1, tuple(records), (TEXTS["costs"],))
+    caption = f"Cost of a run, mean over the seeds{under(setting)}; {measured(found)}"
+    return Table("cost", caption, head, rows, 1, records, (TEXTS["costs"],))
 
 
 # Options and runs
