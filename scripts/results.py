@@ -23,9 +23,9 @@ from fedskew.records.sheets import csv_text
 from fedskew.report import controls
 from fedskew.report.compared import Compared
 from fedskew.report.draw import compared_of
+from fedskew.studies.archiving import reuse_archived
 from fedskew.studies.differences import differences
-from fedskew.studies.lines import forms
-from fedskew.studies.packing import reuse_archived
+from fedskew.studies.lines import files_of
 from fedskew.studies.scores import FEWEST, Scores
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
@@ -283,7 +283,7 @@ def tables(text: str) -> str:
     """A page with every table between its marks made again; of a study without an archive the place is left."""
 
     def made(found: re.Match[str]) -> str:
-        if not any(file.exists() for file in forms(ROOT / f"results/studies/{found[3]}.jsonl")):
+        if not files_of(ROOT / f"results/studies/{found[3]}.jsonl")[0].exists():
             return found[0]
         under: dict[str, Callable[[Compared, str], str]] = {
             "controls": controls_of,

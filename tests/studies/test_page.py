@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from fedskew.studies import statistics
-from fedskew.studies.differences import critical_difference
 from support.paths import ROOT
 
 PAGE = (ROOT / "docs/reference/statistics.md").read_text(encoding="utf-8")
@@ -25,7 +24,3 @@ def test_the_pairs_that_are_needed() -> None:
         for m in (int(first), int(last or first)):
             n = int(pairs)
             assert m * statistics.smallest_p(n) <= 0.05 < m * statistics.smallest_p(n - 1), m
-
-
-def test_the_critical_difference_of_two_settings() -> None:
-    assert "critical difference is 4.31" in PAGE and round(critical_difference(5, 2), 2) == 4.31

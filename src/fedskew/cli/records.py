@@ -98,8 +98,8 @@ def runs(
     method.pace.lr, its last words, such as lr, or a column: folder, method, data, partition, seed, rounds (done),
     asked, accuracy, state (finished, stopped, running, failed, damaged), reason, age (in days).
     """
+    from fedskew.studies.archiving import folders_of
     from fedskew.studies.filters import condition_of, matching, sorted_by
-    from fedskew.studies.packing import folders_of
     from fedskew.studies.runs import described
 
     _check(folders, where, settings, as_json, delete, yes)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fedskew.report.tables import Table, amount, fixed, row, spread
+from fedskew.report.tables import Table, amount, fixed, row
 from fedskew.studies.rehearsal import Expected
 
 WIDE = 0.8  # an interval as long as this says nothing
@@ -45,16 +45,6 @@ def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
             ("site", "accuracy that the others lose", f"recall of {rare} that they lose"),
             tuple(row(one["site"], _told(one["lost"]), _told(one["rare_lost"])) for one in leaving),
         )  # fmt: skip
-    enough = "enough: the fewest cases tried with an interval above 0; where none is marked, none of those"
-    varied = [one for one in sites if "curve" in one]
-    if varied:
-        yield Table(
-            "curve", f"with fewer cases at a site: its gain over local training to expect{intervals}",
-            ("site", "cases", "gain"),
-            tuple(row(one["site"], f"{point['cases']:,}{' (enough)' * (point['cases'] == one['needs'])}",
-                      _told(point["gain"])) for one in varied for point in one["curve"]),
-            notes=(enough,) * several,
-        )  # fmt: skip
 
 
 def _told(value: Expected | None) -> str:
@@ -63,4 +53,5 @@ def _told(value: Expected | None) -> str:
         return "–"
     if value.low is None or value.high is None:
         return fixed(value.mean, 3)
-    return f"{fixed(value.mean, 3)} ({CANNOT if value.high - value.low >= WIDE else spread(value.low, value.high, 2)})"
+    ends = CANNOT if value.high - value.low >= WIDE else f"{fixed(value.low, 2)} to {fixed(value.high, 2)}"
+    return f"{fixed(value.mean, 3)} ({ends})"
