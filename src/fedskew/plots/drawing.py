@@ -97,8 +97,7 @@ def figure_of(picture: Picture) -> Figure:
         figure = canvas.figure(max(3.4, 0.17 * len(picture.lines) + 0.9), 5.1)
         axes = figure.add_subplot()
         chart(axes, picture)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, [canvas.short(name, 26) for name in labels], loc="outside right upper", fontsize=9)
+        name_ends(axes, picture)
         return figure
     rows, columns = picture.cells.shape
     longest, wide = (max((len(canvas.short(n)) for n in names), default=0) for names in (picture.columns, picture.rows))
@@ -142,25 +141,56 @@ def chart(axes: Axes, picture: Chart) -> None:
         axes.locator_params(axis="x", integer=picture.xlabel == "round", nbins=7)
 
 
+def name_ends(axes: Axes, picture: Chart) -> None:
+    """The name of each line beside the axes, joined to the line's end; no two names overlap."""
+    low, high = axes.get_ylim()
+    ended = [line for line in picture.lines if np.isfinite([line.x[-1], line.y[-1]]).all()]
+    ends = sorted(ended, key=lambda line: line.y[-1])
+    step = min(0.065, 1 / max(1, len(ends) - 1))
+    places, least = [], 0.0
+    for line in ends:
+        places.append(max((float(line.y[-1]) - low) / (high - low), least))
+        least = places[-1] + step
+    for i in reversed(range(len(ends))):  # those that were pushed above the axes push the others down
+        places[i] = min(places[i], 1 - step * (len(ends) - 1 - i))
+    for line, place in zip(ends, places, strict=True):
+        tint = canvas.colour(line.place)
+        end = float(line.x[-1]), float(line.y[-1])
+        joined = {"arrowstyle": "-", "color": tint, "lw": 1, "ls": ":", "shrinkA": 1, "shrinkB": 1}
+        axes.annotate(
+            canvas.short(line.label, 26), end, (1.06, place), "data", "axes fraction", va="center", fontsize=9,
+            annotation_clip=False, arrowprops=joined,
+        )  # fmt: skip
+
+
 def forest(picture: Forest) -> Figure:
-    """A line for each method: its gains with their intervals around 0. Ends that are far off lie outside."""
+    """A line for each method: its gains with their intervals around 0. Far ends are cut, and an arrow says so."""
     rows, models = len(picture.rows), len(picture.marks)
     figure = canvas.figure(1.05 + rows * (0.2 + 0.13 * models), 5.1)
     axes = figure.add_subplot()
-    means, lows, highs = np.array([[one or (np.nan,) * 3 for one in each] for each in picture.marks.values()]).T
-    reach = 3 * np.nanmax(np.abs(means)) or 1.0
-    low, high = min(-reach / 9, max(np.nanmin(lows), -reach)), max(reach / 9, min(np.nanmax(highs), reach))
+    known = [one for each in picture.marks.values() for one in each if one is not None]
+    reach = 3 * max((abs(mean) for mean, _, _ in known), default=1.0) or 1.0
+    low, high = (
+        min(-reach / 9, *(max(one[1], -reach) for one in known)),
+        max(reach / 9, *(min(one[2], reach) for one in known)),
+    )
     pad = 0.04 * (high - low)
     axes.set(xlim=(low - pad, high + pad), ylim=(rows - 0.5, -0.5), xlabel=canvas.short(picture.xlabel, 70))
     axes.axvline(0, color="0.35", lw=1)
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0)
-    for j, (model, look) in enumerate(zip(picture.marks, picture.places, strict=True)):
-        at, mean = np.arange(rows) + (j - (models - 1) / 2) * 0.72 / models, means[:, j]
-        axes.errorbar(
-            mean, at, xerr=np.maximum([mean - lows[:, j], highs[:, j] - mean], 0), fmt=canvas.MARKS[look], ms=5.5,
-            color=FOREST[look], elinewidth=1.5, label=canvas.entry(model),
-        )  # fmt: skip
+    for j, (model, each) in enumerate(picture.marks.items()):
+        tint, mark, label = FOREST[picture.places[j]], canvas.MARKS[picture.places[j]], canvas.entry(model)
+        for i, one in enumerate(each):
+            at = i + (j - (models - 1) / 2) * 0.72 / models
+            if one is None:
+                continue
+            mean, left, right = one
+            axes.plot([max(left, low - pad), min(right, high + pad)], [at, at], color=tint, lw=1.5, zorder=2)
+            axes.plot(mean, at, mark, color=tint, ms=5.5, label=label, zorder=3)
+            for end, sign, beyond in ((low - pad, "<", left < low), (high + pad, ">", right > high)):
+                axes.plot([end] * beyond, [at] * beyond, sign, color=tint, ms=5, clip_on=False)
+            label = ""
     for edge in range(1, rows):
         axes.axhline(edge - 0.5, color="0.9", lw=0.8)
     axes.set_yticks(range(rows), [canvas.short(name, 26) for name in picture.rows])
