@@ -94,7 +94,8 @@ Site = entries(
         "site": str, "cases": Whole, **dict.fromkeys(("failure", "rounds", "round_s"), Real), **EXPECTED,
         "upload_bytes": Whole, "download_bytes": Whole,
     },
-    {"lost": Expected, "rare_lost": Expected},
+    {"lost": Expected, "rare_lost": Expected, "needs": Whole | None,
+     "curve": list[entries("Point", {"cases": Whole, "gain": Expected})]},
 )  # fmt: skip
 Rehearsed = entries("Rehearsed", {
     "method": str, "seeds": list[Whole], "rounds": Whole, "rare": str, **EXPECTED, "wall_s": list[Real],
@@ -126,7 +127,7 @@ CONTRACTS = {
     ),
     "rehearse": Contract(
         "fedskew rehearse COUNTS.csv --json", Rehearsed,
-        "What each site can expect; `lost` and `rare_lost` are of the sites of `--vary`. Bytes are of a round.",
+        "What each site can expect; `lost`, `curve` and `needs` are of the sites of `--vary`. Bytes are of a round.",
     ),
     "evaluate": Contract(
         "fedskew evaluate RUN --json", Labelled,

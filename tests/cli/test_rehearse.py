@@ -41,7 +41,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
         patch.setattr("fedskew.cli.rehearse.say", lambda text, *_: written.append(text))
         words = ("--store", folder / "store", "--out", folder / "app", "--vary", "all", "--json", *SMALL)
         assert fedskew("rehearse", counts(folder), *words) == 0
-    assert written[0].startswith("digits: 10 runs: 0 done, 10 missing, about ")
+    assert written[0].startswith("digits: 34 runs: 0 done, 34 missing, about ")
     return folder, json.loads(written[1])
 
 
@@ -75,9 +75,12 @@ def test_a_round_costs_bytes_and_the_seconds_of_steps_and_links(rehearsed: tuple
     assert min(rehearsed[1]["wall_s"]) >= 4 * slowest * (1 - 1e-9)
 
 
-def test_sites_leave(rehearsed: tuple[Path, dict[str, Any]]) -> None:
+def test_sites_leave_and_have_fewer_cases(rehearsed: tuple[Path, dict[str, Any]]) -> None:
     for site in rehearsed[1]["sites"]:
         assert abs(site["lost"]["mean"]) <= 1 and site["lost"]["low"] is None  # one stand-in
+        sizes = [point["cases"] for point in site["curve"]]
+        assert sizes == [round(share * site["cases"]) for share in (0.25, 0.5, 1)]
+        assert site["needs"] is None
     assert rehearsed[1]["unknown"][0].startswith("how far datasets differ: one stand-in")
 
 
@@ -111,7 +114,7 @@ def test_a_site_that_is_slower_than_the_deadline_never_takes_part(
         ("1", 0, 1.0), ("2", 4, 0.0), ("3", 4, 0.0)
     ]  # fmt: skip
     assert said["wall_s"] == [4.0, 4.0]  # each round waits for the deadline
-    assert "lost" not in said["sites"][0]
+    assert "curve" not in said["sites"][0]
 
 
 def test_more_parameters_are_more_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +124,7 @@ def test_more_parameters_are_more_bytes(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_dry_run_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for more, runs in ((), 4), (("--vary", "all"), 10):  # of two seeds; two methods, and one without each of 3 sites
+    for more, runs in ((), 4), (("--vary", "all"), 34):  # of two seeds; two methods with 2 x 3 shares, one with 3 sites
         assert fedskew("rehearse", counts(tmp_path), "--dry-run", "--store", tmp_path / "store", *more, *SMALL) == 0
         shown = capsys.readouterr()
         assert f"digits: {runs} runs: 0 done, {runs} missing, about " in shown.out and shown.err == ""
@@ -145,7 +148,9 @@ def test_several_stand_ins_give_intervals_of_what_is_possible(
             assert one[share] is None or 0 <= one[share]["low"] <= one[share]["mean"] <= one[share]["high"] <= 1
         assert -one["local"]["high"] <= one["gain"]["low"] and one["gain"]["high"] <= 1 - one["local"]["low"]
     for site in said["sites"]:
-        for lost in filter(None, (site["lost"], site["rare_lost"])):
+        above = [point["cases"] for point in site["curve"] if point["gain"] and point["gain"]["low"] > 0]
+        assert site["needs"] == (above[0] if above else None)
+        for lost in filter(None, (site["lost"], site["rare_lost"], *(point["gain"] for point in site["curve"]))):
             assert -1 <= lost["low"] <= lost["high"] <= 1
 
 

@@ -60,7 +60,7 @@ class RehearseCommand(Optioned):
 @click.option("--parameters", type=POSITIVE, help="parameters of your network  [unset: those of the stand-in's]")
 @click.option(
     "--vary", metavar="SITES", default="none",
-    help="sites to try without, one at a time: names separated by commas, all or none",
+    help="sites to try without, and with fewer cases, one at a time: names separated by commas, all or none",
 )  # fmt: skip
 @click.option("--store", type=FOLDER, help="folder of the runs  [default: FEDSKEW_STORE, else runs/store]")
 @click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]")
@@ -106,7 +106,7 @@ def rehearse(counts: str, method: str | None, options: list[Pair], as_json: bool
         for line in done["unknown"]:
             say(f"not known: {line}")
         if not made.sites:
-            say("--vary all also tries every site away")
+            say("--vary all also tries every site away, and with fewer cases")
     if given["out"]:
         _write_app(made, app, sys.stderr if as_json else sys.stdout)
     return 0

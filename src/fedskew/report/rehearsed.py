@@ -45,6 +45,16 @@ def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
             ("site", "accuracy that the others lose", f"recall of {rare} that they lose"),
             tuple(row(one["site"], _told(one["lost"]), _told(one["rare_lost"])) for one in leaving),
         )  # fmt: skip
+    enough = "enough: the fewest cases tried with an interval above 0; where none is marked, none of those"
+    varied = [one for one in sites if "curve" in one]
+    if varied:
+        yield Table(
+            "curve", f"with fewer cases at a site: its gain over local training to expect{intervals}",
+            ("site", "cases", "gain"),
+            tuple(row(one["site"], f"{point['cases']:,}{' (enough)' * (point['cases'] == one['needs'])}",
+                      _told(point["gain"])) for one in varied for point in one["curve"]),
+            notes=(enough,) * several,
+        )  # fmt: skip
 
 
 def _told(value: Expected | None) -> str:

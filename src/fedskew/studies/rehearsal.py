@@ -18,7 +18,7 @@ import torch
 
 from fedskew._run import Result
 from fedskew.config.words import Pair
-from fedskew.data.counts import Consortium, scaled
+from fedskew.data.counts import LEAST, Consortium, scaled
 from fedskew.data.partitioners import Counts
 from fedskew.engines.planning import length_of, paces_of
 from fedskew.errors import ConfigError, DataError, require, unknown
@@ -33,6 +33,7 @@ from fedskew.studies.study import Study
 
 TEST = 0.2  # of the cases of a site
 QUANTILE = (1 + LEVEL) / 2
+SHARES = (0.25, 0.5)  # of the cases of a site, beside all of them, for its learning curve
 PANELS = {
     2: ("adult", "fashion_mnist", "cifar10", "mnist", "heart_disease", "digits"),
     10: ("fashion_mnist", "cifar10", "mnist", "cifar100", "digits"),
@@ -170,7 +171,7 @@ class Rehearsal:
         options: Options of all runs, one value each; ``data`` names stand-ins between commas. Unset: of `PANELS` those
             for the number of classes, the first ``used`` that are at hand.
         seeds: Seeds.
-        varied: Names of the sites of which each leaves once, "all" or "none".
+        varied: Names of the sites of which each leaves once and has fewer cases, "all" or "none".
         deadline: Seconds after which a round goes on without a site; None: it waits for the slowest.
         parameters: Parameters of your network; None: those of the stand-in's.
         used: Stand-ins of the panel; None: `USED`, and those named where ``data`` names them.
@@ -302,13 +303,15 @@ class Rehearsal:
 
     @cached_property
     def studies(self) -> tuple[Spec, Spec | None]:
-        """(the method and local training; the method without a site)."""
+        """(the method and local training, with all cases and with fewer at a site; the method without a site)."""
         entry, size = entry_of(self.method), len(self.consortium.sites)
         failing = replace(entry, options=(*entry.options, *_failing(self.rates)), label=entry.name)
         alone = Entry("localonly", (("cohort", str(size)),), LOCAL)
         base, without = dict[str, tuple[Pair, ...]](), dict[str, tuple[Pair, ...]]()
         for one in self.standins:
             base[one.name] = _divided(one)
+            for k, share in ((k, share) for k in self.sites for share in SHARES):
+                base[one.name + self._fewer(k, share)] = _divided(one, k, share)
             for k in self._leaving:
                 gone = _failing([1.0 if j == k else rate for j, rate in enumerate(self.rates)])
                 without[one.name + self._without(k)] = (*_divided(one), *gone)
@@ -334,6 +337,9 @@ class Rehearsal:
 
     def _without(self, k: int) -> str:
         return f", without {self.consortium.sites[k]}"
+
+    def _fewer(self, k: int, share: float) -> str:
+        return "" if share == 1 else f", {share:g} of {self.consortium.sites[k]}"
 
     def done(self, studies: Iterable[Study], work: Callable[[Study], bool]) -> Row | None:
         """Do the studies, and say what their runs let expect.
@@ -397,6 +403,13 @@ class Rehearsal:
                 gone, left = (method, self._without(k)), [j for j in everybody if j != k]
                 row["lost"] = predicted(ours, gone, left, tests[left].sum())
                 row["rare_lost"] = predicted(ours, gone, left, tests[left, of.rare].sum(), of.rare)
+            if k in self.sites:
+                curve = {}
+                for share in (*SHARES, 1.0):
+                    sides = (method, self._fewer(k, share)), (LOCAL, self._fewer(k, share))
+                    curve[round(share * row["cases"])] = predicted(*sides, [k], share * tests[k].sum())
+                row["curve"] = [{"cases": cases, "gain": gain} for cases, gain in curve.items()]
+                row["needs"] = next((n for n, gain in curve.items() if gain and (gain.low or 0) > 0), None)
             rows.append(row)
         return {
             "method": method, "seeds": list(self.seeds), "rounds": len(took[0]), "rare": of.classes[of.rare],
@@ -418,9 +431,13 @@ class Rehearsal:
         return float(max(self.costs[k]["round_s"] for k in who))
 
 
-def _divided(one: StandIn) -> tuple[Pair, ...]:
-    """The options that give each site its rows of a stand-in."""
-    return (*one.options, ("partition", Counts(matrix=tuple(map(tuple, one.counts.tolist())))))
+def _divided(one: StandIn, k: int = 0, share: float = 1.0) -> tuple[Pair, ...]:
+    """The options that give each site its rows of a stand-in, site k only a share of them, `LEAST` at least."""
+    counts = one.counts.copy()
+    counts[k] = np.rint(share * counts[k])
+    if (lacking := LEAST - int(counts[k].sum())) > 0:
+        counts[k, one.counts[k].argmax()] += lacking
+    return (*one.options, ("partition", Counts(matrix=tuple(map(tuple, counts.tolist())))))
 
 
 def _failing(rates: Sequence[float]) -> tuple[Pair, ...]:
