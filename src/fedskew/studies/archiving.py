@@ -79,7 +79,8 @@ def runs_of(place: str | Path, failed: bool = False) -> list[Run]:
         RecordError: As `members`, or a run is damaged.
     """
     if str(place).endswith((TEXT, PACKED)):
-        return [run for run in read_archive(files_of(Path(place))[-1]) if failed or run.state == "finished"]
+        by_address = {run.address: run for run in read_archive(Path(place))}
+        return [run for run in by_address.values() if failed or run.state == "finished"]
     store, addresses, study = members(place)
     noted = (store.noted() if study is None else _named(study)) if failed else []
     lost = [address for address in noted if (refusal := store.refusal(address)) and refusal[0] == "failed"]
