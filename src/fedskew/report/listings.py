@@ -153,7 +153,7 @@ def ranks(found: Compared) -> Table:
     best = Counter(found.present(s)[0] for s in found.settings if len(found.present(s)) == len(found.methods))
     tests = {"critical_difference": seen.critical_difference, "friedman_p": seen.p}
     order = zip(seen.methods, seen.ranks, strict=bool(seen.settings))  # without settings there are no ranks
-    records = tuple(
+    records: tuple[Row, ...] = tuple(
         {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(seen.settings), **tests}
         for m, rank in order
     )
@@ -179,7 +179,7 @@ def compact(found: Compared) -> Table:
 
 def costs(found: Compared, setting: str) -> Table:
     """What a run costs: means over the seeds."""
-    records = tuple(
+    records: tuple[Row, ...] = tuple(
         {"setting": setting, "method": m, found.key: found.mean(m, setting)}
         | {name: float(np.mean([run.value(key) for run in found.runs(m, setting)])) / unit for key, name, unit in SPENT}
         for m in found.present(setting)
