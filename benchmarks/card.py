@@ -1,13 +1,17 @@
 """What a GPU that is at hand for minutes is used for: speeds, tests, and the next parts of the papers' tables.
 
 python benchmarks/card.py --out results/card                 # all parts, in ten minutes
-python benchmarks/card.py --out results/card --parts tests
+python benchmarks/card.py --out results/card --parts others,papers
 python benchmarks/card.py --out then --before results/card   # goes on where an earlier call ended, on any machine
+python benchmarks/card.py --out /tmp/card --device cpu       # a rehearsal with a small workload
+
+Parts: `fedgr` and `connections` (is a chain faster than a stack on a real federation, and what of a stack costs?),
+`tests`, `batched` and `chained` (profiles of the two engines), `papers`, `others` (speeds of other workloads).
 
 Each part has its own time limit, and is done once a commit; what it wrote until then stays. In --out: card.json says
-how parts ended, gpu.jsonl has the speeds (`python benchmarks/speed/gpu.py --table`), portions.json what is missing,
-portions.jsonl the finished runs, an archive for results/papers, and store.tgz all runs, those that go on among them.
-Data are found as everywhere, by FEDSKEW_DATA. pfl-research is measured where it can be imported.
+how parts ended, output.txt what they printed, gpu.jsonl the speeds (`python benchmarks/speed/gpu.py --table FILE`),
+portions.json what is missing, portions.jsonl the finished runs, an archive for results/papers, and store.tgz all runs,
+those that go on among them. pfl-research is measured where it can be imported.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # benchmarks/, where common is
 
@@ -27,14 +31,22 @@ from common.processes import run_process
 from common.session import ROOT, setting
 
 ENGINES = ("batched", "batched free", "batched halving", "chained", "chained free")
-RAGGED = ",".join([*(f"fedskew {name}" for name in ENGINES), "pfl", "loop"])
+STEP_0 = ",".join([*(f"fedskew {name}" for name in ENGINES), "pfl", "loop"])
 BOTH = "fedskew batched,fedskew chained,fedskew chained free"
+FEDERATION, REHEARSED = "fedgr-fashion", "ragged-mlp"
+OTHERS = "dirichlet-lenet,ragged-lenet,cifar-tfcnn,fedbal-convnet,resnet20"
+FILES = ("tests/engines/test_chained.py", "tests/engines/test_captured.py", "tests/models/test_prepare.py")
+TESTS = ("-m", "gpu and not thorough", *FILES)  # those of chains first, which no GPU has seen
+GAIN = 1.5  # times the speed of a stack from which the papers' runs are chains
 # the command, also where the plug-in is not installed
 PORTIONS = (
     "import sys; from fedskew_papers.cli import portions; sys.exit(portions(sys.argv[1:], standalone_mode=False))"
 )
-LEAST_S = 20  # what a part needs to be worth its start
+MANY = (("CUDA_DEVICE_MAX_CONNECTIONS", "32"),)
+LEAST_S = 25  # what a part needs to be worth its start
+ENDING_S = 15  # of the papers' part, in which its runs save their rounds
 PACKING_S = 15  # kept for the archive and the store
+TAIL = 40  # lines of a part's output that are printed
 
 
 class Part(NamedTuple):
@@ -42,42 +54,59 @@ class Part(NamedTuple):
 
     name: str
     limit_s: float
-    words: tuple[str, ...]  # after the interpreter; OUT, STORE and MINUTES are replaced
+    words: tuple[str, ...]  # after the interpreter
     env: tuple[tuple[str, str], ...] = ()
 
 
-def speeds(workloads: str, peers: str, rounds: int) -> tuple[str, ...]:
-    """The words that measure peers once."""
-    few = ("--repeats", "1", "--rounds", str(rounds), "--timeout", "60", "--out", "OUT/gpu.jsonl")
-    return ("benchmarks/speed/gpu.py", "--workloads", workloads, "--peers", peers, *few)
-
-
-PARTS = (
-    # is a chain faster than today's engine on a real federation, and what of today's costs?
-    Part("fedgr", 200, speeds("fedgr-fashion", RAGGED, 4)),
-    Part("connections", 40, speeds("fedgr-fashion", "fedskew chained", 4), (("CUDA_DEVICE_MAX_CONNECTIONS", "32"),)),
-    Part("tests", 150, ("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "gpu", "tests/engines")),
-    Part(
-        "papers", 600,
-        (
-            "-c", PORTIONS, "--minutes", "MINUTES", "--device", "cuda", "--precision", "tf32",
-            "--processes", "4", "--store", "STORE", "--out", "OUT",
+def parts(args: argparse.Namespace) -> dict[str, Part]:
+    """The parts by name, in order."""
+    card = args.device == "cuda"
+    where, precise = ("--device", args.device), ("--precision", "tf32") if card else ()
+    federation, rounds = (FEDERATION, "4") if card else (REHEARSED, "2")
+    speed = ("benchmarks/speed/gpu.py", *where, *precise, "--repeats", "1", "--rounds", rounds, "--timeout", "60")
+    speed += ("--out", str(args.out / "gpu.jsonl"), "--workloads")
+    profile = ("benchmarks/speed/peer_fedskew.py", federation, *where, *precise, "--rounds", "2", "--profile")
+    found = (
+        Part("fedgr", 200, (*speed, federation, "--peers", STEP_0)),
+        Part("connections", 40, (*speed, federation, "--peers", "fedskew chained"), MANY),
+        Part("tests", 180, ("-m", "pytest", "-vv", "-n", "0", "-p", "no:cacheprovider", "--maxfail", "8", *TESTS)),
+        *(Part(name, 70, (*profile, "--engine", name)) for name in ("batched", "chained")),
+        Part(
+            "papers", 600,
+            ("-c", PORTIONS, *where, *precise, "--processes", "4", "--store", str(args.store), "--out", str(args.out)),
+            MANY,
         ),
-    ),
-    Part("others", 240, speeds("dirichlet-lenet,ragged-lenet,cifar-tfcnn,fedbal-convnet,resnet20", BOTH, 4)),
-)  # fmt: skip
+        Part("others", 240, (*speed, OTHERS if card else REHEARSED, "--peers", BOTH)),
+    )  # fmt: skip
+    return {part.name: part for part in found}
 
 
-def run_part(part: Part, out: Path, store: Path, seconds: float) -> dict[str, object]:
+def pace_of_papers(out: Path, seconds: float) -> tuple[str, ...]:
+    """Words for the papers' runs: the minutes, and the engine that was faster on FedGR's federation."""
+    speeds, rows = out / "gpu.jsonl", list[dict[str, Any]]()
+    if speeds.exists():
+        rows = [json.loads(line) for line in speeds.read_text().splitlines()]
+    took = {row["peer"]: row["round_s"] for row in rows if row["workload"] == FEDERATION and "round_s" in row}
+    faster = took.get("fedskew batched tf32", 0.0) >= GAIN * took.get("fedskew chained tf32 32 queues", float("inf"))
+    return "--minutes", f"{(seconds - ENDING_S) / 60:.2f}", *(("--engine", "chained") if faster else ())
+
+
+def run_part(part: Part, out: Path, seconds: float) -> dict[str, object]:
     """Run a part for at most so many seconds; how it ended."""
-    given = {"OUT": str(out), "STORE": str(store), "MINUTES": f"{(seconds - LEAST_S / 2) / 60:.2f}"}
-    words = [str(word).replace("OUT", given["OUT"]) if "OUT/" in word else given.get(word, word) for word in part.words]
-    paths = [str(ROOT / "src"), str(ROOT / "papers" / "src"), os.environ.get("PYTHONPATH", "")]
-    env = {**os.environ, **dict(part.env), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    words = [*part.words, *(pace_of_papers(out, seconds) if part.name == "papers" else ())]
     began = time.monotonic()
-    done = run_process([sys.executable, *words], env, seconds)
-    tail = done.output.splitlines()[-30:]
-    return {"failure": done.failure, "seconds": round(time.monotonic() - began, 1), "tail": tail}
+    done = run_process([sys.executable, *words], {**surroundings(), **dict(part.env)}, seconds)
+    seconds = round(time.monotonic() - began, 1)
+    with (out / "output.txt").open("a") as file:
+        file.write(f"== {part.name}\n{done.output}\n")
+    print(part.name, seconds, "s", done.failure, *done.output.splitlines()[-TAIL:], sep="\n", flush=True)
+    return {"part": part.name, "failure": done.failure, "seconds": seconds, "words": words}
+
+
+def surroundings() -> dict[str, str]:
+    """The environment in which fedskew and the papers are found, installed or not."""
+    paths = [str(ROOT / "src"), str(ROOT / "papers" / "src"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def pack(out: Path, store: Path) -> None:
@@ -85,8 +114,7 @@ def pack(out: Path, store: Path) -> None:
     if not store.is_dir():
         return
     words = [sys.executable, "-m", "fedskew", "study", "archive", str(store), "--out", str(out / "portions.jsonl")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
-    print(run_process(words, env, 60).output.strip(), flush=True)
+    print(run_process(words, surroundings(), 60).output.strip(), flush=True)
     shutil.make_archive(str(out / "store"), "gztar", store)
     (out / "store.tar.gz").rename(out / "store.tgz")
 
@@ -98,8 +126,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--before", type=Path, help="the --out of an earlier call")
     parser.add_argument("--store", type=Path, default=ROOT / "runs" / "portions", help="folder of the papers' runs")
     parser.add_argument("--minutes", type=float, default=9.5, help="in all")
-    parser.add_argument("--parts", default=",".join(part.name for part in PARTS), help="some of the parts")
-    return parser.parse_args()
+    parser.add_argument("--parts", help="some of the parts, in the order in which they run")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    args = parser.parse_args()
+    args.out, args.store = args.out.resolve(), args.store.resolve()
+    known = parts(args)
+    args.parts = args.parts.split(",") if args.parts else list(known)
+    if strange := [name for name in args.parts if name not in known]:
+        parser.error(f"--parts must be of {', '.join(known)}; got {', '.join(strange)}")
+    return args
 
 
 def main() -> int:
@@ -112,15 +147,15 @@ def main() -> int:
     record, commit = args.out / "card.json", setting()["commit"]
     ended = json.loads(record.read_text()) if record.exists() else []
     if (args.out / "store.tgz").exists() and not args.store.exists():
-        shutil.unpack_archive(args.out / "store.tgz", args.store, "gztar")
-    for part in (p for p in PARTS if p.name in args.parts.split(",")):
+        shutil.unpack_archive(args.out / "store.tgz", args.store, "gztar", filter="data")
+    os.chdir(ROOT)
+    for part in map(parts(args).__getitem__, args.parts):
         done = any(row["part"] == part.name and row["commit"] == commit and not row["failure"] for row in ended)
         seconds = min(part.limit_s, end - time.monotonic())
         if (done and part.name != "papers") or seconds < LEAST_S:
             continue
-        ended.append({"part": part.name, "commit": commit, **run_part(part, args.out, args.store, seconds)})
+        ended.append({**run_part(part, args.out, seconds), "commit": commit})
         record.write_text(json.dumps(ended, indent=1))
-        print(part.name, ended[-1]["seconds"], "s", ended[-1]["failure"], *ended[-1]["tail"], sep="\n", flush=True)
     pack(args.out, args.store)
     return 0
 

@@ -1,17 +1,12 @@
-"""Which archives of the repository are finished: the study of the same name lacks no run. It needs the data.
-
-python scripts/archives.py          lists them
-python scripts/archives.py --pack   compresses the finished ones, as `fedskew study pack` does
-"""
+"""Which archives of the repository are finished: the study of the same name lacks no run. It needs the data."""
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
+from fedskew.studies.archiving import reuse_archived
 from fedskew.studies.lines import archives, files_of
-from fedskew.studies.packing import compress, reuse_archived
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import Spec, read_spec
 from fedskew.studies.study import Study
@@ -43,16 +38,10 @@ def state_of(archive: Path) -> str:
 
 
 def main() -> None:
-    """List them, and compress the finished ones."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pack", action="store_true")
-    pack = parser.parse_args().pack
+    """List them."""
     for archive in (file for folder in FOLDERS for file in archives(ROOT / folder)):
-        state = state_of(archive)
-        if pack and state == "finished":
-            compress(archive)
         files = ", ".join(f"{file.name} {file.stat().st_size / 1e6:.2f} MB" for file in files_of(archive))
-        print(f"{state:25}  {files}", flush=True)
+        print(f"{state_of(archive):25}  {files}", flush=True)
 
 
 if __name__ == "__main__":

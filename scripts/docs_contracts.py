@@ -15,10 +15,9 @@ import torch
 from fedskew.advice import adviser, evidence
 from fedskew.config import schema
 from fedskew.data import skew
-from fedskew.engines.trained import STEPS
 from fedskew.method.component import SLOTS
 from fedskew.records.decisions import SHARES, Decision
-from fedskew.records.metrics import EACH, SCORES, from_confusion, named
+from fedskew.records.metrics import EACH, SCORES, from_confusion
 from fedskew.records.typed import Number, Real, Whole, entries
 from fedskew.studies.clients import MEANS, ByClient
 
@@ -78,8 +77,6 @@ Unlabelled = entries(
     "Unlabelled", {**ABOUT, "predicted": list[str], "probabilities": list[list[Real]]},
     {"decided": list[Any], **DECISION},
 )  # fmt: skip
-Step = entries("Step", dict.fromkeys(named(where="brief"), Number))
-Decomposed = entries("Decomposed", dict.fromkeys(STEPS, Step))
 Client = entries(
     "Client",
     {
@@ -139,9 +136,6 @@ CONTRACTS = {
     "evaluate-new": Contract(
         "fedskew evaluate RUN --data csv --data.path new.csv --json", Unlabelled,
         "Predictions of rows without labels; `decided` with `--threshold`.",
-    ),
-    "evaluate-decompose": Contract(
-        "fedskew evaluate RUN --decompose --json", Decomposed, "What the error is made of.",
     ),
     "evaluate-clients": Contract(
         "fedskew evaluate RUN --by client --json", list[Client],

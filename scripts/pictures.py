@@ -259,13 +259,13 @@ def noise() -> Any:
 
 
 def rare() -> Any:
-    """Recall of the three rarest classes against epsilon, of the last model and of the mean of ten, of `RARE`."""
+    """Recall of the three rarest classes against epsilon, of the last model and fitted, of `RARE`."""
     found = compared(RARE, ARCHIVES)
     drawn, axes = figure(3.4, 1, 2, sharey=True)
     for ax, data in zip(axes, ("Fashion-MNIST", "MNIST"), strict=True):
         settings = [name for name in found.settings if name.startswith(data)]
         for method, colour in (("fedavg", GREY), ("fedga", RED), ("feddyn", BLUE)):
-            for label, line in ((method, "o-"), (f"{method}, averaged", "s--")):
+            for label, line in ((method, "o-"), (f"{method}, fitted", "s--")):
                 each = [[ends_of(run)[0] for run in found.runs(label, setting)] for setting in settings]
                 named = label.replace(method, NAMES.get(method, "FedAvg"))
                 ax.errorbar(range(len(each)), list(map(statistics.fmean, each)), list(map(statistics.stdev, each)),

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from fedskew.records.sheets import csv_text
 from fedskew.report import controls
 from fedskew.report.compared import Compared
 from fedskew.report.draw import compared_of
+from fedskew.studies.archiving import reuse_archived
 from fedskew.studies.differences import differences
-from fedskew.studies.lines import forms
-from fedskew.studies.packing import reuse_archived
+from fedskew.studies.lines import files_of
 from fedskew.studies.scores import FEWEST, Scores
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
@@ -37,9 +37,9 @@ from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(
-    r"(<!-- (study|order|less|fits|controls|verdicts|recalls) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
+    r"(<!-- (study|less|fits|controls|verdicts|recalls) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
-NOTES = ("cross", "sharpness", "five", "methods", "noise")
+NOTES = ("cross", "five", "methods", "noise")
 PAGES = ("docs/findings.md", *(f"notes/{name}.md" for name in NOTES))
 LEDGER = (  # columns of results/ledger.csv
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
@@ -107,29 +107,6 @@ def _cell(values: list[float], digits: int) -> str:
         return ""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 and digits else ""
     return f"{statistics.fmean(values):.{digits}f}{spread}"
-
-
-def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str:
-    """Methods in the order of the study, each less the one before it and less the first one, in points of percent."""
-    ended = [row for row in rows if row["state"] == "finished"]
-    labels = list(dict.fromkeys(row["label"] for row in rows))
-    held: dict[str, dict[tuple[str, int], float]] = {label: {} for label in labels}
-    for row in ended:
-        held[row["label"]][row["setting"], row["seed"]] = 100 * row[metric]
-
-    def less(label: str, other: str) -> list[float]:
-        return [value - held[other][key] for key, value in held[label].items() if key in held[other]]
-
-    before = _spans({label: less(label, other) for other, label in pairwise(labels)})
-    first = _spans({label: less(label, labels[0]) for label in labels[1:]})
-    lines = ["| method | tuned | seeds | accuracy, mean of 10 | less the one above | less the first |"]
-    lines.append("|---|---|---:|---:|---:|---:|")
-    for label in labels:
-        runs = [row for row in ended if row["label"] == label]
-        gaps = [before.get(label, ""), first.get(label, "")]
-        cells = [label, runs[0]["tuned"], str(len(runs)), _cell([100 * row[metric] for row in runs], 1), *gaps]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n" + _few(max(map(len, held.values())))
 
 
 def fits_of(rows: list[dict[str, Any]], base: str) -> str:
@@ -259,12 +236,13 @@ def verdicts_of(found: Compared, _: str) -> str:
 
 
 def ends_of(run: Run) -> tuple[float, float]:
-    """Mean recall of the three rarest classes and of the three most frequent ones, in percent.
+    """Mean recall of the three rarest classes and of the three most frequent ones, in percent; fitted where a run is.
 
     They are the last and the first: a long tail thins classes by their numbers.
     """
-    each = [100 * row[c] / sum(row) for c, row in enumerate(run.summary["final_confusion"])]
-    return statistics.fmean(each[-3:]), statistics.fmean(each[:3])
+    raw = [row[c] / sum(row) for c, row in enumerate(run.summary["final_confusion"])]
+    each = run.summary.get("final_fitted_per_class_recall", raw)
+    return 100 * statistics.fmean(each[-3:]), 100 * statistics.fmean(each[:3])
 
 
 def recalls_of(found: Compared, begin: str) -> str:
@@ -305,7 +283,7 @@ def tables(text: str) -> str:
     """A page with every table between its marks made again; of a study without an archive the place is left."""
 
     def made(found: re.Match[str]) -> str:
-        if not any(file.exists() for file in forms(ROOT / f"results/studies/{found[3]}.jsonl")):
+        if not files_of(ROOT / f"results/studies/{found[3]}.jsonl")[0].exists():
             return found[0]
         under: dict[str, Callable[[Compared, str], str]] = {
             "controls": controls_of,
@@ -319,7 +297,6 @@ def tables(text: str) -> str:
         rows = rows_of(found[3], ROOT / "results/studies")
         of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
             "study": table_of,
-            "order": lambda rows, _: order_of(rows),
             "less": less_of,
             "fits": fits_of,
         }

@@ -17,6 +17,7 @@ from torch import Tensor
 import fedskew as fs
 from fedskew import noise
 from fedskew.data.federation import Federation
+from fedskew.engines.fitting import fits_by_shares
 from fedskew.method import Method
 from fedskew.privacy.accounting import Mechanism
 from fedskew.studies.spec import spec_from, tuning_of
@@ -27,6 +28,7 @@ from support.nets import norm_net
 from support.runs import gap, go, rows_of, same
 
 CLIENT: dict[str, Any] = {"dp": "client", "dp_clip": 1.0, "dp_noise": 1.0}
+FITTED = CLIENT | {"fit_logits": "last"}
 EXAMPLE: dict[str, Any] = {"dp": "example", "dp_clip": 1.0, "dp_noise": 1.0}
 
 
@@ -131,6 +133,72 @@ def test_the_server_may_see_the_sum_alone(name: str) -> None:
     plain, sums = (go(skewed(), method, secure=secure, **options) for secure in ("none", "sums"))
     assert gap(plain.params, sums.params) < 1e-6
     assert [row["epsilon"] for row in plain.rounds] == [row["epsilon"] for row in sums.rounds]
+
+
+# The fit, of which clients tell shares of the classes
+
+
+ALIKE = [[6, 2, 1], [1, 3, 5], [0, 4, 5], [9, 0, 0]]
+"""as many rows at each client, so that their mean shares are those of all rows"""
+
+
+def test_without_noise_the_fit_is_that_of_the_histogram(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise.Noise, "multiplier", 1e-9)
+    monkeypatch.setattr(noise.Noise, "_epsilon", lambda *_: 1.0)
+    fed = blobs(ALIKE)
+    result = go(fed, of_clients(), cohort=4, **FITTED)
+    exact = result.trained.fit_on(fed, fs.Fitting(of="histogram", objective="balanced"))
+    assert result.summary["final_fit"]["balanced"]["b"] == pytest.approx(exact.b, abs=1e-6)
+    assert result.summary["final_fit"]["prior"]["b"] == [0, 0, 0]
+    assert result.summary["final_fitted_accuracy"] == result.summary["final_accuracy"]
+    y = fed.dataset.y_test
+    right = result.predict(fed.dataset.x_test, encoded=True, fitted="balanced") == y
+    recalls = [float(right[y == c].double().mean()) for c in range(3)]
+    assert result.summary["final_fitted_per_class_recall"] == pytest.approx(recalls)
+
+
+def test_the_noise_of_the_shares_has_its_size() -> None:
+    """Ten sums over all clients, each with noise of 2, in units of the noise of all of them."""
+    fed, told = blobs(ALIKE), list[Tensor]()
+    for seed in range(300):
+        asked = fs.settings.Settings(rounds=1, seed=seed, dp="client", dp_clip=1.0, dp_noise=2.0)
+        told.append(noise.Noise(of_clients(), fed, asked, 4, lambda _: []).shares)
+    drawn = torch.stack(told) - 10 * (fed.counts / fed.sizes.unsqueeze(1)).sum(0) / (2 * 10**0.5)
+    assert float(drawn.std()) == pytest.approx(1, rel=0.06) and abs(float(drawn.mean())) < 0.1
+    assert len(drawn.unique()) == drawn.numel()
+
+
+def test_shares_are_of_samples() -> None:
+    fed = blobs([*ALIKE, *ALIKE])
+    asked = fs.settings.Settings(rounds=1, dp="client", dp_clip=1.0, dp_noise=1.0)
+    one, all_ = (noise.Noise(of_clients(), fed, asked, k, lambda _: []).shares.sum() for k in (2, 8))
+    assert 0.05 < float(one / all_) < 0.5  # a quarter of them on average
+
+
+def test_the_fit_costs_as_much_as_ten_rounds() -> None:
+    result = go(skewed(), of_clients(), rounds=3, **FITTED)
+    spent = [Mechanism("poisson", 3, 6, 1.0).epsilon(10 + t, 1e-5) for t in (1, 2, 3)]
+    assert [row["epsilon"] for row in result.rounds] == spent
+    told = result.summary["privacy"]
+    assert told["epsilon"] == spent[-1] and told["released"].startswith(
+        "models of all rounds, and shares of the classes"
+    )
+    plain = go(skewed(), of_clients(), rounds=3, **CLIENT)
+    assert same(plain.params, result.params)  # under the noise that is given
+
+
+def test_all_models_share_what_was_told() -> None:
+    every = {"fit_logits": "every", "average_models": "last"}
+    one, all_ = (go(skewed(), of_clients(), **FITTED | more) for more in ({}, every))
+    assert one.summary["final_fit"] == all_.summary["final_fit"] and one.summary["privacy"] == all_.summary["privacy"]
+    assert all("fitted_balanced_accuracy" in row for row in all_.rounds)
+    assert "final_averaged_fitted_accuracy" in all_.summary
+
+
+def test_a_share_below_its_noise_counts_as_the_noise() -> None:
+    fit = fits_by_shares(torch.tensor([8.0, 0.5, -3.0]), 10, 2)["balanced"]
+    assert fit.b == pytest.approx(fs.functional.prior_biases(torch.tensor([8, 1, 1])).tolist())
+    assert fit.upload_bytes == 10 * 2 * 3 * 8 and fit.exchanges == 10
 
 
 # Rows
@@ -279,15 +347,16 @@ def test_noise_is_found_for_an_epsilon(asked: dict[str, Any]) -> None:
     assert 1.99 <= result.rounds[-1]["epsilon"] <= 2.0
 
 
-@pytest.mark.parametrize("asked", [CLIENT, EXAMPLE])
+@pytest.mark.parametrize("asked", [FITTED, EXAMPLE])
 def test_a_resumed_run_has_the_same_bits(asked: dict[str, Any], tmp_path: Path) -> None:
-    method = of_clients() if asked is CLIENT else of_rows()
+    method = of_rows() if asked is EXAMPLE else of_clients()
     options = {**asked, "checkpoint_every": 1, "engine": "threaded"}
     whole = go(skewed(), method, rounds=3, **options)
     go(skewed(), method, rounds=1, out=tmp_path / "run", **options)
     resumed = go(skewed(), method, rounds=3, out=tmp_path / "run", resume=True, **options)
     assert same(whole.params, resumed.params) and rows_of(whole) == rows_of(resumed)
     assert whole.summary["privacy"] == resumed.summary["privacy"]
+    assert whole.summary.get("final_fit") == resumed.summary.get("final_fit")
 
 
 def test_noise_that_was_found_is_for_as_many_rounds(tmp_path: Path) -> None:
@@ -344,7 +413,9 @@ REFUSED: dict[str, tuple[Callable[[], Method], dict[str, Any], str]] = {
     "combine": (lambda: of_clients("fedavg", parts=(fs.parts.AverageProducts(),)), CLIENT, "reads the update of"),
     "batch norm": (of_clients, CLIENT | {"model": norm_net()}, "be none for a network with BatchNorm: its statistics"),
     "batch norm, rows": (of_rows, EXAMPLE | {"model": norm_net()}, "be none for a network with BatchNorm"),
-    "fit": (of_clients, CLIENT | {"fit_logits": "last"}, "fit_logits must be none with dp: the fit reads rows"),
+    "fit": (of_rows, EXAMPLE | {"fit_logits": "last"}, "fit_logits must be none with dp example: the fit reads rows"),
+    "fit of sums": (lambda: of_clients(selector=fs.selectors.Random()), FITTED | {"secure": "sums"},
+                    "fit_logits must be none with dp and secure sums: the server adds up what each client tells"),
     "own": (of_clients, CLIENT | {"keep_own": True}, "keep_own must be false with dp"),
     "diagnose": (of_clients, CLIENT | {"diagnose": ("drift",)}, "dp must be none with diagnostics"),
     "dtype": (of_clients, CLIENT | {"dtype": "bfloat16"}, "dp must be none with dtype bfloat16"),

@@ -14,16 +14,12 @@ import fedskew as fs
 from fedskew import server
 from fedskew.method import Component, Weighting
 from fedskew.method.paces import Fixed
-from fedskew.methods import METHODS
 from fedskew.methods.fednova import FedNova
 from fedskew.types import Cohort, LocalRun, Params, Weights
 from support.by_hand import ENGINES, kept, logits_of
 from support.federations import RAGGED, blobs, skewed
-from support.methods import each, spied, tiny
+from support.methods import each, tiny
 from support.runs import gap, go, same
-
-# combine: FedGR, FedGC
-
 
 # Memories written back by the server, private heads: FedGC
 
@@ -133,17 +129,6 @@ def test_each_client_gets_its_own_share(engine: str, tmp_path: Path) -> None:
     for row, other in zip(result.rounds, plain.rounds, strict=True):
         assert row["upload_bytes"] - other["upload_bytes"] == 2 * 4
         assert row["download_bytes"] - other["download_bytes"] == 2 * 4 + 2 * 4
-
-
-# absorb
-
-
-def test_the_round_is_absorbed_with_the_new_parameters() -> None:
-    method, seen = spied(METHODS["fedavgm"]())
-    result = go(blobs([[4, 2, 3], [1, 5, 2]]), method, cohort=2, rounds=1)
-    (cohort,) = seen
-    assert cohort.after is not None and same(cohort.after, result.params)
-    assert gap(cohort.after, cohort.before) > 0 and cohort.weights is not None and cohort.trained is not None
 
 
 # ask, of clients that join

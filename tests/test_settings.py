@@ -49,7 +49,6 @@ OTHER = {name: WORDS[name] if name in WORDS else other(name) for name in FIELDS}
 LATER = [f.name for f in dataclasses.fields(Settings) if MARK in f.metadata]
 BESIDE: dict[str, Any] = {"patience": {"monitor": "val_loss"}}
 BESIDE |= {
-    "eval_rows": {"eval_every": 2},
     "average_decay": {"average": 3},
     "init_digest": {"init_from": "runs/warm"},
     "dp": {"dp_clip": 1.0, "dp_noise": 1.0},

@@ -17,12 +17,17 @@ def setting() -> dict[str, Any]:
     """What the numbers depend on beside the work."""
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        try:
+            return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        except FileNotFoundError:
+            return ""
 
     models = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
     return {
         "session": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "commit": git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "src") else ""),
+        # a machine may have a copy without git
+        "commit": os.environ.get("COMMIT")
+        or git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "src") else ""),
         "machine": models[0] if models else platform.machine(),
         "cores": os.cpu_count(),
     }

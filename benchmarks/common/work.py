@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.library import Library
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -374,17 +373,6 @@ class Steps:
 
     def _step(self, *_: Any) -> None:
         self.count += 1
-
-
-def declare_vision_operators() -> None:
-    """Let torchvision be imported: PyPI's build of it asks the CPU build of torch for two operators that it lacks."""
-    operators = Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        operators.define(name + "(Tensor dets, Tensor scores, float iou) -> Tensor")
-    DECLARED.append(operators)
-
-
-DECLARED: list[Library] = []  # its definitions live as long as the object
 
 
 def report(peer: str, work: Work, clock: Clock, score: float, steps: float, **facts: Any) -> None:

@@ -1,7 +1,7 @@
 """fedskew beside other frameworks and the bare-torch floors: the same work, run in turns, in one table.
 
 python benchmarks/speed/bench.py --install  # the peers' environments, in benchmarks/.envs
-python benchmarks/speed/bench.py --workloads mnist-lr,cifar-tfcnn --peers pfl,fluke --repeats 3 --engine auto,batched
+python benchmarks/speed/bench.py --workloads mnist-lr,cifar-tfcnn --peers pfl,flower --repeats 3 --engine auto,batched
 python benchmarks/speed/bench.py --table results/speed/bench-mnist-lr.jsonl --since 2026-11-23
 
 Every run of a peer is followed by one of fedskew, and ratios are taken within such a pair: on a shared machine, what
@@ -16,13 +16,13 @@ import json
 import os
 import random
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
-from environments import ENVIRONMENTS, UNAVAILABLE, install, python_of
+from environments import ENVIRONMENTS, install, python_of
 from tables import table
 
 from common.processes import run_process
@@ -30,7 +30,6 @@ from common.session import BENCHMARKS, ROOT, setting
 from common.work import WORKLOADS, Work
 
 HERE = Path(__file__).resolve().parent
-RAGGED = ("pfl", "flower")  # frameworks whose scripts know clients of unequal size
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONPATH")  # peers set their own
 
 
@@ -55,7 +54,6 @@ PEERS = {
     for p in (
         Peer("loop", "floor.py", ("--how", "loop"), floor=True),
         Peer("pool", "floor.py", ("--how", "pool", "--layout", "nhwc"), floor=True),
-        Peer("vmap", "floor.py", ("--how", "vmap"), floor=True),
         Peer("hand", "floor.py", ("--how", "hand"), floor=True),
         *(Peer(name, f"peer_{name}.py", environment=name) for name in ENVIRONMENTS),
     )
@@ -67,26 +65,12 @@ def fedskew(engine: str) -> Peer:
     return Peer(f"fedskew {engine}", "peer_fedskew.py", ("--engine", engine))
 
 
-def at_threads(peer: Peer, threads: list[int] | None) -> list[Peer]:
-    """The peer at each of several thread counts, where it has a use for them."""
-    if not threads or not (peer.environment or peer.name == "loop"):
-        return [peer]
-    suffix = len(threads) > 1
-    return [
-        replace(peer, name=f"{peer.name}@{t}" if suffix else peer.name, options=(*peer.options, "--threads", str(t)))
-        for t in threads
-    ]
-
-
 def takes(peer: Peer, work: Work) -> bool:
-    """Whether a peer is worth running, or can be.
+    """Whether a peer can do the work: no convolution is written out by hand.
 
-    Stacked convolutions are no floor on a CPU, and none is written out by hand. Where clients are ragged, `vmap` is
-    none either; frameworks draw cohorts of their own there, and `report` scales their seconds to the workload's steps.
+    Where clients are ragged, frameworks draw cohorts of their own; `report` scales seconds to the workload's steps.
     """
-    if work.ragged and (peer.name == "vmap" or peer.environment not in ("", *RAGGED)):
-        return False
-    return work.dense or peer.name not in ("vmap", "hand")
+    return work.dense or peer.name != "hand"
 
 
 def run(peer: Peer, work: Work, args: argparse.Namespace) -> dict[str, Any]:
@@ -94,6 +78,7 @@ def run(peer: Peer, work: Work, args: argparse.Namespace) -> dict[str, Any]:
     assert peer.python is not None
     words = [str(peer.python), str(HERE / peer.script), work.name, *peer.options]
     words += ["--rounds", str(args.rounds)] if args.rounds else []
+    words += ["--threads", str(args.threads)] if args.threads and (peer.environment or peer.name == "loop") else []
     surroundings = {k: v for k, v in os.environ.items() if k not in THREAD_VARIABLES}
     here = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     surroundings["PYTHONPATH"] = os.pathsep.join([str(BENCHMARKS), *([] if peer.environment else here)])
@@ -110,7 +95,7 @@ def compare(work: Work, args: argparse.Namespace, facts: dict[str, Any]) -> list
     """All repeats of one workload, each run appended to its file as it ends."""
     out = args.out / f"bench-{work.name}.jsonl"
     out.parent.mkdir(parents=True, exist_ok=True)
-    peers = [q for p in args.peers if p.python and takes(p, work) for q in at_threads(p, args.threads)]
+    peers = [p for p in args.peers if p.python and takes(p, work)]
     rows: list[dict[str, Any]] = []
     for repeat in range(args.repeats):
         order = random.Random(f"{args.seed} {work.name} {repeat}").sample(peers, len(peers))
@@ -126,11 +111,8 @@ def compare(work: Work, args: argparse.Namespace, facts: dict[str, Any]) -> list
 
 
 def absent(peers: list[Peer]) -> list[str]:
-    """One line for each peer that cannot be run here, and why."""
-    lines = [
-        f"{p.name}: not installed; run benchmarks/speed/bench.py --install {p.name}" for p in peers if not p.python
-    ]
-    return lines + [f"{name}: {why}" for name, why in UNAVAILABLE.items()]
+    """One line for each peer that is not installed."""
+    return [f"{p.name}: not installed; run benchmarks/speed/bench.py --install {p.name}" for p in peers if not p.python]
 
 
 def names(known: dict[str, Any], what: str) -> Any:
@@ -144,14 +126,6 @@ def names(known: dict[str, Any], what: str) -> Any:
         return [known[name] for name in chosen]
 
     return parse
-
-
-def counts(text: str) -> list[int]:
-    """Whole numbers with commas between."""
-    found = [int(word) for word in text.split(",")]
-    if min(found) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {text}")
-    return found
 
 
 def warn_if_busy() -> None:
@@ -169,7 +143,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--engine", type=lambda t: t.split(","), default="auto", help="of fedskew, first compared")
     parser.add_argument("--rounds", type=int, help="instead of each workload's own number")
-    parser.add_argument("--threads", type=counts, help="of the peers, with commas between, instead of the workload's")
+    parser.add_argument("--threads", type=int, help="of the peers and of loop, instead of the workload's")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the peers")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a run")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed")

@@ -9,11 +9,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = HERE.parent
 ENVIRONMENTS = tuple(sorted(path.stem for path in (HERE / "requirements").glob("*.txt")))
-UNAVAILABLE = {
-    "pfllib": "no package on PyPI, only a repository; its quick start is the workload pfllib-mnist",
-    "fl-bench": "no package on PyPI, only a repository",
-    "flute": "no package on PyPI, only a repository; its comparison is the workload flute-lr",
-}
 
 
 def requirements(name: str) -> Path:

@@ -1,10 +1,9 @@
 """Bare torch, resident tensors and nothing else: what a framework can hope to reach.
 
-python floor.py WORKLOAD --how loop|pool|vmap|hand [--layout nchw|nhwc] [--device cuda]
+python floor.py WORKLOAD --how loop|pool|hand [--layout nchw|nhwc] [--device cuda]
 
 loop: one client after the other, plain autograd, --threads intra-op threads.
 pool: one client a thread, one thread a core, one intra-op thread each (torch releases the interpreter's lock).
-vmap: the whole cohort stacked, one forward pass under vmap: fewer and larger operations, for small networks and GPUs.
 hand: dense networks only, stacked, with their gradients written out: what torch's operators alone cost. Clients of
 unequal size are sorted, and a stack narrows as they end.
 """
@@ -130,32 +129,6 @@ def pool(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Sco
     return train, score
 
 
-def vmap(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Score]:
-    """The cohort stacked; networks without running statistics and dropout only."""
-    names = [n for n, _ in net.named_parameters()]
-
-    def loss(params: State, x: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(torch.func.functional_call(net, dict(zip(names, params, strict=True)), (x,)), y)
-
-    losses = torch.vmap(loss)
-
-    def gradients(params: State, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        # clients do not meet in the sum, so its gradient is every client's own: half of what vmapped func.grad costs
-        leaves = [p.requires_grad_() for p in params]
-        return torch.autograd.grad(losses(leaves, x, y).sum(), leaves)
-
-    def train(state: State, cohort: Seeded) -> State:
-        params = [t.detach().expand(len(cohort), *t.shape).clone() for t in state]
-        plans = [list(batches(work, work.rows, torch.Generator().manual_seed(seed))) for _, seed in cohort]
-        first = torch.tensor([k * work.rows for k, _ in cohort]).unsqueeze(1)
-        for rows in zip(*plans, strict=True):
-            at = (torch.stack(rows) + first).to(data[0].device)
-            descend(params, gradients(params, data[0][at], data[1][at]), work)
-        return [p.detach().mean(0) for p in params]
-
-    return train, loop(net, work, data, test)[1]
-
-
 def hand(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Score]:
     """Dense networks, differentiated by hand: stacks of clients, as many as the cache holds, and no tape."""
     x, y = data[0].flatten(1), data[1]
@@ -210,7 +183,7 @@ def drawn(work: Work, g: torch.Generator) -> list[int]:
     return ids
 
 
-HOWS = {"loop": loop, "pool": pool, "vmap": vmap, "hand": hand}
+HOWS = {"loop": loop, "pool": pool, "hand": hand}
 CACHE_BYTES = 2**22  # of parameters in a stack on a CPU
 
 
@@ -227,8 +200,6 @@ def main() -> None:
     work, net = args.work, bench.make_model(args.work)
     if args.how == "hand" and not work.dense:
         raise SystemExit(f"floor.py: --how hand takes dense networks; got {work.model}")
-    if args.how == "vmap" and any(isinstance(m, nn.Dropout | nn.BatchNorm2d) for m in net.modules()):
-        raise SystemExit(f"floor.py: --how vmap takes no dropout and no running statistics; got {work.model}")
     layout = torch.channels_last if args.layout == "nhwc" else torch.contiguous_format
     torch.backends.cudnn.allow_tf32 = False  # as fedskew's float32
     net = net.to(args.device, memory_format=layout)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", default="float32", help="float32, tf32, bfloat16")
     parser.add_argument("--free", action="store_true", help="convolutions sum in any order")
     parser.add_argument("--halving", action="store_true", help="stacks have widths that are powers of two")
+    parser.add_argument("--profile", action="store_true", help="print what took the time; the rounds are slower")
 
 
 def main() -> None:
@@ -81,11 +84,17 @@ def main() -> None:
     if args.halving:
         stacks.legs = halving
     try:
-        clock, rows, used = measure(args.work, **how)
+        with torch.profiler.profile() if args.profile else nullcontext() as profile:
+            clock, rows, used = measure(args.work, **how)
     except FedskewError as error:
         raise SystemExit(f"peer_fedskew.py: {error}") from None
+    if profile:
+        by = "self_cpu_time_total" if args.device == "cpu" else "self_device_time_total"
+        print(profile.key_averages().table(sort_by=by, row_limit=25, max_name_column_width=70))
+        return
     share = on_record(clock, rows)
-    stages = {f"{s}_s": sum(row[f"{s}_s"] for row in rows[1:]) / len(rows[1:]) for s in ("train", "evaluate", "record")}
+    # medians: the last round also evaluates what a run ends with
+    stages = {f"{s}_s": statistics.median(row[f"{s}_s"] for row in rows[1:]) for s in ("train", "evaluate", "record")}
     bench.report(
         "fedskew", args.work, clock, rows[-1]["accuracy"], sum(row["steps"] for row in rows), engine=used,
         engine_asked=args.engine, recorded_share=share, **stages,

@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 Row = dict[str, Any]
-HEAD = "| | runs | s a round | lowest to highest | x fedskew | x floor | MB | startup s | s in all | accuracy |"
+HEAD = "| | runs | s a round | lowest to highest | x fedskew | x floor | MB | startup s | first s | all s | accuracy |"
 
 
 def table(rows: list[Row], since: str = "") -> str:
@@ -22,10 +22,10 @@ def table(rows: list[Row], since: str = "") -> str:
     medians = {name: _median(runs, "round_s") for name, runs in by.items()}
     floor = min((medians[name] for name, runs in by.items() if runs[0]["floor"]), default=None)
     own = next((row["peer"] for row in rows if row["peer"].startswith("fedskew ")), "")
-    lines = [_title(rows), "", HEAD, "|---|" + "---:|" * 9]
+    lines = [_title(rows), "", HEAD, "|---|" + "---:|" * 10]
     for name in sorted(by, key=lambda n: medians[n]):
         lines.append(_line(name, by[name], medians[name], _ratios(by[name], by.get(own, [])), floor))
-    lines += [f"| {row['peer']} | failed: {row['failed']} |" + " |" * 8 for row in rows if "failed" in row]
+    lines += [f"| {row['peer']} | failed: {row['failed']} |" + " |" * 9 for row in rows if "failed" in row]
     return "\n".join(lines)
 
 
@@ -53,7 +53,7 @@ def _ratios(runs: list[Row], own: list[Row]) -> list[float]:
 
 def _pair(row: Row) -> tuple[Any, ...]:
     """What a run and the one of fedskew after it have in common."""
-    return row["session"], row["repeat"], row["place"]
+    return row["session"], row["repeat"], row.get("place")
 
 
 def _line(name: str, runs: list[Row], median: float, ratios: list[float], floor: float | None) -> str:
@@ -68,6 +68,7 @@ def _line(name: str, runs: list[Row], median: float, ratios: list[float], floor:
         f"{median / floor:.2f}" if floor else "",
         f"{_median(runs, 'peak_mb'):.0f}",
         f"{_median(runs, 'startup_s'):.1f}",
+        f"{_median(runs, 'first_round_s'):.1f}" if all("first_round_s" in run for run in runs) else "",
         f"{_median(runs, 'total_s'):.1f}" if all("total_s" in run for run in runs) else "",
         f"{_median(runs, 'accuracy'):.3f}",
     ]

@@ -17,7 +17,7 @@ from fedskew.studies.store import thinned
 from fedskew_papers import page as pages
 from fedskew_papers import tables as protocols
 from fedskew_papers.printed import FIVE, PAPERS, THIRD, Printed, printed
-from fedskew_papers.rows import STATES, TOTAL, Row, coverage, ledger, rows_of, worked
+from fedskew_papers.rows import TOTAL, Row, coverage, ledger, rows_of, worked
 from fedskew_papers.rules import gain_of, level_of
 from fedskew_papers.runs import Runs, likeness, measured
 from fedskew_papers.tables import Scale, protocol, scaled
@@ -301,18 +301,12 @@ def test_a_mistake_in_a_protocol_is_one_line(
 
 
 @pytest.mark.thorough
-def test_the_page_has_claims_and_what_has_five_seeds_alone() -> None:
+def test_the_page_has_every_claim_and_four_seeds_have_no_verdict() -> None:
     runs = made(MNIST, final_accuracy=0.8, final_macro_f1=0.7)
-    rows = ledger(runs)
-    page = pages.page_of(rows, runs)
-    (line,) = [text for text in page.splitlines() if text.startswith(f"| `{MNIST}` |")]
-    counts = Counter(row.state for row in rows if row.study == MNIST)
+    page = pages.page_of(ledger(runs), runs)
     assert all(one.claim in page for one in pages.claims())
-    assert [int(cell or 0) for cell in line.replace(" ", "").split("|")[3:-1]] == [counts[s] for s in STATES[:5]]
     few = Runs(e for e in runs._by.values() if e.config["seed"] < 4)
-    rows = ledger(few)
-    assert MNIST not in pages.page_of(rows, few).partition("## Study by study")[2]
-    assert {row.state for row in rows if row.study == MNIST} == {"no verdict"}
+    assert {row.state for row in ledger(few) if row.study == MNIST} == {"no verdict"}
 
 
 def test_a_gain_under_fitted_biases_stands_where_all_runs_have_it() -> None:

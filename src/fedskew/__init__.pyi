@@ -16,9 +16,7 @@ from fedskew.data import from_arrays as from_arrays
 from fedskew.data import from_table as from_table
 from fedskew.data import partitioners as partitioners
 from fedskew.data import skew as skew
-from fedskew.engines.fitting import Fitting as Fitting
 from fedskew.engines.trained import Trained as Trained
-from fedskew.engines.trained import decompose as decompose
 from fedskew.engines.trained import load_model as load_model
 from fedskew.errors import ConfigError as ConfigError
 from fedskew.errors import DataError as DataError

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from fedskew import engines, models, server, tree
 from fedskew.data.arrays import check_unchanged
 from fedskew.data.inputs import Inputs
-from fedskew.engines.fitting import fits_of
+from fedskew.engines.fitting import fits_by_shares, fits_of
 from fedskew.engines.guard import guarded, tensors_of
-from fedskew.engines.measures import given_of
+from fedskew.engines.measures import Observer, given_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
 from fedskew.engines.planning import length_of, paces_of
 from fedskew.engines.runtime import one_thread
@@ -35,8 +35,9 @@ from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.records.folder import Record
 from fedskew.records.summary import Collapse, best_of, summarise
+from fedskew.records.typed import Row
 from fedskew.server import State
-from fedskew.session import Observer, Row, Session
+from fedskew.session import Session
 from fedskew.settings import Division, Settings, check_device
 from fedskew.types import Federation, Params, Task
 
@@ -45,7 +46,7 @@ Made = Callable[[Model, Federation, Task, Settings], engines.LocalEngine]
 MOST_OWN = 4 << 30  # bytes of all clients' own models, which one file holds
 COUNTED = 100_000  # cells of a matrix of counts that a configuration still holds
 # What may differ between the run that a folder holds and the one that resumes it
-FREE = ("engine_reason", "threads_used", "processors", *resumed(Settings, "free", "new"))
+FREE = ("engine_reason", "threads_used", *resumed(Settings, "free", "new"))
 # what a record holds only where it is set, and what it means where it is not
 UNSET = {f.name: f.default for f in (*fields(Settings), *fields(Division)) if LATER in f.metadata}
 
@@ -236,7 +237,8 @@ def _prepared(
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
     engine.init_clients(watched, params, prepared.buffers, settings.memory)
     declared = None if release is None else replace(fed, counts=release(fed.counts))
-    engine.queries = replace(engine.queries, told=release)
+    engine.told = release
+    engine.told_fits = fits_by_shares(noise.shares, noise.tellings, cohort) if noise and noise.tellings else {}
     adder = _adder(engine, settings, outside) if sums else None
     known = adder.known(declared or fed) if adder else declared or fed
     state = server.init(watched, params, prepared.buffers, known, task)
@@ -244,7 +246,7 @@ def _prepared(
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
     used |= {"histogram_noise": release.mechanism} if release else {}
-    used |= {**frozen(prepared), **engine.processors.facts(), **({"on_clients": private} if private else {})}
+    used |= {**frozen(prepared), **({"on_clients": private} if private else {})}
     used |= {"model": spec(model)} if model != asked else {}
     recorded = config(fed, cohort) if callable(config) else config or _facts(fed, plain, model, settings, cohort)
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
@@ -309,9 +311,6 @@ def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
     settings.diagnose.check(fed.clients, recorded)
     measured = settings.monitor is None or len(fed.validation_rows) > 0
     settings.demand("monitor", measured, "have validation rows", "validation=0.1 holds some out")
-    tested = len(fed.dataset.y_test)
-    most = settings.eval_rows is None or settings.eval_rows <= tested
-    settings.demand("eval_rows", most, f"be at most the number of test rows, {tested}")
 
 
 def _warn_of_one_class(fed: Federation, method: Method) -> None:
@@ -388,9 +387,7 @@ def _extend(record: Record, session: Session, settings: Settings) -> None:
     """Let the record say how many rounds the run has now, and where, and no longer how it ended before."""
     done = session.state.round
     settings.demand("rounds", settings.rounds >= done, f"be at least {done}, the completed rounds")
-    for kind in record.config().get("processors", ()):  # of the rounds that are done
-        session.engine.processors.meet(kind)
-    now = {name: getattr(settings, name) for name in resumed(Settings, "new")} | session.engine.processors.facts()
+    now = {name: getattr(settings, name) for name in resumed(Settings, "new")}
     # an entry that is at its default is dropped: the record is that of a run that began so
     record.go_on({name: None if name in UNSET and value == UNSET[name] else value for name, value in now.items()})
 

@@ -15,7 +15,6 @@ from fedskew.types import (
     Batch,
     Carry,
     Context,
-    Differentiate,
     Forward,
     LocalRun,
     Params,
@@ -160,34 +159,32 @@ def _held(new: Params, old: Params, still: Halted) -> Params:
 
 def _stopped(grads: Params, still: Halted) -> Params:
     """Gradients that are 0 for what does not move."""
-    for name, moves in still.items():
-        if name in grads:
-            zero = torch.zeros_like(grads[name])
-            grads = {**grads, name: zero if moves is None else torch.where(moves, grads[name], zero)}
-    return grads
+    return _held(grads, {name: torch.zeros_like(grads[name]) for name in still if name in grads}, still)
 
 
-def differentiate_at(
+def step(
     method: Method,
     ctx: Context,
     forward: Forward,
     grad: Grad,
+    carry: Carry,
     batches: tuple[Batch, ...],
     keys: Tensor,
     progress: Progress,
-) -> Differentiate:
-    """The function that gives a local step its gradients.
-
-    Nothing else sums, differentiates and corrects losses.
+    active: Tensor | None = None,
+) -> tuple[Carry, Tensor]:
+    """One local step: the carry after it, and its loss (). Nothing else sums, differentiates and corrects losses.
 
     Args:
         method: its parts give the loss terms, the corrections and what is learnt at a gradient.
         ctx: what the client may read.
         forward: the model as a function.
         grad: `autograd`, or `functorch` under vmap; an engine may know the gradient already.
+        carry: what the step before has left.
         batches: the step's D mini-batches.
         keys: [D], one for each mini-batch.
         progress: where in the run the step stands.
+        active: () False for a step that pads a shorter local run: it returns the old carry and loss 0.
     """
     correctors, learners, still = method.having("correct"), method.having("learn"), halted(method, ctx, progress)
 
@@ -214,28 +211,8 @@ def differentiate_at(
         learnt = {part.name: part.learn(seen) for part in learners}
         return grads, loss, Carry(carry.params, buffers, {**carry.memory, **learnt})
 
-    return differentiate
-
-
-def step(
-    method: Method,
-    ctx: Context,
-    forward: Forward,
-    grad: Grad,
-    carry: Carry,
-    batches: tuple[Batch, ...],
-    keys: Tensor,
-    progress: Progress,
-    active: Tensor | None = None,
-) -> tuple[Carry, Tensor]:
-    """One local step: the carry after it, and its loss ().
-
-    ``active`` () is False for a step that pads a shorter local run: it returns the old carry and loss 0. The other
-    arguments are those of `differentiate_at`.
-    """
-    differentiate = differentiate_at(method, ctx, forward, grad, batches, keys, progress)
     new, loss = method.local.step(carry, ctx, differentiate)
-    if still := halted(method, ctx, progress):
+    if still:
         params, buffers = _held(new.params, carry.params, still), _held(new.buffers, carry.buffers, still)
         new = new._replace(params=params, buffers=buffers)
     if active is None:

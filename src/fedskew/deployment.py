@@ -82,6 +82,7 @@ from fedskew.engines.fitting import LIMIT as FIT_CLASSES
 from fedskew.engines.fitting import ClientLogits, Fit, fits_by, triangle_of, whole_of
 from fedskew.engines.guard import guarded, unguarded
 from fedskew.engines.guard import infinite as first_infinite
+from fedskew.engines.measures import Observer
 from fedskew.engines.network import frozen as frozen_digests
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.outcomes import Fault, Outcome, Settle, chained, identity, require_finite
@@ -102,7 +103,6 @@ from fedskew.records.metrics import EVALUATED, GROUPED, PERSONAL, named
 from fedskew.records.summary import AVERAGED, TAIL, summarise
 from fedskew.records.typed import Row, object_of
 from fedskew.server import Broadcast, State, close_round
-from fedskew.session import Observer
 from fedskew.settings import Settings
 from fedskew.studies.work import federation_of
 from fedskew.types import Assignment, Cohort, Params, Report, Task, Tree

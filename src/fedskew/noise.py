@@ -2,11 +2,13 @@
 
 client: the server clips the update of each client, adds the updates up, and adds noise once a round. example: a client
 clips the gradient of each row and adds noise at each local step. What the models of all rounds then tell of one client,
-or of one row, is bounded by epsilon and delta. `check` refuses what breaks an assumption of the accountant.
+or of one row, is bounded by epsilon and delta. `check` refuses what breaks an assumption of the accountant. With
+client the fit of logits reads no rows: clients tell their shares of the classes, with the same noise.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ INSTEAD = {Weighting: "take the weighting uniform", Selector: "take the selector
 OF_ALL = ("of", "offer")  # hooks that see the rows of all clients at once
 SEES = ("start", "correct", "learn", "finish")  # hooks of the client half that may read rows, beside the loss
 LARGEST = 1e6  # epsilon
+TELLINGS = 10  # of shares of the classes, for the fit of logits: each spends as much as a round
 PURPOSE = 0x6E6F697365  # of keys
 Round = tuple[int, Sequence[int]]  # its number, and who took part
 
@@ -61,8 +64,11 @@ def check(method: Method, fed: Federation, settings: Settings, params: Params, b
     demand(not moving, told, "take a network with GroupNorm or without normalisation")
     demand(settings.dtype != "bfloat16", "be none with dtype bfloat16, in which a clipped norm is not exact")
     demand(not settings.diagnose.names, "be none with diagnostics, which record updates without noise")
-    rule = "be none with dp: the fit reads rows of the clients without noise"
-    settings.demand("fit_logits", settings.fit_logits == "none", rule)
+    fits = settings.fit_logits != "none"
+    rule = "be none with dp example: the fit reads rows of the clients without noise"
+    settings.demand("fit_logits", not fits or dp == "client", rule)
+    rule = "be none with dp and secure sums: the server adds up what each client tells for the fit"
+    settings.demand("fit_logits", not fits or settings.secure == "none", rule)
     rule = "be false with dp: own models have no noise"
     settings.demand("keep_own", not settings.keep_own, rule)
     records = int(fed.has_rows.sum()) if dp == "client" else int(fed.sizes.max())
@@ -231,8 +237,30 @@ class Noise:
         weights = weights._replace(update=weights.update * share)
         return results._replace(cohort=cohort._replace(deltas=None, weights=weights), delta=delta)  # type: ignore[arg-type]
 
+    @property
+    def tellings(self) -> int:
+        """How often clients tell their shares of the classes: not at all where nothing is fitted."""
+        return TELLINGS if self.of_clients and self.settings.fit_logits != "none" else 0
+
+    @cached_property
+    def shares(self) -> Tensor:
+        """Shares of the classes, a mean over clients in units of its noise, float64 [C].
+
+            m = sum_i sum_k q_k / (z sqrt(M)) + N(0, 1),   q_k = n_k / sum_c n_kc
+
+        i are M samples, drawn as the clients k of rounds are. q_k, the share of each class in a client's rows, has norm
+        1 at most, so that noise z N(0, 1) on the sum of a sample costs what a round costs.
+        """
+        s, selector = self.settings, self.asked.selector
+        own = self.fed.counts / self.fed.sizes.clamp(min=1).double().unsqueeze(1)
+        state = selector.init_server({}, self.fed, None)  # type: ignore[arg-type]
+        keys = [rng.key(s.seed_of("clients"), number, "shares") for number in range(self.tellings)]
+        total = torch.stack([own[selector.select(state, self.cohort, key).ids].sum(0) for key in keys]).sum(0)
+        drawn = torch.from_numpy(rng.generator(rng.key(s.seed, "shares")).standard_normal(own.shape[1]))
+        return drawn + total / (self.multiplier * math.sqrt(self.tellings))
+
     def epsilon(self, rows: Iterable[dict[str, Any]]) -> float:
-        """What the models of these rounds have spent together."""
+        """What the models of these rounds have spent together, and the shares of the classes that clients tell."""
         return self._epsilon([(row["round"], row["clients"]) for row in rows], self.multiplier)
 
     def told(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -241,11 +269,12 @@ class Noise:
         poisson = not self.of_clients or self.asked.selector.varies
         share = f"{self._size or 'all'} rows of a client in a mini-batch"
         each = f"{self.cohort} of {clients} clients in a round" if self.of_clients else share
+        told = f", and shares of the classes for the fit, which spend as much as {TELLINGS} rounds"
         return {
             "unit": s.dp, "epsilon": self.epsilon(rows), "delta": s.dp_delta, "clip": s.dp_clip,
             "noise": self.multiplier, "sampling": f"{'poisson' if poisson else 'fixed'}, {each}",
             "neighbour": f"one {s.dp} {'added or removed' if poisson else 'replaced'}",
-            "released": "models of all rounds",
+            "released": "models of all rounds" + told * bool(self.tellings),
         }  # fmt: skip
 
     @property
@@ -269,7 +298,8 @@ class Noise:
         """Mechanisms, and how often each was used: that of all clients together, or that of each client's rows."""
         if self.of_clients:
             how: Literal["poisson", "fixed"] = "poisson" if self.asked.selector.varies else "fixed"
-            return [(Mechanism(how, self.cohort, int(self.fed.has_rows.sum()), noise), len(rounds))]
+            releases = len(rounds) + self.tellings
+            return [(Mechanism(how, self.cohort, int(self.fed.has_rows.sum()), noise), releases)]
         done = Counter[int]()
         for number, clients in rounds:
             steps = self.steps(number)

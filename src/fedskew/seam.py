@@ -14,9 +14,9 @@ from fedskew.records.summary import FITTED, TAIL, fitted_name
 from fedskew.records.typed import Natural, Real, Row, entries, fault_of
 from fedskew.settings import check_device
 from fedskew.studies.address import asked
+from fedskew.studies.archiving import reuse_archived
 from fedskew.studies.arguments import Entry, full, options_of_table, seeds_of, words_of
 from fedskew.studies.lines import files_of
-from fedskew.studies.packing import reuse_archived
 from fedskew.studies.scores import FEWEST, NO_VERDICT, TWO_TESTS, WITHIN, Equivalence, equivalence, reach, t_interval
 from fedskew.studies.shipped import names as shipped_names
 from fedskew.studies.shipped import shipped

@@ -1,58 +1,36 @@
-"""One run in progress. A `Session` closes rounds and keeps them; an `Observer` says what a round's record holds."""
+"""One run in progress, round by round."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from fedskew import server, tree
 from fedskew.averages import Averages, Kept
-from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.counted import as_declared
-from fedskew.engines.evaluation import Tested, pooled
 from fedskew.engines.guard import unguarded
-from fedskew.engines.measures import averaged_row, fitted_last, fitted_row, given_of, newcomers
+from fedskew.engines.measures import Observer, Traffic
 from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.method.component import in_halves, weights_of
-from fedskew.records import diagnostics
-from fedskew.records.clients import client_row
-from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
-from fedskew.records.metrics import (
-    EVALUATED,
-    PERSONAL,
-    RANKED,
-    from_confusion,
-    from_mixes,
-    from_probabilities,
-    groups_by_counts,
-)
 from fedskew.records.summary import Watch
 from fedskew.records.typed import Row
 from fedskew.server import Ask, Broadcast, Opened, Shown, State
 from fedskew.settings import Evaluation, Settings
-from fedskew.types import Answers, Assignment, Cohort, Federation, Params, Query, Results, Task, Tree, Weights
+from fedskew.types import Answers, Cohort, Federation, Query, Results, Task, Weights
 
 if TYPE_CHECKING:
     from fedskew.noise import Noise
     from fedskew.sums import Adder
 
-__all__ = ["Observer", "Row", "Session"]
-
-Array = np.ndarray[Any, Any]
 RATES = "try a smaller learning rate of the clients or the server, or clipping"
 
 
@@ -80,7 +58,6 @@ class Session:
     noise: Noise | None = None  # where models have differential privacy
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
-    _facts: Row = field(default_factory=dict)  # of the engine, that the record has
 
     def __post_init__(self) -> None:
         self.averages = Averages(self.settings, self.evaluation)
@@ -166,9 +143,6 @@ class Session:
         stopwatch.lap("evaluate_s")
         stages = stopwatch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
-        if self.record and (facts := self.engine.processors.facts()) != self._facts:
-            self.record.note(facts)  # before the round counts: no kill parts the two
-            self._facts = facts
         self.rows[self.state.round :] = [row]
         self.state = after
         self._keep(row)
@@ -321,192 +295,6 @@ class Session:
         self._client_rows_kept = len(self.client_rows)
 
 
-@dataclass(frozen=True)
-class Observer:
-    """What is measured of a round that was closed. Nothing that it finds is read by training."""
-
-    fed: Federation
-    method: Method
-    task: Task
-    engine: LocalEngine
-    settings: Settings
-    evaluation: Evaluation
-    record: Record | None
-    measured: list[Row] = field(default_factory=list)  # of each client, in the round that was observed last
-
-    def row(
-        self,
-        opened: Opened,
-        results: Results,
-        weights: Weights,
-        state: State,
-        shown: Shown,
-        mean: Kept | None,
-        traffic: Traffic,
-        is_last: Callable[[Row], bool],
-    ) -> Row:
-        """The round's line of rounds.jsonl, without seconds.
-
-        Args:
-            opened: what clients were sent.
-            results: what they sent back.
-            weights: with which their updates were added.
-            state: after the round.
-            shown: the model that is evaluated and deployed.
-            mean: of the models of the last rounds; None: it is not measured in this round.
-            traffic: bytes.
-            is_last: tells from what was evaluated whether this is the last round.
-        """
-        number = state.round
-        self.measured.clear()
-        row: Row = {"round": number}
-        fits = False
-        if self.evaluation.due("eval_every", number):
-            row |= self._evaluate(shown)
-            fits = self.evaluation.due("fit_logits", number)
-            row |= averaged_row(self.engine, mean, fits) if mean else {}
-        elif self.settings.eval_rows is not None:
-            matrix, loss = self.engine.evaluate(shown.params, shown.buffers, self.part)
-            row |= {f"part_{name}": value for name, value in self._metrics(matrix, loss).items()}
-        last = is_last(row)
-        served = "accuracy" in row and self.evaluation.due("served", number)
-        personal = self.method.personal and (served or self.evaluation.due("personal_every", number, last))
-        names = [*(["personal_"] if personal else []), *(["served_"] if served else [])]
-        lists = self.evaluation.due("clients_every", number, last)
-        joint = personal and lists  # one pass does for both
-        used = self._evaluate_used(shown, names, joint) if names else {}
-        if lists and not joint:
-            self.list_clients(shown)
-        # the fit comes last: nodes keep its logits until their next message, and the last round's is asked for again
-        row |= (fitted_row(self.engine, shown.params, shown.buffers) if fits else {}) | used
-        cohort = results.recorded or results.cohort
-        reports = cohort.reports
-        row |= {
-            "train_loss": float((reports.loss * reports.samples).sum() / reports.samples.sum().clamp(min=1)),
-            "clients": [[int(k) for k in c if k >= 0] if len(c) > 1 else int(c[0]) for c in cohort.chains],
-            "weights": [float(w) for w in weights.update],
-            "samples": int(reports.samples.sum()),
-            "steps": int(reports.steps.sum()),
-        }
-        row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down, "contacts": traffic.contacts}
-        components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}
-        if components:
-            row["components"] = components
-        if self.evaluation.due("diagnose", number):
-            row["diagnostics"] = self._diagnose(opened, results, weights, state, shown)
-        return row
-
-    @cached_property
-    def part(self) -> Array:
-        """The test rows of rounds between evaluations."""
-        return evenly(self.fed.dataset.y_test.cpu().numpy(), self.task.classes, self.settings.eval_rows or 0)
-
-    def _metrics(self, matrix: Tensor, loss: float) -> Row:
-        return {**from_confusion(matrix, groups_by_counts(self.fed.counts.sum(0))), "loss": loss}
-
-    def finals(self, shown: Shown, row: Row, mean: Kept | None) -> Row:
-        """What is measured once, beside the last row: scores, confusion matrix, fits, served metrics, the mean model.
-
-        Args:
-            shown: the model after the last round.
-            row: of the last round.
-            mean: of the models of the last rounds; None: it is not measured.
-        """
-        matrix, _, chances = self.engine.test.scored(shown.params, shown.buffers)
-        metrics: Row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
-        served, fits = (self.evaluation.due(what, shown.round, over=True) for what in ("served", "fit_logits"))
-        if fits:
-            metrics |= fitted_last(self.engine, self.method, shown, self.settings.recall_at, served)
-        if mean:
-            metrics |= averaged_row(self.engine, mean, fits, (*EVALUATED, *RANKED), self.settings.recall_at)
-        return metrics | self._served_once(shown, row) if served and "served_accuracy" not in row else metrics
-
-    def _served_once(self, shown: Shown, row: Row) -> Row:
-        """Metrics of what each client would use, of the last model, whose row has no such metrics."""
-        if self.method.personal:
-            return {n.replace("personal_", "served_"): v for n, v in row.items() if "personal_" in n}
-        return self._evaluate_used(shown, ["served_"])
-
-    def _scores(self, matrix: Tensor, chances: Tensor) -> Row:
-        labels = self.fed.dataset.y_test
-        ranked = from_probabilities(labels, chances, self.settings.recall_at)
-        return {**ranked, **from_mixes(matrix, self.fed.counts)}
-
-    def _evaluate(self, shown: Shown) -> Row:
-        params, buffers = shown.params, shown.buffers
-        if self.evaluation.due("scores", shown.round):
-            matrix, loss, chances = self.engine.test.scored(params, buffers)
-            row = self._metrics(matrix, float(loss))
-            row |= self._scores(matrix, chances) if loss.isfinite() else {}  # which `check_losses` refuses
-        else:
-            row = self._metrics(*self.engine.evaluate(params, buffers))
-        aside = {"val": self.fed.validation_rows, "local": self.fed.local_test_rows()}
-        if self.fed.unseen is not None:
-            aside["heldout"] = np.sort(self.fed.unseen.partition.rows)
-        for which, rows in aside.items():
-            if len(rows):
-                held = self.engine.evaluate(params, buffers, rows, on="train")
-                row |= {f"{which}_{name}": value for name, value in self._metrics(*held).items()}
-        return row
-
-    def _tested(self, shown: Shown, listed: bool) -> Iterator[Tested]:
-        """What each client would use on its own test rows; ``listed`` says whether its row is kept."""
-        each = self.engine.tested(self.method, given_of(self.method, shown))
-        yield from self._listed(self.fed, shown.round, each) if listed else each
-
-    def _listed(self, fed: Federation, number: int, each: Iterator[Tested]) -> Iterator[Tested]:
-        """What was tested of clients of a federation, each with a row that is kept."""
-        held, heldout = fed.held is not None, fed is self.fed.unseen
-        labels, dealt = fed.dataset.y if held else fed.dataset.y_test, not held and fed.dealt
-        for one in each:
-            who, probabilities = (number, one.client, fed.name_of(one.client)), one.probabilities
-            y, share = (labels[:0], False) if probabilities is None else (labels[one.rows], dealt)
-            row = client_row(*who, one.confusion, one.loss, y, probabilities, dealt=share, heldout=heldout)
-            self.measured.append(row)
-            yield one
-
-    def _newcomers(self, fed: Federation, shown: Shown, listed: bool) -> tuple[Tensor, float]:
-        """As `newcomers`, of what the held-out clients would use."""
-        listing = partial(self._listed, fed, shown.round) if listed else None
-        drop = self.settings.nonfinite == "drop"
-        return newcomers(self.engine, self.method, shown, drop, listing)
-
-    def list_clients(self, shown: Shown) -> None:
-        """Measure what each client would use: a row for each, those that never train last."""
-        self.measured.clear()
-        deque(self._tested(shown, True), 0)
-        if self.fed.unseen is not None:
-            self._newcomers(self.fed.unseen, shown, True)
-
-    def _evaluate_used(self, shown: Shown, names: Sequence[str], listed: bool = False) -> Row:
-        """Metrics of what each client would use: its own model where the method has one, else the global model."""
-        personal, unseen, params = self.method.personal, self.fed.unseen, shown.params
-        if personal:
-            tests = {"": pooled(self._tested(shown, listed), self.task.classes)}
-        else:
-            tests = {"": self.engine.shared(params, shown.buffers, shown.round)}
-        if unseen is not None and personal:
-            tests["heldout_"] = self._newcomers(unseen, shown, listed)
-        elif unseen is not None:
-            tests["heldout_"] = self.engine.on_shares(params, shown.buffers, unseen)
-        measured = {who: self._metrics(matrix, loss) for who, (matrix, loss) in tests.items() if matrix.any()}
-        return {
-            f"{who}{name}{n}": row[n] for name in names for who, row in measured.items() for n in row if n in PERSONAL
-        }
-
-    def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State, shown: Shown) -> Row:
-        given = opened.broadcast
-        moment = Moment(
-            round=state.round, cohort=results.recorded or results.cohort, weights=weights, before=given.params,
-            after=state.params, served=shown.params, buffers=given.buffers, buffers_after=state.buffers,
-            local_buffers=results.buffers, train_counts=self.fed.counts.sum(0),
-            deltas=results.kept, labels=self.fed.dataset.y_test.cpu(),
-            confusion=lambda params, buffers: self.engine.evaluate(params, buffers)[0],
-            outputs=self.engine.test.outputs, write=self.record.tensors if self.record else _nowhere,
-        )  # fmt: skip
-        return diagnostics.measure(self.settings.diagnose, moment)
-
-
 def check_finite(state: State) -> None:
     """Raise TrainingError, naming the tensor, where the aggregated model is not finite or the server holds a NaN.
 
@@ -530,57 +318,6 @@ def check_losses(row: Row) -> None:
         if name.endswith("loss") and not math.isfinite(value):
             fault = f"the evaluation's {name!r} is {value} after round {row['round']}"
             raise TrainingError(f"{fault}, although the model is finite: its outputs are not; {RATES}")
-
-
-def _nowhere(name: str, content: Params) -> str:
-    raise AssertionError(f"{name} has no run folder")  # Diagnostics.check has refused this
-
-
-@dataclass
-class Traffic:
-    """Bytes and contacts of one round, added up as the round goes on."""
-
-    up: int = 0
-    down: int = 0
-    contacts: int = 0  # of clients: one for each that trains, and one for each that answers a question
-
-    def add_query(self, question: Query, answers: Answers, broadcast_bytes: int) -> None:
-        """Count a query: answers go up unless the client keeps them, the model goes down unless counts are asked for.
-
-        Args:
-            question: what was asked; the server's own rows cost nothing.
-            answers: the replies, leaves [Q, ...].
-            broadcast_bytes: bytes of the model and of what else every client is sent.
-        """
-        if question.rows != "own":
-            return
-        self.contacts += len(answers.ids)
-        if not question.keep:
-            self.up += tree.size_bytes(answers.values)
-        if question.what != "counts":
-            self.down += len(answers.ids) * broadcast_bytes
-
-    def add_training(
-        self, assignment: Assignment, each: Tree, uploads: Tree, *, update_bytes: int, broadcast_bytes: int
-    ) -> None:
-        """Count local training: the model down to every member, updates and uploads up.
-
-        Args:
-            assignment: the chains [G, M], and the quota that their members are told.
-            each: what single clients are sent, leaves [K, ...].
-            uploads: what clients send besides their update, leaves [K, ...].
-            update_bytes: bytes of one client's parameters and BatchNorm statistics.
-            broadcast_bytes: bytes of the model and of what else every client is sent.
-        """
-        members = int((assignment.chains >= 0).sum())
-        self.contacts += members
-        quota = 0 if assignment.quota is None else assignment.quota.numel() * 8
-        self.down += members * broadcast_bytes + tree.size_bytes(each) + quota
-        self.up += members * update_bytes + tree.size_bytes(uploads)
-
-    def add_sums(self, up: int, down: int) -> None:
-        """Count the messages of secure sums in the place of what went up without them."""
-        self.up, self.down = up, self.down + down
 
 
 class Stopwatch:

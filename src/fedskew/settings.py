@@ -96,8 +96,6 @@ class Settings:
     """where the clients' state is kept between rounds: on the device, or in ram"""
     eval_every: Annotated[int, AtLeast(1)] = option(1, decides="measures")
     """rounds between evaluations; the last round is always evaluated"""
-    eval_rows: Annotated[int, AtLeast(1)] | None = option(decides="measures", later=True)
-    """rows of a fixed stratified part of the test set for the rounds between evaluations (part_*); unset: none"""
     personal_every: Annotated[int, AtLeast(0)] = option(0, decides="measures")
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
     served: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
@@ -114,7 +112,8 @@ class Settings:
     """precision at which the recall of each class is measured"""
     fit_logits: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
     """which evaluations also have metrics with fitted biases and a temperature: none, last, tail (the last ten rounds),
-    every; for the fit, clients send sums of loss, gradient and Hessian, and a class histogram"""
+    every; for the fit, clients send sums of loss, gradient and Hessian, and a class histogram; with dp client, the
+    shares of their classes under the same noise, which cost what ten rounds cost"""
     average: Annotated[int, AtLeast(0)] = option(0, decides="numbers", later=True)
     """number of last rounds whose models are averaged into the model that is evaluated and kept; training goes on from
     the last model; 0: no average"""
@@ -158,8 +157,6 @@ class Settings:
     """worker processes of engine ray; 0: as many as fit on the cluster"""
     ray_gpus: Annotated[float, Above(0)] = option(1.0, decides="nothing", resume="new", later=True)
     """GPUs of each worker of engine ray, for example 0.25; only on a GPU"""
-    ray_sum: Annotated[int, AtLeast(1)] = option(1, decides="numbers", later=True)
-    """clients whose deltas a worker of engine ray adds up before it answers; values above 1 change the rounding"""
     diagnose: Diagnostics = option(Diagnostics(), decides="measures", resume="free")
     """diagnostics to record; they do not change the run"""
 
@@ -174,14 +171,12 @@ class Settings:
         self.demand("precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
         alone, hint = self.monitor is None, "val_balanced_accuracy counts every class equally"
         self.demand("patience", not (alone and self.patience), "be used with a monitor", hint)
-        between = self.eval_rows is None or self.eval_every > 1
-        hint = "eval_every=10 leaves nine of ten rounds to the part"
-        self.demand("eval_rows", between, "be used with an eval_every above 1", hint)
         self.demand("average_decay", self.average_decay == 1 or self.average > 1, "be 1 unless average is above 1")
         for name in ("dp_clip", "dp_noise", "dp_epsilon"):
             self.demand(name, self.dp != "none" or getattr(self, name) is None, "be used with dp")
-        self.demand("dp_clip", self.dp == "none" or self.dp_clip is not None, "be given with dp", "for example 1")
         some = self.dp_noise is not None or self.dp_epsilon is not None
+        hint = "for example 1" if some else "Settings.dp_noise or Settings.dp_epsilon must be given, too"
+        self.demand("dp_clip", self.dp == "none" or self.dp_clip is not None, "be given with dp", hint)
         self.demand("dp_noise", self.dp == "none" or some, "be given with dp, or dp_epsilon in its place")
         plain = self.precision == "float32" or self.dtype == "float32"
         self.demand("precision", plain, f"be float32 with dtype {self.dtype}")

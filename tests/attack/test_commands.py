@@ -68,7 +68,7 @@ def test_fuzzed_configurations(
 
 SMALL = {"path": "table.npz", "data": {"name": "npz"}, "model": {"name": "logistic"}}
 FIGURES = (
-    "curves", "weights", "selection", "drift", "asymmetry", "coverage", "per_class", "cosine", "oversampling", "tsne",
+    "curves", "weights", "selection", "drift", "asymmetry", "per_class", "cosine", "oversampling", "tsne",
     "heatmap",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Random histories of a store: four processes compare, merge, unpack, archive, pack, retry and delete, and are killed.
+"""Random histories of a store: four processes compare, merge, archive, retry and delete, and are killed.
 
 A run that a command reported stays until a command deletes it, and whoever reads sees whole runs or none. After each
 history everything can be done again. This file is also the script: it imports torch once, and forks a process for each
@@ -28,7 +28,7 @@ import pytest
 from fedskew.cli import command
 from fedskew.errors import RecordError
 from fedskew.studies import study
-from fedskew.studies.packing import pack
+from fedskew.studies.archiving import write
 from fedskew.studies.pool import work_here
 from fedskew.studies.store import Store
 from support.attack import Line, some
@@ -41,7 +41,7 @@ if os.name != "posix":
 SEEDS = range(6)
 THEIRS = range(2, 6)  # the seeds of another store
 PROCESSES, COMMANDS = 4, 14  # at a time, and of a history
-KINDS = ("compare", "compare", "retry", "merge", "unpack", "lines", "archive", "pack", "delete", "read")
+KINDS = ("compare", "compare", "retry", "merge", "lines", "archive", "delete", "read")
 SMALL = ["--clients", "4", "--cohort", "2", "--model", "logistic", "--rounds", "2"]
 WORDS = ["compare", "fedavg", "--data", "digits", "--partition", "iid", *SMALL]
 
@@ -107,19 +107,17 @@ class History:
         store = str(self.store)
         if kind in ("compare", "retry"):
             return compare(self.store, seeds, *(["--retry"] * (kind == "retry")))
-        if kind == "merge":
-            return ["study", "merge", str(self.reference / "theirs"), "--into", store]
-        if kind in ("unpack", "lines"):
-            return ["study", "unpack", str(self.reference / f"{kind}.zip"), "--into", store]
-        if kind in ("archive", "pack"):
-            end = ["--whole"] if kind == "pack" else []
-            return ["study", kind, store, "--out", str(self.base / f"{kind}-{number}"), *end]
+        if kind in ("merge", "lines"):
+            source = self.reference / ("theirs" if kind == "merge" else "lines.jsonl.xz")
+            return ["study", "merge", str(source), "--into", store]
+        if kind == "archive":
+            return ["study", "archive", store, "--out", str(self.base / f"archive-{number}.jsonl")]
         return ["runs", f"{store}/runs/{self.addresses[deleted]}", "--delete", "--yes"] if kind == "delete" else []
 
     def begin(self, number: int) -> Life:
         rng, said = self.rng, self.base / f"said-{number}.txt"
         kind, seeds, deleted = rng.choice(KINDS), sorted(rng.sample(SEEDS, 2)), rng.choice(SEEDS)
-        adds = seeds if kind in ("compare", "retry") else list(THEIRS) if kind in ("merge", "unpack", "lines") else []
+        adds = seeds if kind in ("compare", "retry") else list(THEIRS) if kind in ("merge", "lines") else []
         before = reading(self.store, self.addresses) if kind == "read" else alone
         begun = time.monotonic()
         dies = begun + rng.uniform(0, 0.5) if rng.random() < 0.3 else 0.0
@@ -191,14 +189,13 @@ class History:
 
 
 def prepare(base: Path) -> tuple[Path, list[str]]:
-    """A store of undisturbed runs, one with some of them, and both kinds of zip of that; the addresses by seed."""
+    """A store of undisturbed runs, one with some of them, and an archive of that; the addresses by seed."""
     reference = base / "reference"
     lives = [(seeds, reference / name) for name, seeds in (("ours", SEEDS), ("theirs", THEIRS))]
     for seeds, store in lives:
         words = compare(store, seeds)
         assert os.waitpid(fork(words, base / "said.txt", alone), 0)[1] == 0, (base / "said.txt").read_text()
-    pack(reference / "theirs", reference / "unpack.zip", whole=True)
-    pack(reference / "theirs", reference / "lines.zip")
+    write(reference / "theirs", reference / "lines.jsonl.xz")
     by_seed = {
         Store(reference / "ours").finished(a).config["seed"]: str(a) for a in Store(reference / "ours").addresses()
     }

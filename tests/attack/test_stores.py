@@ -25,9 +25,9 @@ from fedskew.records.files import Hold
 from fedskew.records.folder import troubles
 from fedskew.records.manifest import Manifest
 from fedskew.studies import lines, repeating
+from fedskew.studies.archiving import reuse_archived, write
 from fedskew.studies.lines import compressed
 from fedskew.studies.merging import take
-from fedskew.studies.packing import reuse_archived, write
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Address, Store, read_archive, read_line
 from fedskew.studies.study import Study
@@ -89,8 +89,8 @@ def evil(place: Path, text: str) -> None:
 
 
 READERS = (
-    ("study", "merge", "evil", "--into", "into"), ("study", "pack", "evil"), ("study", "verify", "evil"),
-    ("study", "archive", "evil", "--out", "out.jsonl"),
+    ("study", "merge", "evil", "--into", "into"), ("study", "archive", "evil", "--out", "out.jsonl"),
+    ("study", "verify", "evil"), ("study", "merge", "evil/a.jsonl", "--into", "into"),
     ("compare", "fedavg", *WORDS, "--store", "new", "--archives", "evil/a.jsonl"), ("ledger", "--archives", "evil"),
 )  # fmt: skip
 
@@ -134,7 +134,7 @@ def test_names_in_a_store_that_are_no_addresses_are_left_alone(place: Path, caps
     said = capsys.readouterr()
     assert "into: 2 runs added, 0 were there, 5 refused" in said.out and "\x1b" not in said.err
     assert len(list((place / "into/runs").iterdir())) == 2 and not list((place / "into/refused").iterdir())
-    assert fedskew("study", "pack", "store", "--whole") == 0 and "2 runs" in capsys.readouterr().out
+    assert fedskew("study", "archive", "store", "--out", "o.jsonl") == 0 and "2 runs" in capsys.readouterr().out
 
 
 def test_a_study_names_no_run_outside_of_its_store(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,15 +142,7 @@ def test_a_study_names_no_run_outside_of_its_store(place: Path, capsys: pytest.C
     content = json.loads(file.read_text())
     content["runs"] = [{"address": a} for a in ADDRESSES if isinstance(a, str)] + content["runs"]
     file.write_text(json.dumps(content))
-    assert fedskew("study", "pack", "study", "--whole") == 0 and "2 runs" in capsys.readouterr().out
-    assert fedskew("study", "archive", "study", "--out", "o.jsonl") == 0
-
-
-@pytest.mark.parametrize("name", ["...zip", "..zip", "a.zip"])
-def test_a_zip_by_whatever_name_stays_in_its_store(name: str, place: Path) -> None:
-    assert fedskew("study", "pack", "study", "--out", name) == 0
-    assert fedskew("study", "unpack", name, "--into", "into") == 0
-    assert len(list((place / "into/studies").glob("*/study.json"))) == 1 and not (place / "into/study.json").exists()
+    assert fedskew("study", "archive", "study", "--out", "o.jsonl") == 0 and "2 runs" in capsys.readouterr().out
 
 
 # Lines
@@ -349,15 +341,12 @@ def test_a_study_on_a_disk_that_takes_no_more_is_one_line_and_goes_on(
             capsys.readouterr()
 
 
-@pytest.mark.parametrize("words", [("pack", "store", "--out", "x/o"), ("archive", "store", "--out", "x/o")])
-def test_what_hands_a_study_on_is_one_line_on_a_full_disk(
-    words: tuple[str, ...], place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_archive_on_a_full_disk_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "x").mkdir()
     (place / "x/o").write_text("before")
     with pytest.MonkeyPatch.context() as patch:
         Disk(Path("x"), lambda n: "fail", errno.ENOSPC).attach(patch)
-        said = mistake(capsys, "study", *words)
+        said = mistake(capsys, "study", "archive", "store", "--out", "x/o")
     assert "cannot write x/o" in said and (place / "x/o").read_text() == "before"
 
 
@@ -402,7 +391,7 @@ def test_a_run_folder_with_pipes_devices_and_links(kind: str, place: Path, capsy
     commands = (
         ("show", run), ("evaluate", run), ("verify", run), ("runs", "store"), ("study", "verify", "store"),
         ("report", run, "--out", "page.html"), ("plot", run, "--out", "plot.png"), ("run", "--resume", run),
-        ("study", "merge", "store", "--into", "new"), ("study", "pack", "store", "--whole"),
+        ("study", "merge", "store", "--into", "new"), ("study", "archive", "store", "--out", "o.jsonl"),
         ("compare", "fedavg", *WORDS, "--store", "store"), ("runs", "store", "--delete", "--yes"),
     )  # fmt: skip
     shutil.copytree(run, place / "whole")
@@ -433,13 +422,14 @@ def test_nothing_is_written_through_a_link(name: str, place: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "features"])
-def test_a_packed_run_holds_no_file_of_elsewhere(what: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_merged_run_holds_no_file_of_elsewhere(what: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, secret = next((place / "store/runs").iterdir()), place / "secret"
     led = run / {"file": "final.safetensors", "folder": "", "features": "features"}[what]
     shutil.move(led, secret)
     led.symlink_to(secret)
-    assert "is a link" in mistake(capsys, "study", "pack", "store", "--whole", "--out", "o.zip")
-    assert not Path("o.zip").exists()
+    assert fedskew("study", "merge", "store", "--into", "new") == (0 if what == "folder" else 2)
+    assert what == "folder" or "is a link" in capsys.readouterr().err
+    assert not (place / "new/runs" / run.name).exists()
 
 
 @pytest.fixture(scope="module")
@@ -520,9 +510,9 @@ def test_nothing_is_written_through_a_folder_that_is_a_link(tmp_path: Path) -> N
         assert not list(elsewhere.iterdir())
 
 
-def test_a_pack_follows_no_link_of_its_own_name(place: Path) -> None:
-    (place / f".o.zip.{os.getpid()}.tmp").symlink_to(place / "victim.json")
-    assert fedskew("study", "pack", "store", "--out", "o.zip") == 0
+def test_an_archive_follows_no_link_of_its_own_name(place: Path) -> None:
+    (place / f".o.jsonl.{os.getpid()}.tmp").symlink_to(place / "victim.json")
+    assert fedskew("study", "archive", "store", "--out", "o.jsonl") == 0
 
 
 # What a run folder says of files

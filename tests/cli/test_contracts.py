@@ -86,7 +86,6 @@ def test_evaluate(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _is_as_promised("evaluate", capsys, "evaluate", table, "--client", "a", "--positive", "ill")
     _is_as_promised("evaluate-new", capsys, "evaluate", table, *new)
     assert len(_is_as_promised("evaluate-new", capsys, "evaluate", table, *rule, *new)["decided"]) == 2
-    _is_as_promised("evaluate-decompose", capsys, "evaluate", runs / "runs/digits", "--decompose")
     _is_as_promised("evaluate-clients", capsys, "evaluate", table, "--by", "client")
 
 

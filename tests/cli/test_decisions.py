@@ -298,7 +298,6 @@ MISTAKES = {
         "--figures must be drawn of rows with labels; got 'f'",
     ),
     "rows of two kinds": (["heart", "--on", "train", "--data", "csv"], "--on must be used without --data, which names"),
-    "decompose": (["heart", "--decompose", "--positive", "ill"], "--decompose must be used without --positive"),
 }
 
 

@@ -55,7 +55,7 @@ def test_describe_writes_pictures_only_where_they_are_asked_for(
     assert command("describe", "--clients", 4) == 0
     assert not list(tmp_path.iterdir()) and "--out federation.png" in capsys.readouterr().out
     assert command("describe", "--clients", 4, "--out", "f.svg") == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"f.svg", "f-histograms.svg", "f-overlap.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == {"f.svg"}
 
 
 # Pages

@@ -40,7 +40,7 @@ LINES = {  # of `fedskew run`
     "device of the run": (["fedavg", "--device", "cuda"], "--device"),
     "dtype": (["fedavg", "--dtype", "float16"], "--dtype must be one of"),
     "option of another": (
-        ["fedavg", "--weighting.beta", "3"], "did you mean --weighting.beta with --weighting aggregation_balancer",
+        ["fedavg", "--weighting.beta", "3"], "of this run has no beta; --weighting aggregation_balancer has",
     ),
     "option near": (["fedbal", "--weighting.bta", "3"], "did you mean '--weighting.beta'"),
     "csv without a file": (["fedavg", "--data", "csv"], "fedskew: --data.path must name the file of dataset 'csv'"),
@@ -49,6 +49,7 @@ LINES = {  # of `fedskew run`
     "narrow": (["fedavg", "--precision", "bfloat16", "--dtype", "float64"], "--precision must be float32 with"),
     "memory": (["fedavg", "--memory", "devise"], "got 'devise'; did you mean 'device'"),
     "device": (["fedavg", "--device", "tpu"], "--device must be cpu, cuda or cuda:NUMBER; got 'tpu'"),
+    "noise": (["fedavg", "--dp", "client"], "--dp.noise or --dp.epsilon must be given, too"),
     "no such GPU": (["fedavg", "--device", "cuda:99"], "--device must be"),
     "rounds": (["fedavg", "--rounds", "0"], "--rounds must be at least 1; got 0"),
     "cohort": (["fedavg", "--cohort", "0"], "--cohort must be at least 1; got 0"),

@@ -1,13 +1,9 @@
-"""`fedskew study`: stores merged, packed, unpacked and verified; what is altered, differs or attacks is refused."""
+"""`fedskew study`: archives written, stores merged and verified; what is altered or differs is refused."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
 import shutil
-import signal
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,154 +182,26 @@ def test_archives_are_merged_and_a_folder_goes_before_a_line(place: Path, capsys
     assert capsys.readouterr().err.count("final_loss is 77.0 and") == 4
 
 
+def test_an_archive_is_merged(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As text or compressed; a failed run of it stays one. What differs is refused."""
+    Store("one/store").refuse("0" * 16, "failed", "infinite loss")
+    for name in ("a.jsonl", "a.jsonl.xz"):
+        assert output_of(capsys, "study", "archive", "one/store", "--out", name).startswith(f"5 runs in {name}, ")
+        assert fedskew("study", "merge", name, "two/store", "--into", f"of-{name}") == 0
+        assert capsys.readouterr().out == f"of-{name}: 8 runs added, 0 were there, 0 refused\n"
+        assert Store(f"of-{name}").refusal("0" * 16) == ("failed", "infinite loss")
+    Path("a.jsonl.xz").unlink()
+    Path("a.jsonl").write_text(Path("a.jsonl").read_text().replace('"final_loss":', '"final_loss":7'))
+    assert fedskew("study", "merge", "a.jsonl", "--into", "one/store") == 2
+    assert capsys.readouterr().err.count("final_loss is 7") == 4
+
+
 def test_a_refusal_is_merged_where_nothing_is_known(place: Path) -> None:
     Store("one/store").refuse("0" * 16, "refused", "no such labels")
     Store("one/store").refuse(addresses("two/store")[0], "failed", "not there")
     assert fedskew("study", "merge", "one/store", "--into", "two/store") == 0
     assert Store("two/store").refusal("0" * 16) == ("refused", "no such labels")
     assert Store("two/store").refusal(addresses("two/store")[0]) is None
-
-
-# Packing
-
-
-def test_what_is_packed_comes_out_the_same(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert output_of(capsys, "study", "pack", "one/study", "--out", "thin.zip").startswith("4 runs in thin.zip, ")
-    assert fedskew("study", "pack", "one/store", "--out", "whole.zip", "--whole") == 0
-    said = output_of(capsys, "study", "unpack", "thin.zip", "--into", "thin")
-    assert said == "study: thin/studies/thin/study.json\nthin: 4 runs added, 0 were there, 0 refused\n"
-    for address in addresses("one/store"):
-        before, after = Store("one/store").entry(address), Store("thin").entry(address)
-        assert before and after and (before.config, before.summary) == (after.config, after.summary)
-    written = json.loads(Path("thin/studies/thin/study.json").read_text())
-    assert written["store"] == "thin" and len(written["runs"]) == 4
-    assert fedskew("study", "unpack", "whole.zip", "--into", "whole") == 0
-    for address in addresses("one/store"):
-        assert content(place / "whole/runs" / address) == content(place / "one/store/runs" / address)
-    assert fedskew("verify", "whole") == 0
-
-
-def test_equal_runs_give_an_equal_zip_that_names_no_folder_of_this_machine(place: Path) -> None:
-    for name in ("a.zip", "b.zip"):
-        assert fedskew("study", "pack", "one/study", "--out", name) == 0
-    assert Path("a.zip").read_bytes() == Path("b.zip").read_bytes()
-    with zipfile.ZipFile("a.zip") as file:
-        assert sorted(file.namelist()) == ["archive.jsonl", "study.json"]
-        assert json.loads(file.read("study.json"))["store"] == ""
-
-
-def test_a_zip_that_would_shrink_like_a_bomb_is_not_compressed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `pack` writes, `unpack` takes."""
-    from fedskew.studies import lines
-
-    monkeypatch.setattr(lines, "FREE", 0)
-    monkeypatch.setattr(lines, "RATIO", 1.5)
-    assert fedskew("study", "pack", "one/study", "--out", "a.zip", "--whole") == 0
-    assert fedskew("study", "unpack", "a.zip", "--into", "all") == 0
-    assert addresses("all") == addresses("one/store")
-
-
-def test_what_a_killed_unpack_leaves_goes_with_the_next_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fedskew("study", "pack", "one/study", "--out", "one.zip", "--whole") == 0
-    child = os.fork()
-    if not child:  # killed while it merges
-        monkeypatch.setattr("fedskew.studies.packing.merge", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        fedskew("study", "unpack", "one.zip", "--into", "all")
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert len(list((place / "all").glob(".unpack-*"))) == 1
-    assert fedskew("study", "unpack", "one.zip", "--into", "all") == 0
-    assert addresses("all") == addresses("one/store")
-    assert not list((place / "all").glob(".unpack-*"))
-
-
-def test_a_study_of_another_content_is_not_overwritten(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("one", "two"):
-        assert fedskew("study", "pack", f"{name}/study", "--out", f"{name}.zip") == 0
-    shutil.copy("two.zip", "again/one.zip") if Path("again").mkdir() is None else None
-    assert fedskew("study", "unpack", "one.zip", "--into", "all") == 0
-    assert "is another study" in mistake(capsys, "study", "unpack", "again/one.zip", "--into", "all")
-
-
-def rezipped(source: str, target: str, changes: dict[str, bytes | None]) -> None:
-    """A zip with other content."""
-    with zipfile.ZipFile(source) as file:
-        found = {name: file.read(name) for name in file.namelist()}
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, data in (found | changes).items():
-            if data is not None:
-                file.writestr(name, data)
-
-
-DEEP = b"[" * 100_000
-ATTACKS: dict[str, tuple[dict[str, bytes | None], str]] = {
-    "outside": ({"../evil": b"x"}, "must hold only files of a study; got '../evil'"),
-    "absolute": ({"/tmp/evil": b"x"}, "must hold only files of a study; got '/tmp/evil'"),
-    "outside of a run": ({"runs/../../evil": b"x"}, "must hold only files of a study"),
-    "backslash": ({"runs\\..\\evil": b"x"}, "must hold only files of a study"),
-    "other file of a run": ({f"runs/{'a' * 16}/.lock": b"x"}, "must hold only files of a study"),
-    "script": ({"evil.py": b"x"}, "must hold only files of a study"),
-    "bomb": ({"study.json": b" " * 100_000_000}, "more than 300 times its size: it is no study"),
-    "no archive": ({"archive.jsonl": None}, "must hold archive.jsonl"),
-    "archive": ({"archive.jsonl": b"{}\n"}, "line 1 is not: 'address' is missing"),
-    "deep archive": ({"archive.jsonl": DEEP}, "line 1 is not: it is not JSON: it is nested deeper than 64"),
-    "study": ({"study.json": b'{"store": 1, "runs": []}'}, "'store' must be a word; got 1"),
-    "study of lists": ({"study.json": b"[1]"}, "must be an object"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", ATTACKS)
-def test_a_zip_that_is_altered_or_attacks_is_one_line_and_reaches_no_store(
-    case: str, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    changes, expected = ATTACKS[case]
-    assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
-    rezipped("good.zip", "bad.zip", changes)
-    assert expected in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
-    left = sorted(str(p.relative_to("all")) for p in Path("all").rglob("*") if p.name != ".lock")
-    assert left == ["refused", "runs", "store.json"]
-    assert not (place / "evil").exists() and not (place.parent / "evil").exists()
-
-
-def test_a_zip_with_an_archive_of_other_types_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
-    with zipfile.ZipFile("good.zip") as file:
-        line = json.loads(file.read("archive.jsonl").splitlines()[0])
-    for change in ({"config": {"rounds": "two"}}, {"summary": []}, {"rows": [1]}, {"env": 3}, {"address": "../../x"}):
-        rezipped("good.zip", "bad.zip", {"archive.jsonl": json.dumps({**line, **change}).encode()})
-        assert "bad.zip/archive.jsonl must hold one run a line; line 1" in mistake(
-            capsys, "study", "unpack", "bad.zip", "--into", "all"
-        )
-
-
-def test_a_link_in_a_zip_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
-    rezipped("good.zip", "bad.zip", {"study.json": None})
-    with zipfile.ZipFile("bad.zip", "a") as file:
-        link = zipfile.ZipInfo("study.json")
-        link.external_attr = 0o120777 << 16
-        file.writestr(link, "/etc/passwd")
-    assert "must hold only files of a study" in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
-
-
-def test_a_damaged_zip_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two hundred zips with flipped or missing bytes: each is refused in one line, or is as it was."""
-    assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
-    whole, draw = Path("good.zip").read_bytes(), random.Random(0)
-    refused = 0
-    for number in range(200):
-        data = bytearray(whole)
-        for _ in range(draw.choice((1, 3, 30))):
-            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-        Path("bad.zip").write_bytes(data[: draw.randrange(len(data))] if number % 4 == 0 else data)
-        capsys.readouterr()
-        code = fedskew("study", "unpack", "bad.zip", "--into", f"all{number}")
-        said = capsys.readouterr()
-        assert code in (0, 2) and said.err.count("\n") == (code == 2), said.err
-        refused += code == 2
-        if code == 0:
-            assert {*Store(f"all{number}").archived} == {*addresses("one/store")}
-    assert refused > 150
 
 
 # Verifying
@@ -344,11 +212,13 @@ def test_runs_that_are_repeated_agree_to_the_bit(place: Path, capsys: pytest.Cap
     said = output_of(capsys, "study", "verify", "one/study", "--sample", 3).splitlines()
     assert said[0] == "repeating 3 of 4 runs" and said[-1] == "3 to the bit"
     assert all(line.endswith("agrees to the bit") for line in said[1:-1]) and len(said) == 5
-    assert fedskew("study", "pack", "one/study", "--out", "thin.zip") == 0
-    assert fedskew("study", "unpack", "thin.zip", "--into", "thin") == 0
+    assert fedskew("study", "archive", "one/study", "--out", "thin.jsonl.xz") == 0
+    assert fedskew("study", "merge", "thin.jsonl.xz", "--into", "thin") == 0
     capsys.readouterr()
     assert fedskew("study", "verify", "thin", "--sample", 99) == 0, "an archive is repeatable, too"
     assert capsys.readouterr().out.splitlines()[-1] == "4 to the bit"
+    assert fedskew("study", "archive", "one/study", "--out", "mine.jsonl.xz") == 0
+    assert output_of(capsys, "study", "verify", "mine.jsonl.xz", "--sample", 1).splitlines()[-1] == "1 to the bit"
 
 
 @pytest.mark.usefixtures("here")
@@ -394,22 +264,18 @@ def test_runs_are_repeated_by_worker_processes(place: Path, capsys: pytest.Captu
 
 
 MISTAKES = {
-    "no action": ([], "fedskew study needs one of archive, pack, unpack, merge, verify"),
+    "no action": ([], "fedskew study needs one of archive, merge, verify"),
     "action": (["mrege"], "unknown action of fedskew study 'mrege'; did you mean 'merge'?"),
-    "no store": (["merge"], "fedskew study merge needs at least one STORE"),
+    "no store": (["merge"], "fedskew study merge needs at least one STORE or ARCHIVE"),
     "no target": (["merge", "one/store"], "--into must name the store that gets the runs"),
     "not a store": (["merge", "one", "--into", "x"], "'one' must be a store; it has no store.json"),
     "itself": (["merge", "one/store", "--into", "one/store"], "must be another store than the one it is merged into"),
-    "no study": (["pack", "one"], "'one' must be a study or a store; it has neither study.json nor store.json"),
-    "nothing to pack": (["pack", "empty"], "'empty' must hold a finished run"),
-    "no zip": (["unpack", "one/study/study.json", "--into", "x"], "is not a readable zip"),
-    "no file": (["unpack", "no.zip", "--into", "x"], "cannot unpack no.zip: No such file"),
-    "unpack where": (["unpack", "no.zip"], "--into must name the store"),
+    "no archive": (["merge", "one/study/study.json", "--into", "x"], "must hold one run a line; line 1 is not"),
+    "no study": (["archive", "one", "--out", "x"], "'one' must be a study or a store; it has neither"),
     "sample": (["verify", "one/store", "--sample", "0"], "--sample must be at least 1; got 0"),
     "seed": (["verify", "one/store", "--seed", "-1"], "--seed must be at least 0; got -1"),
     "nothing to verify": (["verify", "empty"], "must hold a finished run"),
     "other layout": (["merge", "old", "--into", "x"], "must be of layout 1"),
-    "place": (["pack", "one/study", "--out", "no/such/x.zip"], "cannot write no/such/x.zip"),
 }  # fmt: skip
 
 
@@ -438,6 +304,7 @@ def test_an_archive_is_not_computed_again(place: Path, capsys: pytest.CaptureFix
     assert said.err == "fedskew: note: 4 runs reused from results/studies/one.jsonl\n"
     assert "nothing to do" in output_of(capsys, *words, "--store", "empty", "--out", "again")
     assert (place / "again/runs.csv").read_text() == (place / "one/study/runs.csv").read_text()
+    assert "0 done, 4 missing" in output_of(capsys, *words, "--store", "new", "--dry-run", "--archives", "none")
     shutil.move("results", "elsewhere")
     assert fedskew(*words, "--store", "empty", "--dry-run") == 0, "the study's own store has them now"
     said = capsys.readouterr()
@@ -447,27 +314,9 @@ def test_an_archive_is_not_computed_again(place: Path, capsys: pytest.CaptureFix
     assert "4 done, 0 missing" in capsys.readouterr().out
 
 
-def test_an_archive_is_packed_and_grows_beside(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["compare", "fedavg", "fedla", "--seeds", "0-1", "--clients", 5, "--rounds", 2, "--model", "logistic"]
-    assert fedskew("study", "archive", "one/study", "--out", "a/one.jsonl", "--points", 1) == 0
-    assert fedskew("study", "pack", "a/one.jsonl") == 0
-    assert "4 runs in a/one.jsonl.xz" in capsys.readouterr().out and [p.name for p in Path("a").iterdir()] == [
-        "one.jsonl.xz"
-    ]
-    packed = Path("a/one.jsonl.xz").read_bytes()
-    assert "4 done, 0 missing" in output_of(capsys, *words, "--store", "new", "--dry-run", "--archives", "a")
-    assert fedskew("study", "archive", "one/study", "--out", "a/one.jsonl", "--points", 1) == 0
-    assert capsys.readouterr().out == "a/one.jsonl.xz has all runs\n" and not Path("a/one.jsonl").exists()
-    assert fedskew("study", "archive", "two/study", "--out", "a/one.jsonl", "--points", 1) == 0
-    assert "2 runs in a/one.jsonl, " in capsys.readouterr().out, "two of the four are there"
-    assert fedskew("study", "pack", "a/one.jsonl") == 0 and "6 runs in a/one.jsonl.xz" in capsys.readouterr().out
-    assert fedskew("study", "archive", "one/study", "--out", "a/one.jsonl.xz", "--points", 1) == 0
-    assert Path("a/one.jsonl.xz").read_bytes() == packed
-
-
 def test_archives_that_cannot_be_read_or_written(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "there is none at 'none'" in mistake(
-        capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "none"
+    assert "there is none at 'nowhere'" in mistake(
+        capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "nowhere"
     )
     Path("bad.jsonl").write_text("{}\n")
     assert "line 1 is not" in mistake(
@@ -475,10 +324,5 @@ def test_archives_that_cannot_be_read_or_written(place: Path, capsys: pytest.Cap
     )
     assert "--out must name the file" in mistake(capsys, "study", "archive", "one/study")
     assert "cannot write" in mistake(capsys, "study", "archive", "one/study", "--out", "bad.jsonl/sub/a.jsonl")
-    assert "cannot read the archive 'none.jsonl'" in mistake(capsys, "study", "pack", "none.jsonl")
-    assert "line 1 is not" in mistake(capsys, "study", "pack", "bad.jsonl")
-    for words in (["--out", "x.zip"], ["--whole"]):
-        assert f"{words[0]} must be left out with an archive" in mistake(capsys, "study", "pack", "bad.jsonl", *words)
-    assert Path("bad.jsonl").exists() and not Path("bad.jsonl.xz").exists()
     Store("nothing")
     assert "hold a finished run" in mistake(capsys, "study", "archive", "nothing", "--out", "a.jsonl")

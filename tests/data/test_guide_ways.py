@@ -12,7 +12,6 @@ import pytest
 
 import fedskew as fs
 from support.command import fedskew
-from support.keel import keel_package
 from support.paths import ROOT
 
 PAGE = (ROOT / "docs/guide/own-data.md").read_text(encoding="utf-8")
@@ -64,7 +63,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("client", np.array(["a", "b", "c"])[np.arange(30) % 3]),
     ):  # fmt: skip
         np.save(tmp_path / f"large/{name}.npy", array)
-    (tmp_path / "play.txt").write_text("\n\n".join(f"{who}:\n{(who + ' talks on. ') * 60}" for who in ("ADA", "BOB")))
     return tmp_path
 
 
@@ -98,21 +96,6 @@ def letters(files: Path) -> None:
     made.to_parquet(str(files / "letters/train-00000-of-00001.parquet"))
 
 
-def keel(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package, with small tables, and FARS's published counts set to theirs."""
-    keel_package(files / "site", monkeypatch)
-    counts = {"No_Injury": 16, "Fatal_Injury": 14}
-    monkeypatch.setattr("fedskew.data.sources.tabular.FARS_COUNTS", counts)
-
-
-def published(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    root = Path(os.environ.get("FEDSKEW_DATA", "nowhere"))
-    if not (root / "adult").is_dir() or not (root / "heart-disease").is_dir():
-        pytest.skip("needs FEDSKEW_DATA with adult and heart-disease")
-
-
 CLIENTS: dict[str, tuple[int, ...]] = {  # way -> clients of the federation that each line makes
     "A csv file": (2,),
     "A parquet file": (2,),
@@ -122,18 +105,11 @@ CLIENTS: dict[str, tuple[int, ...]] = {  # way -> clients of the federation that
     "Data larger than the memory": (3,),
     "Folders of images": (2,),
     "Hugging Face datasets": (4,),
-    "Shakespeare": (2,),
-    "Long-tailed tables: FARS and KEEL": (2, 10),
-    "Published tables with natural clients": (4, 15),
 }
 NEEDS: dict[str, Any] = {
     "A parquet file": parquet,
     "Folders of images": images,
     "Hugging Face datasets": letters,
-}
-PATCHED: dict[str, Any] = {
-    "Long-tailed tables: FARS and KEEL": keel,
-    "Published tables with natural clients": published,
 }
 
 
@@ -143,9 +119,8 @@ def test_every_way_has_a_block_of_five_lines_at_most() -> None:
 
 
 @pytest.mark.parametrize("way", CLIENTS)
-def test_the_block_of_each_way_runs(way: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_block_of_each_way_runs(way: str, files: Path) -> None:
     NEEDS.get(way, lambda _: None)(files)
-    PATCHED.get(way, lambda *_: None)(files, monkeypatch)
     made: list[Any] = []
     federate = fs.federate
 

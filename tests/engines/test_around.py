@@ -25,7 +25,7 @@ from fedskew.methods import METHODS
 from fedskew.models.prepare import prepare
 from fedskew.types import Carry, Context, Differentiate, Params, View
 from support.federations import blobs
-from support.methods import BY_HOOK, changed, tiny
+from support.methods import changed
 from support.nets import plain_module
 from support.runs import gap, go
 
@@ -82,17 +82,6 @@ def apart(method: Method, limit: float = 1e-8, **options: Any) -> str:
     model = options["model"]
     known = prepare(model, None, (5,), 3) if isinstance(model, nn.Module) else None
     return engines.choose("batched", "cpu", known, method)[1] if known is not None else ""
-
-
-def paced(method: Method) -> Method:
-    return replace(method, pace=PACE) if type(method.pace) is Fixed else method
-
-
-@pytest.mark.parametrize("name", BY_HOOK)
-def test_methods_agree_with_the_reference(name: str, steps: list[int]) -> None:
-    method = tiny(name) if name != "powerofchoice" else changed(METHODS[name](), "power_of_choice", candidates=8)
-    apart(paced(method))
-    assert bool(steps) == (name not in WHOLE | VMAP)
 
 
 def test_which_methods_go_which_way() -> None:
@@ -291,51 +280,6 @@ def test_a_gradient_elsewhere_is_never_taken_for_the_one_that_is_known(
     apart(replace(fs.methods.fedprox(), local=Signs(), pace=PACE), 1e-10)
     with pytest.raises(RuntimeError, match="takes gradients at other parameters"):
         apart(replace(fs.methods.fedprox(), local=Signs(ahead=True), pace=PACE))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# An option that no engine knows
-
-
-@dataclass(frozen=True)
-class Scaled(SGD):
-    """SGD with one more field, which nothing but its own step reads."""
-
-    scale: float = 1.0
-
-    def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
-        return super().step(carry, ctx._replace(lr=self.scale * ctx.lr), differentiate)
-
-
-@dataclass(frozen=True)
-class Smoothed(CrossEntropy):
-    """Cross-entropy with one more field."""
-
-    smoothing: float = 0.0
-
-    def loss(self, view: View) -> Tensor:
-        each = F.cross_entropy(view.out.logits, view.batch.y)
-        return view.batch.mean((1 - self.smoothing) * each - self.smoothing * view.out.logits.log_softmax(1).mean(1))
-
-
-OPTIONS: dict[str, Method] = {
-    "step": Method("m", local=Scaled(scale=0.5), pace=PACE),
-    "loss": Method("m", parts=(Smoothed(smoothing=0.3),), pace=PACE),
-}
-
-
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("where", OPTIONS)
-def test_an_option_that_no_engine_knows_counts_in_all(where: str, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if known:
-        monkeypatch.setattr(Scaled, "__module__", "fedskew.test")
-        monkeypatch.setattr(Smoothed, "__module__", "fedskew.test")
-    options = {"cohort": 8, "rounds": 3, "threads": 2, "model": "mlp"}
-    fed, method = blobs(UNEVEN), OPTIONS[where]
-    want = go(fed, method, **options)
-    assert gap(want.params, go(fed, Method("m", pace=PACE), **options).params) > 1e-3, "the option does something"
-    for engine in ("threaded", "batched", "debug", "auto"):
-        assert gap(want.params, go(fed, method, engine=engine, **options).params) <= 1e-8, engine
 
 
 @pytest.mark.parametrize("kind", [SGD, CrossEntropy])

@@ -110,6 +110,7 @@ draws = np.random.Generator(np.random.PCG64(0))
 HOST: dict[str, tuple[Callable[[Tensor], float], str]] = {
     "draws": (lambda step: float(draws.random()), "does not repeat itself"),
     "reads": (lambda step: 1.0 if int(step) > 1 else 0.5, "reads a value of a tensor"),
+    "picks": (lambda step: 1.0 + len(step.reshape(1)[step.reshape(1) > 1]), "reads a value of a tensor"),
 }
 
 
@@ -121,8 +122,9 @@ def test_what_draws_on_the_host_is_stacked() -> None:
     assert len(result.rounds) == 2
 
 
-def test_what_branches_on_the_host_is_told() -> None:
-    act, told = HOST["reads"]
+@pytest.mark.parametrize("how", ["reads", "picks"])
+def test_what_branches_on_the_host_is_told(how: str) -> None:
+    act, told = HOST[how]
     method = replace(tiny("fedavg"), parts=(*tiny("fedavg").parts, Reads(act)))
     with pytest.warns(RuntimeWarning, match=told), pytest.raises(RuntimeError, match="vmap"):  # nor can it be stacked
         go(blobs(RAGGED), method, engine="chained")

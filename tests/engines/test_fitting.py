@@ -153,6 +153,7 @@ def test_fitted_metrics_are_those_of_the_fitted_logits() -> None:
     told = fs.metrics.from_confusion(fs.metrics.confusion(y, even, fed.dataset.classes))
     assert summary["final_fitted_balanced_accuracy"] == told["balanced_accuracy"]
     assert summary["final_fitted_macro_f1"] == told["macro_f1"]
+    assert summary["final_fitted_per_class_recall"] == told["per_class_recall"]
     assert summary["final_fitted_ece"] == pytest.approx(fs.metrics.calibration_error(y, chances), abs=1e-9)
     assert summary["final_fitted_loss"] < summary["final_loss"]
 
@@ -162,24 +163,6 @@ def test_biases_of_each_client_serve_its_own_model() -> None:
     found = go(fed, tiny("fedper"), rounds=3).summary
     assert found["final_fitted_personal_loss"] < found["final_personal_loss"]
     assert "final_fitted_personal_accuracy" not in go(fed, tiny("fedavg")).summary
-
-
-def test_variants_on_the_rows_of_a_federation() -> None:
-    fed = skewed()
-    trained = go(fed, tiny("fedavg")).trained
-    both = trained.fit_on(fed)
-    assert torch.allclose(torch.tensor(both.b), torch.tensor(trained.fits["prior"].b), atol=1e-6)
-    biases, temperature = (trained.fit_on(fed, fs.Fitting(of=of)) for of in ("biases", "temperature"))
-    assert biases.a == 1 and any(biases.b) and temperature.a != 1 and not any(temperature.b)
-    bare = trained.fit_on(fed, fs.Fitting(of="histogram"))
-    assert (bare.exchanges, bare.download_bytes, bare.a) == (0, 0, 1)
-    assert bare.upload_bytes == 8 * 10 * int((fed.sizes > 0).sum())
-    with pytest.raises(fs.FieldError, match=r"Fitting.of must be one of .*; got 'bias'; did you mean 'biases'"):
-        fs.Fitting(of="bias")  # type: ignore[arg-type]
-    with pytest.raises(fs.FieldError, match=r"Fitting.ridge must be positive; got 0"):
-        fs.Fitting(ridge=0.0)
-    with pytest.raises(fs.ConfigError, match=r"fed must have the model's 10 classes; got 3"):
-        trained.fit_on(blobs(RAGGED))
 
 
 def test_more_classes_than_the_limit_are_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:

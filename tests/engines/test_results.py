@@ -2,67 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-import torch
 from torch import nn
 
-from fedskew import engines, server, tree
-from fedskew.method import Method
-from fedskew.models.architectures import build
+from fedskew import engines
 from fedskew.models.prepare import prepare
 from fedskew.settings import Settings
-from fedskew.types import Assignment, Results, Weights
 from support.federations import skewed
 from support.methods import tiny
-from support.runs import gap, go, same
+from support.runs import go, same
 
 STACKING = "fedgr"  # its server sees every delta
 
 
-def trained(
-    engine: str, method: Method, weights: list[float] | None, chains: list[list[int]], **options: Any
-) -> Results:
-    """One round of these chains, by weights that are known beforehand or by none."""
-    fed = skewed()
-    model = prepare(build("logistic", (1, 8, 8), 10, 0), None, (1, 8, 8), 10).to(torch.float64)
-    task = model.task(fed.clients, 3)
-    runner = engines.ENGINES[engine](model, fed, task, Settings(seed=0, threads=2))
-    try:
-        with torch.no_grad():
-            runner.init_clients(method, model.params, model.buffers)
-            state = server.init(method, model.params, model.buffers, fed, task)
-            assignment = Assignment(torch.tensor(chains))
-            given = server.broadcast(method, state, assignment.ids)
-            known = None if weights is None else (lambda _: Weights(torch.tensor(weights), torch.tensor(weights)))
-            return runner.train(method, assignment, given, known, **options)
-    finally:
-        runner.close()
-
-
-@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched", "debug"])
-@pytest.mark.parametrize("chains", [[[4], [0], [2], [5], [1]], [[4, 0], [2, 5]]], ids=["clients", "chains"])
-def test_deltas_are_kept_beside_their_sum_in_the_order_of_the_cohort(engine: str, chains: list[list[int]]) -> None:
-    weights = [0.4, 0.3, 0.1, 0.15, 0.05][: len(chains)]
-    method = tiny("fedavg")
-    summed = trained(engine, method, weights, chains, keep_deltas=True)
-    stacked = trained(engine, method, None, chains, keep_deltas=True)
-    assert summed.kept is not None and stacked.kept is not None and summed.delta is not None
-    assert summed.cohort.deltas is None and stacked.delta is None
-    assert same(stacked.kept, stacked.cohort.deltas)
-    assert same(summed.kept, stacked.kept)
-    assert all(leaf.shape[0] == len(chains) and leaf.device.type == "cpu" for leaf in summed.kept.values())
-    assert gap(summed.delta, tree.aggregate(summed.kept, torch.tensor(weights))) < 1e-12
-
-
-@pytest.mark.parametrize("weights", [None, [0.5, 0.5]])
-def test_keeping_deltas_changes_no_bit_and_nothing_is_kept_unasked(weights: list[float] | None) -> None:
-    plain, kept = (trained("batched", tiny("fedavg"), weights, [[1], [3]], keep_deltas=k) for k in (False, True))
-    assert plain.kept is None and kept.kept is not None
-    for name in ("delta", "buffers"):
-        a, b = getattr(plain, name), getattr(kept, name)
-        assert (a is None) == (b is None) and (a is None or same(a, b))
+@pytest.mark.parametrize("name", ["fedavg", STACKING, "astraea"])
+def test_every_delta_is_that_of_its_client_in_all_engines(name: str) -> None:
+    """Stacks sort clients by their length; Astraea's pass a model on."""
+    runs = [
+        go(skewed(), tiny(name), engine=e, diagnose=("drift",)) for e in ("sequential", "threaded", "batched", "debug")
+    ]
+    for rows in zip(*(run.rounds for run in runs), strict=True):
+        norms = [row["diagnostics"]["drift"]["norms"] for row in rows]
+        assert all(other == pytest.approx(norms[0], rel=1e-8) for other in norms) and len({*norms[0]}) == len(norms[0])
 
 
 @pytest.mark.parametrize("name", ["fedavg", STACKING])

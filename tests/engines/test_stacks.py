@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fedskew as fs
-from fedskew.client import Job
 from fedskew.engines import stacks as cuts
-from fedskew.engines.runtime import Workers
-from fedskew.engines.sequential import longest
-from fedskew.engines.stacks import Length, Price, cut, legs, narrowed, whole
+from fedskew.engines.stacks import Length, Price, cut, legs
 from fedskew.engines.stepper import StepMode
 from fedskew.method.paces import Fixed
-from fedskew.models.prepare import prepare
-from fedskew.types import Carry
 from support.federations import blobs
 from support.methods import BY_HOOK, each, tiny
 from support.nets import norm_net
@@ -70,17 +63,6 @@ def test_a_stack_narrows_as_clients_end() -> None:
     assert legs([2, 1], 3, few=False)[-1] == (1, [1, 2], True), "a step beyond the longest run has ended clients"
 
 
-def test_a_narrowed_stack_comes_together_again() -> None:
-    def own() -> Any:
-        return {"x": torch.arange(6.0).reshape(6, 1)}
-
-    carry, job = Carry(own(), {}, {"m": own()}), Job({}, (own(),) * 10)  # type: ignore[arg-type]
-    _, first, a = narrowed(job, carry, 5)
-    _, first, b = narrowed(job, first, 2)
-    assert len(first.params["x"]) == 2
-    assert all(same(dict(x), dict(y)) for x, y in zip(whole([a, b, first]), carry, strict=True) if "x" in x)
-
-
 @pytest.fixture(
     params=[v if n == "some stacks" else pytest.param(v, marks=pytest.mark.thorough) for n, v in ENDS.items()],
     ids=ENDS,
@@ -127,23 +109,3 @@ def test_the_first_fault_is_that_of_the_cohort() -> None:
             go(blobs(UNEVEN), method, engine=engine, threads=1, dtype="float32")
         told.append(str(caught.value))
     assert told[0] == told[1]
-
-
-def test_the_longest_clients_are_begun_first() -> None:
-    class Plan:
-        def __init__(self, steps: int) -> None:
-            self.batches = range(steps)
-
-    class Place:
-        def __init__(self, steps: int) -> None:
-            self.plan = Plan(steps)
-
-    assert longest([Place(t) for t in (2, 9, 1, 7)], 2) == [1, 3]  # type: ignore[misc]
-    workers, begun = Workers(prepare(torch.nn.Linear(3, 2), "", (3,), 2), 2), list[int]()
-
-    def work(i: int) -> int:
-        begun.append(i)
-        return i
-
-    assert list(workers.map(work, range(5), [3])) == list(range(5)) and begun[0] == 3
-    workers.close()

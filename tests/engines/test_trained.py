@@ -309,7 +309,6 @@ def test_rows_of_a_federation_that_is_divided_otherwise_are_refused(case: str, d
         decision = trained.decide(fed, "prevalence", "8")
         doors: dict[str, Any] = {
             "decide": lambda t=trained: t.decide(other, "prevalence", "8"),
-            "fit_on": lambda t=trained: t.fit_on(other), "decompose": lambda t=trained: fs.decompose(t, other),
             **{on: lambda t=trained, on=on, d=decision: t.evaluate_decision(other, d, on=on)
                for on in ("validation", "train", "local", *(() if case == "other data" else ("test",)))},
         }  # fmt: skip

@@ -14,7 +14,7 @@ pytest.importorskip("flwr")
 
 from fedskew.config.recorded import read_run
 from fedskew.data.federation import Federation
-from fedskew.engines.fitting import ClientLogits, Fit, Fitting, fit, triangle_of, whole_of
+from fedskew.engines.fitting import ClientLogits, Fit, fit, triangle_of, whole_of
 from fedskew.errors import FedskewError
 from fedskew.flower import serve
 from fedskew.flower.contract import permits_of
@@ -219,7 +219,7 @@ def pooled_fit(result: Any, fed: Federation, objective: str) -> Fit:
     """The fit on the rows of the clients that have counts, as one."""
     at = torch.cat([torch.from_numpy(fed.rows(k)) for k in range(fed.clients) if int(fed.counts[k].sum())])
     logits = result.trained.logits(fed.dataset.x[at], fed.dataset.y[at])
-    return fit(ClientLogits(logits, fed.dataset.y[at]), fed.counts, Fitting(objective=objective))  # type: ignore[arg-type]
+    return fit(ClientLogits(logits, fed.dataset.y[at]), fed.counts, objective)  # type: ignore[arg-type]
 
 
 def test_liars_without_an_end_leave_no_fit_and_no_ruin(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

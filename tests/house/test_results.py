@@ -44,24 +44,6 @@ def test_a_table_that_is_altered_is_found(results: ModuleType, data_dir: Path, p
     assert results.tables(shown.replace(cell, cell[:-1] + "1", 1)) == shown
 
 
-def test_an_order_shows_each_method_beside_the_one_before(results: ModuleType) -> None:
-    accuracies = {"a": (0.50, 0.52, 0.54), "b": (0.53, 0.54, 0.58), "c": (0.51, 0.51, 0.56)}
-    common = {"setting": "one", "state": "finished", "tuned": "lr 0.1"}
-    rows: list[dict[str, object]] = [
-        {**common, "label": label, "seed": seed, "mean10_accuracy": value}
-        for label, values in accuracies.items() for seed, value in enumerate(values)
-    ]  # fmt: skip
-    told = results.order_of([*rows, {**rows[0], "seed": 3, "state": "missing"}]).splitlines()[2:]
-    # gaps of b: 3, 2, 4 with mean 3 and deviation 1; of c to a: 1, -1, 2; of c to b: -2, -3, -2
-    assert told == [
-        "| a | lr 0.1 | 3 | 52.0 ± 2.0 |  |  |",
-        "| b | lr 0.1 | 3 | 55.0 ± 2.6 | +3.0 ± 1.0 | +3.0 ± 1.0 |",
-        "| c | lr 0.1 | 3 | 52.7 ± 2.9 | -2.3 ± 0.6 | +0.7 ± 1.5 |",
-        "",
-        "3 seeds: no verdict.",
-    ]
-
-
 def test_intervals_of_a_table_are_those_of_the_verdicts(results: ModuleType) -> None:
     """Of five seeds or more, at Holm's levels over the methods; what the fit leaves is open, not averaged."""
     gaps = {"fedla": [3.0, 5.0, 4.0, 5.0, 3.0], "fedga": [1.0, -2.0, 0.0, 1.0, 1.0]}

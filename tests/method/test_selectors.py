@@ -40,14 +40,6 @@ def test_a_client_with_one_row_counts() -> None:
     assert Dual().init_server({}, fed, TASK)["real"].tolist() == [1, 0, 1]
 
 
-def test_a_box_that_begins_in_the_middle_is_drawn_as_it_is() -> None:
-    """Of sizes whose boxes begin at client 0 and at client 2."""
-    selector, sizes = Clustered(), torch.tensor([5, 5, 4, 1, 4, 5])
-    drawn = [selector.select({"sizes": sizes}, 2, rng.key(0, t)).chains.squeeze(1) for t in range(3000)]
-    found = torch.bincount(torch.cat(drawn), minlength=6) / 3000
-    torch.testing.assert_close(found, 2 * sizes / sizes.sum(), rtol=0, atol=0.04)
-
-
 @pytest.mark.parametrize("clusters", ["size", "none"])
 def test_clustered_sampling_draws_by_size_on_average(clusters: Any) -> None:
     """Every client k n_i / sum n times; a client of half the rows once in every pair, where there are boxes."""

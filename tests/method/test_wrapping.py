@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import fedskew as fs
-from fedskew.method import component
 from fedskew.method.component import Component, Weighting, hooks_of, overrides
 from fedskew.method.weightings import Wrapping
 from support.federations import skewed
@@ -20,7 +19,6 @@ from support.runs import rows_of
 
 w = fs.weightings
 HOOKS = [n for n in hooks_of(Weighting) if inspect.isfunction(getattr(Weighting, n))]
-FACTS = [n for n in hooks_of(Weighting) if n not in HOOKS]
 
 
 @dataclass(frozen=True)
@@ -28,17 +26,6 @@ class Thin(Wrapping):
     """Defines nothing, so that all is the base's."""
 
     name = "thin"
-
-
-def test_the_list_of_hooks_is_that_of_the_source() -> None:
-    """A hook added to Component or Weighting appears in it, and so is forwarded."""
-    public = {n for kind in (Component, Weighting) for n in vars(kind) if n[0] != "_" and callable(vars(kind)[n])}
-    assert set(HOOKS) == public
-    assert {"broadcast", "correct", "record", "learn", "weigh", "check"} <= set(HOOKS)
-    assert set(FACTS) == {
-        "proximal", "reads_deltas", "projects", "reads_rounds", "needs_two_classes", "reads", "stages", "normed",
-    }  # fmt: skip
-    assert len(HOOKS) == len(set(HOOKS)) >= 18
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -58,24 +45,6 @@ def test_a_hook_is_forwarded_to_the_base_under_the_name_of_the_wrapper(hook: str
         )  # fmt: skip
 
 
-def test_facts_are_those_of_the_base() -> None:
-    @dataclass(frozen=True)
-    class Odd(Weighting):
-        name = "odd"
-        auxiliary = 3
-        proximal = 0.25  # type: ignore[assignment]
-        reads_deltas = True  # type: ignore[assignment]
-
-        def finish(self, local: Any) -> Any:
-            return {}, {}
-
-    wrapper = Thin(Odd())
-    assert (wrapper.auxiliary, wrapper.proximal, wrapper.reads_deltas) == (3, 0.25, True)
-    assert overrides(wrapper, "finish") and not overrides(wrapper, "init_client")
-    plain = Thin(w.Size())
-    assert (plain.auxiliary, plain.proximal, plain.reads_deltas) == (0, 0.0, False)
-
-
 @pytest.mark.parametrize("hook", [n for n in HOOKS if hasattr(Component, n)])
 def test_a_method_sees_what_the_base_fills_and_nothing_more(hook: str) -> None:
     for base in (w.Size(), w.Uniform(), w.Dual(), w.AggregationBalancer(), w.LabelAware()):
@@ -83,20 +52,6 @@ def test_a_method_sees_what_the_base_fills_and_nothing_more(hook: str) -> None:
         assert (method.weighting in method.having(hook)) == overrides(base, hook), (hook, base.name)
     own = fs.Method("m", weighting=w.FedNova())
     assert (own.weighting in own.having(hook)) == (hook == "check")
-
-
-def test_a_new_hook_is_forwarded_without_a_line_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    def greet(self: Any) -> str:
-        return f"hello from {self.name}"
-
-    monkeypatch.setattr(Weighting, "greet", greet, raising=False)
-
-    @component.forwarding("inner", Weighting)
-    @dataclass(frozen=True)
-    class Fresh(Thin):
-        name = "fresh"
-
-    assert Fresh(w.Size()).greet() == "hello from fresh"  # type: ignore[attr-defined]
 
 
 def test_values_stay_values() -> None:

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedskew.config import experiment as config
 from fedskew.config import recorded
 from fedskew.config.recorded import Run, find_runs
-from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots import canvas
 from fedskew.plots import curves as plots
@@ -154,12 +152,6 @@ def test_models_of_the_clients_own_have_a_panel_where_recorded(tmp_path: Path, o
 # Curves
 
 
-def test_the_line_is_a_trailing_mean() -> None:
-    assert plots.smoothed(np.array([1.0, 2.0, 3.0, 7.0]), 2).tolist() == [1.0, 1.5, 2.5, 5.0]
-    values = np.array([0.3, 0.1, 0.2])
-    assert np.allclose(plots.smoothed(values, 1), values)
-
-
 def test_a_value_that_is_no_finite_number_is_no_point_of_a_curve(tmp_path: Path) -> None:
     """A damaged record may hold it; `np.nanmean` of nothing but NaN warns."""
     file = written(tmp_path / "a", [0.25, 0.5, 0.75]) / "rounds.jsonl"
@@ -258,15 +250,6 @@ assert settings() == before and "matplotlib.pyplot" not in sys.modules
 
 
 # Real runs
-
-
-def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
-    made = {"data": make("data", "digits"), "clients": 6, "cohort": 3, "rounds": 2}
-    for name, seed in (("fedavg", 0), ("fedavg", 1), ("scaffold", 0)):
-        config.Experiment(method_named(name), seed=seed, **made).run(tmp_path / f"{name}{seed}")
-    folders = find_runs([tmp_path])
-    assert sorted(labels(*folders)) == ["fedavg, 2 seeds", "scaffold"]
-    assert canvas.save(plots.comparison(folders), tmp_path / "x.png").stat().st_size > 10_000
 
 
 def test_a_title_leaves_out_what_is_unset() -> None:

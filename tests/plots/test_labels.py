@@ -6,16 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fedskew as fs
 from fedskew.config.flags import experiment_from
-from fedskew.errors import ConfigError
 from fedskew.plots import rounds
 from fedskew.plots.canvas import Shown
 from fedskew.plots.groups import groups_of, title_of
-from support.command import fedskew, mistake
 from support.old_format import as_format_1
 
 pytest.importorskip("matplotlib")
@@ -107,50 +104,11 @@ def test_figures_of_one_seed_show_the_same_seed_of_every_method_and_name_it(tmp_
     assert [str(t.get_text()) for t in figure.legends[0].texts] == ["fedavg, seed 2", "fedbal, seed 1"]
 
 
-def test_selection_shows_the_mean_and_the_range_of_the_seeds(tmp_path: Path) -> None:
-    folders = ran(tmp_path, "fedavg", 0, 1, 2)
-    figure = rounds.draw("selection", folders)
-    used = [[json.loads(r)["samples"] for r in (f / "rounds.jsonl").read_text().splitlines()] for f in folders]
-    shown = figure.axes[0].lines[0].get_ydata()
-    assert np.allclose(shown, np.cumsum(used, axis=1).mean(0)) and len(figure.axes[0].collections) == 1
-    assert figure.legends[0].texts[0].get_text().startswith("fedavg, 3 seeds (")
-
-
-def test_seeds_that_stopped_at_different_rounds_are_averaged_where_they_ran() -> None:
+def test_selection_shows_rows_clients_and_accuracy() -> None:
     rows = [{"round": r, "samples": 10, "clients": [1, [2, 3]], "accuracy": r / 10} for r in (1, 2, 3)]
-    run = Shown("mine", Path("x"), {}, rows, 0, (rows, rows[:1]))
-    used, clients, accuracy = rounds.selection([run]).axes
-    assert used.lines[0].get_ydata().tolist() == [10, 20, 30] and clients.lines[0].get_ydata().tolist() == [3, 3, 3]
+    used, clients, accuracy = rounds.selection([Shown("mine", Path("x"), {}, rows)]).axes
+    assert used.lines[0].get_ydata().tolist() == [10, 20, 30] and list(clients.lines[0].get_ydata()) == [3, 3, 3]
     assert accuracy.lines[0].get_ydata().tolist() == [0.1, 0.2, 0.3]
-
-
-# Raw and smooth
-
-
-def test_lines_are_what_was_measured_and_smoothing_is_asked_for_and_named(tmp_path: Path) -> None:
-    """A collapse of one round stands in the picture."""
-    folder = as_format_1(ran(tmp_path, "fedavg")[0])
-    first = json.loads((folder / "rounds.jsonl").read_text().splitlines()[0])
-    values = [0.8 if r != 20 else 0.1 for r in range(1, 41)]
-    rows = [{**first, "round": r, "accuracy": v, "macro_f1": v} for r, v in enumerate(values, 1)]
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "summary.json").unlink()
-    raw = rounds.draw("curves", [folder])
-    assert raw.axes[0].lines[0].get_ydata().tolist() == values and "smooth" not in raw.get_suptitle()
-    smooth = rounds.draw("curves", [folder], smooth=10)
-    assert smooth.axes[0].lines[-1].get_ydata().min() > 0.7
-    assert smooth.get_suptitle().endswith("; lines smoothed: mean of the last 10 evaluations")
-
-
-def test_smoothing_goes_with_curves_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = ran(tmp_path, "fedavg")[0]
-    with pytest.raises(ConfigError, match="smooth must go with the figure curves, not with drift; got 3"):
-        rounds.draw("drift", [folder], smooth=3)
-    with pytest.raises(ConfigError, match="smooth must be at least 1; got 0"):
-        rounds.draw("curves", [folder], smooth=0)
-    told = mistake(capsys, "plot", folder, "--figure", "drift", "--smooth", 3)
-    assert "--smooth must go with the figure curves, not with drift" in told
-    assert fedskew("plot", folder, "--smooth", 3, "--out", tmp_path / "x.svg") == 0
 
 
 def test_error_asymmetry_is_explained_where_it_is_shown() -> None:

@@ -84,6 +84,7 @@ def test_the_noise_for_an_epsilon_is_the_least() -> None:
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    for name in ("dp_accounting", "dp_accounting.pld"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(DataError, match=r"an epsilon needs the extra dp: pip install"):
         Mechanism("poisson", 1, 2, 1.0).epsilon(1, 1e-5)

@@ -21,7 +21,6 @@ from fedskew.method.paces import Fixed
 from fedskew.records import diagnostics
 from fedskew.records import folder as records
 from fedskew.records.diagnostics import DIAGNOSTICS, Diagnostics, Moment
-from fedskew.settings import Settings
 from fedskew.types import Cohort, Params, Report, Task, Weights
 from support.federations import blobs, skewed
 from support.methods import FixedCohort, each, spied, tiny
@@ -176,11 +175,6 @@ def test_means_are_over_the_named_clients_that_took_part() -> None:
     assert nobody["diagnostics"]["per_class"]["local"] == []
 
 
-def test_what_is_not_finite_is_left_out_of_a_mean() -> None:
-    assert diagnostics._mean([1.0, None, 3.0]) == 2.0 and diagnostics._mean([None]) is None
-    assert diagnostics._means([[1.0, None], [3.0, None]]) == [2.0, None]
-
-
 def test_drift_is_that_of_the_stacked_deltas() -> None:
     fed = skewed()
     result = go(fed, tiny("fedavg"), diagnose=("drift",))
@@ -263,13 +257,6 @@ def test_a_chain_counts_as_one_client() -> None:
     result = go(skewed(), method, cohort=4, diagnose=Diagnostics(("drift", "per_class", "coverage"), clients=(1, 2)))
     assert len(told(result, "drift")["norms"]) == 2
     assert list(told(result, "per_class")["clients"]) == ["1", "2"]
-
-
-def test_off_is_off() -> None:
-    result = go(skewed(), tiny("fedavg"))
-    assert all("diagnostics" not in row for row in result.rounds)
-    assert not Settings(rounds=1).evaluation().due("diagnose", 1) and not Diagnostics().deltas
-    assert "diagnose" not in experiment_from(["fedavg"]).to_json()
 
 
 def test_rounds_between_diagnoses() -> None:

@@ -136,16 +136,6 @@ def test_a_run_that_goes_on_elsewhere_says_where(tmp_path: Path) -> None:
     assert read(folder)[0] == read(tmp_path / "b")[0]
 
 
-def test_sums_at_the_workers_belong_to_the_run(tmp_path: Path) -> None:
-    fed, method = skewed(), fs.methods.fedavg()
-    go(fed, method, rounds=3, out=tmp_path, ray_sum=2, on_round=stop_after(1))
-    before = (tmp_path / "config.json").read_bytes()
-    for other in ({}, {"ray_sum": 4}):
-        with pytest.raises(fs.RecordError, match=f"same run; ray_sum was 2 and is {other.get('ray_sum', 1)}"):
-            go(fed, method, rounds=3, out=tmp_path, resume=True, **other)
-    assert (tmp_path / "config.json").read_bytes() == before
-
-
 @pytest.mark.parametrize("flag", ["--ray.address", "--ray-address", "--ray.workers", "--ray.gpus"])
 def test_a_cluster_beside_a_run_of_another_engine_is_refused(
     flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +58,6 @@ def test_a_dead_process_s_hold_is_taken_over(how: signal.Signals, tmp_path: Path
     Hold(tmp_path).release()
 
 
-def test_a_stopped_process_keeps_its_hold(tmp_path: Path) -> None:
-    first = holder(tmp_path)
-    try:
-        first.send_signal(signal.SIGSTOP)
-        with pytest.raises(RecordError, match="in use"):
-            Hold(tmp_path)
-    finally:
-        first.send_signal(signal.SIGCONT)
-        end(first)
-
-
 def test_a_run_is_neither_resumed_nor_begun_where_another_process_writes(tmp_path: Path) -> None:
     run = tmp_path / "run"
     go(skewed(), fs.methods.fedavg(), out=run)
@@ -112,39 +100,3 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("fedskew.records.files.FileLock.acquire", refuse)
     with pytest.raises(RecordError, match="cannot be locked: no flock here; a run needs a file system with locks"):
         Hold(tmp_path)
-
-
-def test_two_commands_cannot_resume_one_run(tmp_path: Path) -> None:
-    """The first is stopped (Ctrl-Z); the second is refused with exit code 2, and the first then ends as if alone."""
-    words = [
-        "run",
-        "fedavg",
-        "--data",
-        "digits",
-        "--clients",
-        "8",
-        "--cohort",
-        "3",
-        "--rounds",
-        "40",
-        "--model",
-        "logistic",
-        "--checkpoint-every",
-        "1",
-    ]
-    command = [sys.executable, "-m", "fedskew"]
-    run = tmp_path / "run"
-    first = subprocess.Popen([*command, *words, "--out", str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        rows = run / "rounds.jsonl"
-        deadline = time.monotonic() + 60
-        while not (rows.exists() and rows.read_text().count("\n") > 2) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        first.send_signal(signal.SIGSTOP)
-        second = subprocess.run([*command, "run", "--resume", str(run)], capture_output=True, text=True)
-        told = second.stderr.strip().splitlines()
-        assert second.returncode == 2 and len(told) == 1 and "is in use by process" in told[0], second
-    finally:
-        first.send_signal(signal.SIGCONT)
-        first.communicate()
-    assert first.returncode == 0 and rows.read_text().count("\n") == 40

@@ -1,21 +1,13 @@
 """A run that was stopped and resumed is the run that was never stopped: same bytes, same rows.
 
-This file is also the script of the kill test: it imports torch once, and forks a process for each attempt at a run.
+Processes that are killed, at any write and at random instants, are in `tests/attack/test_signals.py`.
 """
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import random
-import signal
-import sys
-import tempfile
-import time
-import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,22 +19,14 @@ from torch import Tensor
 import fedskew as fs
 from fedskew.engines import LocalEngine
 from fedskew.method import Component, Method
-from fedskew.records import files
 from fedskew.records import folder as records
-from fedskew.records.folder import Record
 from fedskew.types import View
 from support.command import fedskew, mistake
 from support.federations import blobs, skewed
-from support.lives import ended, script
 from support.methods import BY_HOOK, tiny
 from support.nets import norm_net
 from support.resuming import dying_after, equal, recorded, stop_after
 from support.runs import go, rows_of, same
-
-KILLED = {"scaffold": 4, "moon": 3, "pfedme": 3, "fedgc": 3, "creff": 2, "seolkim": 2, "fedadam": 3}  # name -> kills
-ROUNDS = 5
-WHY = Path(tempfile.gettempdir()) / f"fedskew-why-{os.getpid()}"  # what a forked process says of its error
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Stopped between rounds, in this process
@@ -275,202 +259,6 @@ def test_a_disk_that_removes_nothing_is_one_line(tmp_path: Path, monkeypatch: py
 # Killed
 
 
-def attempt(name: str, folder: Path, prepare: Callable[[], None] | None = None) -> int:
-    """Fork a process that runs, or resumes, the method in the folder; its id. It ends by os._exit or by a signal."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        WHY.unlink(missing_ok=True)
-        if prepare:
-            prepare()
-        resume = (folder / "rounds.jsonl").exists()  # before, the run has not begun: it begins again
-        options = {"rounds": ROUNDS, "checkpoint_every": 2 if name in ("scaffold", "moon") else 1, "resume": resume}
-        go(skewed(), tiny(name), out=folder, model=fs.models.MLP(hidden=16), dtype="float32", **options)
-    except BaseException as error:
-        with suppress(BaseException):
-            WHY.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-        os._exit(1)
-    os._exit(0)
-
-
-def why() -> str:
-    """What the last process that ended by an error said."""
-    return WHY.read_text(encoding="utf-8") if WHY.exists() else "it said nothing"
-
-
-def uninterrupted(name: str, base: Path) -> float:
-    """The reference run; its seconds."""
-    start = time.perf_counter()
-    assert ended(attempt(name, base / name / "whole")) == 0, why()
-    return time.perf_counter() - start
-
-
-def kill_at_random(base: Path) -> dict[str, Any]:
-    """Kill each method's run at random instants, as often as KILLED says; resume it to its end.
-
-    How many kills hit, by method, and how many of them met a checkpoint ("late").
-    """
-    draw, hits, late = random.Random(os.getpid()), {}, 0
-    for name, wanted in KILLED.items():
-        lasts, hits[name], folder, tries = uninterrupted(name, base), 0, base / name / "killed-0", 0
-        while hits[name] < wanted:
-            pid = attempt(name, folder)
-            time.sleep(draw.uniform(0.0, 0.9 * lasts))
-            os.kill(pid, signal.SIGKILL)
-            code = ended(pid)
-            hits[name] += code == -signal.SIGKILL
-            late += code == -signal.SIGKILL and (folder / "checkpoint" / "state.safetensors").exists()
-            assert code in (0, -signal.SIGKILL), f"attempt at {name} ended with {code} in {folder}: {why()}"
-            if code == 0:  # it came to its end before it was killed: take another folder
-                tries += 1
-                folder = base / name / f"killed-{tries}"
-        assert ended(attempt(name, folder)) == 0, f"{name} cannot be resumed in {folder}: {why()}"
-    return {"hits": hits, "late": late}
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def dies_in_fsync() -> None:
-    """Killed when the third checkpoint is written, but not in its place yet."""
-    plain, seen = files.write_tensors, [0]
-
-    def write(path: Path, tensors: Any, header: Any = None) -> None:
-        seen[0] += path.name == "state.safetensors"
-        if seen[0] == 3:
-            os.fsync = lambda fd: die()  # type: ignore[assignment]
-        plain(path, tensors, header)
-
-    files.write_tensors = write  # type: ignore[assignment]
-
-
-def dies_amid_a_checkpoint() -> None:
-    """Killed when half of the second checkpoint's bytes are on the disk."""
-    plain, seen = files.save_file, [0]
-
-    def write(tensors: Any, path: Path, header: Any = None) -> None:
-        plain(tensors, path, header)
-        seen[0] += "state.safetensors" in path.name
-        if seen[0] == 2:
-            os.truncate(path, path.stat().st_size // 2)
-            die()
-
-    files.save_file = write
-
-
-def dies_in_the_last_file() -> None:
-    """Killed when the final model is written but the summary is not."""
-    plain = records.write_atomic
-
-    def write(path: Path, content: bytes) -> None:
-        if path.name == "summary.json":
-            die()
-        plain(path, content)
-
-    records.write_atomic = write  # type: ignore[attr-defined]
-
-
-def dies_at_birth() -> None:
-    """Killed before the folder has its configuration."""
-    records.write_atomic = lambda path, content: die()  # type: ignore[attr-defined]
-
-
-def dies_at_replace(number: int, name: str = "", after: bool = True) -> Callable[[], None]:
-    """Killed when so many files of this name, or of any, are in their places; or right before the last of them is."""
-
-    def prepare() -> None:
-        plain, seen = os.replace, [0]
-
-        def replace(source: Any, target: Any) -> None:
-            seen[0] += name in Path(target).name
-            if seen[0] == number and not after:
-                die()
-            plain(source, target)
-            if seen[0] == number:
-                die()
-
-        os.replace = replace  # type: ignore[assignment]
-
-    return prepare
-
-
-def dies_at_a_row(amid: bool) -> Callable[[], None]:
-    """Killed when round 3's row is written, or half of it is."""
-
-    def prepare() -> None:
-        plain = Record.append
-
-        def append(self: Record, row: dict[str, Any]) -> None:
-            if row["round"] == 3 and amid:
-                line = json.dumps(row)
-                with open(self.folder / "rounds.jsonl", "a", encoding="utf-8") as file:
-                    file.write(line[: len(line) // 2])
-                    file.flush()
-                    die()
-            plain(self, row)
-            if row["round"] == 3:
-                die()
-
-        Record.append = append  # type: ignore[method-assign]
-
-    return prepare
-
-
-INSTANTS: dict[str, Callable[[], None]] = {
-    "in fsync": dies_in_fsync,
-    "before replace": dies_at_replace(2, "state.safetensors", after=False),
-    "amid a checkpoint": dies_amid_a_checkpoint,
-    "after a checkpoint": dies_at_replace(2, "state.safetensors"),
-    "amid a row": dies_at_a_row(amid=True),
-    "after a row": dies_at_a_row(amid=False),
-    "before the summary": dies_in_the_last_file,
-    "before the configuration": dies_at_birth,
-    "after the configuration": dies_at_replace(1),
-    "after the environment": dies_at_replace(2),
-    "after the manifest": dies_at_replace(3),
-    "after the empty rounds": dies_at_replace(4),
-}
-
-
-def kill_at_instants(base: Path) -> dict[str, str]:
-    """For each instant: a run that is killed there and resumed to its end; "" or what went wrong."""
-    found = {}
-    uninterrupted("fedgc", base)
-    for name, prepare in INSTANTS.items():
-        folder = base / "fedgc" / name.replace(" ", "-")
-        killed, resumed = ended(attempt("fedgc", folder, prepare)), ended(attempt("fedgc", folder))
-        fine = (killed, resumed) == (-signal.SIGKILL, 0)
-        found[name] = "" if fine else f"ended with {killed}, then with {resumed}: {why()}"
-    return found
-
-
-def main(what: str, base: Path) -> None:
-    atexit.register(WHY.unlink, missing_ok=True)
-    torch.set_num_threads(1)
-    skewed()  # the forked processes inherit this, and the modules that torch loads when a model is first built
-    fs.models.build("mlp", (1, 8, 8), 10, 0)
-    print(json.dumps({"random": kill_at_random, "instants": kill_at_instants}[what](base)))
-
-
-@pytest.mark.thorough
-def test_killed_at_random_instants(tmp_path: Path) -> None:
-    """Twenty kills of seven methods; every run that was resumed is the run that nobody killed."""
-    found = script(__file__, "random", tmp_path, timeout=300)
-    assert found["hits"] == KILLED and sum(KILLED.values()) == 20
-    assert found["late"] > 0, "no kill came after a checkpoint: the instants are drawn badly"
-    for name in KILLED:
-        for folder in sorted((tmp_path / name).glob("killed-*")):
-            equal(tmp_path / name / "whole", folder)
-
-
-@pytest.fixture(scope="module")
-def instants(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    base = tmp_path_factory.mktemp("instants")
-    return base, script(__file__, "instants", base, timeout=300)
-
-
 def test_a_run_that_was_killed_while_it_began_is_begun_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -496,17 +284,6 @@ def test_a_run_that_was_killed_while_it_began_is_begun_again(
     said = mistake(capsys, "run", "--resume", folder)
     assert "the run ended before its first round: start it again in this folder" in said
     assert fedskew(*words) == 0
-
-
-@pytest.mark.parametrize("instant", INSTANTS)
-def test_killed(instant: str, instants: tuple[Path, dict[str, str]]) -> None:
-    base, found = instants
-    assert found[instant] == ""
-    equal(base / "fedgc" / "whole", base / "fedgc" / instant.replace(" ", "-"))
-
-
-def test_what_a_killed_process_left_is_cleared_away(instants: tuple[Path, dict[str, str]]) -> None:
-    assert not list(instants[0].rglob("*.tmp"))
 
 
 @pytest.mark.parametrize(
@@ -540,10 +317,6 @@ def test_flipped_bytes_of_a_checkpoint_are_noticed(tmp_path: Path) -> None:
     path.write_bytes(bytes(content))
     with pytest.raises(fs.RecordError, match="digest"):
         go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "run", resume=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
 
 
 # Records of the command and of Python

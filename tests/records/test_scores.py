@@ -122,12 +122,6 @@ def test_what_interrupts_the_scores_loses_no_round(
     equal(tmp_path / "a", tmp_path / "b")
 
 
-def test_another_choice_of_scores_is_another_run(tmp_path: Path) -> None:
-    go(skewed(), tiny("fedavg"), rounds=3, out=tmp_path / "a", on_round=stop_after(1))
-    with pytest.raises(fs.RecordError, match='scores was "last" and is "every"'):
-        go(skewed(), tiny("fedavg"), rounds=3, out=tmp_path / "a", resume=True, scores="every")
-
-
 # The command, and what reads a folder
 
 
@@ -152,18 +146,6 @@ def test_the_command_records_and_evaluates_them(tmp_path: Path, capsys: pytest.C
     assert len(group.runs[0].series("auroc_macro")[0]) == 2
     assert len({g.name for g in groups_of([tmp_path / "a", tmp_path / "b"])}) == 2  # one seed twice
     assert {f"final_{name}" for name in (*ALL, "confusion")} <= read_run(tmp_path / "b").summary.keys()
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--eval.scores", "always"], "--eval.scores must be one of last, every; got 'always'"),
-        (["--eval.recall-at", "0"], "--eval.recall-at must be in (0, 1]; got 0"),
-        (["--eval.recall-at", "1.5"], "--eval.recall-at must be in (0, 1]; got 1.5"),
-    ],
-)
-def test_mistakes_in_the_options_of_scores(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told in mistake(capsys, "run", "fedavg", *SMALL, *words)
 
 
 def test_a_folder_of_an_earlier_version_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ import fedskew as fs
 from fedskew.records.folder import read
 from fedskew.records.summary import collapses, fitted_name, summarise, worst_class, worst_words
 from support.federations import skewed
-from support.methods import MOST_HOOKS, tiny
 from support.runs import go
 
 COSTS = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "steps": 2, "wall_s": 0.1}
@@ -72,13 +71,6 @@ def test_fedbal_s_collapse_is_told_in_the_record_and_to_python(tmp_path: Path) -
     told = json.loads((tmp_path / "a/summary.json").read_text())["collapsed"]
     assert told[0] == found._asdict() and max(row["train_loss"] for row in result.rounds) == found.worst
     assert "COLLAPSED: training loss above 23" in repr(result)
-
-
-@pytest.mark.parametrize("name", MOST_HOOKS)
-def test_a_healthy_run_of_a_method_is_no_collapse(name: str) -> None:
-    fed = fs.federate("digits", fs.partitioners.Iid(), clients=4, auxiliary=8)
-    result = fs.run(fed, tiny(name), model="logistic", rounds=3, cohort=4)
-    assert result.collapsed == []
 
 
 def test_the_worst_class_is_named_with_its_recall_and_the_g_mean() -> None:

@@ -36,18 +36,6 @@ def test_folders_are_parted_into_methods_settings_and_seeds(runs: Path) -> None:
     assert sorted(found) == wanted
 
 
-def test_variants_of_one_method_are_methods(tmp_path: Path) -> None:
-    for name, more in {"a": [], "b": ["--weighting", "uniform"], "c": ["--lr", "0.05"]}.items():
-        experiment_from(["fedavg", *SMALL, *more]).run(tmp_path / name)
-    assert [e.method for e in report.from_folders([tmp_path])] == ["fedavg", "fedavg (uniform)", "fedavg (lr 0.05)"]
-
-
-def test_a_second_run_of_one_seed_is_a_method_of_its_own(tmp_path: Path) -> None:
-    for name in "ab":
-        experiment_from(["fedavg", *SMALL]).run(tmp_path / name)
-    assert [e[:3] for e in report.from_folders([tmp_path])] == [("fedavg", "", 0), ("fedavg #2", "", 0)]
-
-
 def test_runs_that_differ_in_another_seed_are_told_apart(tmp_path: Path) -> None:
     for seed in "12":
         experiment_from(["fedavg", *SMALL, "--seed.model", seed]).run(tmp_path / seed)
@@ -92,10 +80,3 @@ def test_mistakes_are_one_line(runs: Path, tmp_path: Path, capsys: pytest.Captur
     for words, said in cases.items():
         assert said in mistake(capsys, "report", *words)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_damaged_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    experiment_from(["fedavg", *SMALL]).run(tmp_path / "run")
-    file = tmp_path / "run" / "rounds.jsonl"
-    file.write_text(file.read_text().replace("accuracy", "akkuracy", 1))
-    assert "rounds.jsonl" in mistake(capsys, "report", tmp_path, "--out", tmp_path / "r.html")

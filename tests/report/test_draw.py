@@ -48,14 +48,12 @@ def test_a_result_and_a_federation_plot_themselves() -> None:
     fed = fs.federate("digits", "dirichlet", clients=5)
     result = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=3)
     assert all(result.plot(kind).axes for kind in KINDS[1:])
-    assert "5 clients" in fed.plot().get_suptitle() and fed.plot("pairs", "Mine").get_suptitle() == "Mine"
+    assert "5 clients" in fed.plot().get_suptitle() and fed.plot("Mine").get_suptitle() == "Mine"
 
 
 def test_what_there_is_not_is_one_line(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="unknown kind 'gain'; did you mean 'gains'"):
         study.plot("gain")
-    with pytest.raises(ConfigError, match="unknown kind 'heat'; did you mean 'heatmap'"):
-        fs.federate("digits", "iid", clients=3).plot("heat")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"pip install '\.\[plot\]'"):
         study.plot()

@@ -7,8 +7,6 @@ import re
 import numpy as np
 import pytest
 
-from fedskew import rng
-from fedskew.studies.statistics import differences
 from support import equals
 from support.paths import ROOT
 
@@ -36,29 +34,6 @@ def test_fitted_differences_hold_their_level_and_few_verdicts_claim_one() -> Non
 
 def test_five_pairs_find_nothing() -> None:
     assert equals.found(equals.recorded(), size=5)["signed rank, exact"] == (0, 800)
-
-
-def test_the_mean_share_over_exchanged_pairs_is_that_of_the_exact_test() -> None:
-    """Either run of a pair may be called the first. The exact test of ten untied pairs finds one in 4.9 % at most."""
-    pairs, g, shares = equals.recorded(), rng.generator(0, "exchange"), []
-    for _ in range(10):
-        turned = np.where(g.random(len(pairs))[:, None] < 0.5, pairs, pairs[:, ::-1])
-        hits, of = equals.found(turned)["signed rank, exact"]
-        shares.append(hits / of)
-    assert 0.038 <= np.mean(shares) <= 0.055
-
-
-def test_a_test_without_pairs_would_not_hold_its_level() -> None:
-    """The check sees a wrong test: taking each run twice makes 20 pairs of ten, and finds far more than 9 %."""
-    twice = np.repeat(equals.recorded()[:2000], 2, axis=0)
-    told = [d for scores in equals.studies(twice, 20) for d in differences(scores, "first")]
-    assert np.mean([d.significant for d in told]) > 0.09
-
-
-def test_simulated_studies_find_a_difference_in_2_to_9_percent() -> None:
-    pairs = rng.generator(0, "simulated").normal(size=(4000, 2))
-    for name, (hits, of) in equals.found(pairs).items():
-        assert 0.02 <= hits / of <= 0.09, name
 
 
 @pytest.mark.parametrize(("part", "which"), [(0, "right"), (1, "fitted")])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import lzma
 import os
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,14 @@ from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import Run, read_run
 from fedskew.errors import ConfigError, RecordError
 from fedskew.method.component import spec
-from fedskew.records.files import write_atomic
 from fedskew.slots import INGREDIENTS
-from fedskew.studies import packing
 from fedskew.studies.address import address, dataset_of
+from fedskew.studies.archiving import reuse_archived, write
 from fedskew.studies.lines import archives, compressed, files_of
 from fedskew.studies.merging import merge, take
-from fedskew.studies.packing import compress, reuse_archived, write
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.spec import read_spec, spec_from, tuning_of
-from fedskew.studies.store import Store, archive_line, packed, read_archive, read_archives
+from fedskew.studies.store import Store, archive_line, read_archive, read_archives
 from fedskew.studies.study import Cost, Study, cost_of
 from fedskew.studies.work import Job, work
 from fedskew_papers.runs import Runs
@@ -98,8 +95,6 @@ def test_only_lines_that_are_asked_for_are_read(tmp_path: Path) -> None:
 
 # An archive is NAME.jsonl, NAME.jsonl.xz, or both
 
-FAILED = '{"address":"%s","state":"failed","reason":"infinite loss"}'
-
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Study:
@@ -118,17 +113,13 @@ def lines(ran: Study, tmp_path: Path) -> list[str]:
 
 
 def test_a_compressed_archive_is_read_as_its_text(ran: Study, lines: list[str], tmp_path: Path) -> None:
-    """By the name of either file, out of a folder, and out of a store. Equal lines give equal bytes."""
-    text, target = tmp_path / "a/mine.jsonl", tmp_path / "a/mine.jsonl.xz"
-    held = []
-    for order in (lines, lines[::-1]):
-        text.parent.mkdir(exist_ok=True)
-        text.write_text("".join(order))
-        assert compress(text) == (2, target) and not text.exists()
-        held.append(target.read_bytes())
-    assert held[0] == held[1] and lzma.decompress(held[0]).decode().split("\n", 1)[1] == "".join(lines)
-    assert compress(target) == (2, target) and target.read_bytes() == held[0]
-    for place in (text, target, target.parent):
+    """By the name of either file, out of a folder, and out of a store. Equal runs give equal bytes."""
+    target = tmp_path / "a/mine.jsonl.xz"
+    for _ in range(2):
+        assert write(ran.store.folder, target) == 2
+        held = target.read_bytes()
+    assert held == target.read_bytes() and lzma.decompress(held).decode().split("\n", 1)[1] == "".join(lines)
+    for place in (target.with_suffix(""), target, target.parent):
         assert reuse_archived(Study(ran.spec, tmp_path / f"of-{place.name}"), place) == 2
         assert len(list(read_archives(place))) == 2
     store = Store(tmp_path / "store")
@@ -136,51 +127,13 @@ def test_a_compressed_archive_is_read_as_its_text(ran: Study, lines: list[str], 
     assert len(store.archived) == 2
 
 
-def test_later_runs_stand_beside_a_compressed_archive_until_it_is_packed_again(
-    ran: Study, lines: list[str], tmp_path: Path
-) -> None:
-    text, target = tmp_path / "mine.jsonl", tmp_path / "mine.jsonl.xz"
-    text.write_text(lines[0])
-    compress(text)
-    assert write(ran.store.folder, text) == 1 and text.read_text() == lines[1]
-    assert reuse_archived(Study(ran.spec, tmp_path / "new"), text) == 2
-    assert compress(text) == (2, target) and lzma.decompress(target.read_bytes()).decode().endswith("".join(lines))
-    assert write(ran.store.folder, text) == 0 and not text.exists()
-
-
-def test_a_run_in_both_files_counts_once_and_must_be_the_same(ran: Study, lines: list[str], tmp_path: Path) -> None:
-    text, target = tmp_path / "mine.jsonl", tmp_path / "mine.jsonl.xz"
-    text.write_text("".join(lines))
-    compress(text)
+def test_of_a_run_in_both_files_the_text_counts(ran: Study, lines: list[str], tmp_path: Path) -> None:
+    write(ran.store.folder, tmp_path / "mine.jsonl.xz")
     run = json.loads(lines[0])
-    later = {**run, "rows": run["rows"][-1:]}  # fewer rounds, the same run
-    text.write_text(json.dumps(later))
-    assert [len(one.rows) for one in read_archive(text)] == [1, 2]
-    text.write_text(FAILED % run["address"])  # what came to its end is not forgotten
-    assert [one.state for one in read_archive(text)] == ["finished"] * 2
-    run["summary"]["final_accuracy"] += 0.125
-    text.write_text(json.dumps(run))
-    before = target.read_bytes()
-    rule = rf"run {run['address']} must be the same in .*mine.jsonl.xz and .*mine.jsonl; final_accuracy is"
-    for reads in (read_archives, compress, lambda file: reuse_archived(Study(ran.spec, tmp_path / "new"), file)):
-        with pytest.raises(RecordError, match=rule):
-            list(reads(text))  # type: ignore[arg-type]
-    assert text.exists() and target.read_bytes() == before
-
-
-def test_a_line_that_comes_while_an_archive_is_packed_stays(
-    lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = tmp_path / "mine.jsonl"
-    text.write_text(lines[0])
-
-    def late(content: Mapping[str, bytes]) -> bytes:
-        write_atomic(text, "".join(lines).encode())
-        return packed(content)
-
-    monkeypatch.setattr(packing, "packed", late)
-    assert compress(text)[0] == 1 and text.read_text() == "".join(lines)
-    assert len(list(read_archive(text))) == 2
+    (tmp_path / "mine.jsonl").write_text(json.dumps({**run, "rows": run["rows"][-1:]}))
+    assert [len(one.rows) for one in read_archive(tmp_path / "mine.jsonl")] == [2, 2, 1]
+    assert reuse_archived(study := Study(ran.spec, tmp_path / "new"), tmp_path) == 2
+    assert len(study.store.archived[run["address"]].rows) == 1
 
 
 def test_a_compressed_archive_without_a_run_that_is_asked_for_is_not_read_on(lines: list[str], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedskew.errors import ConfigError
+from fedskew.methods import METHODS
 from fedskew.studies.arguments import combinations, entry_of, seeds_of
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.spec import CONTROLS, Range, Spec, Tuning, read_spec, spec_from, tuning_of
@@ -147,6 +148,14 @@ def test_explicit_settings_are_not_combined(tmp_path: Path) -> None:
         "partition iid, partition.labels unset", "partition labels_k, partition.labels 2",
         "partition labels_k, partition.labels 3",
     ]  # fmt: skip
+
+
+def test_all_takes_every_method_and_a_table_takes_the_place_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "all.toml").write_text(
+        '[group.all]\nmethods = ["all"]\noptions = {lr = 0.2}\n[method.fedavg]\nlr = 0.3\n'
+    )
+    entries = {entry.name: dict(entry.options) for entry in read_spec(tmp_path / "all.toml").methods}
+    assert {*entries} == {*METHODS} and entries["fedavg"] == {"lr": 0.3} and entries["scaffold"] == {"lr": 0.2}
 
 
 def test_methods_of_a_group_share_options(tmp_path: Path) -> None:

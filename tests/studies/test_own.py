@@ -23,7 +23,7 @@ from fedskew.errors import ConfigError, RecordError
 from fedskew.fields import Above
 from fedskew.studies import study as study_module
 from fedskew.studies.address import address
-from fedskew.studies.packing import reuse_archived, write
+from fedskew.studies.archiving import reuse_archived, write
 from support.command import fedskew
 
 SCALE = 1.0
@@ -121,31 +121,6 @@ def test_an_own_ingredient_is_tuned_and_a_study_goes_on_after_an_interruption(
                    store=tmp_path / "own")  # fmt: skip
     assert {name for one in own.trials() for name, _ in one.options} == {"parts.halved.factor"}
     assert len({one.address for one in own.trials()}) == 2
-
-
-def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = objects(tmp_path / "whole", rounds=3)
-    whole.run()
-    study, closed = objects(tmp_path / "s", rounds=3), fs._run.Session.round
-
-    def once(self: Any) -> Any:
-        if self.state.round == 1:
-            raise KeyboardInterrupt
-        return closed(self)
-
-    monkeypatch.setattr("fedskew.session.Session.round", once)
-    with pytest.raises(KeyboardInterrupt):
-        study.run()
-    trained: list[int] = []
-
-    def noted(self: Any) -> Any:
-        trained.append(self.state.round + 1)
-        return closed(self)
-
-    monkeypatch.setattr("fedskew.session.Session.round", noted)
-    study.run()
-    assert trained == [2, 3, 1, 2, 3]
-    assert [row["final_loss"] for row in study.table()] == [row["final_loss"] for row in whole.table()]
 
 
 def test_a_stored_run_of_objects_is_read_without_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

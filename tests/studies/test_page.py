@@ -1,21 +1,13 @@
-"""statistics.md: the example runs, the table of pairs is recomputed, and every statistic is named."""
+"""statistics.md: the table of pairs is recomputed, and every statistic is named."""
 
 from __future__ import annotations
 
-import doctest
 import re
 
 from fedskew.studies import statistics
-from fedskew.studies.differences import critical_difference
 from support.paths import ROOT
 
-FILE = ROOT / "docs/reference/statistics.md"
-PAGE = FILE.read_text(encoding="utf-8")
-
-
-def test_the_example_runs() -> None:
-    failed, tried = doctest.testfile(str(FILE), module_relative=False)
-    assert tried > 5 and not failed
+PAGE = (ROOT / "docs/reference/statistics.md").read_text(encoding="utf-8")
 
 
 def test_every_statistic_is_explained() -> None:
@@ -32,7 +24,3 @@ def test_the_pairs_that_are_needed() -> None:
         for m in (int(first), int(last or first)):
             n = int(pairs)
             assert m * statistics.smallest_p(n) <= 0.05 < m * statistics.smallest_p(n - 1), m
-
-
-def test_the_critical_difference_of_two_settings() -> None:
-    assert "critical difference is 4.31" in PAGE and round(critical_difference(5, 2), 2) == 4.31

@@ -18,9 +18,8 @@ from fedskew.methods import METHODS
 from fedskew.report.entries import of_study
 from fedskew.session import Session
 from fedskew.studies import store as store_module
-from fedskew.studies import work as work_module
 from fedskew.studies.address import address, dataset_of
-from fedskew.studies.packing import reuse_archived, write
+from fedskew.studies.archiving import reuse_archived, write
 from fedskew.studies.runs import OWN, own_files
 from fedskew.studies.spec import spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, thinned
@@ -268,40 +267,6 @@ def test_a_run_that_another_process_has_is_left_to_it(tmp_path: Path) -> None:
     assert work(job).state == "finished"
 
 
-def test_a_run_that_is_deleted_under_a_reader_is_there_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = Study(spec_from(["fedavg"], SMALL), tmp_path)
-    (planned,) = study.missing()
-    work(Job(planned.address, planned.job, str(tmp_path)))
-    folder, read = study.store.run_folder(planned.address), store_module.read_run
-
-    def deleting(place: Path) -> Any:
-        for name in own_files(folder):
-            (folder / name).unlink(missing_ok=True)
-            if name == "summary.json":
-                return read(place)
-        return None
-
-    monkeypatch.setattr(store_module, "read_run", deleting)
-    assert study.store.finished(planned.address) is None
-
-
-def test_a_run_that_is_deleted_before_its_resume_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = Study(spec_from(["fedavg"], SMALL), tmp_path)
-    (planned,) = study.missing()
-    job = Job(planned.address, planned.job, str(tmp_path))
-    folder, over = study.store.run_folder(planned.address), work_module._over
-    folder.mkdir(parents=True)
-    (folder / "rounds.jsonl").touch()
-
-    def deleting(*words: Any) -> bool:
-        (folder / "rounds.jsonl").unlink()
-        return over(*words)
-
-    monkeypatch.setattr(work_module, "_over", deleting)
-    assert work(job).state == "busy", "it is tried again"
-    assert work(job).state == "finished"
-
-
 @pytest.mark.parametrize("rounds", [2, 1], ids=["finished", "half"])
 def test_a_run_whose_deletion_was_killed_is_done_again(rounds: int, tmp_path: Path) -> None:
     """After a kill at any file of the deletion; and the run is the same."""
@@ -340,15 +305,6 @@ def test_half_a_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Session, "round", lambda self: trained.append(self.state.round + 1) or plain(self))
     outcome = work(Job(planned.address, planned.job, str(tmp_path)))
     assert outcome.state == "finished" and trained == [3, 4] and study.missing() == []
-
-
-def test_trials_are_planned_once_in_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = spec_from(["fedavg"], SMALL, tuning=tuning_of("lr=log:0.05..0.2", 2, beyond=1))
-    study, planned, counts = Study(spec, tmp_path), Study.trials, list[int]()
-    monkeypatch.setattr(Study, "trials", lambda self: counts.append(1) or planned(self))
-    monkeypatch.setattr("fedskew.studies.study.schedule", lambda jobs, *rest: [work(job) for job in jobs])
-    study.run()
-    assert study.missing() == [] and len(counts) == 3  # two trials, one beyond the edge, and what is compared
 
 
 def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -13,10 +13,17 @@ from typing import Any
 
 import pytest
 
+from fedskew.engines.runtime import Workers
 from fedskew.session import Session
+from fedskew.studies.pool import workers_of
 from fedskew.studies.spec import spec_from
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, begin, work
+
+
+def test_four_runs_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Workers, "cores", lambda: 16)
+    assert [workers_of(d) for d in (["cpu"], [], ["cuda", "cuda"], ["cuda:0", "cuda:1", "cpu"])] == [16, 16, 4, 8]
 
 
 def busy(job: Job) -> None:

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import fedskew as fs
-from fedskew import tree
 from fedskew.records.files import load_tree
-from fedskew.types import Answers, Params, Query
+from fedskew.types import Params
 
 ENGINES = pytest.mark.parametrize("engine", ["sequential", "batched"])
-Asked = list[tuple[int, Query, Answers]]
 
 
 def logits_of(params: Params, x: Tensor) -> Tensor:
@@ -25,17 +23,6 @@ def logits_of(params: Params, x: Tensor) -> Tensor:
 def rows(fed: Any, k: int) -> tuple[Tensor, Tensor]:
     at = torch.from_numpy(fed.rows(k))
     return fed.dataset.x[at].double(), fed.dataset.y[at]
-
-
-def gradient(params: Params, x: Tensor, y: Tensor) -> Params:
-    error = torch.softmax(logits_of(params, x), 1) - nn.functional.one_hot(y, params["fc.bias"].numel())
-    return {"fc.weight": error.T @ x / len(y), "fc.bias": error.mean(0)}
-
-
-def descend(params: Params, x: Tensor, y: Tensor, lr: float, steps: int = 1) -> Params:
-    for _ in range(steps):
-        params = tree.add(params, gradient(params, x, y), -lr)
-    return params
 
 
 def start_of(fed: Any) -> Params:

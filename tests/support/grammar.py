@@ -145,7 +145,6 @@ class Grammar:
             "--lr",
             "--data",
             "--top",
-            "--smooth",
         )
         commands = (
             "run",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 
-from fedskew.seam import NO_VERDICT, TAIL, table_from
+from fedskew.seam import TAIL, table_from
 from fedskew_papers.arbiter import header, line
 from fedskew_papers.rows import STATES, TOTAL, Row, coverage
 from fedskew_papers.runs import Runs, measured
@@ -19,13 +17,13 @@ TEXTS = table_from(Path(__file__).with_suffix(".toml"))
 
 
 def page_of(rows: Sequence[Row], runs: Runs) -> str:
-    """The page, as Markdown: what was run, what holds, and how many numbers of each study have which verdict.
+    """The page, as Markdown: what was run, and what holds.
 
     Args:
         rows: The ledger.
         runs: The runs that it was made from.
     """
-    return "\n".join([TEXTS["head"], *_counts(rows), *_claims(rows, runs), *_studies(rows)]) + "\n"
+    return "\n".join([TEXTS["head"], *_counts(rows), *_claims(rows, runs)]).rstrip() + "\n"
 
 
 # What is said of a row
@@ -78,7 +76,8 @@ def _counts(rows: Sequence[Row]) -> Iterator[str]:
     for paper, mine in coverage(rows).items():
         states = [sum(row.state == state for row in mine) for state in STATES]
         yield line(paper, *(n if paper == TOTAL else n or "" for n in states))
-    yield ""
+    beside = sum(row.ours is not None for row in coverage(rows)[TOTAL])
+    yield f"\nOurs stands beside {beside} of the printed numbers. {TEXTS['costs']}"
 
 
 def _claims(rows: Sequence[Row], runs: Runs) -> Iterator[str]:
@@ -93,22 +92,3 @@ def _claims(rows: Sequence[Row], runs: Runs) -> Iterator[str]:
         seeds = " to ".join(map(str, one.seeds))
         yield line(one.claim.paper, one.claim.claim, f"**{one.word}**", seeds, one.evidence, one.claim.cause)
     yield ""
-
-
-def _studies(rows: Sequence[Row]) -> Iterator[str]:
-    """A line for each study that has the seeds of a verdict: what ran it, and its verdicts."""
-    yield "## Study by study\n"
-    yield TEXTS["studies"]
-    shown = STATES[: STATES.index(NO_VERDICT)]
-    yield from header("study", "engine", *shown)
-    judged = sorted((row for row in rows if row.ours is not None and row.judged), key=_place)
-    for (_, study, scale), some in groupby(judged, key=_place):
-        listed = list(some)
-        hows = "; ".join(sorted({how for row in listed if (how := how_of(row))}))
-        states = Counter(row.state for row in listed)
-        name = f"`{study}`" + (f", {scale}" if scale != "paper" else "") if study else "FedLA, Table I"
-        yield line(name, hows, *(states[state] or "" for state in shown))
-
-
-def _place(row: Row) -> tuple[str, str, str]:
-    return row.number.paper, row.study, row.scale

@@ -110,7 +110,7 @@ def compare(
     not computed again. You can stop the command; the same command continues.
     """
     from fedskew.records.summary import fitted_name
-    from fedskew.studies.packing import reuse_archived
+    from fedskew.studies.archiving import reuse_archived
     from fedskew.studies.study import Study, shard_of
 
     tracking = trackers(given["track"], given["track_folder"])

@@ -37,7 +37,6 @@ EXAMPLES = (
     "fedskew evaluate runs/fedavg",
     "fedskew evaluate runs/fedavg --out scores.csv",
     "fedskew evaluate runs/fedavg --data digits --json",
-    "fedskew evaluate runs/fedavg --decompose",
     "fedskew evaluate runs/fedavg --positive 8 --threshold 0.3 --figures pictures",
 )
 OF_THE_RUN = (  # options of data that a model settles
@@ -74,10 +73,6 @@ class RunAndData(Beside):
     "and probabilities, with all classes weighing the same for recalls, F1 and balanced accuracy",
 )  # fmt: skip
 @click.option(
-    "--decompose", is_flag=True,
-    help="show how much of the error is class bias, calibration, the classifier, or the features",
-)  # fmt: skip
-@click.option(
     "--on", type=Value(On), default="test",
     help="which rows of the run's own data: test, validation, train, or local (kept by clients for their own tests)",
 )  # fmt: skip
@@ -109,7 +104,7 @@ class RunAndData(Beside):
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
 def evaluate(
-    run: str, out: str | None, best: bool, fitted: bool, decompose: bool, on: On, threshold: str | None,
+    run: str, out: str | None, best: bool, fitted: bool, on: On, threshold: str | None,
     per_client: bool, positive: str | None, figures: str | None, client: str | None, by: str | None,
     table: str | None, as_json: bool,
     experiment: Experiment | None,
@@ -140,10 +135,6 @@ def evaluate(
         return
     for note in _notes(recorded, about, experiment, best, client):
         say(f"fedskew: note: {note}", sys.stderr)
-    if decompose:
-        _alone("--decompose", "it takes the rows and fits of the run", "--best")
-        _decomposed(recorded, about, trained, as_json)
-        return
     require(experiment is None or on == "test", "on", "be used without --data, which names the rows", on)
     require(client is None or on == "test", "on", "be test for a client's own model", on)
     deciding = any(given is not None for given in (threshold, positive, figures))
@@ -246,22 +237,6 @@ def _say_scores(scores: Scores, written: bool) -> None:
     show(_classes(scores))
     if decided is not None:
         say(f"\n{decided}")
-
-
-def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool) -> None:
-    """Print what the error of the run's model is made of."""
-    from fedskew.engines.trained import STEPS
-    from fedskew.engines.trained import decompose as parts
-    from fedskew.records.metrics import METRICS
-
-    steps = parts(*_divided(trained, run, about))
-    if as_json:
-        say(json.dumps(steps, indent=1))
-        return
-    heads = ("step", *(m.head or m.title for m in METRICS if "brief" in m.where), "fitted on training rows")
-    view = grid(heads, ((step, *map(_rate, row.values()), STEPS[step]) for step, row in steps.items()), plain=True)
-    view.columns[0].no_wrap, view.columns[-1].justify = True, "left"
-    show(view)
 
 
 def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:

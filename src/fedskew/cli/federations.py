@@ -12,7 +12,7 @@ import click
 from fedskew.cli.base import TYPED, Command, Group
 from fedskew.cli.composed import Beside, FileOrOptions
 from fedskew.cli.output import say, show
-from fedskew.cli.values import FILE, FOLDER, POSITIVE, RUN, Names
+from fedskew.cli.values import FILE, POSITIVE, RUN, Names
 from fedskew.errors import plural, require
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def source_of(file: str | None, experiment: Experiment | None) -> Any:
 @click.argument("file", required=False, metavar="[FILE]", type=FILE)
 @click.option(
     "--out", metavar="PICTURE", type=FILE,
-    help="a picture's file, .png, .svg or .pdf, next to which histograms and overlap are drawn  [default: no picture]",
+    help="a picture's file, .png, .svg or .pdf  [default: no picture]",
 )  # fmt: skip
 @click.option("--wide", is_flag=True, help="print all measures")
 @click.option("--json", "as_json", is_flag=True, help="print numbers as JSON instead of the table")
 def describe(file: str | None, out: str | None, wide: bool, as_json: bool, experiment: Experiment | None) -> None:
-    """Show how skewed a federation is, as a table of one screen and, with --out, in three pictures.
+    """Show how skewed a federation is, as a table of one screen and, with --out, as a picture.
 
     FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy). Without it, the
     options describe the federation. Other options of `fedskew run` are accepted and ignored.
@@ -70,28 +70,24 @@ def describe(file: str | None, out: str | None, wide: bool, as_json: bool, exper
         for note in notes:
             say(f"note: {note}")
     if path is not None:
-        beside = [path.with_name(f"{path.stem}-{name}{path.suffix}") for name in ("histograms", "overlap")]
-        draw(found, (path, *beside), sys.stderr if as_json else sys.stdout)
+        draw(found, path, sys.stderr if as_json else sys.stdout)
     elif not as_json:
         say("`--out federation.png` draws it" + ", `--wide` shows all measures" * (not wide))
 
 
-def draw(found: Counted, files: Any, to: TextIO) -> None:
-    """Write the three pictures, and say where they are."""
+def draw(found: Counted, file: Path, to: TextIO) -> None:
+    """Write the picture, and say where it is."""
     from fedskew.plots import canvas
     from fedskew.plots import skew as skewplots
 
-    named = {"heatmap": "heat map", "histograms": "histograms", "pairs": "overlap"}
-    for (kind, name), file in zip(named.items(), files, strict=True):
-        picture = skewplots.draw(found.counts, kind, found.title, found.class_names)
-        say(f"{name}: {canvas.save(picture, file)}", to)
+    say(f"heat map: {canvas.save(skewplots.draw(found.counts, found.title, found.class_names), file)}", to)
 
 
 MADE = "fedskew partition make --partition shards --clients 20 --out split.npz"
 
 
 @click.group(
-    cls=Group, kind="action of fedskew partition", lines=(MADE, "fedskew partition show split.npz --out pictures")
+    cls=Group, kind="action of fedskew partition", lines=(MADE, "fedskew partition show split.npz --out split.png")
 )
 def partition() -> None:
     """Make, show and verify partition files."""
@@ -122,10 +118,10 @@ def _make(out: str | None, experiment: Experiment) -> None:
 
 @partition.command(
     "show", cls=Command, missing="a file",
-    lines=("fedskew partition show split.npz", "fedskew partition show split.npz --out pictures"),
+    lines=("fedskew partition show split.npz", "fedskew partition show split.npz --out split.png"),
 )  # fmt: skip
 @click.argument("file", required=False, metavar="FILE", type=FILE)
-@click.option("--out", type=FOLDER, help="a folder for heatmap, histograms and pairs as .png")
+@click.option("--out", metavar="PICTURE", type=FILE, help="a picture's file, .png, .svg or .pdf  [default: no picture]")
 @click.option("--json", "as_json", is_flag=True, help="print numbers as JSON instead of the table")
 def _show(file: str, out: str | None, as_json: bool) -> None:
     """Show how skewed the partition in FILE is, or a matrix of counts (csv, npy)."""
@@ -133,8 +129,7 @@ def _show(file: str, out: str | None, as_json: bool) -> None:
 
     say(json.dumps(words.describe(file), indent=1)) if as_json else show(words.describe_table(file, wide=True))
     if out is not None:
-        files = [Path(out) / f"{name}.png" for name in ("heatmap", "histograms", "pairs")]
-        draw(words.counted(file), files, sys.stderr if as_json else sys.stdout)
+        draw(words.counted(file), Path(out), sys.stderr if as_json else sys.stdout)
 
 
 @partition.command(

@@ -7,7 +7,7 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
-from fedskew.cli.values import FILE, FOLDER, POSITIVE, RUN, Names, names
+from fedskew.cli.values import FILE, FOLDER, RUN, Names, names
 
 
 @click.command(
@@ -15,7 +15,6 @@ from fedskew.cli.values import FILE, FOLDER, POSITIVE, RUN, Names, names
     lines=(
         "fedskew plot runs",
         "fedskew plot runs/fedavg runs/mixed --out both.svg",
-        "fedskew plot runs --smooth 10",
         "fedskew plot runs/fedavg --figure selection",
     ),
     missing="at least one run folder, or a folder that holds some",
@@ -29,11 +28,7 @@ from fedskew.cli.values import FILE, FOLDER, POSITIVE, RUN, Names, names
     "--out", metavar="PICTURE", type=FILE,
     help="a picture's file, .png, .svg or .pdf  [default: in the folder of one RUN, else here]",
 )  # fmt: skip
-@click.option(
-    "--smooth", type=POSITIVE, default=1,
-    help="a whole number: evaluations to average in the curves; 1: none",
-)  # fmt: skip
-def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int) -> None:
+def plot(runs: tuple[str, ...], figure: str | None, out: str | None) -> None:
     """Compare runs in one picture and a table, or draw a figure of what --diagnose recorded.
 
     RUN is a run folder, a folder that holds some, or the folder of a study.
@@ -42,7 +37,7 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     from fedskew.cli.studying import comparison_tables
     from fedskew.config.recorded import find_runs
     from fedskew.plots import canvas
-    from fedskew.studies.packing import folders_of
+    from fedskew.studies.archiving import folders_of
 
     folders = find_runs(folders_of(runs))
     name = "comparison.png" if figure is None else f"{figure}.png"
@@ -51,7 +46,7 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     if figure is None:
         for part in comparison_tables(folders):
             show(part)
-    say(f"picture: {canvas.save(rounds.draw(figure or 'curves', folders, smooth), target)}")
+    say(f"picture: {canvas.save(rounds.draw(figure or 'curves', folders), target)}")
 
 
 @click.command(

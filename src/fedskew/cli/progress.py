@@ -47,8 +47,7 @@ class RunProgress:
 
     def update(self, row: dict[str, Any]) -> None:
         """After a round."""
-        shown = next((name for name in ("accuracy", "part_accuracy") if name in row), "")
-        accuracy = f"{shown.replace('_', ' ')} {row[shown]:.4f}  " if shown else ""
+        accuracy = f"accuracy {row['accuracy']:.4f}  " if "accuracy" in row else ""
         note = f"{accuracy}{row['wall_s']:.2f} s a round"
         number = row["round"]
         self.bar.update(self.task, completed=number)

@@ -98,8 +98,8 @@ def runs(
     method.pace.lr, its last words, such as lr, or a column: folder, method, data, partition, seed, rounds (done),
     asked, accuracy, state (finished, stopped, running, failed, damaged), reason, age (in days).
     """
+    from fedskew.studies.archiving import folders_of
     from fedskew.studies.filters import condition_of, matching, sorted_by
-    from fedskew.studies.packing import folders_of
     from fedskew.studies.runs import described
 
     _check(folders, where, settings, as_json, delete, yes)
@@ -195,6 +195,7 @@ def _agreed(count: int) -> bool:
 
 DRAWN = ("accuracy", "loss")  # entries of a round
 WIDTH = 100  # characters of a line
+AGAIN = "again: "  # before a command
 MANY = 60  # classes that are shown one by one
 LONGEST = 24  # characters of the name of a class
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -223,7 +224,7 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     folder = Path(run)
     if (folder / "study.json").is_file():
         for part in _study(folder, metric):
-            if isinstance(part, str):
+            if isinstance(part, str) and part.startswith(AGAIN):
                 say("\n".join(_wrapped(part)))
             else:
                 output.show(part)
@@ -244,12 +245,14 @@ def _study(folder: Path, metric: str | None) -> Iterator[Any]:
     """The table of a study, methods by settings, what its tuning chose, and the command that repeats it."""
     from fedskew.cli.studying import results_of
     from fedskew.report.compared import compare
+    from fedskew.report.controls import models_of
     from fedskew.report.entries import of_study
 
     entries, asked = of_study(folder)
     yield f"{asked.get('title') or folder}: {plural(len(entries), 'run')}"
     if any(entry.run.last for entry in entries):
-        yield from results_of(compare(entries, metric or asked.get("metric"), asked.get("baseline")))
+        compared = compare(entries, metric or asked.get("metric"), asked.get("baseline"))
+        yield from results_of(compared, "fitted" in models_of(compared))
     chosen = {(t.method, t.setting): t.options for t in asked["trials"] if t.chosen}
     for (method, setting), options in chosen.items():
         told = ", ".join(f"{option} {value}" for option, value in options.items())
@@ -257,12 +260,12 @@ def _study(folder: Path, metric: str | None) -> Iterator[Any]:
     for note in asked["notes"]:
         yield f"note: {note}"
     if asked.get("command"):
-        yield f"again: {asked['command']}"
+        yield f"{AGAIN}{asked['command']}"
 
 
 def _wrapped(line: str) -> list[str]:
     """A line as lines of at most ``WIDTH`` characters; a command is broken before options, as a shell takes it."""
-    command = line.startswith("again: ")
+    command = line.startswith(AGAIN)
     whole = re.sub(r" (?!--)", "\0", line) if command else line
     lines = textwrap.wrap(whole, WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return (" \\\n" if command else "\n").join(lines).replace("\0", " ").split("\n")

@@ -185,10 +185,13 @@ def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[...,
         ),
         click.option(
             "--archives", metavar="FOLDER", type=FILE,
-            help="archives of `fedskew study archive`, whose runs are not computed again; "
+            help="archives of `fedskew study archive`, whose runs are not computed again, or none; "
             f"a note says which are used  [default: {archives}, if it exists]",
         ),
-        click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]"),
+        click.option(
+            "--processes", type=POSITIVE,
+            help="worker processes, one thread each  [default: one per core; on a GPU 4]",
+        ),
         click.option("--dry-run", is_flag=True, help="only print which runs are missing and what they cost"),
     )  # fmt: skip
 
@@ -205,8 +208,8 @@ def say_reused(line: str) -> None:
 
 def print_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
-    from fedskew.engines.runtime import Workers
     from fedskew.report.entries import alike
+    from fedskew.studies.pool import workers_of
     from fedskew.studies.progress import duration
     from fedskew.studies.study import cost_of
 
@@ -232,7 +235,8 @@ def print_plan(study: Study, processes: int) -> int:
     if unfitted:
         say(f"{unfitted} of the missing runs are stored without the fits of --fit-logits")
     if missing or study.missing(trials):
-        cost, cores = cost_of(study), processes or Workers.cores()
+        devices = {one.cell.experiment.device for one in wanted if one.cell.experiment}
+        cost, cores = cost_of(study), processes or workers_of(devices)
         hours = f"{cost.seconds / 3600:.3g} core-hours"
         if cost.unknown < cost.runs:
             say(f"about {duration(cost.seconds / cores)} with {cores} processes, {hours} in all")

@@ -331,7 +331,8 @@ def _meant(flag: str, known: list[str], options: Iterable[str]) -> str:
     near = difflib.get_close_matches(flag, known, n=1, cutoff=0.6)
     elsewhere = [(s, n) for s in (*SLOTTED, "parts") for n, kind in TABLES[s].items() if end in hints_of(kind)]
     if elsewhere and not (near and difflib.SequenceMatcher(None, flag, near[0]).ratio() > 0.8):
-        elsewhere.sort(key=lambda place: place[0] != slot)
+        if others := [name for s, name in elsewhere if s == slot]:
+            return f": the {slot} of this run has no {end}; --{slot} {' or '.join(others[:3])} has"
         flags = [
             f"--{s}.{n}.{end} with --{s} {n}" if s == "parts" else f"--{s}.{end} with --{s} {n}" for s, n in elsewhere
         ]

@@ -36,7 +36,6 @@ class RunOptions(TypedDict, total=False):
     deterministic: bool
     memory: Literal["device", "ram"]
     eval_every: int
-    eval_rows: int | None
     personal_every: int
     served: Literal["none", "last", "tail", "every"]
     clients_every: int | None
@@ -63,7 +62,6 @@ class RunOptions(TypedDict, total=False):
     ray_address: str | None
     ray_workers: int
     ray_gpus: float
-    ray_sum: int
     diagnose: Diagnostics
     epochs: int
     steps: int
@@ -114,7 +112,6 @@ class StudyOptions(TypedDict, total=False):
     deterministic: bool | Sequence[bool]
     memory: Literal["device", "ram"] | Sequence[Literal["device", "ram"]]
     eval_every: int | Sequence[int]
-    eval_rows: int | Sequence[int | None] | None
     personal_every: int | Sequence[int]
     served: Literal["none", "last", "tail", "every"] | Sequence[Literal["none", "last", "tail", "every"]]
     clients_every: int | Sequence[int | None] | None
@@ -145,7 +142,6 @@ class StudyOptions(TypedDict, total=False):
     ray_address: str | Sequence[str | None] | None
     ray_workers: int | Sequence[int]
     ray_gpus: float | Sequence[float]
-    ray_sum: int | Sequence[int]
     diagnose: Diagnostics | Sequence[Diagnostics]
     epochs: int | Sequence[int]
     steps: int | Sequence[int]

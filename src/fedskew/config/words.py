@@ -13,8 +13,8 @@ from fedskew.errors import ConfigError, from_json
 from fedskew.fields import fits, kind_of, nearest, plain_kinds
 
 DOTTED = (  # "--eval.every" is typed for "--eval-every"
-    "eval-every", "eval-rows", "checkpoint-every", "seed-partition", "seed-model", "seed-clients", "ray-address",
-    "ray-workers", "ray-gpus", "ray-sum", "dp-clip", "dp-noise", "dp-epsilon", "dp-delta",
+    "eval-every", "checkpoint-every", "seed-partition", "seed-model", "seed-clients", "ray-address",
+    "ray-workers", "ray-gpus", "dp-clip", "dp-noise", "dp-epsilon", "dp-delta",
 )  # fmt: skip
 ALIASES = {  # what users type -> the flag made from the field
     "--epochs": "--pace.epochs",

@@ -347,37 +347,6 @@ def share(labels: np.ndarray, classes: int, fraction: float) -> np.ndarray:
     return np.asarray(np.minimum(np.floor(fraction * counts + 0.5), np.maximum(counts - 1, 0)), np.int64)
 
 
-def evenly(labels: np.ndarray, classes: int, rows: int) -> np.ndarray:
-    """A stratified part of some rows that no seed changes.
-
-    A class gets its share of the rows, by largest remainders, but one at least; within it they are evenly spaced, so
-    that an order in the file does not weigh.
-
-    Args:
-        labels: Labels in [0, C), [n].
-        classes: Number of classes C.
-        rows: Rows to take, at most n; never fewer than the classes that have any.
-
-    Returns:
-        Row numbers in ascending order, int64.
-
-    Example:
-        >>> import numpy as np
-        >>> evenly(np.array([0, 0, 0, 0, 0, 0, 1, 1]), 3, 4).tolist()
-        [1, 3, 5, 7]
-    """
-    counts = np.bincount(labels, minlength=classes)
-    exact = rows * counts / max(len(labels), 1)
-    take = np.maximum(np.floor(exact), counts > 0).astype(np.int64)
-    for c in np.argsort(take - exact, kind="stable")[: max(rows - take.sum(), 0)]:
-        take[c] += 1
-    while take.sum() > rows and take.max() > 1:  # classes below one row took theirs from the largest
-        take[take.argmax()] -= 1
-    middles = [(2 * np.arange(n) + 1) * int(counts[c]) // (2 * n) for c, n in enumerate(take) if n]
-    chosen = [np.flatnonzero(labels == c)[at] for c, at in zip(np.flatnonzero(take), middles, strict=True)]
-    return np.sort(np.concatenate([*chosen, np.zeros(0, np.int64)])).astype(np.int64)
-
-
 def draw(labels: np.ndarray, take: np.ndarray, key: Tensor) -> np.ndarray:
     """Draw rows of each class without replacement.
 

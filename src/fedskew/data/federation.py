@@ -165,22 +165,20 @@ class Federation:
         if self.unseen is not None:
             yield from self.unseen._parts()
 
-    def plot(self, kind: str = "heatmap", title: str = "") -> Any:
-        """A picture of the label skew, a matplotlib figure.
+    def plot(self, title: str = "") -> Any:
+        """A picture of the rows of each class at each client, a matplotlib figure.
 
         Args:
-            kind: "heatmap", the rows of each class at each client; "histograms" of sizes and labels; or "pairs", the
-                overlap of all pairs of clients.
             title: Title; empty says what divides the data.
 
         Raises:
-            ConfigError: There is no such kind, or matplotlib is not installed.
+            ConfigError: matplotlib is not installed.
         """
         from fedskew.data.describe import counted
 
         counts = counted(self)
         drawn = import_module("fedskew.plots.skew").draw  # it lies above, and is found by its name
-        return drawn(counts.counts, kind, title or counts.title, counts.class_names)
+        return drawn(counts.counts, title or counts.title, counts.class_names)
 
     def name_of(self, k: int) -> str:
         """Name of a natural client; the number of another."""

@@ -2,13 +2,12 @@
 
 An engine composes objects that each have one job: `Runtime` (device, threads, layout), `Clients` (rows), `Planner`
 (plans of rounds), `Jobs` (what each client is given), `ClientMemory`, `Stepper` (local steps), `Reduction` (deltas to
-results), `Queries` and `Evaluator`. A subclass says how local runs are mapped over clients, in `run_clients`.
+results) and `Evaluator`. A subclass says how local runs are mapped over clients, in `run_clients`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +20,7 @@ from fedskew.client import KEPT, Job
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
 from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
-from fedskew.engines.evaluation import Evaluator, Tested, personal_model, pooled, shares_of, tested
+from fedskew.engines.evaluation import Evaluator, Tested, personal_model, shares_of, tested
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
 from fedskew.engines.network import features_of, head_alone
@@ -38,7 +37,7 @@ from fedskew.engines.outcomes import (
 )
 from fedskew.engines.planning import ClientJob, Jobs, Planner
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.runtime import Processors, Runtime
+from fedskew.engines.runtime import Runtime
 from fedskew.engines.stepper import StepMode, Stepper
 from fedskew.errors import FieldError, require
 from fedskew.method import Component, Method
@@ -62,88 +61,6 @@ from fedskew.types import (
     View,
     Weights,
 )
-
-LocalRuns = Callable[[Method, list[ClientJob]], Iterator[Outcome]]  # the engine's own, for "delta" questions
-
-
-@dataclass(frozen=True, eq=False)
-class Queries:
-    """Answers questions by a run's rows, plans and local runs."""
-
-    clients: Clients
-    auxiliary: Source
-    planner: Planner
-    jobs: Jobs
-    train: Evaluator  # on the training set
-    local_runs: LocalRuns
-    told: Callable[[Tensor], Tensor] | None = None  # what clients tell of their histograms [N, C]; None: all
-
-    def answer(
-        self, query: Query, part: Component, method: Method, broadcast: Broadcast, memory: ClientMemory
-    ) -> Answers:
-        """Answer one question; an answer that stays on the clients is written to ``memory``.
-
-        Raises:
-            FieldError: the question needs auxiliary rows and there are none, or a kept answer has no place in the
-                memory that the component's ``init_client`` gives.
-        """
-        source = self.auxiliary if query.rows == "auxiliary" else self.clients.own
-        if query.rows == "auxiliary" and not any(len(r) for r in source.rows):
-            hint = f"{part.name!r} trains on rows that the server holds"
-            raise FieldError("Experiment", "auxiliary", "be at least 1", 0, hint)
-        ids = torch.arange(len(source.rows)) if isinstance(query.ids, str) else query.ids
-        if query.what == "counts":
-            if self.told and query.rows == "own":
-                source = source._replace(counts=self.told(source.counts))
-            values: Tree = self.planner.offer(method, source, broadcast)[ids]
-        elif query.what == "delta":
-            values = self._deltas(method.probe(), ids, broadcast, source)
-        else:
-            runtime = self.clients.runtime
-            given = runtime.laid_out(broadcast)
-
-            def value(k: int) -> Tree:
-                ctx = self.clients.context(given, memory, k, source)
-                if query.what == "loss":
-                    return self.train.confusion(ctx.params, ctx.buffers, source.rows[k])[1]
-                key = rng.key(self.planner.seed, broadcast.round, k, part.name, "query").to(runtime.device)
-                return self._asked(query, ctx, self.clients.batch(source.rows[k]), key, broadcast.round)
-
-            values = tree.stack(list(runtime.map(value, ids.tolist())))
-        if query.keep:
-            _keep(memory, part, ids, values)
-        return Answers(ids, values)
-
-    def _asked(self, query: Query, ctx: Context, whole: Batch, key: Tensor, round: int) -> Tree:
-        """A function of a view, averaged over ``draws`` calls."""
-        assert callable(query.what)
-        net, device = self.clients.runtime.net, self.clients.runtime.device
-        none, now, last = (torch.tensor(v, device=device) for v in (0, round, self.clients.task.rounds))
-        progress = Progress(none, none, none, none, now, last)
-        total: Tree = None
-        for d in range(query.draws):
-            one = rng.fold(key, d)
-            batch = whole._replace(x=self.clients.store.augmented(whole.x, one)) if query.augment else whole
-            with torch.no_grad():
-                out, _ = net.forward(ctx.params, ctx.buffers, batch.x, batch.mask, train=False, key=one)
-            view = View(net.forward, ctx.params, ctx.buffers, out, batch, ctx, ctx.memory, one, progress)
-            answer = query.what(view)
-            total = answer if total is None else tree.add(total, answer)
-        return tree.scale(total, 1.0 / query.draws)
-
-    def _deltas(self, method: Method, ids: Tensor, broadcast: Broadcast, source: Source) -> Params:
-        """Deltas [Q, ...] of plain local runs on a source, without anything that components broadcast or kept."""
-        plain = broadcast._replace(common={}, each={})
-        plans = self.planner.plans(method, Assignment(ids.unsqueeze(1)), plain, source)
-        plain = self.clients.runtime.laid_out(plain)
-        task = self.clients.task
-        newborn = ClientMemory({c.name: c.init_client(plain.params, plain.buffers, task) for c in method.components})
-        clients = [client for (client,) in self.jobs.chains(method, plans, plain, newborn)]
-        after: Params = in_order(list(self.local_runs(method, clients)), lambda one: one.params)
-        return {
-            name: torch.zeros_like(y) if name in broadcast.stays else y - broadcast.params[name]
-            for name, y in after.items()
-        }
 
 
 def _keep(memory: ClientMemory, part: Component, ids: Tensor, values: Tree) -> None:
@@ -204,10 +121,10 @@ class LocalEngine:
         self.stays: frozenset[str] = frozenset()  # of these, what keeps its initial value wherever nobody has his own
         self.finite_checks = FiniteChecks()
         self.guard = Guard(full=self.watchful)
-        self.processors = Processors()
         self.steppers: list[tuple[Method, Stepper]] = []
-        auxiliary = auxiliary_source(fed)
-        self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self.probes)
+        self.auxiliary = auxiliary_source(fed)
+        self.told: Callable[[Tensor], Tensor] | None = None  # what clients tell of their histograms [N, C]; None: all
+        self.told_fits: dict[str, Fit] = {}  # where clients tell what biases come of, with noise, and no sums of rows
 
     def init_clients(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """Give every client the memory that it has before it ever takes part.
@@ -231,11 +148,11 @@ class LocalEngine:
     def close(self) -> None:
         """End the threads and release the data and what was recorded of steps.
 
-        The engine is not used again. Without the two that hold it in turn, its tensors go when it goes: Python's
+        The engine is not used again. Without steppers, which hold it in turn, its tensors go when it goes: Python's
         collector of cycles does not know that a GPU is full.
         """
         self.workers.close()
-        del self.steppers, self.queries
+        del self.steppers
 
     def stepper(self, method: Method) -> Stepper:
         """What runs the local steps of a method, made when it is first asked for.
@@ -343,8 +260,73 @@ class LocalEngine:
     # questions and evaluation
 
     def query(self, query: Query, part: Component, method: Method, broadcast: Broadcast) -> Answers:
-        """Answer a component's question; see `Queries.answer`."""
-        return self.queries.answer(query, part, method, broadcast, self.memory)
+        """Answer a component's question; see `answer`."""
+        return self.answer(query, part, method, broadcast, self.memory, self.clients)
+
+    def answer(
+        self, query: Query, part: Component, method: Method, broadcast: Broadcast, memory: ClientMemory, who: Clients
+    ) -> Answers:
+        """Answer a question by rows, plans and local runs; an answer that stays on clients is written to ``memory``.
+
+        Raises:
+            FieldError: the question needs auxiliary rows and there are none, or a kept answer has no place in the
+                memory that the component's ``init_client`` gives.
+        """
+        source = self.auxiliary if query.rows == "auxiliary" else who.own
+        if query.rows == "auxiliary" and not any(len(r) for r in source.rows):
+            hint = f"{part.name!r} trains on rows that the server holds"
+            raise FieldError("Experiment", "auxiliary", "be at least 1", 0, hint)
+        ids = torch.arange(len(source.rows)) if isinstance(query.ids, str) else query.ids
+        if query.what == "counts":
+            if self.told and query.rows == "own":
+                source = source._replace(counts=self.told(source.counts))
+            values: Tree = self.planner.offer(method, source, broadcast)[ids]
+        elif query.what == "delta":
+            values = self._deltas(method.probe(), ids, broadcast, source)
+        else:
+            given = self.runtime.laid_out(broadcast)
+
+            def value(k: int) -> Tree:
+                ctx = who.context(given, memory, k, source)
+                if query.what == "loss":
+                    return self.train_set.confusion(ctx.params, ctx.buffers, source.rows[k])[1]
+                key = rng.key(self.planner.seed, broadcast.round, k, part.name, "query").to(self.device)
+                return self._asked(query, ctx, who.batch(source.rows[k]), key, broadcast.round)
+
+            values = tree.stack(list(self.runtime.map(value, ids.tolist())))
+        if query.keep:
+            _keep(memory, part, ids, values)
+        return Answers(ids, values)
+
+    def _asked(self, query: Query, ctx: Context, whole: Batch, key: Tensor, round: int) -> Tree:
+        """A function of a view, averaged over ``draws`` calls."""
+        assert callable(query.what)
+        net = self.runtime.net
+        none, now, last = (torch.tensor(v, device=self.device) for v in (0, round, self.task.rounds))
+        progress = Progress(none, none, none, none, now, last)
+        total: Tree = None
+        for d in range(query.draws):
+            one = rng.fold(key, d)
+            batch = whole._replace(x=self.store.augmented(whole.x, one)) if query.augment else whole
+            with torch.no_grad():
+                out, _ = net.forward(ctx.params, ctx.buffers, batch.x, batch.mask, train=False, key=one)
+            view = View(net.forward, ctx.params, ctx.buffers, out, batch, ctx, ctx.memory, one, progress)
+            answer = query.what(view)
+            total = answer if total is None else tree.add(total, answer)
+        return tree.scale(total, 1.0 / query.draws)
+
+    def _deltas(self, method: Method, ids: Tensor, broadcast: Broadcast, source: Source) -> Params:
+        """Deltas [Q, ...] of plain local runs on a source, without anything that components broadcast or kept."""
+        plain = broadcast._replace(common={}, each={})
+        plans = self.planner.plans(method, Assignment(ids.unsqueeze(1)), plain, source)
+        plain = self.runtime.laid_out(plain)
+        first = {c.name: c.init_client(plain.params, plain.buffers, self.task) for c in method.components}
+        jobs = [job for (job,) in self.jobs.chains(method, plans, plain, ClientMemory(first))]
+        after: Params = in_order(list(self.probes(method, jobs)), lambda one: one.params)
+        return {
+            name: torch.zeros_like(y) if name in broadcast.stays else y - broadcast.params[name]
+            for name, y in after.items()
+        }
 
     def evaluate(
         self, params: Params, buffers: Params, rows: Array | None = None, *, on: str = "test"
@@ -369,22 +351,18 @@ class LocalEngine:
         Here one pass gives the logits of their rows, which stay for all exchanges. There is no fit of more than `LIMIT`
         classes, and where a logit is not finite.
         """
-        if self.task.classes > LIMIT:
-            return {}
+        if self.told_fits or self.task.classes > LIMIT:
+            return self.told_fits
         rows = np.concatenate(self.clients.own.rows)
         logits = ClientLogits(*self.train_set.logits(params, buffers, rows))
         return fits_by(logits, self.fed.counts) if bool(logits.logits.isfinite().all()) else {}
 
-    def personal(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> tuple[Tensor, float]:
-        """Pooled (confusion matrix, mean cross-entropy) of every client's own model; an empty matrix where none is.
+    def tested(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> Iterator[Tested]:
+        """What each client would use on its own test rows: its own model where the method has one, else the global.
 
         Each is tested on the rows that its client keeps for this, else on its share of the test set. With ``fitted`` it
         first gets biases and a temperature of its client's own.
         """
-        return pooled(self.tested(method, broadcast, fitted=fitted), self.task.classes)
-
-    def tested(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> Iterator[Tested]:
-        """What each client would use on its own test rows: its own model where the method has one, else the global."""
         shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
         test, model = self.test_of(self.fed), self._models(method, broadcast)
         yield from tested(self.clients, test, model, shares, fitted_on)
@@ -411,7 +389,7 @@ class LocalEngine:
         yield from self.runtime.map(one, [k for k, rows in enumerate(self.clients.own.rows) if len(rows)])
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
-        """As `personal`, of the global model after a round: one evaluation on the test rows of all clients together."""
+        """As `pooled` of `tested`, of the global model after a round: one evaluation on all clients' test rows."""
         return self.on_shares(params, buffers, self.fed)
 
     def on_shares(self, params: Params, buffers: Params, fed: Federation) -> tuple[Tensor, float]:

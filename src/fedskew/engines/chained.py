@@ -293,9 +293,12 @@ class _ReadError(RuntimeError):
 
 
 class _NoReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises where a value of a tensor is read."""
+    """Raises where values of a tensor decide what the host does next: a recording that failed harms the process."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default):
+        reads = torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+        if func is torch.ops.aten.index.Tensor:  # positions give a shape that is known
+            reads = any(at is not None and at.dtype == torch.bool for at in args[1])
+        if reads:
             raise _ReadError
         return func(*args, **(kwargs or {}))

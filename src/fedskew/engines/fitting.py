@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedskew.errors import FieldError, RecordError
-from fedskew.fields import Above, Checked
 from fedskew.functional import cross_entropy, even_weights, fit_by_sums, fitted_logits, logit_sums, prior_biases
 from fedskew.functional.fitting import RIDGE, Sums
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
@@ -26,22 +25,6 @@ Objective = Literal["prior", "balanced"]
 LIMIT = 256  # classes: 268 kB for each client and exchange; a model of more is not fitted
 CELLS = 1 << 15  # logits that are looked at together: what is made of them stays in the cache of a core
 OBJECTIVES: tuple[Objective, ...] = ("prior", "balanced")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fitting(Checked):
-    """What is fitted to the logits of a trained model.
-
-    Raises:
-        FieldError: a value of another type, or beyond its limit.
-    """
-
-    of: Literal["both", "biases", "temperature", "histogram"] = "both"
-    """biases and temperature, one of them, or the biases that the class histogram gives without any row"""
-    objective: Objective = "prior"
-    """rows as they are, for accuracy and loss; or every class alike, for balanced accuracy and macro F1"""
-    ridge: Annotated[float, Above(0)] = RIDGE
-    """weight of the penalty on b and on a - 1, beside the mean loss"""
 
 
 @dataclass(frozen=True)
@@ -111,44 +94,56 @@ def whole_of(triangle: Tensor, size: int) -> Tensor:
     return upper + upper.triu(1).T
 
 
-def fit(ask: Ask, counts: Tensor, options: Fitting | None = None, start: Fit | None = None) -> Fit:
-    """Fit the logits of a model that all clients have.
+def fit(ask: Ask, counts: Tensor, objective: Objective, start: Fit | None = None) -> Fit:
+    """Fit biases and a temperature to the logits of a model that all clients have.
 
     Args:
         ask: one exchange: the server's point and the classes' weights go to every client, the sums come back, added.
         counts: training rows of each client and class, int64 [N, C]. Their sum over clients is the histogram that the
             balanced objective needs; clients without rows are not asked.
-        options: what is fitted.
-        start: another fit of the same biases and temperature, from whose end a few exchanges are left.
+        objective: "prior" takes rows as they are, for accuracy and loss; "balanced" every class alike, for balanced
+            accuracy and macro F1.
+        start: another fit of the model, from whose end a few exchanges are left.
 
     Returns:
         The fit, with what crossed the network: each client sends (C + 1)(C + 4) / 2 + 1 numbers of 8 bytes in an
         exchange (the loss, the gradient, a triangle of the Hessian), 624 bytes for 10 classes; C + 1 come to it.
     """
-    options = options or Fitting()
     pooled, classes = counts.sum(0), counts.shape[1]
-    clients = int((counts.sum(1) > 0).sum())
-    even, bare = options.objective == "balanced", options.of == "histogram"
+    clients, even = int((counts.sum(1) > 0).sum()), objective == "balanced"
     weights = even_weights(pooled) if even else torch.ones(classes, dtype=torch.float64)
-    if bare:
-        point, exchanges, converged = torch.cat([prior_biases(pooled), torch.ones(1)]), 0, True
-    else:
-        free = torch.tensor([options.of != "temperature"] * classes + [options.of != "biases"])
-        total = float((weights * pooled).sum())
-        begin = None if start is None else torch.tensor([*start.b, start.a], dtype=torch.float64)
-        point, exchanges, converged = fit_by_sums(lambda x: ask(x, weights), total, free, options.ridge, begin)
-    histogram = classes if even or bare else 0
-    up = exchanges * ((classes + 1) * (classes + 4) // 2 + 1) + histogram
-    down = exchanges * (classes + 1) + (classes if even and not bare else 0)
+    begin = None if start is None else torch.tensor([*start.b, start.a], dtype=torch.float64)
+    every = torch.ones(classes + 1, dtype=torch.bool)
+    total = float((weights * pooled).sum())
+    point, exchanges, converged = fit_by_sums(lambda x: ask(x, weights), total, every, RIDGE, begin)
+    histogram = classes * even
+    up = 8 * clients * (exchanges * ((classes + 1) * (classes + 4) // 2 + 1) + histogram)
+    down = 8 * clients * (exchanges * (classes + 1) + histogram)
     *b, a = point.tolist()
-    return Fit(a, tuple(b), options.of, options.objective, options.ridge, exchanges, converged, clients,
-               8 * clients * up, 8 * clients * down)  # fmt: skip
+    return Fit(a, tuple(b), "both", objective, RIDGE, exchanges, converged, clients, up, down)
 
 
 def fits_by(ask: Ask, counts: Tensor) -> dict[str, Fit]:
     """The fits of a run by objective; the balanced one begins where the other ends. Arguments are those of `fit`."""
-    prior = fit(ask, counts)
-    return {"prior": prior, "balanced": fit(ask, counts, Fitting(objective="balanced"), prior)}
+    prior = fit(ask, counts, "prior")
+    return {"prior": prior, "balanced": fit(ask, counts, "balanced", prior)}
+
+
+def fits_by_shares(shares: Tensor, exchanges: int, clients: int) -> dict[str, Fit]:
+    """The fits of a run where clients tell shares of the classes with noise, and nothing of their rows.
+
+    For rows as they are the model stays as it is. For every class alike it gets the biases of the shares, where one
+    that is less than its noise counts as the noise.
+
+    Args:
+        shares: mean over clients, in units of the noise, [C].
+        exchanges: how often they were told.
+        clients: that told them each time, on average.
+    """
+    each = {"prior": torch.zeros_like(shares), "balanced": prior_biases(shares)}
+    up = 8 * clients * exchanges * len(shares)
+    made = {name: (1.0, tuple(b.tolist()), "histogram", name, RIDGE) for name, b in each.items()}
+    return {name: Fit(*facts, exchanges, True, clients, up, 0) for name, facts in made.items()}
 
 
 def fits_of(content: Mapping[str, Any], classes: int | None = None) -> dict[str, Fit]:

@@ -31,15 +31,25 @@ from fedskew.tree import Tree, flatten
 from fedskew.types import COSINE_SCALE, Assignment, Params, Query, Weights
 
 STATE = ("init_server", "init_client", "receive", "absorb", "broadcast", "record", "ask")  # infinities may be kept
-# what a hook must do, or "" where it did it, of (component, arguments, result, whether dtypes and devices count)
-Promise = Callable[[Component, tuple[Any, ...], Any, bool], str]
+# raises Broken; of (component, arguments, result, whether dtypes and devices count)
+Promise = Callable[[Component, tuple[Any, ...], Any, bool], None]
 
 
-# Rules
+class Broken(Exception):
+    """What a hook must do and did not, after the word "must"."""
 
 
-def alike(what: str, got: Any, want: Tree, close: bool, *, free: bool = False) -> str:
-    """The rule that a tree breaks which must be like another in names and shapes.
+# Rules, which raise Broken
+
+
+def of_kind(what: str, got: Any, kind: Any) -> None:
+    """The result is of a type."""
+    if not isinstance(got, kind):
+        raise Broken(f"give {what}, not {_described(got)}")
+
+
+def alike(what: str, got: Any, want: Tree, close: bool, *, free: bool = False) -> None:
+    """A tree is like another in names and shapes.
 
     Args:
         what: the trees, in the message.
@@ -49,20 +59,19 @@ def alike(what: str, got: Any, want: Tree, close: bool, *, free: bool = False) -
         free: names may come and go; those that stay keep their shape.
     """
     if not _is_tree(got) or (got is None and want is not None):
-        return f"give {what} as a tensor or a dict of tensors, not {_described(got)}"
+        raise Broken(f"give {what} as a tensor or a dict of tensors, not {_described(got)}")
     leaves, wanted = ({path: leaf for path, leaf in flatten(t) if leaf is not None} for t in (got, want))
     for path in [path for path in wanted if path in leaves] if free else {**wanted, **leaves}:
         name = ".".join(path) or what
         if path not in leaves:
-            return f"give {what} with {name!r}, which is missing"
+            raise Broken(f"give {what} with {name!r}, which is missing")
         if path not in wanted:
-            return f"give {what} without {name!r}, which was not there before"
+            raise Broken(f"give {what} without {name!r}, which was not there before")
         a, b = leaves[path], wanted[path]
         if a.shape != b.shape:
-            return f"give {what} {name!r} of shape {tuple(b.shape)}, not {tuple(a.shape)}"
+            raise Broken(f"give {what} {name!r} of shape {tuple(b.shape)}, not {tuple(a.shape)}")
         if close and (a.dtype != b.dtype or a.device != b.device):
-            return f"give {what} {name!r} as {b.dtype} on {b.device}, not {a.dtype} on {a.device}"
-    return ""
+            raise Broken(f"give {what} {name!r} as {b.dtype} on {b.device}, not {a.dtype} on {a.device}")
 
 
 def _is_tree(got: Any) -> bool:
@@ -75,196 +84,173 @@ def _described(got: Any) -> str:
     return f"shape {tuple(got.shape)}" if isinstance(got, Tensor | np.ndarray) else type(got).__name__
 
 
-def tree_of(what: str, got: Any, first: int | None = None) -> str:
-    """The rule that what must be a tree breaks, with leaves [first, ...] where that is given."""
-    if not _is_tree(got):
-        return f"give {what} as a tensor or a dict of tensors, not {_described(got)}"
+def tree_of(what: str, got: Any, first: int | None = None) -> None:
+    """What is given is a tree or None, with leaves [first, ...] where that is given."""
+    alike(what, got, None, False, free=True)
     for path, leaf in flatten(got):
         if first is not None and leaf is not None and (leaf.dim() == 0 or len(leaf) != first):
-            return f"give {what} {'.'.join(path)!r} with {first} rows, one a client; got shape {tuple(leaf.shape)}"
-    return ""
+            name = ".".join(path)
+            raise Broken(f"give {what} {name!r} with {first} rows, one a client; got shape {tuple(leaf.shape)}")
 
 
-def _pair(out: Any, *rules: Callable[[Any], str]) -> str:
+def pair(out: Any, *rules: Callable[[Any], None]) -> None:
+    """A tuple whose entries keep these rules."""
     if not isinstance(out, tuple) or len(out) != len(rules):
-        return f"give a tuple of {len(rules)}, not {_described(out)}"
-    return next((wrong for rule, value in zip(rules, out, strict=True) if (wrong := rule(value))), "")
+        raise Broken(f"give a tuple of {len(rules)}, not {_described(out)}")
+    for rule, value in zip(rules, out, strict=True):
+        rule(value)
 
 
-def scalar(what: str, got: Any) -> str:
-    """The rule that a number () breaks."""
+def loss(got: Any) -> None:
+    """A number ()."""
     if not isinstance(got, Tensor) or got.dim() or not got.is_floating_point():
-        return f"give {what} as one floating-point number, a tensor of shape (), not {_described(got)}"
-    return ""
+        raise Broken(f"give the loss as one floating-point number, a tensor of shape (), not {_described(got)}")
 
 
-def column(what: str, got: Any, shape: tuple[int, ...]) -> str:
-    """The rule that a tensor of a given shape breaks."""
-    return (
-        "" if isinstance(got, Tensor) and tuple(got.shape) == shape else f"give {what} {shape}, not {_described(got)}"
-    )
+def column(what: str, got: Any, shape: tuple[int, ...]) -> None:
+    """A tensor of a given shape."""
+    if not isinstance(got, Tensor) or tuple(got.shape) != shape:
+        raise Broken(f"give {what} {shape}, not {_described(got)}")
+
+
+def model(out: Any, params: Params, free: Params, close: bool) -> None:
+    """Parameters, among which some of ``free`` may be."""
+    some_of = {n: v for n, v in free.items() if n in out} if isinstance(out, dict) else {}
+    alike("parameter", out, {**params, **some_of}, close)
 
 
 # Hooks
 
 
-def step(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+def step(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> None:
     """(carry, ctx, differentiate) -> (carry, loss)."""
-    before = args[0]
 
-    def carry(after: Any) -> str:
-        if not isinstance(after, tuple) or len(after) != len(before):
-            return f"give a Carry, not {_described(after)}"
-        kinds = ("parameter", "buffer", "memory")
-        rules = (alike(k, a, b, close) for k, a, b in zip(kinds, after, before, strict=True))
-        return next((wrong for wrong in rules if wrong), "")
+    def carry(after: Any) -> None:
+        if not isinstance(after, tuple) or len(after) != len(args[0]):
+            raise Broken(f"give a Carry, not {_described(after)}")
+        for kind, now, before in zip(("parameter", "buffer", "memory"), after, args[0], strict=True):
+            alike(kind, now, before, close)
 
-    return _pair(out, carry, lambda x: scalar("the loss", x))
+    pair(out, carry, loss)
 
 
-def _model(out: Any, params: Params, free: Params, close: bool) -> str:
-    """The rule that parameters break, among which some of ``free`` may be."""
-    some_of = {n: v for n, v in free.items() if n in out} if isinstance(out, dict) else {}
-    return alike("parameter", out, {**params, **some_of}, close)
-
-
-def init_params(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+def init_params(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> None:
     """(params, task, key) -> further parameters."""
     named = isinstance(out, dict) and all(isinstance(name, str) for name in out)
     if not named or not all(isinstance(v, Tensor) and v.is_floating_point() for v in out.values()):
-        return f"give a dict of floating-point tensors by name, not {_described(out)}"
-    taken = [name for name in out if name in args[0]]
-    return f"give names of its own; the model has {taken[0]!r}" if taken else ""
+        raise Broken(f"give a dict of floating-point tensors by name, not {_described(out)}")
+    if taken := [name for name in out if name in args[0]]:
+        raise Broken(f"give names of its own; the model has {taken[0]!r}")
 
 
-def init_model(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+def init_model(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> None:
     """(params, task, key) -> other values of some of the parameters."""
-    if not isinstance(out, dict):
-        return f"give a dict of tensors, not {_described(out)}"
-    return alike("parameter", {**args[0], **out}, args[0], close)
+    of_kind("a dict of tensors", out, dict)
+    alike("parameter", {**args[0], **out}, args[0], close)
 
 
-def some(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+def some(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> None:
     """(names, task) -> some of the names."""
     if not isinstance(out, Collection) or isinstance(out, str):
-        return f"give a list of names, not {_described(out)}"
-    other = [name for name in out if name not in args[0]]
-    return f"give names that it was given, not {other[0]!r}" if other else ""
+        raise Broken(f"give a list of names, not {_described(out)}")
+    if other := [name for name in out if name not in args[0]]:
+        raise Broken(f"give names that it was given, not {other[0]!r}")
 
 
-def moves(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+def moves(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> None:
     """(names, task, progress) -> {name: () bool}."""
-    if not isinstance(out, dict):
-        return f"give a dict of truth values by name, not {_described(out)}"
-    wrong = (some(part, args, out, close), *(_truth(n, v) for n, v in out.items()))
-    return next((rule for rule in wrong if rule), "")
+    of_kind("a dict of truth values by name", out, dict)
+    some(part, args, out, close)
+    for name, got in out.items():
+        if not isinstance(got, Tensor) or got.dim() or got.dtype != torch.bool:
+            raise Broken(f"give a truth value of shape () for {name!r}, not {_described(got)}")
 
 
-def _truth(name: str, got: Any) -> str:
-    fits = isinstance(got, Tensor) and not got.dim() and got.dtype == torch.bool
-    return "" if fits else f"give a truth value of shape () for {name!r}, not {_described(got)}"
-
-
-def state(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """Any hook that makes the first state or memory."""
-    return "give its state as a tensor or a dict of tensors, not None" if out is None else tree_of("its state", out)
-
-
-def ask(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(state, round, key) -> Query or None."""
-    return "" if out is None or isinstance(out, Query) else f"give a Query or None, not {_described(out)}"
-
-
-def weigh(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+def weigh(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> None:
     """(state, cohort) -> Weights of [K]."""
-    shape = (len(args[1].ids),)
-    if not isinstance(out, Weights):
-        return f"give Weights, not {_described(out)}"
-    return column("weights of shape", out.update, shape) or column("weights of shape", out.average, shape)
+    of_kind("Weights", out, Weights)
+    for weights in out:
+        column("weights of shape", weights, (len(args[1].ids),))
 
 
-def record(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+def record(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> None:
     """(state) -> a dict that JSON can hold."""
-    if not isinstance(out, dict):
-        return f"give a dict, not {_described(out)}"
+    of_kind("a dict", out, dict)
     try:
         json.dumps(out)
     except (TypeError, ValueError, RecursionError) as error:
-        return f"give what JSON can hold, numbers, words, lists and dicts: {error}"
-    return ""
+        raise Broken(f"give what JSON can hold, numbers, words, lists and dicts: {error}") from None
 
 
-def plan(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+def plan(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> None:
     """(labels, ...) -> positions [E, S, B]."""
     rows = len(args[0])
     if not isinstance(out, np.ndarray) or out.ndim != 3 or out.dtype.kind not in "iu":
-        return f"give whole numbers [epochs, steps, rows], not {_described(out)}"
+        raise Broken(f"give whole numbers [epochs, steps, rows], not {_described(out)}")
     if out.size and not (out.min() >= -1 and out.max() < rows):
-        return f"give positions from -1 to {rows - 1}, not {int(out.min())} to {int(out.max())}"
-    return ""
+        raise Broken(f"give positions from -1 to {rows - 1}, not {int(out.min())} to {int(out.max())}")
 
 
-def select(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+def select(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> None:
     """(state, k, key) -> Assignment."""
-    if not isinstance(out, Assignment):
-        return f"give an Assignment, not {_described(out)}"
-    chains = out.chains
+    of_kind("an Assignment", out, Assignment)
+    chains, quota = out.chains, out.quota
     if not isinstance(chains, Tensor) or chains.dim() != 2 or chains.is_floating_point():
-        return f"give chains of client ids, whole numbers [G, M], not {_described(chains)}"
-    quota = out.quota
+        raise Broken(f"give chains of client ids, whole numbers [G, M], not {_described(chains)}")
     if quota is not None and not (isinstance(quota, Tensor) and quota.dim() == 2 and len(quota) == len(chains)):
-        return f"give quota as a tensor with a row for each of the {len(chains)} chains, not {_described(quota)}"
+        raise Broken(f"give quota as a tensor with a row for each of the {len(chains)} chains, not {_described(quota)}")
     sizes = args[0].get("sizes") if isinstance(args[0], dict) else None
     if isinstance(sizes, Tensor) and chains.numel() and int(chains.max()) >= len(sizes):
-        return f"give client ids below {len(sizes)}, not {int(chains.max())}"
-    return ""
+        raise Broken(f"give client ids below {len(sizes)}, not {int(chains.max())}")
 
 
-def pace(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+def pace(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> None:
     """(used [K], round, rounds) -> PacePlan of [K]."""
-    shape = tuple(args[0].shape)
-    names = ("batch", "epochs", "steps", "lr", *(("total",) if getattr(out, "total", None) is not None else ()))
-    rules = (column(f"{name} of each client,", getattr(out, name, None), shape) for name in names)
-    return next((wrong for wrong in rules if wrong), "")
+    for name in ("batch", "epochs", "steps", "lr", *(["total"] if getattr(out, "total", None) is not None else [])):
+        column(f"{name} of each client,", getattr(out, name, None), tuple(args[0].shape))
 
 
 PROMISES: dict[str, Promise] = {
     # the client half
-    "start": lambda part, args, out, close: _pair(  # (params, ctx) -> (params, memory), open until finish
+    "start": lambda part, args, out, close: pair(  # (params, ctx) -> (params, memory), open until finish
         out,
-        lambda p: _model(p, args[0], args[1].buffers, close),
+        lambda p: model(p, args[0], args[1].buffers, close),
         lambda m: alike("memory", m, args[1].memory[part.name], close, free=True),
     ),
-    "loss": lambda part, args, out, close: scalar("the loss", out),  # (view) -> ()
+    "loss": lambda part, args, out, close: loss(out),  # (view) -> ()
     "correct": lambda part, args, out, close: alike("gradient", out, args[0], close),  # (grads, view) -> grads
     "learn": lambda part, args, out, close: alike("memory", out, args[0].memory[part.name], close),  # (view) -> memory
-    "finish": lambda part, args, out, close: _pair(  # (local) -> (upload, memory)
+    "finish": lambda part, args, out, close: pair(  # (local) -> (upload, memory)
         out,
         lambda u: tree_of("the upload", u),
         lambda m: alike("memory", m, args[0].ctx.memory[part.name], close),
     ),
     "step": step,
     # (params, ctx, gradient) -> params; (params, state, task) -> params
-    "personalize": lambda part, args, out, close: _model(out, args[0], args[1].buffers, close),
-    "serve": lambda part, args, out, close: _model(
+    "personalize": lambda part, args, out, close: model(out, args[0], args[1].buffers, close),
+    "serve": lambda part, args, out, close: model(
         out, args[0], {COSINE_SCALE: next(iter(args[0].values())).new_zeros(())}, close
     ),
     "init_params": init_params, "init_model": init_model, "private": some, "frozen": some, "moves": moves,
-    # the server half
-    "init_client": state, "init_server": state, "ask": ask, "weigh": weigh, "record": record,
-    "broadcast": lambda part, args, out, close: _pair(  # (state, ids) -> (common, each [K, ...] or None)
+    # the server half: (params, ...) -> the first state or memory
+    **dict.fromkeys(
+        ("init_client", "init_server"), lambda part, args, out, close: alike("its state", out, {}, close, free=True)
+    ),
+    "ask": lambda part, args, out, close: of_kind("a Query or None", out, Query | None),  # (state, round, key)
+    "weigh": weigh, "record": record,
+    "broadcast": lambda part, args, out, close: pair(  # (state, ids) -> (common, each [K, ...] or None)
         out,
         lambda c: tree_of("the broadcast", c),
         lambda e: tree_of("the broadcast to each", e, None if args[1] is None else len(args[1])),
     ),
     "receive": lambda part, args, out, close: alike("state", out, args[0], close, free=True),  # (state, ...) -> state
     "combine": lambda part, args, out, close: alike("delta", out, args[1].deltas, close),  # (state, cohort) -> deltas
-    "absorb": lambda part, args, out, close: _pair(  # (state, cohort, key) -> (state, memories [K, ...] or None)
+    "absorb": lambda part, args, out, close: pair(  # (state, cohort, key) -> (state, memories [K, ...] or None)
         out,
         lambda s: alike("state", s, args[0], close, free=True),
         lambda m: tree_of("the memories", m, len(args[1].ids)),
     ),
-    "update": lambda part, args, out, close: _pair(  # (params, delta, state, cohort) -> (params, state)
+    "update": lambda part, args, out, close: pair(  # (params, delta, state, cohort) -> (params, state)
         out, lambda p: alike("parameter", p, args[0], close), lambda s: alike("state", s, args[2], close)
     ),
     # the slots: (counts, state, round, key) -> [N, C]; (steps, lr, mu) -> like steps
@@ -426,9 +412,10 @@ class Guard:
         if changed := written(before, inputs):
             self._refuse(name, changed)
         with self.located(f"what {name} gave"):
-            wrong = PROMISES[hook](part, args, out, self.full) if hook in PROMISES else ""
-        if wrong:
-            raise TrainingError(f"{name} must {wrong}; {self.where}")
+            try:
+                PROMISES[hook](part, args, out, self.full) if hook in PROMISES else None
+            except Broken as rule:
+                raise TrainingError(f"{name} must {rule}; {self.where}") from None
         if self.full:
             self._inspect(name, hook, [copy for *_, copy in before], out)
         return out

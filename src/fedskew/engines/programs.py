@@ -398,7 +398,12 @@ class Captured:
             pairs = [(c, m) for c, m in zip(self._carry, moved, strict=True) if m is not c]
             held = {c.data_ptr() for c in self._carry}
             new = [m.clone() if m.data_ptr() in held else m for _, m in pairs]  # one leaf may have become another
-            torch._foreach_copy_([*(c for c, _ in pairs), self._loss], [*new, loss])
+            targets, values = [*(c for c, _ in pairs), self._loss], [*new, loss]
+            for kind in dict.fromkeys(
+                t.dtype for t in targets
+            ):  # one kernel copies many tensors only where they are of one type
+                some = [i for i, t in enumerate(targets) if t.dtype == kind]
+                torch._foreach_copy_([targets[i] for i in some], [values[i] for i in some])
 
         _fill([*self._rows, *self._fixed, *self._carry, *self._now], leaves_of((rows, fixed, carry, now)))
         self.replay = self._record(once)
@@ -448,13 +453,13 @@ def cuda_graph(function: Callable[[], None], aside: torch.cuda.Stream | None = N
     """Record a function's kernels as a CUDA graph, on a stream of its own where others run beside it."""
     here, aside = torch.cuda.current_stream(), aside or _stream(torch.cuda.current_device())
     aside.wait_stream(here)
-    with torch.cuda.stream(aside):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(aside):  # around the recording, too: one that fails would stay on its stream
         for _ in range(WARM):
             function()
+        with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):
+            function()
     here.wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):
-        function()
     return graph.replay
 
 

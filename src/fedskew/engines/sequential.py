@@ -133,38 +133,38 @@ class Threaded(Sequential):
 
 
 class Debug(Sequential):
-    """`Sequential`, whose exceptions say client, round, step, stage and shapes."""
+    """`Sequential`, whose exceptions say client, round, step, hook and shapes."""
 
     name = "debug"
     watchful = True
 
     def run_client(self, method: Method, client: ClientJob) -> Outcome:
-        """As `Sequential.run_client`, stage by stage. All that `fedskew.engines.guard` knows is looked at.
+        """As `Sequential.run_client`. All that `fedskew.engines.guard` knows is looked at.
 
         Raises:
             TrainingError: a component raised something else than an error of fedskew, or gave what its hook may not.
         """
-        stage, t, guard = "start", 0, self.guard
-        at = client.plan.client, len(client.plan.batches)
+        batches, guard = client.plan.batches, self.guard
+        guard.at(client.plan.client, 1, len(batches))
         try:
-            guard.at(at[0], 1, at[1])
-            ctx, carry, rows, job = self._begin(method, client)
-            stage, losses, step = "step", [], self.stepper(method).function
-            for t, now in enumerate(self._schedule(client)):
-                guard.at(at[0], t + 1, at[1])
-                carry, loss = step(rows, job, carry, now)
-                losses.append(loss)
-            stage = "finish"
-            return self.finished(method, client, job, ctx, carry, self._stacked(losses))
+            return super().run_client(method, client)
         except FedskewError:
             raise
         except Exception as error:
-            shared = client.job.shared
-            shapes = {name: tuple(p.shape) for name, p in shared.params.items()}
-            where = f"client {client.plan.client}, round {int(shared.round)}, step {t + 1}"
+            shapes = {name: tuple(p.shape) for name, p in client.job.shared.params.items()}
             raise TrainingError(
-                f"{type(error).__name__} in stage {stage!r}, {where}: {error}; {guard.noted or 'outside of any hook'}; "
-                f"mini-batches {client.plan.batches.shape}, parameters {shapes}"
+                f"{type(error).__name__} in {guard.noted or 'no hook'}, {guard.where}: {error}; "
+                f"mini-batches {batches.shape}, parameters {shapes}"
             ) from error
         finally:
             guard.at()
+
+    def step_function(self, method: Method, mode: StepMode) -> StepFunction:
+        """A step of one client, which notes where it stands."""
+        plain = super().step_function(method, mode)
+
+        def step(rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
+            self.guard.step = int(now[3])
+            return plain(rows, job, carry, now)
+
+        return step

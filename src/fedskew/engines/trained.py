@@ -2,8 +2,6 @@
 
 ``model.json`` beside ``final.safetensors`` holds the network and its options, the classifier layer, the shape and
 normalisation of the inputs, the columns of a table with their categories and standardisation, and the classes' names.
-
-`decompose` says what the error of such a model is made of: biases of the classes, calibration, ranking, and features.
 """
 
 import math
@@ -11,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +20,11 @@ from fedskew.data.arrays import Dataset, Reading
 from fedskew.data.federation import Federation, On
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
+from fedskew.engines.fitting import OBJECTIVES, Fit, fits_of, measured
 from fedskew.engines.network import check_kind, frozen, put, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, require, some, unknown
 from fedskew.fields import typed, untyped
-from fedskew.functional import cross_entropy
 from fedskew.method.component import spec
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
@@ -36,7 +33,7 @@ from fedskew.records.decisions import FEW, Decision, choose_threshold, client_na
 from fedskew.records.files import member
 from fedskew.records.folder import insist_on_run
 from fedskew.records.manifest import check_file
-from fedskew.records.metrics import PRECISION, confusion_of, from_confusion, from_probabilities, named
+from fedskew.records.metrics import PRECISION, from_confusion, from_probabilities
 from fedskew.records.typed import Row, entries, object_of
 from fedskew.types import Params, Width
 
@@ -294,32 +291,6 @@ class Trained:
         require(objective in self.fits, "fitted", "be false: the model has no fit on record", True, hint)
         return self.fits[objective]
 
-    def fit_on(self, fed: Federation, options: Fitting | None = None) -> Fit:
-        """Fit biases and a temperature on the training rows of a federation's clients, otherwise than the run did.
-
-        Args:
-            fed: Whose rows: the federation that the model was trained on.
-            options: What is fitted: biases alone, a temperature alone, the histogram's biases, equal classes.
-
-        Returns:
-            The fit. ``fit.logits`` applies it.
-
-        Raises:
-            ConfigError: The logits are not finite, or the federation is another one.
-            DataError: The rows have another shape.
-
-        Example:
-            >>> import fedskew as fs
-            >>> fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=5)
-            >>> trained = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2).trained
-            >>> trained.fit_on(fed, fs.Fitting(of="temperature")).b[:2]
-            (0.0, 0.0)
-        """
-        x, labels, _ = self.rows_on(fed, "train")
-        logits = self.logits(x, labels)
-        require(bool(logits.isfinite().all()), "model", "give finite logits", "infinity or NaN")
-        return fit(ClientLogits(logits, labels), fed.counts, options)
-
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a network of `fedskew.models.HF` as transformers loads it, or its adapters and head as peft loads them.
 
@@ -570,111 +541,3 @@ def _network(
         values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in named.items() if n != "name"}
         model = known(**values)
     return models.build(model, inputs.shape, len(inputs.label_names), 0)
-
-
-# What the error of a trained model is made of
-
-
-RIDGE = 1e-3  # of the head's weights beside the mean loss, over standardised features
-CLOSE = 1e-7  # of the largest entry of the gradient, at which the head is done
-MOST = 1000  # evaluations of it
-# step -> what of the model is fitted on training rows
-STEPS: dict[str, str] = {
-    "raw": "the model as it was trained",
-    "biases": "a bias of each class is fitted",
-    "temperature": "one temperature is fitted: calibration alone, no prediction changes",
-    "both": "biases and temperature are fitted, as for fitted metrics",
-    "features": "a new linear head on the model's features, fitted on all training rows pooled at one place",
-}
-
-
-def decompose(trained: Trained, fed: Federation, ridge: float = RIDGE) -> dict[str, Row]:
-    """Metrics of the test rows after each of `STEPS`, all fitted on training rows.
-
-    The gap from "raw" to "both" is bias and calibration, which one bias a class and a temperature correct. The gap from
-    "both" to "features" is what the head lost, and the remaining error is due to the features. The last step pools the
-    features of all clients, so it is a bound for comparison and not a method.
-    The macro AUROC ranks the rows of a class against the others by its probability. Biases and a temperature cannot
-    change it for two classes, and change it little for more, since a probability depends on all logits of its row.
-
-    Args:
-        trained: The model.
-        fed: The federation that the model was trained on.
-        ridge: Weight of the penalty on the head of "features", above 0.
-
-    Returns:
-        For each step accuracy, balanced_accuracy, loss (mean cross-entropy), auroc_macro and ece; None if a
-            class that it needs has no test rows.
-
-    Raises:
-        ConfigError: The ridge is not above 0, the federation is another one, or the model's logits or features are not
-            finite.
-        DataError: The rows have another shape or another encoding.
-
-    Example:
-        >>> import fedskew as fs
-        >>> fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=5)
-        >>> trained = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2).trained
-        >>> measured = fs.decompose(trained, fed)
-        >>> measured["raw"]["accuracy"] < measured["both"]["accuracy"] < measured["features"]["accuracy"]
-        True
-    """
-    require(ridge > 0 and math.isfinite(ridge), "ridge", "be above 0", ridge)
-    x, y = trained.test_rows(fed.dataset)
-    logits, classes = trained.logits(x, y).double(), len(trained.label_names)
-    kinds: tuple[Literal["biases", "temperature", "both"], ...] = ("biases", "temperature", "both")
-    given = {"raw": logits} | {of: trained.fit_on(fed, Fitting(of=of)).logits(logits) for of in kinds}
-    train, labels, _ = trained.rows_on(fed, "train")
-    weight, bias = pooled_head(trained.features(train), labels, classes, ridge)
-    given["features"] = trained.features(x).double() @ weight.T + bias
-    return {step: _measured(y, given[step]) for step in STEPS}
-
-
-def pooled_head(features: Tensor, labels: Tensor, classes: int, ridge: float = RIDGE) -> tuple[Tensor, Tensor]:
-    """Multinomial logistic regression by L-BFGS, over features of mean 0 and deviation 1.
-
-        min over V, c of  mean cross-entropy of V s + c + ridge / 2 |V|^2,   s = (f - m) / d
-
-    Args:
-        features: f, [n, F].
-        labels: Class numbers, int64 [n].
-        classes: C.
-        ridge: Weight of the penalty; c has none.
-
-    Returns:
-        (weight [C, F], bias [C]) over the features as they are, float64.
-
-    Raises:
-        ConfigError: The features are not finite.
-    """
-    f = features.double()
-    require(bool(f.isfinite().all()), "model", "give finite features", "infinity or NaN")
-    middle, far = f.mean(0), f.std(0, correction=0)
-    scale = torch.where(far > 0, far, 1.0)
-    s = (f - middle) / scale
-    v = torch.zeros(classes, f.shape[1], dtype=torch.float64, requires_grad=True)
-    c = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
-    solver = torch.optim.LBFGS(
-        [v, c], max_iter=MOST, tolerance_grad=CLOSE, tolerance_change=1e-12, history_size=20,
-        line_search_fn="strong_wolfe",
-    )  # fmt: skip
-
-    def value() -> Tensor:
-        solver.zero_grad()
-        loss: Tensor = torch.nn.functional.cross_entropy(s @ v.T + c, labels) + ridge / 2 * (v * v).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss
-
-    with torch.enable_grad():
-        solver.step(value)  # type: ignore[no-untyped-call]
-    weight = v.detach() / scale
-    return weight, c.detach() - weight @ middle
-
-
-def _measured(labels: Tensor, logits: Tensor) -> Row:
-    """What a step is judged by."""
-    matrix = confusion_of(labels, logits.argmax(1), logits.shape[1])
-    plain, ranked = from_confusion(matrix), from_probabilities(labels, logits.softmax(1), PRECISION)
-    loss = float(cross_entropy(logits, labels).mean())
-    metrics: Row = {**plain, **ranked, "loss": loss}
-    return {name: metrics[name] for name in named(where="brief")}

@@ -326,7 +326,8 @@ class Node:
     def personal(self, facts: Facts, trees: Trees) -> Reply:
         """The client's own model on its own test rows."""
         self.options.check_permit("metrics")
-        matrix, loss = self.engine.personal(self.method, self._given(facts, trees), fitted=flag(facts, "fitted"))
+        own = self.engine.tested(self.method, self._given(facts, trees), fitted=flag(facts, "fitted"))
+        matrix, loss = lib.pooled(own, self.engine.task.classes)
         return {"loss": loss.hex(), "rows": len(self.rows.y_test)}, {"matrix": matrix}
 
     def evaluate(self, facts: Facts, trees: Trees) -> Reply:

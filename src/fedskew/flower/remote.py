@@ -174,12 +174,6 @@ class Remote(lib.RemoteEngine):
                 raise self.exchange.failure([fault], "bad") from None
         return {} if query.keep else tree.concatenate(values)
 
-    def personal(self, method: Method, broadcast: lib.Broadcast, *, fitted: bool = False) -> tuple[Tensor, float]:
-        """Pooled (confusion matrix, mean cross-entropy) of the clients' own models, each tested at its node."""
-        if not self.link.measuring:
-            return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
-        return self.metrics.pooled("personal", _common(broadcast), broadcast.round, fitted=fitted)
-
     def own_models(self, method: Method, broadcast: lib.Broadcast) -> Iterator[tuple[int, Params]]:
         """None comes here: each node keeps that of its client, for its operator (``fedskew flower own``)."""
         shared, facts = _common(broadcast, self.stays), {"kind": "own"}
@@ -191,7 +185,7 @@ class Remote(lib.RemoteEngine):
         return iter(())
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
-        """As `personal`, of the global model after a round."""
+        """Pooled (confusion matrix, mean cross-entropy) of the global model after a round, tested at the nodes."""
         if not self.link.measuring:
             return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
         return self.at_nodes(params, buffers, number)
@@ -199,8 +193,8 @@ class Remote(lib.RemoteEngine):
     def tested(self, method: Method, broadcast: lib.Broadcast, *, fitted: bool = False) -> Iterator[lib.Tested]:
         """What the nodes that permit metrics tell of their own test rows: matrices and losses, no probabilities."""
         number = broadcast.round - 1
-        if method.personal:
-            self.personal(method, broadcast, fitted=fitted)
+        if self.link.measuring and method.personal:
+            self.metrics.pooled("personal", _common(broadcast), broadcast.round, fitted=fitted)
         elif self.link.measuring and self.metrics.number != number:
             self.at_nodes(broadcast.params, broadcast.buffers, number)
         yield from self.metrics.each

@@ -58,8 +58,9 @@ def in_projection(name: str, task: Task) -> bool:
     return own == "classifier" and name.startswith(tuple(layers))
 
 
+@lru_cache(maxsize=64)  # it is asked in every local step
 def chosen(
-    patterns: Sequence[str], names: Sequence[str], task: Task, whose: str, field: str = "names"
+    patterns: tuple[str, ...], names: tuple[str, ...], task: Task, whose: str, field: str = "names"
 ) -> frozenset[str]:
     """The parameters and buffers that patterns name.
 
@@ -81,12 +82,6 @@ def chosen(
         >>> sorted(chosen(("head", "conv1"), ("conv1.weight", "conv2.weight", "fc.weight"), task, "Private"))
         ['conv1.weight', 'fc.weight']
     """
-    return _chosen(tuple(patterns), tuple(names), task, whose, field)
-
-
-@lru_cache(maxsize=64)
-def _chosen(patterns: tuple[str, ...], names: tuple[str, ...], task: Task, whose: str, field: str) -> frozenset[str]:
-    """As `chosen`; asked in every local step."""
     found: set[str] = set()
     for pattern in patterns:
         if pattern in GROUPS:
@@ -124,7 +119,7 @@ class Private(Component):
 
     def private(self, names: Sequence[str], task: Task) -> Collection[str]:
         """Those that the patterns name."""
-        return chosen(self.names, names, task, "Private")
+        return chosen(self.names, tuple(names), task, "Private")
 
 
 @dataclass(frozen=True)
@@ -143,11 +138,12 @@ class Frozen(Component):
 
     def frozen(self, names: Sequence[str], task: Task) -> Collection[str]:
         """Those that the patterns name."""
-        return chosen(self.names, names, task, "Frozen")
+        return chosen(self.names, tuple(names), task, "Frozen")
 
 
+@lru_cache(maxsize=64)  # it is asked in every local step
 def blocks(
-    names: Sequence[str], task: Task, cuts: Sequence[str] = (), whose: str = "blocks"
+    names: tuple[str, ...], task: Task, cuts: tuple[str, ...] = (), whose: str = "blocks"
 ) -> tuple[frozenset[str], ...]:
     """The parameters of a network in blocks, in the order of their names, the classifier last.
 
@@ -175,12 +171,6 @@ def blocks(
         >>> [sorted(block) for block in blocks(names, task, ("head",))]
         [['conv1.weight', 'conv2.bias', 'conv2.weight', 'norm.weight'], ['fc.weight']]
     """
-    return _blocks(tuple(names), task, tuple(cuts), whose)
-
-
-@lru_cache(maxsize=64)
-def _blocks(names: tuple[str, ...], task: Task, cuts: tuple[str, ...], whose: str) -> tuple[frozenset[str], ...]:
-    """As `blocks`; asked in every local step."""
     ordered = sorted(names, key=lambda name: in_group(name, "head", task))  # stable: a module may name its head first
     if cuts:
         found = [chosen((cut,), names, task, whose, "cuts") for cut in cuts]

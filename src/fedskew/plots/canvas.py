@@ -205,14 +205,13 @@ def counted(counts: Counts) -> Floats:
 
 
 class Shown(NamedTuple):
-    """A run with its label, configuration and rounds, and the group that it stands for."""
+    """A run with its label, configuration and rounds."""
 
     label: str
     folder: Path
     config: Row
     rows: list[Row]
     place: int = 0  # of the group: its look in every figure of the same runs
-    seeds: tuple[list[Row], ...] = ()  # the rounds of every seed
 
     def diagnosed(self, name: str) -> list[tuple[int, Row]]:
         """(round, row) of every record of a diagnostic. Raises RecordError where the run has none."""
@@ -281,13 +280,6 @@ def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any])
         axes.plot([n for n, _ in found], floats(value(row) for _, row in found), **look, label=run.label)
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True, nbins=7)
-
-
-def band(axes: Axes, x: Sequence[int] | Floats, values: Floats, look: Row, **more: Any) -> None:
-    """The mean of the seeds [seeds, R], and their range where there are several."""
-    if len(values) > 1:
-        axes.fill_between(x, np.nanmin(values, 0), np.nanmax(values, 0), color=look["color"], alpha=0.15, lw=0)
-    axes.plot(x, np.nanmean(values, 0), **look, **more)
 
 
 def legend(figure: Figure, axes: Axes, columns: int = 0, **more: Any) -> Figure:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedskew.config.recorded import Run
-from fedskew.errors import RecordError, require
+from fedskew.errors import RecordError
 from fedskew.plots import canvas, drawing
 from fedskew.plots.canvas import Figure, Floats, readable
 from fedskew.plots.drawing import Chart, Heat, Line
@@ -44,7 +44,7 @@ def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
 
 
 @canvas.styled
-def comparison(folders: Iterable[str | Path], smooth: int = 1) -> Figure:
+def comparison(folders: Iterable[str | Path]) -> Figure:
     """Compare runs in one picture.
 
     Panels show accuracy and macro-F1 over rounds, accuracy over MB uploaded, the final recall of each class and, where
@@ -54,15 +54,13 @@ def comparison(folders: Iterable[str | Path], smooth: int = 1) -> Figure:
 
     Args:
         folders: Run folders.
-        smooth: Evaluations that a line averages, this one and those before it. 1 draws what was measured. More is named
-            in the title. The clients' own models, which are evaluated seldom, are never averaged.
 
     Returns:
         The figure.
 
     Raises:
         RecordError: No run was evaluated yet.
-        ConfigError: ``smooth`` is below 1, or matplotlib is missing.
+        ConfigError: matplotlib is missing.
 
     Example:
         >>> import fedskew as fs
@@ -73,16 +71,15 @@ def comparison(folders: Iterable[str | Path], smooth: int = 1) -> Figure:
         >>> len(comparison(["runs/avg", "runs/prox"]).axes)
         4
     """
-    require(smooth >= 1, "smooth", "be at least 1", smooth)
     places = list(folders)
     groups, joined = _ranked([g for g in groups_of(places) if any(run.last for run in g.runs)])
     if not groups:
         raise RecordError(f"no evaluated round yet in {', '.join(repr(str(f)) for f in places) or 'no folder'}")
     with readable("curves", [run.folder for g in groups for run in g.runs]):
-        return _compared(groups, smooth, joined)
+        return _compared(groups, joined)
 
 
-def _compared(groups: list[Group], smooth: int = 1, joined: bool = False) -> Figure:
+def _compared(groups: list[Group], joined: bool = False) -> Figure:
     """The figure of `comparison`."""
     columns = max(1, min(len(groups), 150 // (max(len(g.label) for g in groups) + 8)))
     low = 0.9 + 0.3 * len(groups)
@@ -96,8 +93,7 @@ def _compared(groups: list[Group], smooth: int = 1, joined: bool = False) -> Fig
         ("accuracy", "megabytes", "accuracy over upload", "accuracy on test rows"),
         (own, "rounds", whose, "accuracy on each client's test rows"),
     ):
-        # the clients' own models are evaluated seldom: their lines are not averaged over rounds
-        curves = [(g.label, g.place, curve_of(g.runs, metric, smooth=1 if metric == own else smooth)) for g in groups]
+        curves = [(g.label, g.place, curve_of(g.runs, metric)) for g in groups]
         charts += [chart] if (chart := chart_of(curves, unit, title, ylabel)).lines else []
     grid = figure.add_gridspec(2, len(charts), height_ratios=[4.2, low])
     panels = [figure.add_subplot(grid[0, i]) for i in range(len(charts))]
@@ -107,20 +103,9 @@ def _compared(groups: list[Group], smooth: int = 1, joined: bool = False) -> Fig
         {g.label: g.runs for g in groups}, f"final recall of each class{', global model' * joined}, %"
     ):
         drawing.heat(figure.add_subplot(grid[1, :]), heat)
-    mean = f"; lines smoothed: mean of the last {smooth} evaluations" if smooth > 1 else ""
-    canvas.head(figure, title_of([run for g in groups for run in g.runs]) + mean)
+    canvas.head(figure, title_of([run for g in groups for run in g.runs]))
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
-
-
-def smoothed(values: Floats, window: int) -> Floats:
-    """Trailing mean of the last ``window`` values, [R]; at the beginning, of all values so far."""
-    if window == 1:
-        return values
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    end = np.arange(1, len(values) + 1)
-    start = np.maximum(end - window, 0)
-    return np.asarray((sums[end] - sums[start]) / (end - start))
 
 
 @dataclass(frozen=True)
@@ -137,8 +122,8 @@ class Curve:
     evaluated: int  # rounds before thinning
 
 
-def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6, smooth: int = 1) -> Curve | None:
-    """A metric over rounds, the mean of some evaluations, thinned to so many points; None where none was evaluated."""
+def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6) -> Curve | None:
+    """A metric over rounds, thinned to so many points; None where none was evaluated."""
     seeds = [found for run in runs if len((found := run.series(metric))[0])]
     if not seeds:
         return None
@@ -147,7 +132,7 @@ def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6, smooth: int 
     whole = np.full((4, len(seeds), len(picked)), np.nan)
     for i, (seen, values, *spent) in enumerate(seeds):
         _, at, here = np.intersect1d(seen, picked, return_indices=True)
-        whole[:, i, here] = np.array([smoothed(values, smooth), *spent])[:, at]
+        whole[:, i, here] = np.array([values, *spent])[:, at]
     mean, sent, seconds, steps = np.nanmean(whole, 1)
     low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
     return Curve(picked, sent, seconds, steps, mean, low, high, len(rounds))

@@ -1,7 +1,7 @@
 """Pictures of what runs recorded, after the papers' figures. They read run folders and train nothing.
 
-Each figure has a panel or a line for each configuration. `curves` and `selection` show the mean and the range of all
-seeds; the others show one seed, the same of every configuration where there is such a seed, and name it. Commands:
+Each figure has a panel or a line for each configuration. `curves` shows the mean and the range of all seeds; the others
+show one seed, the same of every configuration where there is such a seed, and name it. Commands:
 docs/reference/diagnostics.md.
 """
 
@@ -24,7 +24,6 @@ from fedskew.plots.canvas import (
     Figure,
     Floats,
     Shown,
-    band,
     colour,
     floats,
     legend,
@@ -48,20 +47,18 @@ EXPLAINED = (
 
 
 @canvas.styled
-def draw(name: str, folders: Iterable[str | Path], smooth: int = 1) -> Figure:
+def draw(name: str, folders: Iterable[str | Path]) -> Figure:
     """Draw a figure of runs.
 
     Args:
         name: A name of `FIGURES`, such as "curves", "weights" or "drift".
         folders: Run folders.
-        smooth: Evaluations that a line of "curves" averages; 1 draws what was measured.
 
     Returns:
         The figure.
 
     Raises:
-        ConfigError: The figure is unknown, there are too many runs, matplotlib is missing, or ``smooth`` is not 1 and
-            the figure is not "curves".
+        ConfigError: The figure is unknown, there are too many runs, or matplotlib is missing.
         RecordError: A run did not record what the figure shows.
 
     Example:
@@ -75,13 +72,10 @@ def draw(name: str, folders: Iterable[str | Path], smooth: int = 1) -> Figure:
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     places = list(folders)
-    if name == "curves":
-        return plots.comparison(places, smooth)
-    require(smooth == 1, "smooth", f"go with the figure curves, not with {name}", smooth)
     if name in _WHOLE:
         return _WHOLE[name](places)
     groups = groups_of(places)
-    runs, told = _shown(groups, every=name in _EVERY_SEED)
+    runs, told = _shown(groups)
     figure, most = _DRAWN[name]
     require(len(runs) <= most, "fedskew plot", f"be given at most {most} configurations for {name}", len(runs))
     empty = next((run for run in runs if not run.rows), None)
@@ -95,29 +89,20 @@ def draw(name: str, folders: Iterable[str | Path], smooth: int = 1) -> Figure:
     return drawn
 
 
-def _shown(groups: list[Group], every: bool) -> tuple[list[Shown], str]:
+def _shown(groups: list[Group]) -> tuple[list[Shown], str]:
     """(a run of each group, what the title says of seeds).
 
-    Where a figure has place for one seed it is the smallest that all groups have, else the smallest of each.
+    The seed is the smallest that all groups have, else the smallest of each.
     """
     seeds = [{run.seeds: run for run in g.runs} for g in groups]
     both = sorted(set.intersection(*map(set, seeds)))
     chosen = [found[both[0] if both else min(found)] for found in seeds]
     runs = []
     for g, run in zip(groups, chosen, strict=True):
-        label = g.label if every else g.name if both else f"{g.name}{_seed_words(run)}"
-        runs.append(
-            Shown(
-                canvas.entry(canvas.short(label, 60)),
-                run.folder,
-                run.config,
-                run.rows,
-                g.place,
-                tuple(r.rows for r in g.runs),
-            )
-        )
+        label = canvas.short(g.name if both else f"{g.name}{_seed_words(run)}", 60)
+        runs.append(Shown(canvas.entry(label), run.folder, run.config, run.rows, g.place))
     several = any(len(g.runs) > 1 for g in groups)
-    return runs, _seed_words(chosen[0]) if both and several and not every else ""
+    return runs, _seed_words(chosen[0]) if both and several else ""
 
 
 def _seed_words(run: Run) -> str:
@@ -187,24 +172,16 @@ def drift(runs: list[Shown]) -> Figure:
 
 
 def selection(runs: list[Shown]) -> Figure:
-    """Training rows read so far, clients of each round, and accuracy over the rows read.
-
-    Of several seeds: their mean, and a band from the least to the greatest.
-    """
+    """Training rows read so far, clients of each round, and accuracy over the rows read."""
     figure, (used, clients, accuracy) = panels_of(1, 3)
     for run in runs:
-        seeds = [rows for rows in run.seeds or (run.rows,) if rows]
-        rounds = list(range(1, max(len(rows) for rows in seeds) + 1))
-        total = _by_round(rounds, [np.cumsum([row["samples"] for row in rows]) for rows in seeds])
-        count = _by_round(rounds, [floats(_count(row["clients"]) for row in rows) for rows in seeds])
-        score = _by_round(rounds, [floats(row.get("accuracy") for row in rows) for rows in seeds])
-        read, took = np.mean([rows[~np.isnan(rows)][-1] for rows in total]), np.nanmean(count)
-        look = look_of(run.place, len(rounds))
-        seen = ~np.isnan(score).all(0)
-        band(used, rounds, total, look, label=f"{run.label} ({read:,.0f} rows, {took:.1f} clients a round)")
-        band(clients, rounds, count, look)
-        if seen.any():
-            band(accuracy, np.nanmean(total, 0)[seen], score[:, seen], look_of(run.place, int(seen.sum())))
+        rounds, rows = [row["round"] for row in run.rows], np.cumsum([row["samples"] for row in run.rows])
+        count, score = [_count(row["clients"]) for row in run.rows], floats(row.get("accuracy") for row in run.rows)
+        look, seen = look_of(run.place, len(rounds)), ~np.isnan(score)
+        label = f"{run.label} ({rows[-1]:,.0f} rows, {np.mean(count):.1f} clients a round)"
+        used.plot(rounds, rows, **look, label=label)
+        clients.plot(rounds, count, **look)
+        accuracy.plot(rows[seen], score[seen], **look_of(run.place, int(seen.sum())))
     used.set(title="training rows used", ylabel="rows so far, each once an epoch", xlabel="round", ylim=(0, None))
     clients.set(title="clients selected", ylabel="clients of a round", xlabel="round")
     clients.set_ylim(0, 1.08 * clients.get_ylim()[1])
@@ -216,14 +193,6 @@ def selection(runs: list[Shown]) -> Figure:
 def _count(clients: Sequence[int | list[int]]) -> int:
     """Clients of a round, those of chains too."""
     return sum(len(c) if isinstance(c, list) else 1 for c in clients)
-
-
-def _by_round(rounds: Sequence[int], seeds: Sequence[npt.NDArray[Any]]) -> Floats:
-    """The values of every seed, [seeds, R]; NaN after a seed's last round."""
-    out = np.full((len(seeds), len(rounds)), np.nan)
-    for line, values in zip(out, seeds, strict=True):
-        line[: len(values)] = values
-    return out
 
 
 def weights(runs: list[Shown]) -> Figure:
@@ -276,27 +245,6 @@ def cosine(runs: list[Shown]) -> Figure:
         for axes in (whole, local):
             axes.locator_params(axis="x", integer=True, nbins=7)
     return legend(figure, panels.reshape(-1, 2)[0, 0])
-
-
-def coverage(runs: list[Shown]) -> Figure:
-    """Classes of each round's cohort, and each class's share of the rows used, round by round."""
-    figure, panels = panels_of(1, 1 + len(runs))
-    panels = np.atleast_1d(panels)
-    lines(panels[0], runs, "coverage", lambda row: row["classes"])
-    classes = len(runs[0].diagnosed("coverage")[-1][1]["used"])
-    panels[0].set(title="classes of the cohort", ylabel=f"classes used, of {classes}", ylim=(0, classes * 1.05))
-    for run, axes in zip(runs, panels[1:], strict=True):
-        found = run.diagnosed("coverage")
-        used = np.array([row["used"] for _, row in found], dtype=np.float64)
-        share = used / np.maximum(used.sum(1, keepdims=True), 1)
-        shown = axes.imshow(share.T, aspect="auto", cmap="Blues", vmin=0, interpolation="nearest")
-        figure.colorbar(shown, ax=axes, label="share of the rows used", pad=0.02, fraction=0.05)
-        ticks = np.unique(np.linspace(0, len(found) - 1, min(len(found), 6)).round().astype(int))
-        axes.set_xticks(ticks, [str(found[t][0]) for t in ticks])
-        canvas.name_classes(axes.yaxis, classes, run.class_names if run is runs[0] else ())
-        axes.set(title=run.label, xlabel="round")
-        axes.grid(False)
-    return legend(figure, panels[0])
 
 
 def per_class(runs: list[Shown]) -> Figure:
@@ -414,7 +362,6 @@ _WHOLE: dict[str, Callable[[list[str | Path]], Figure]] = {"curves": plots.compa
 _DRAWN: dict[str, tuple[Callable[[list[Shown]], Figure], int]] = {  # name -> (what draws it, most configurations)
     "asymmetry": (asymmetry, 28),
     "cosine": (cosine, 4),
-    "coverage": (coverage, 3),
     "drift": (drift, 28),
     "oversampling": (oversampling, 4),
     "per_class": (per_class, 4),
@@ -422,5 +369,4 @@ _DRAWN: dict[str, tuple[Callable[[list[Shown]], Figure], int]] = {  # name -> (w
     "tsne": (tsne, 4),
     "weights": (weights, 3),
 }
-_EVERY_SEED = ("selection",)  # of those that draw what runs recorded
 FIGURES = tuple(sorted((*_WHOLE, *_DRAWN)))

@@ -1,35 +1,27 @@
-"""Pictures of label skew: clients by classes, histograms of sizes and labels, pairs of clients.
+"""A picture of label skew: the rows of each class at each client, and the sizes of both.
 
-They take label histograms [N, C]. Beyond 1200 clients, a column of a heat map is the mean of a block of neighbours.
-Beyond 500 clients, the matrix of pairs shows an even selection. For files see `fedskew.plots.canvas`.
+It takes label histograms [N, C]. Beyond 1200 clients, a column is the mean of a block of neighbours. For files see
+`fedskew.plots.canvas`.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from fedskew.data import skew
-from fedskew.errors import plural, require, unknown
+from fedskew.errors import plural, require
 from fedskew.plots import canvas
 from fedskew.plots.canvas import COLOURS, Axes, Counts, Figure, Floats, counted
 
 BLUE, ORANGE = COLOURS[:2]
-COLUMNS, COMPARED = 1200, 500
-OVERLAP = "overlap of label distributions"
+COLUMNS = 1200
 
 
 @canvas.styled
-def draw(counts: Counts, kind: str = "heatmap", title: str = "", class_names: Sequence[str] = ()) -> Figure:
-    """Draw a federation.
-
-    "heatmap" has the rows of each class at each client, in colours of a logarithmic scale, and the sizes of both
-    beside it; "histograms" how many clients have how many rows, and how many labels; "pairs" the
-    overlap sum_c min(q_ic, q_jc) of all pairs of clients with rows, sorted by their most frequent label.
+def draw(counts: Counts, title: str = "", class_names: Sequence[str] = ()) -> Figure:
+    """Draw the rows of each class at each client, in colours of a logarithmic scale, and the sizes of both beside them.
 
     Args:
         counts: Label histograms, [N, C].
-        kind: One of `KINDS`.
         title: Title; empty describes the picture.
         class_names: C names, or none.
 
@@ -38,7 +30,7 @@ def draw(counts: Counts, kind: str = "heatmap", title: str = "", class_names: Se
 
     Raises:
         DataError: The counts hold no row.
-        ConfigError: The kind or the number of names is wrong, or matplotlib is missing.
+        ConfigError: The number of names is wrong, or matplotlib is missing.
 
     Example:
         >>> from fedskew.data import federate
@@ -47,50 +39,9 @@ def draw(counts: Counts, kind: str = "heatmap", title: str = "", class_names: Se
         >>> canvas.save(skew.draw(fed.counts), "skew.png").name
         'skew.png'
     """
-    if kind not in KINDS:
-        raise unknown("kind", kind, KINDS)
     n = counted(counts)
     named = f"name each of the {n.shape[1]} classes"
     require(len(class_names) in (0, n.shape[1]), "class_names", named, len(class_names))
-    return KINDS[kind](n, title, class_names)
-
-
-def _histograms(n: Floats, title: str, _: Sequence[str]) -> Figure:
-    sizes, held = n.sum(axis=1), skew.diversity(n)
-    figure = canvas.figure(4.6)
-    left, right = figure.subplots(1, 2)
-    _sizes(left, sizes)
-    labels, clients = np.unique(held, return_counts=True)
-    right.bar(labels, clients, width=0.8, color=BLUE)
-    right.axvline(float(held.mean()), color=ORANGE, lw=1.5)
-    right.set(xlabel=f"labels held (mean {held.mean():.1f} of {n.shape[1]})", ylabel="clients")
-    right.set_xlim(-0.6, held.max() + 0.6)
-    right.locator_params(axis="x", integer=True)
-    for axes in (left, right):
-        axes.grid(True, axis="y")
-        axes.yaxis.get_major_locator().set_params(integer=True)
-    canvas.head(figure, title or f"{plural(len(n), 'client')}, {plural(int(n.sum()), 'row')}")
-    return figure
-
-
-def _pairs(n: Floats, title: str, _: Sequence[str]) -> Figure:
-    full = np.flatnonzero(n.sum(axis=1))
-    ids = full[np.linspace(0, len(full) - 1, min(len(full), COMPARED)).astype(np.intp)]
-    q = n[ids] / n[ids].sum(axis=1, keepdims=True)
-    order = np.lexsort((ids, -q.max(axis=1), q.argmax(axis=1)))
-    ids, q = ids[order], q[order]
-    figure = canvas.figure(11.2)
-    axes = figure.add_subplot()
-    shown = axes.imshow(skew.overlap(q), vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
-    figure.colorbar(shown, ax=axes, label=OVERLAP, fraction=0.05, pad=0.02)
-    axes.grid(False)
-    _name_clients(axes, ids, q.argmax(axis=1))
-    compared = f", {len(ids):,} of {len(n):,} clients compared" * (len(ids) < len(n))
-    canvas.head(figure, (title or f"{OVERLAP}, {plural(len(n), 'client')}") + compared)
-    return figure
-
-
-def _federation(n: Floats, title: str, class_names: Sequence[str]) -> Figure:
     blocks, _ = canvas.blocks(n, COLUMNS)
     clients, classes = blocks.shape
     figure = canvas.figure(min(max(4.0 + 0.3 * classes, 5.5), 9.0))
@@ -151,40 +102,3 @@ def _mark_empty(above: Axes, n: Floats) -> None:
         return
     above.plot(empty, np.zeros(len(empty)), "x", color=ORANGE, clip_on=False, label=told)
     above.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderpad=0.0)
-
-
-def _name_clients(axes: Axes, ids: npt.NDArray[np.intp], main_class: npt.NDArray[np.intp]) -> None:
-    """Label clients by number up to 60, else blocks of clients by their most frequent class, with borders."""
-    if len(ids) <= 60:
-        axes.set_xticks(range(len(ids)), [str(k) for k in ids], fontsize=8, rotation=90 if len(ids) > 40 else 0)
-        axes.set_yticks(range(len(ids)), [str(k) for k in ids], fontsize=8)
-        axes.set(xlabel="client, by most frequent class", ylabel="client, by most frequent class")
-        return
-    found, starts, sizes = np.unique(main_class, return_index=True, return_counts=True)
-    told = sizes >= len(ids) / 45  # narrower blocks have no room for a label
-    ticks, labels = (starts + sizes / 2 - 0.5)[told], [str(c) for c in found[told]]
-    axes.set_xticks(ticks, labels)
-    axes.set_yticks(ticks, labels)
-    axes.set(xlabel="clients, by most frequent class", ylabel="clients, by most frequent class")
-    for border in {*starts[told], *(starts + sizes)[told]} - {0, len(ids)}:
-        axes.axvline(border - 0.5, color="white", lw=0.7)
-        axes.axhline(border - 0.5, color="white", lw=0.7)
-
-
-def _sizes(axes: Axes, sizes: Floats) -> None:
-    """A histogram of sizes, logarithmic where they differ by more than a factor of 50."""
-    full = sizes[sizes > 0]
-    spread = full.max() > 50 * full.min()
-    low, high = float(sizes.min()), float(sizes.max())
-    low, high = (low, high) if high > low else (0.8 * low, 1.2 * high)
-    bins = np.geomspace(full.min(), full.max(), 31) if spread else np.linspace(low, high, 31)
-    axes.hist(full if spread else sizes, bins=bins.tolist(), color=BLUE)
-    axes.axvline(float(np.median(sizes)), color=ORANGE, lw=1.5)
-    if spread:
-        canvas.logarithmic(axes.xaxis)
-    empty = int((sizes == 0).sum())
-    told = f", {empty:,} without rows{' not shown' if spread else ''}" if empty else ""
-    axes.set(xlabel=f"rows of a client (median {np.median(sizes):,.0f}{told})", ylabel="clients")
-
-
-KINDS = {"heatmap": _federation, "histograms": _histograms, "pairs": _pairs}

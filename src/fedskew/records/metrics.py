@@ -94,7 +94,7 @@ class Metric:
         where: Further places. "monitor": a run may choose a round by it. "personal": measured of what each client
             would use, too, and kept in archives. "archive": kept in archives. "client table", "class table": a column
             there. "report": stands beside the metric that is compared. "line": in the line of ``fedskew evaluate``.
-            "brief": in the log of a server and in `fedskew.decompose`.
+            "brief": in the log of a server.
     """
 
     name: str

@@ -15,7 +15,6 @@ from fedskew.records.typed import Row
 
 FILE = "rounds.jsonl"
 MARK = b', "digest": "'
-LENGTH = 32  # hex digits of a digest
 
 
 @dataclass

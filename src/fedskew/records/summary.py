@@ -21,7 +21,7 @@ AT_END = 5  # evaluations in a row that suffice where they are the last: what th
 
 
 PREFIXES = (  # of the rows that a metric is of
-    "", "part_", "val_", "local_", "personal_", "served_", "heldout_", "heldout_personal_", "heldout_served_", FITTED,
+    "", "val_", "local_", "personal_", "served_", "heldout_", "heldout_personal_", "heldout_served_", FITTED,
     f"{FITTED}personal_", f"{FITTED}served_", AVERAGED, f"{AVERAGED}{FITTED}",
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fedskew.records.clients import read_clients
 from fedskew.report.compared import Compared
 from fedskew.report.tables import TEXTS, Cell, Section, Table, fixed, row, shade, titled
-from fedskew.studies.clients import DEALT, SAMPLING, ByClient, by_client, few_rows, in_cells
+from fedskew.studies.clients import DEALT, SAMPLING, UNRANKED, ByClient, by_client, in_cells
 
 
 def measured(found: Compared, settings: Sequence[str]) -> list[ByClient]:
@@ -58,6 +58,6 @@ def clients_tables(every: Sequence[ByClient], labels: Sequence[str], most: int =
         caption = titled(
             "" if setting == "all" else setting, f"what each client would use at its last evaluation{worst}"
         )
-        notes = [f"{SAMPLING[0].upper()}{SAMPLING[1:]}.", *few_rows(kept)]
-        notes += [f"{DEALT[0].upper()}{DEALT[1:]}."] if any(client.dealt for client in kept) else []
+        notes = [SAMPLING, *[UNRANKED] * any(one.means["auroc"] is None for one in kept)]
+        notes += [DEALT] * any(one.dealt for one in kept)
         yield Table("clients", caption, ("client", "method", *head), rows, 2, records, tuple(notes))

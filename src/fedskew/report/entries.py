@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fedskew.config.recorded import Run, find_runs
 from fedskew.errors import plural, require
 from fedskew.plots.groups import groups_of
-from fedskew.studies.packing import members
+from fedskew.studies.archiving import members
 from fedskew.studies.store import Store
 
 SHOWN = 6  # places that a line on lost runs names

@@ -115,11 +115,10 @@ def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | Non
 
 def confusion(found: Compared, method: str, setting: str) -> Heat | None:
     """Shares of each true class, [C, C], of the last evaluation: the rows of all seeds together."""
-    listed_ = [run.summary.get("final_confusion") or [] for run in found.runs(method, setting)]
-    counts = [np.array(m, dtype=np.float64) for m in listed_ if m and all(len(row) == len(m) for row in m)]
-    if not counts or len({m.shape for m in counts}) != 1 or len(counts[0]) > CLASSES:
+    counts = [m for run in found.runs(method, setting) if (m := run.summary.get("final_confusion"))]
+    if len({len(m) for m in counts}) != 1 or len(counts[0]) > CLASSES:
         return None
-    whole = np.sum(counts, axis=0)
+    whole = np.array(counts, dtype=np.float64).sum(axis=0)
     rows = whole.sum(1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.where(rows > 0, whole / rows, np.nan)

@@ -13,7 +13,7 @@ from fedskew.records.metrics import METRICS
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
 from fedskew.report.controls import controlled, model_words, models_of, record_of
-from fedskew.report.entries import Trial, ended_early
+from fedskew.report.entries import Entry, Trial, ended_early
 from fedskew.report.figures import further_key, words
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.tables import (
@@ -36,8 +36,7 @@ from fedskew.studies.scores import ALPHA, FOR_RANKS, in_points
 from fedskew.studies.store import env_of
 from fedskew.studies.verdicts import GAIN, LOSS, Interval
 
-LONGEST = 120  # characters of an option's value
-BESIDE = 6  # columns of options
+LONGEST = 120  # characters of a cell
 LEAVES = 12  # values of a list that are written out
 UNSAID = ("folder", "method.name")  # they stand in other columns
 FURTHER = {m.name: m.head or m.title for m in METRICS if "report" in m.where}
@@ -151,19 +150,16 @@ def ranks(found: Compared) -> Table:
     """Average ranks, and the settings in which a method is best."""
     seen = found.ranks
     assert seen is not None
-    whole = [s for s in found.settings if len(found.present(s)) == len(found.methods)]
-    best = Counter(found.present(s)[0] for s in whole)
-    order = list(zip(seen.methods, seen.ranks, strict=bool(seen.settings)))  # without settings there are no ranks
-    rows = tuple(row(m, fixed(rank, 2), str(best[m])) for m, rank in order)
+    best = Counter(found.present(s)[0] for s in found.settings if len(found.present(s)) == len(found.methods))
     tests = {"critical_difference": seen.critical_difference, "friedman_p": seen.p}
-    records = tuple(
+    order = zip(seen.methods, seen.ranks, strict=bool(seen.settings))  # without settings there are no ranks
+    records: tuple[Row, ...] = tuple(
         {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(seen.settings), **tests}
         for m, rank in order
     )
-    head = ("method", "average rank", "best in")
-    return Table(
-        "ranks", f"Average ranks by {measured(found)}; 1 is the best", head, rows, 1, records, (seen.conclusion,)
-    )
+    rows = tuple(row(one["method"], fixed(one["average_rank"], 2), str(one["best_in"])) for one in records)
+    caption = f"Average ranks by {measured(found)}; 1 is the best"
+    return Table("ranks", caption, ("method", "average rank", "best in"), rows, 1, records, (seen.conclusion,))
 
 
 def compact(found: Compared) -> Table:
@@ -183,54 +179,44 @@ def compact(found: Compared) -> Table:
 
 def costs(found: Compared, setting: str) -> Table:
     """What a run costs: means over the seeds."""
-    rows, records, told = [], [], measured(found)
-    for method in found.present(setting):
-        runs_ = found.runs(method, setting)
-        means = [float(np.mean([run.value(key) for run in runs_])) / unit for key, _, unit in SPENT]
-        value = found.mean(method, setting)
-        amounts = [amount(v, unit != 1 or name == "seconds") for v, (_, name, unit) in zip(means, SPENT, strict=True)]
-        rows.append(row(method, level(value, found.key), *amounts))
-        spent = {name: mean for (_, name, _), mean in zip(SPENT, means, strict=True)}
-        records.append({"setting": setting, "method": method, found.key: value, **spent})
+    records: tuple[Row, ...] = tuple(
+        {"setting": setting, "method": m, found.key: found.mean(m, setting)}
+        | {name: float(np.mean([run.value(key) for run in found.runs(m, setting)])) / unit for key, name, unit in SPENT}
+        for m in found.present(setting)
+    )
+    rows = tuple(
+        row(one["method"], level(one[found.key], found.key),
+            *(amount(one[name], unit != 1 or name == "seconds") for _, name, unit in SPENT)) for one in records
+    )  # fmt: skip
     head = ("method", f"{words(found.metric)}{unit(found.key)}", *(name for _, name, _ in SPENT))
-    caption = f"Cost of a run, mean over the seeds{under(setting)}; {told}"
-    return Table("cost", caption, head, tuple(rows), 1, tuple(records), (TEXTS["costs"],))
+    caption = f"Cost of a run, mean over the seeds{under(setting)}; {measured(found)}"
+    return Table("cost", caption, head, rows, 1, records, (TEXTS["costs"],))
 
 
 # Options and runs
 
 
 def options(found: Compared) -> list[Table]:
-    """The whole configuration: what all runs share; what differs between methods, settings, and single runs."""
-    flat, entries = [_leaves(entry.run) for entry in found.entries], found.entries
-    owners = {
-        "": [""] * len(flat), "method": [e.method for e in entries], "setting": [e.setting for e in entries],
-        "run": [str(i + 1) for i in range(len(flat))],
-    }  # fmt: skip
-    by: dict[str, dict[str, dict[str, str]]] = {level: {} for level in owners}
-    for path in dict.fromkeys(path for leaves in flat for path in leaves):
-        values = [leaves.get(path) for leaves in flat]
-        level = next(n for n, keys in owners.items() if len({*zip(keys, values, strict=True)}) == len({*keys}))
-        for owner, value in zip(owners[level], values, strict=True):
-            if value is not None:
-                by[level].setdefault(owner, {})[path] = value
-    shared = tuple(row(path, value) for path, value in by.pop("").get("", {}).items())
-    return [
-        Table("shared", "Options that all runs share", ("option", "value"), shared, 2),
-        *(_differing(level, told) for level, told in by.items() if any(told.values())),
-    ]
+    """The whole configuration: what all runs share, and which methods and settings have what differs."""
+    having: dict[str, dict[str, list[Entry]]] = {}
+    for entry in found.entries:
+        for path, value in _leaves(entry.run).items():
+            having.setdefault(path, {}).setdefault(value, []).append(entry)
+    listed = [(path, value, entries) for path, each in having.items() for value, entries in each.items()]
+    whole = len(found.entries)
+    shared = tuple(row(path, value) for path, value, entries in listed if len(entries) == whole)
+    apart = tuple(
+        row(path, value, *map(_named, (found.methods, found.settings), zip(*(e[:2] for e in entries), strict=True)))
+        for path, value, entries in listed if len(entries) < whole
+    )  # fmt: skip
+    differing = Table("options", "Options that differ", ("option", "value", "methods", "settings"), apart, 4)
+    return [Table("shared", "Options that all runs share", ("option", "value"), shared, 2), *[differing] * bool(apart)]
 
 
-def _differing(level: str, by: dict[str, dict[str, str]]) -> Table:
-    """Options of each owner: a column for each, or a line for each option where there are many owners."""
-    caption = f"Options that differ between {level}s"
-    if len(by) > BESIDE:
-        rows = tuple(row(owner or "–", path, value) for owner, told in by.items() for path, value in told.items())
-        return Table(f"options-{level}", caption, (level, "option", "value"), rows, 3)
-    paths = dict.fromkeys(path for told in by.values() for path in told)
-    rows = tuple(row(path, *(told.get(path, "–") for told in by.values())) for path in paths)
-    head = ("option", *(owner or "–" for owner in by))
-    return Table(f"options-{level}", caption, head, rows, len(head))
+def _named(every: Sequence[str], having: Sequence[str]) -> str:
+    """Those that have something: "all", or their names."""
+    names = [name or "–" for name in every if name in having]
+    return "all" if len(names) == len(every) else _cut(", ".join(names))
 
 
 def _leaves(run: Run) -> dict[str, str]:
@@ -251,7 +237,10 @@ def _short(path: str) -> str:
 def _value(values: list[Any]) -> str:
     if len(values) > LEAVES:
         return f"{len(values)} values, {', '.join(map(in_words, values[:3]))} and so on"
-    told = ", ".join(map(in_words, values))
+    return _cut(", ".join(map(in_words, values)))
+
+
+def _cut(told: str) -> str:
     return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fedskew.report.tables import Table, amount, fixed, row, spread
+from fedskew.report.tables import Table, amount, fixed, row
 from fedskew.studies.rehearsal import Expected
 
 WIDE = 0.8  # an interval as long as this says nothing
@@ -63,4 +63,5 @@ def _told(value: Expected | None) -> str:
         return "–"
     if value.low is None or value.high is None:
         return fixed(value.mean, 3)
-    return f"{fixed(value.mean, 3)} ({CANNOT if value.high - value.low >= WIDE else spread(value.low, value.high, 2)})"
+    ends = CANNOT if value.high - value.low >= WIDE else f"{fixed(value.low, 2)} to {fixed(value.high, 2)}"
+    return f"{fixed(value.mean, 3)} ({ends})"

@@ -126,11 +126,6 @@ def row(*cells: Cell | str) -> tuple[Cell, ...]:
     return tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in cells)
 
 
-def spread(low: float | None, high: float | None, digits: int = 3) -> str:
-    """An interval, as in "0.31 to 0.45"."""
-    return f"{fixed(low, digits)} to {fixed(high, digits)}" if low is not None and math.isfinite(low) else "–"
-
-
 def to_csv(table: Table) -> str:
     """The table's records, or its cells, as csv; a number that is not known is empty.
 

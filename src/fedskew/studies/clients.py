@@ -15,8 +15,9 @@ from fedskew.records.metrics import METRICS
 from fedskew.records.typed import Row
 
 SHOWN = 3  # classes whose recalls stand in a table
-SAMPLING = "sampling: Wilson's interval over a client's test rows; seeds: standard deviation over the runs"
-DEALT = "test rows are dealt to clients by class; --local-test 0.2 tests each client on rows of its own"
+SAMPLING = "Sampling: Wilson's interval over a client's test rows; seeds: standard deviation over the runs."
+UNRANKED = f"A dash: fewer than {FEW} test rows of some class, or no probabilities on record."
+DEALT = "Test rows are dealt to clients by class; --local-test 0.2 tests each client on rows of its own."
 
 MEANS = tuple(m.client for m in METRICS if m.client and m.name != "accuracy")
 COLUMNS = {m.client: m.head for m in METRICS if "client table" in m.where}
@@ -113,31 +114,6 @@ def in_cells(one: ByClient, label_names: Sequence[str]) -> dict[str, str]:
     cells = {head: "–" if value is None else f"{value:.3f}" for head, value in beside.items()}
     sampling = f"{one.low:.3f} to {one.high:.3f}"
     return {"test rows": f"{one.rows:,}", "accuracy": f"{one.accuracy:.3f}", "sampling, 95 %": sampling, **cells}
-
-
-def few_rows(clients: Iterable[ByClient]) -> list[str]:
-    """A sentence on the clients without AUROC and AUPRC, as in "Clients 0, 2 to 4 have fewer than 5 test rows ..."."""
-    names = list(dict.fromkeys(one.client for one in clients if one.means["auroc"] is None))
-    if not names:
-        return []
-    which, verb = ("Clients", "have") if len(names) > 1 else ("Client", "has")
-    few = f"{verb} fewer than {FEW} test rows of some class, or no probabilities on record"
-    return [f"{which} {ranges(names)} {few}: AUROC and AUPRC are not shown."]
-
-
-def ranges(names: Sequence[str]) -> str:
-    """Names in order, neighbouring numbers as ranges.
-
-    Example:
-        >>> from fedskew.studies.clients import ranges
-        >>> ranges(["3", "0", "4", "5", "va"])
-        '0, 3 to 5, va'
-    """
-    groups: list[list[str]] = []
-    for name in sorted(names, key=lambda n: (not n.isdecimal(), int(n) if n.isdecimal() else 0, n)):
-        follows = groups and name.isdecimal() and groups[-1][-1].isdecimal() and int(groups[-1][-1]) + 1 == int(name)
-        groups[-1].append(name) if follows else groups.append([name])
-    return ", ".join(f"{one[0]} to {one[-1]}" if len(one) > 2 else ", ".join(one) for one in groups)
 
 
 def is_natural(rows: Iterable[Row]) -> bool:

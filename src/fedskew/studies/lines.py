@@ -1,7 +1,7 @@
 """Lines of an archive, which is NAME.jsonl, text, or NAME.jsonl.xz, compressed lines behind a list of their addresses.
 
-Both together are one archive. A file may come from anybody: it is read a line at a time, and what it unpacks to is
-bounded before it is there.
+Both together are one archive, in which the text counts. A file may come from anybody: it is read a line at a time, and
+what it unpacks to is bounded before it is there.
 """
 
 import io
@@ -9,7 +9,7 @@ import lzma
 from collections.abc import Iterator
 from os.path import lexists
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedskew.errors import RecordError, opened
 
@@ -21,22 +21,10 @@ MEMORY = 1 << 27  # bytes that the decoder takes: enough for each preset of xz
 PIECE = 1 << 18  # bytes
 
 
-class Forms(NamedTuple):
-    """The two files of an archive, there or not. The text is the newer one."""
-
-    packed: Path
-    text: Path
-
-
-def forms(file: Path) -> Forms:
-    """Both files of the archive that one of them names."""
-    stem = file.name.removesuffix(".xz").removesuffix(TEXT)
-    return Forms(file.with_name(stem + PACKED), file.with_name(stem + TEXT))
-
-
 def files_of(file: Path) -> list[Path]:
-    """The files that are there of the archive that one of them names; of another name, the file."""
-    both = forms(file) if file.name.endswith((TEXT, PACKED)) else ()
+    """The files that are there of the archive that one of them names, the text last; of another name, the file."""
+    text = _text(file)
+    both = (text.with_name(f"{text.name}.xz"), text) if file.name.endswith((TEXT, PACKED)) else ()
     return [one for one in both if lexists(one)] or [file]
 
 
@@ -44,7 +32,11 @@ def archives(place: Path) -> list[Path]:
     """A file of each archive in a folder, or the file that is named."""
     if not place.is_dir():
         return [place]
-    return sorted({forms(file).text for end in (TEXT, PACKED) for file in place.glob(f"*{end}")})
+    return sorted({_text(file) for end in (TEXT, PACKED) for file in place.glob(f"*{end}")})
+
+
+def _text(file: Path) -> Path:
+    return file.with_name(file.name.removesuffix(".xz"))
 
 
 def may_hold(size: int) -> int:

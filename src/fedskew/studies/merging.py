@@ -3,9 +3,7 @@
 import errno
 import os
 import shutil
-import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,10 +13,9 @@ from fedskew.records.files import Hold, UnwritableError, sync, write_atomic
 from fedskew.records.folder import troubles
 from fedskew.studies.runs import is_running, plain_files
 from fedskew.studies.same import require_same
-from fedskew.studies.store import Address, Store, archive_line, ended
+from fedskew.studies.store import Address, Store, archive_line, ended, read_archive
 
 BESIDE = ".merge."  # of a store: what is copied stands there until it is whole
-LEFT_S = 86_400  # after which what a killed merge left is removed
 ARCHIVE = "merged.jsonl"  # of a store: the archived runs that came from others
 BOTH = "both stores"
 
@@ -39,14 +36,14 @@ def existing(folder: str | Path) -> Store:
     return Store(folder)
 
 
-def merge(sources: Sequence[Store], into: Store) -> Merged:
-    """Copy the runs of stores into another one.
+def merge(sources: Sequence[Store | Path], into: Store) -> Merged:
+    """Copy the runs of stores and archives into a store.
 
     A run that is finished on one side only is taken from there, and a whole folder goes before a line of an archive. A
     run whose numbers differ between two stores is not taken over, and is named.
 
     Args:
-        sources: The stores that are read.
+        sources: The stores and the archives that are read.
         into: The store that gets their runs.
 
     Returns:
@@ -58,23 +55,22 @@ def merge(sources: Sequence[Store], into: Store) -> Merged:
     """
     done = Merged()
     for source in sources:
-        same = source.folder.resolve() == into.folder.resolve()
-        require(not same, "a source", "be another store than the one it is merged into", str(source.folder))
+        same = isinstance(source, Store) and source.folder.resolve() == into.folder.resolve()
+        require(not same, "a source", "be another store than the one it is merged into", str(into.folder))
     with into.writing():
-        _clear(into)
+        for left in into.folder.glob(f"{BESIDE}*"):  # by a merge that was killed: one at a time has its turn
+            shutil.rmtree(left, ignore_errors=True)
         for source in sources:
-            _folders(source, into, done)
-            _archived(source, into, done)
-            _notes(source, into)
+            if isinstance(source, Store):
+                _folders(source, into, done)
+                lines = source.archived.values()  # of runs without a folder that was looked at
+                _archived((run for run in lines if not ended(source.run_folder(run.address))), into, done)
+                _notes({address: source.refusal(address) for address in source.noted()}, into)
+            else:
+                runs = list(read_archive(source))
+                _archived((run for run in runs if run.state == "finished"), into, done)
+                _notes({run.address: ("failed", run.reason) for run in runs if run.state == "failed"}, into)
     return done
-
-
-def _clear(store: Store) -> None:
-    """Remove what a merge that was killed left."""
-    for left in store.folder.glob(f"{BESIDE}*"):
-        with suppress(OSError):  # it is in nobody's way
-            if time.time() - left.stat().st_mtime > LEFT_S:
-                shutil.rmtree(left, ignore_errors=True)
 
 
 def _folders(source: Store, into: Store, done: Merged) -> None:
@@ -114,7 +110,7 @@ def _folder(source: Store, into: Store, folder: Path, done: Merged) -> None:
 def _replace(folder: Path, target: Path) -> None:
     """Put a copy in the place of a folder, once its digests are checked. Raises RecordError."""
     store = target.parents[1]
-    waiting, old = (store / f"{BESIDE}{os.getpid()}.{target.name}.{end}" for end in ("new", "old"))
+    waiting, old = (store / f"{BESIDE}{target.name}.{end}" for end in ("new", "old"))
     try:
         for name in plain_files(folder):
             (waiting / name).parent.mkdir(parents=True, exist_ok=True)
@@ -154,24 +150,23 @@ def _swap(target: Path, old: Path, new: Path) -> None:
         raise
 
 
-def _archived(source: Store, into: Store, done: Merged) -> None:
+def _archived(entries: Iterable[Run], into: Store, done: Merged) -> None:
     """Take lines of archives over, all at once."""
-    taken = []
-    for entry in source.archived.values():
+    taken = dict[str, Run]()
+    for entry in entries:
         address = entry.address
-        if ended(source.run_folder(address)):
-            continue  # its folder was looked at
         there = into.finished(address)
+        if there is None:
+            taken[address] = entry
+            continue
         try:
-            if there is None:
-                taken.append(entry)
-            else:
-                require_same(entry, there, BOTH)
-            (done.added if there is None else done.there).append(address)
+            require_same(entry, there, BOTH)
+            done.there.append(address)
         except RecordError as error:
             done.refused[address] = str(error)
     if taken:
-        take(taken, into)
+        take([*taken.values()], into)
+    done.added += taken
 
 
 def take(entries: Sequence[Run], into: Store) -> None:
@@ -190,10 +185,9 @@ def take(entries: Sequence[Run], into: Store) -> None:
             into.forgive(entry.address)
 
 
-def _notes(source: Store, into: Store) -> None:
+def _notes(refusals: Mapping[str, tuple[str, str] | None], into: Store) -> None:
     """Take over why runs cannot be, where nothing is known of them."""
-    for address in source.noted():
-        refusal = source.refusal(address)
+    for address, refusal in refusals.items():
         known = (into.run_folder(address) / "rounds.jsonl").exists() or address in into.archived
         if refusal and not known and into.refusal(address) is None:
             into.refuse(address, *refusal)

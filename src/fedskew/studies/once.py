@@ -21,7 +21,7 @@ from fedskew.errors import ConfigError, FieldError, UnknownOption, require
 from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.models import Architecture
-from fedskew.session import Row
+from fedskew.records.typed import Row
 from fedskew.settings import Settings
 from fedskew.studies.arguments import Entry, entry_of, full, keywords, options_of_table
 from fedskew.studies.spec import made_of

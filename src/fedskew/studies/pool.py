@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -18,8 +18,15 @@ from fedskew.studies.work import Job, Outcome, begin, work
 
 DEATHS = 3  # of workers that have one run, before it is given up for this time
 BUSY_S = 1.0  # before a run that another process has is looked at again
+ON_A_GPU = 4  # runs that share one: eight of small networks make no more rounds than four (notes/performance.md)
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 IMPORTED = ["fedskew.studies.work", "fedskew.config.flags"]
+
+
+def workers_of(devices: Iterable[str]) -> int:
+    """Processes that pay for runs on these devices: one a core, and no more than ON_A_GPU for each GPU."""
+    gpus = {device for device in devices if device != "cpu"}
+    return min(Workers.cores(), ON_A_GPU * len(gpus)) if gpus else Workers.cores()
 
 
 def schedule(jobs: Sequence[Job], processes: int, on_end: Callable[[Outcome], None]) -> None:
@@ -27,7 +34,7 @@ def schedule(jobs: Sequence[Job], processes: int, on_end: Callable[[Outcome], No
 
     Args:
         jobs: the runs, in the order in which they begin.
-        processes: workers; 0 takes one a core.
+        processes: workers; 0 takes as many as `workers_of` says.
         on_end: called with the end of each run, in this process.
 
     A worker that is killed takes its run down; another one resumes it. A run that kills three workers is given up.
@@ -39,7 +46,8 @@ def schedule(jobs: Sequence[Job], processes: int, on_end: Callable[[Outcome], No
     work_here(deque(job for job in jobs if isinstance(job.experiment, Experiment)), on_end)
     waiting = deque(job for job in jobs if not isinstance(job.experiment, Experiment))
     deaths = dict.fromkeys((job.address for job in waiting), 0)
-    count = min(processes or Workers.cores(), len(waiting)) or 1
+    devices = [job.experiment.get("device", "cpu") for job in waiting if isinstance(job.experiment, dict)]
+    count = min(processes or workers_of(devices), len(waiting)) or 1
     while waiting:
         with _holding(os.environ, ONE_THREAD), _pool(count) as pool:
             running: dict[Future[Outcome], Job] = {}

@@ -438,7 +438,8 @@ def read_spec(path: str | Path) -> Spec:
         options = {epochs = 2, lr = 0.05}
         suffix = " (2 epochs)"
 
-    ``settings`` is a list of tables, or the name of a shipped study whose settings are taken: "federations".
+    ``settings`` is a list of tables, or the name of a shipped study whose settings are taken: "federations". For every
+    method that has no table of its own, write ``methods = ["all"]``.
     """
     content = table_from(path)
     try:
@@ -463,7 +464,7 @@ def table_from(path: str | Path) -> dict[str, Any]:
 def spec_of(content: Mapping[str, Any]) -> Spec:
     """A study as a TOML file holds it. Raises ConfigError."""
     _check(content, STUDY, "a study")
-    listed = [*map(entry_of, content.get("methods", [])), *_grouped(content.get("group", {}))]
+    listed = [*_entries(content.get("methods", [])), *_grouped(content.get("group", {}))]
     for label, options in content.get("method", {}).items():
         rest = {k: v for k, v in options.items() if k != "method"}
         entry = Entry(str(options.get("method", label)), options_of_table(rest, f"method.{label}"), label)
@@ -488,13 +489,18 @@ def spec_of(content: Mapping[str, Any]) -> Spec:
     return Spec(_controlled(listed, wanted), shared, tuple(each), called, seeds, **facts)
 
 
+def _entries(methods: Sequence[str]) -> Iterator[Entry]:
+    """The methods that a list names; ["all"] names every method of the table."""
+    return map(entry_of, sorted(METHODS) if methods == ["all"] else methods)
+
+
 def _grouped(groups: Mapping[str, Any]) -> Iterator[Entry]:
     """Methods that share options: those of a method's own brackets win."""
     for name, group in groups.items():
         where = f"group.{name}"
         _check(group, GROUP, where)
         shared = options_of_table(group.get("options", {}), f"{where}.options")
-        for entry in map(entry_of, group.get("methods", [])):
+        for entry in _entries(group.get("methods", [])):
             options = (*without(shared, entry.options), *entry.options)
             yield Entry(entry.method, options, f"{entry.name}{group.get('suffix', '')}")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -30,7 +30,6 @@ from fedskew.records.summary import AVERAGED, FITTED, TOTALS
 from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS
 from fedskew.studies.lines import archives, compressed, files_of, lines_of
-from fedskew.studies.same import require_same
 
 LAYOUT = 1
 KEPT = (  # entries of a round that an archive holds
@@ -227,35 +226,17 @@ def read_archive(file: Path, wanted: Container[str] | None = None) -> Iterator[R
     """The runs of an archive that are over, failed ones too.
 
     Args:
-        file: One of its files, see `fedskew.studies.lines`. A run that both hold counts once, see `united`.
+        file: One of its files, see `fedskew.studies.lines`. Of a run that stands twice the last one counts.
         wanted: Addresses; lines that begin with another one are not read. None: all lines are.
 
     Raises:
-        RecordError: A file cannot be read, a line is no run, or the files differ in a run.
+        RecordError: A file cannot be read, or a line is no run.
     """
-    files = files_of(file)
-    lines = _read(files[0], wanted) if len(files) == 1 else united(files, wanted)
-    yield from (run for _, run in lines)
+    for each in files_of(file):
+        yield from _read(each, wanted)
 
 
-def united(files: Sequence[Path], wanted: Container[str] | None = None) -> list[tuple[bytes, Run]]:
-    """(line, run) of each run of an archive, by address; of a run, the last line that does not say that it failed.
-
-    Raises:
-        RecordError: As `read_archive`.
-    """
-    by_address: dict[str, tuple[bytes, Run]] = {}
-    for file in files:
-        for line, run in _read(file, wanted):
-            if before := by_address.get(run.address):
-                if run.state == "failed":
-                    continue
-                require_same(before[1], run, " and ".join(map(str, files)))
-            by_address[run.address] = line, run
-    return [by_address[address] for address in sorted(by_address)]
-
-
-def _read(file: Path, wanted: Container[str] | None) -> Iterator[tuple[bytes, Run]]:
+def _read(file: Path, wanted: Container[str] | None) -> Iterator[Run]:
     for number, line in enumerate(lines_of(file), 1):
         if wanted is not None and (begins := BEGINS.match(line)) and begins[1].decode() not in wanted:
             continue
@@ -269,7 +250,7 @@ def _read(file: Path, wanted: Container[str] | None) -> Iterator[tuple[bytes, Ru
         except RecordError as error:
             raise RecordError(f"{file} must hold one run a line; line {number} is not: {error}") from None
         if not run.summary.get("stopped"):
-            yield line.rstrip(), run
+            yield run
 
 
 def read_line(line: str | bytes) -> Run:

@@ -235,7 +235,7 @@ class Study:
         """Do what is missing: the trials first, then, once all are done, what is compared.
 
         Args:
-            processes: worker processes; 0 takes one a core.
+            processes: worker processes; 0 takes one a core, and on a GPU 4.
             shard: (i, n): only the i-th of n equal parts, for an array of jobs.
             on_end: called with the end of each run; unless given, a terminal shows a moving line.
             track: trackers that are told of every round, from `fedskew.track.named`.

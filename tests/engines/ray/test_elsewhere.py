@@ -45,8 +45,8 @@ def test_a_run_goes_on_with_another_cluster(cluster: Any, tmp_path: Path) -> Non
     assert code == 2 and "there is no Ray cluster at '127.0.0.1:1'" in said and said.count("\n") == 1, said
     assert json.loads((run / "config.json").read_text()) == before and len(recorded(run)) == 1
 
-    code, said = fedskew("run", "--resume", "run", "--ray.sum", "2", folder=tmp_path)
-    assert code == 2 and "--resume must be used alone, or with --rounds" in said and "got '--ray.sum 2'" in said
+    code, said = fedskew("run", "--resume", "run", "--seed", "2", folder=tmp_path)
+    assert code == 2 and "--resume must be used alone, or with --rounds" in said and "got '--seed 2'" in said
 
     here = ["--ray.address", "local", "--ray.workers", "1", "--ray.gpus", "1", *ONE_ROUND]
     code, said = fedskew("run", "--resume", "run", *here, folder=tmp_path)

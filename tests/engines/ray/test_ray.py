@@ -14,13 +14,11 @@ from torch import Tensor
 import fedskew as fs
 from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
-from fedskew.records.summary import AVERAGED
 from fedskew.types import Params, View
 from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, each, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.resuming import equal, recorded, stop_after
-from support.runs import gap, same
 from support.runs import measured as go
 
 pytestmark = [
@@ -196,27 +194,3 @@ def test_the_broadcast_is_packed_once_a_round(cluster: Any, monkeypatch: pytest.
     assert 3 * model < sum(turns) < 3 * model + 60_000  # the method, the weights and the pickle's own words
     assert 12 * model < sum(received) < 12 * model + 12 * 20_000
     assert sum(sent) < 12 * 20_000
-
-
-@pytest.mark.parametrize("name", ["scaffold", "powerofchoice", "creff", "astraea"])
-def test_sums_at_the_workers_agree_and_do_not_depend_on_their_number(name: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"engine": "ray", "cohort": 4, "ray_sum": 3, "rounds": 2}
-    exact = go(skewed(), tiny(name), rounds=2, cohort=4)
-    one = go(skewed(), tiny(name), out=tmp_path / "one", ray_workers=1, **options)
-    go(skewed(), tiny(name), out=tmp_path / "two", ray_workers=2, **options)
-    equal(tmp_path / "one", tmp_path / "two")
-    assert gap(one.params, exact.params) < 1e-12  # float64
-
-
-@pytest.mark.parametrize("name", ["fedavg", "fedper"])
-def test_the_fitted_logits_are_those_of_sequential(name: str) -> None:
-    one, other = (go(skewed(), tiny(name), engine=engine) for engine in ("sequential", "ray"))
-    assert one.trained.fits and one.trained.fits == other.trained.fits
-    fitted = [n for n in one.summary if "fitted" in n]
-    assert fitted and {n: one.summary[n] for n in fitted} == {n: other.summary[n] for n in fitted}
-
-
-def test_means_of_the_last_models(tmp_path: Path) -> None:
-    ours, rays = (go(skewed(), tiny("scaffold"), rounds=4, average=3, engine=name) for name in ("sequential", "ray"))
-    means = [{name: v for name, v in one.summary.items() if AVERAGED in name} for one in (ours, rays)]
-    assert means[0] == means[1] != {} and same(ours.params, rays.params)

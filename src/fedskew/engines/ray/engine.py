@@ -1,8 +1,8 @@
 """The engine `ray`: it plans, evaluates and keeps the clients' memory here, and has clients trained in a cluster."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 from torch import Tensor
@@ -16,8 +16,7 @@ from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.ray.packing import Message, pack
 from fedskew.engines.ray.pool import Call, Cluster, Pool
-from fedskew.engines.ray.worker import Failure, Kit, Sent, Turn
-from fedskew.engines.runtime import processor
+from fedskew.engines.ray.worker import Failure, Hello, Kit, Sent, Turn, processor
 from fedskew.engines.sequential import Sequential, Threaded
 from fedskew.errors import ConfigError, FieldError, TrainingError
 from fedskew.method import Method
@@ -51,11 +50,10 @@ class Ray(Sequential):
                 rule = f"fit the cluster, which has room for {most} with {each}"
                 raise FieldError("Settings", "ray_workers", rule, self.count)
             super().__init__(model, fed, task, settings)
-            self.processors.meet(processor(settings.device))
         except BaseException:
             self.cluster.leave()
             raise
-        self.settings = settings
+        self.settings, self.unlike = settings, False  # whether it was told that a worker is on another processor
 
     def init_clients(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """Begin the workers, once the clients' memory is known. Raises ConfigError where something cannot be sent."""
@@ -64,10 +62,20 @@ class Ray(Sequential):
         super().init_clients(method, params, buffers, where)
         # the rows are divided; what did it may be known here alone, and workers do not evaluate
         fed = replace(self.fed, partitioner=Iid(), unseen=None)
-        how = self.device.type, self.settings.precision, self.settings.deterministic
-        held = Kit(self.network, fed, self.task, *how, self.memory.template)
+        settings = replace(self.settings, device=self.device.type, threads=1)
+        held = Kit(self.network, fed, self.task, settings, self.memory.template)
         kit = _packed("the model and the data", held, mapped=True)
-        self.pool = Pool(self.count, self.gpus, ray.put(kit), lambda hello: self.processors.meet(hello.processor))
+        self.pool = Pool(self.count, self.gpus, ray.put(kit), self._met)
+
+    def _met(self, hello: Hello) -> None:
+        """Warn of the first worker on another type of processor; the run goes on."""
+        here, there = processor(self.settings.device), hello.processor
+        if here != there and not self.unlike:
+            self.unlike = True
+            may = "they may round otherwise, so its bytes may not be those of a run on one type of processor"
+            warnings.warn(
+                f"this run is on unlike processors, {here!r} and {there!r}: {may}", RuntimeWarning, stacklevel=2
+            )
 
     def close(self) -> None:
         """End the workers, then as every engine."""
@@ -77,10 +85,8 @@ class Ray(Sequential):
         super().close()
 
     def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
-        """One outcome a client, in order; of so many clients as are added up at the worker."""
-        size = self.settings.ray_sum
-        groups = [clients[a : a + size] for a in range(0, len(clients), size)]
-        yield from self._run(method, groups, settle, chained=False)
+        """One outcome a client, in order."""
+        yield from self._run(method, [[client] for client in clients], settle, chained=False)
 
     def run_chains(self, method: Method, chains: list[list[ClientJob]], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a chain, in order: one worker trains all members of a chain."""
@@ -96,16 +102,14 @@ class Ray(Sequential):
             return
         shared: Shared = groups[0][0].job.shared
         plain = _packed(f"the method {method.name!r}", unguarded(method))
-        # a probe's parameters are no deltas; where the server sees every delta there is no sum
-        summed = getattr(getattr(settle, "__self__", None), "weights", None) is not None
-        turn = _packed("what the clients are sent", Turn(plain, shared, settle, summed))
+        turn = _packed("what the clients are sent", Turn(plain, shared, settle, chained))
         self.turns += 1
         given, number = [ray.put(turn)], self.turns
 
         def call(at: int) -> Call:
             def send(actor: Any) -> Any:
                 sent = pack([Sent(client.job.own, client.plan, client.keys) for client in groups[at]])
-                return actor.train.remote(number, given, begins[at], chained, sent)
+                return actor.train.remote(number, given, at, sent)
 
             return send
 
@@ -113,7 +117,6 @@ class Ray(Sequential):
             names = ", ".join(str(one.plan.client) for one in groups[at])
             return f"client {names} of round {int(shared.round)}"
 
-        begins = [0, *accumulate(len(group) if not chained else 1 for group in groups)]
         calls = [call(at) for at in range(len(groups))]
         for at, answer in enumerate(self.pool.map(calls, described)):
             if isinstance(answer, Failure):

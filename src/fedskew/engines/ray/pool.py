@@ -67,7 +67,6 @@ class Cluster:
         else:
             quiet["num_cpus"] = workers or Workers.cores()
             os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 lets everything else on the machine go first
-        self._printing = _silenced()
         try:
             with _signals_kept(), warnings.catch_warnings():
                 # of a default to come for actors without a GPU, which here are told their device
@@ -93,7 +92,6 @@ class Cluster:
         if self.joined and ray.is_initialized():
             with _signals_kept():
                 ray.shutdown()
-            self._printing()
 
 
 def _reached(where: str) -> None:
@@ -107,21 +105,6 @@ def _reached(where: str) -> None:
         socket.create_connection((host, int(port)), timeout=REACHED_S).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(f"there is no Ray cluster at {where!r}: {error}; {HINT}") from None
-
-
-def _silenced() -> Callable[[], None]:
-    """Ray prints a paragraph on stdout for each lost worker, and has no option against it. What undoes this.
-
-    The pool says in a line of its own what was lost.
-    """
-    from ray._private import worker
-
-    name = "print_to_stdstream"
-    before = getattr(worker, name, None)
-    if before is None:
-        return lambda: None
-    setattr(worker, name, lambda *args, **named: None)
-    return lambda: setattr(worker, name, before)
 
 
 @contextmanager

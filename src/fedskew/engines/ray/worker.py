@@ -1,12 +1,14 @@
 """A worker process: it holds the data and trains what it is sent, by the threaded engine with one thread."""
 
+import os
 import platform
+import re
 import traceback
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from fedskew import tree
 from fedskew.client import Job, Own, Shared
 from fedskew.data.federation import Federation
 from fedskew.engines.base import chain
@@ -14,14 +16,13 @@ from fedskew.engines.guard import guarded
 from fedskew.engines.outcomes import Outcome, Settle
 from fedskew.engines.planning import ClientJob, Plan
 from fedskew.engines.ray.packing import Message, pack, unpack
-from fedskew.engines.runtime import processor
 from fedskew.engines.sequential import Threaded
 from fedskew.errors import FedskewError
 from fedskew.method import Method
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
-from fedskew.settings import Precision, Settings
-from fedskew.types import Report, Task, Tree
+from fedskew.settings import Settings
+from fedskew.types import Task, Tree
 
 
 class Kit(NamedTuple):
@@ -30,9 +31,7 @@ class Kit(NamedTuple):
     model: Model
     fed: Federation
     task: Task
-    device: str  # "cpu" or "cuda": Ray shows a worker its own GPUs alone, counted from 0
-    precision: Precision
-    deterministic: bool
+    settings: Settings  # with one thread, on "cpu" or "cuda": Ray shows a worker its own GPUs alone, counted from 0
     template: dict[str, Tree]  # memory of a client that has not taken part
 
 
@@ -42,7 +41,7 @@ class Turn(NamedTuple):
     method: Message
     shared: Shared
     settle: Settle  # what is done with an outcome where it was trained
-    summed: bool  # an outcome's parameters are a weighted delta, of which sums may be made
+    chained: bool  # jobs are chains, each of which is reported as one client
 
 
 class Sent(NamedTuple):
@@ -69,31 +68,33 @@ class Failure(NamedTuple):
     trace: str = ""
 
 
-def merged(outcomes: list[Outcome], summed: bool) -> Outcome:
-    """Outcomes of one client each as one of all, leaves [k, ...]; where ``summed``, with the sum of the deltas."""
-    kept = [outcome.kept for outcome in outcomes]
-    params = tree.concatenate([outcome.params for outcome in outcomes])
-    if summed:
-        params = outcomes[0].params
-        for outcome in outcomes[1:]:
-            params = {name: leaf + outcome.params[name] for name, leaf in params.items()}
-    joined = {n: tree.concatenate([getattr(o, n) for o in outcomes]) for n in ("buffers", "uploads", "memories")}
-    return Outcome(
-        params=params,
-        **joined,
-        reports=Report(*(torch.cat(column) for column in zip(*(o.reports for o in outcomes), strict=True))),
-        checks=tuple(check for outcome in outcomes for check in outcome.checks),
-        at=tuple(i for outcome in outcomes for i in outcome.at),
-        kept=None if kept[0] is None else tree.concatenate(kept),
-    )
-
-
 def versions() -> tuple[str, ...]:
     """What must be equal in all processes of a run."""
     from fedskew import __version__
 
     python = ".".join(platform.python_version_tuple()[:2])
     return f"fedskew {__version__}", f"torch {torch.__version__}", f"Python {python}"
+
+
+CPUINFO = Path("/proc/cpuinfo")
+CORE = re.compile(r"^(?:model name|cpu family|model|CPU implementer|CPU architecture|CPU part)\s*:.+$", re.MULTILINE)
+# variables by which libraries take other instructions than those of the processor; torch's own shows in its capability
+LIMITS = (
+    "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
+)  # fmt: skip
+
+
+def processor(device: str = "cpu") -> str:
+    """The first core as the system describes it, the instructions that torch takes of it, limits that are set, the GPU.
+
+    ``device`` is where clients train. Two machines that differ in this may round otherwise.
+    """
+    told = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.exists() else ""
+    core = [" ".join(line.split()) for line in CORE.findall(told.split("\n\n")[0])]
+    limits = [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
+    gpu = [torch.cuda.get_device_name(device)] if device.startswith("cuda") else []
+    known = core or [platform.processor() or platform.machine()]
+    return ", ".join([*known, torch.backends.cpu.get_cpu_capability(), *limits, *gpu])
 
 
 class Worker:
@@ -111,20 +112,19 @@ class Worker:
 
         return pack(self._tried(lambda: self._begin(unpack(ray.get(kit[0])))))
 
-    def train(self, turn: int, given: list[Any], at: int, chained: bool, sent: Message) -> Message:
+    def train(self, turn: int, given: list[Any], at: int, sent: Message) -> Message:
         """Train one client, or a chain of them.
 
         Args:
             turn: number of what ``given`` refers to; it is fetched once.
             given: a list with a reference to the packed `Turn`.
             at: place in the cohort.
-            chained: whether it is a chain, which is reported as one; otherwise they are clients that follow each other.
-            sent: a packed list of `Sent`.
+            sent: a packed list of `Sent`: of one client, or of the members of a chain.
 
         Returns:
             A packed `Outcome`, settled, or a `Failure`.
         """
-        return pack(self._tried(lambda: self._train(turn, given, at, chained, unpack(sent))))
+        return pack(self._tried(lambda: self._train(turn, given, at, unpack(sent))))
 
     def _tried(self, work: Any) -> Any:
         try:
@@ -138,13 +138,13 @@ class Worker:
 
     def _begin(self, kit: Kit) -> Hello:
         torch.set_num_threads(1)
-        self.arithmetic = kit.precision, kit.deterministic
-        settings = Settings(device=kit.device, precision=kit.precision, threads=1)  # keys and plans come with the jobs
-        self.engine = Threaded(kit.model.to(device=kit.device), kit.fed, kit.task, settings)
+        settings = kit.settings
+        self.arithmetic = settings.precision, settings.deterministic
+        self.engine = Threaded(kit.model.to(device=settings.device), kit.fed, kit.task, settings)
         self.engine.finite_checks.begin(kit.template)
-        return Hello(versions(), processor(kit.device))
+        return Hello(versions(), processor(settings.device))
 
-    def _train(self, turn: int, given: list[Any], at: int, chained: bool, members: list[Sent]) -> Outcome:
+    def _train(self, turn: int, given: list[Any], at: int, members: list[Sent]) -> Outcome:
         engine = self.engine
         if turn != self.turn:
             import ray
@@ -152,7 +152,7 @@ class Worker:
             self.given = None  # two rounds need not fit
             self.given, self.turn = unpack(ray.get(given[0])), turn
         assert self.given is not None
-        message, shared, settle, summed = self.given
+        message, shared, settle, chained = self.given
         if engine.guard.round != (number := int(shared.round)):
             engine.guard.begin(number)
         method = self._method(message)
@@ -160,11 +160,8 @@ class Worker:
         engine.guard.at()
         with torch.no_grad(), arithmetic(*self.arithmetic):
             engine.ready(method, clients)
-            if chained:
-                outcome = settle((at,), chain(engine, method, clients))
-            else:
-                done = [settle((at + i,), engine.run_client(method, client)) for i, client in enumerate(clients)]
-                outcome = merged(done, summed) if len(done) > 1 else done[0]
+            done = chain(engine, method, clients) if chained else engine.run_client(method, *clients)
+            outcome = settle((at,), done)
         # the jobs are the driver's
         return outcome._replace(checks=tuple(check._replace(clients=[]) for check in outcome.checks))
 
