@@ -10,7 +10,7 @@ import torch
 
 import fedskew as fs
 from fedskew.data import from_arrays
-from fedskew.data.arrays import channel_statistics, evenly
+from fedskew.data.arrays import channel_statistics
 from fedskew.errors import DataError
 from support.data_files import GEN, one_line
 
@@ -101,23 +101,6 @@ def test_channel_statistics_are_those_of_the_pixels() -> None:
     unit = x.double() / 255
     assert np.allclose(mean, unit.mean((0, 2, 3)), atol=1e-4)
     assert np.allclose(std, unit.std((0, 2, 3), correction=0), atol=1e-4)
-
-
-@pytest.mark.parametrize("rows", [1, 3, 10, 57, 100])
-@pytest.mark.parametrize("counts", [[100], [50, 50], [97, 1, 2, 0], [0, 33, 33, 34], [90, 1, 1, 1, 1, 1, 1, 1, 1, 2]])
-def test_an_even_part_has_every_class_in_proportion(counts: list[int], rows: int) -> None:
-    labels = np.repeat(np.arange(len(counts)), counts)
-    labels = labels[np.random.default_rng(0).permutation(len(labels))]
-    part = evenly(labels, len(counts), rows)
-    present = sum(n > 0 for n in counts)
-    assert len(part) == max(rows, present) and len(set(part.tolist())) == len(part)
-    assert (part == np.sort(part)).all() and part.max() < len(labels)
-    taken = np.bincount(labels[part], minlength=len(counts))
-    assert ((taken > 0) == (np.array(counts) > 0)).all()
-    assert (taken <= counts).all()
-    if rows >= 10 * present:
-        lost = (taken - np.array(counts) * rows / 100).max()
-        assert lost < 1
 
 
 @pytest.mark.parametrize("kind", ["features", "images", "tensor"])

@@ -511,9 +511,7 @@ def test_the_row_of_a_message_is_that_of_the_record(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_text_is_refused(start: bytes, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(start + bytes(range(256)))
-    with pytest.raises(
-        fs.DataError, match=r"must be a text"
-    ):
+    with pytest.raises(fs.DataError, match=r"must be a text"):
         load("csv", str(tmp_path / "t.csv"))
 
 
