@@ -59,7 +59,7 @@ def archive(place: str, out: str | None, points: int) -> None:
 
 @study.command(
     "merge", cls=Command, missing="at least one STORE or ARCHIVE",
-    lines=("fedskew study merge theirs study.jsonl.xz --into runs/store",),
+    lines=("fedskew study merge results/studies/mine.jsonl --into theirs",),
 )  # fmt: skip
 @click.argument("places", nargs=-1, metavar="STORE|ARCHIVE [STORE|ARCHIVE ...]", type=FOLDER)
 @click.option("--into", metavar="STORE", type=FOLDER, help="the store for the runs, created if missing")
