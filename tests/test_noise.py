@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,12 +20,14 @@ from fedskew import noise
 from fedskew.data.federation import Federation
 from fedskew.engines.fitting import fits_by_shares
 from fedskew.method import Method
+from fedskew.methods import METHODS
 from fedskew.privacy.accounting import Mechanism
 from fedskew.studies.spec import spec_from, tuning_of
 from support.command import output_of, refused
 from support.federations import RAGGED, blobs, skewed
 from support.methods import tiny
 from support.nets import norm_net
+from support.paths import ROOT
 from support.runs import gap, go, rows_of, same
 
 CLIENT: dict[str, Any] = {"dp": "client", "dp_clip": 1.0, "dp_noise": 1.0}
@@ -434,6 +437,21 @@ REFUSED: dict[str, tuple[Callable[[], Method], dict[str, Any], str]] = {
     "off": (of_clients, {"dp_clip": 1.0}, "dp_clip must be used with dp; got 1.0"),
     "little": (of_clients, CLIENT | {"dp_noise": 0.01}, "dp_noise must be at least 0.1; got 0.01"),
 }  # fmt: skip
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("made", "asked"), [(of_clients, CLIENT), (of_rows, EXAMPLE)], ids=["client", "example"])
+def test_the_page_says_how_many_methods_run_under_noise(made: Callable[[str], Method], asked: dict[str, Any]) -> None:
+    def runs(name: str) -> bool:
+        try:
+            go(skewed(), made(name), rounds=1, **asked)
+        except fs.ConfigError:
+            return False
+        return True
+
+    page = " ".join((ROOT / "docs/guide/privacy.md").read_text(encoding="utf-8").split())
+    said = re.search(rf"With `{asked['dp']}`, (\d+) (?:of the 64 methods )?run under uniform weights", page)
+    assert said and int(said[1]) == sum(map(runs, METHODS))
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -239,7 +239,7 @@ def test_the_page_says_what_each_method_reveals() -> None:
 
 
 def test_what_suffices_for_methods() -> None:
-    """The table of the issue that is oldest: sums for most label-aware methods."""
+    """Sums for most label-aware methods."""
 
     def of(name: str) -> str:
         reads = [read for part in METHODS[name]().components for read in part.reads]
