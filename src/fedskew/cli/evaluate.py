@@ -41,7 +41,7 @@ EXAMPLES = (
 )
 OF_THE_RUN = (  # options of data that a model settles
     "--data.normalize", "--data.augment", "--data.crop_padding", "--data.standardise", "--data.categories",
-    "--data.exclude", "--data.named_labels", "--data.types", "--data.split_by",
+    "--data.exclude", "--data.named_labels", "--data.split_by",
 )  # fmt: skip
 
 

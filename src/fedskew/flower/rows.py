@@ -336,7 +336,7 @@ def pooled_inputs(inputs: lib.Inputs, hellos: Sequence[Hello]) -> lib.Inputs:
             except DataError as error:
                 raise ConfigError(f"{error}, in the data of the example") from None
             words = sorted({named[value] for value in sent})
-            rule, hint = f"have 1 to {MOST} categories at all nodes together", "name another kind by --data.types"
+            rule, hint = f"have 1 to {MOST} categories at all nodes together", "leave it out by --data.exclude"
             require(0 < len(words) <= MOST, where, rule, len(words), hint)
             made.append(replace(column, values=(*words, *([""] if "" in column.values else ()))))
     encoding = replace(ours, columns=tuple(made))
