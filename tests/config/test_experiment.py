@@ -62,6 +62,11 @@ def test_a_configuration_with_a_wrong_value_is_one_line(
     assert expected in said and "config.json" in said and not (tmp_path / "b").exists()
 
 
+def test_options_that_are_gone_do_not_keep_an_older_record_from_being_read() -> None:
+    content = experiment_from(["fedavg", *SMALL]).to_json()
+    assert Experiment.from_json({**content, "eval_rows": 100, "ray_sum": 8}).to_json() == content
+
+
 @pytest.mark.parametrize("text", ["[]", "3", "{}", "{", ""])
 def test_a_file_that_is_no_configuration(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.json").write_text(text)

@@ -36,6 +36,7 @@ RECORDED = (  # what a run adds
     "format", "label_names", "engine_used", "engine_reason", "threads_used", "processors", "started_by", "sources",
     "disclosed", "own_data", "on_clients", "encoding", "frozen", "non_persistent", "histogram_noise",
 )  # fmt: skip
+RETIRED = ("eval_rows", "ray_sum")  # options of older records: what they changed was measures, and rounding
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class Experiment(Division, Settings):
         Raises:
             ConfigError: an unknown entry or name, a missing entry, or a value that breaks a rule.
         """
-        added = ("fingerprint", *RECORDED)
+        added = ("fingerprint", *RECORDED, *RETIRED)
         of_run = [f.name for f in dataclasses.fields(Settings)]
         known = ["method", *NAMED, *DIVISION, *of_run, *added]
         for name in content:
