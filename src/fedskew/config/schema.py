@@ -83,6 +83,6 @@ Summary = entries("Summary", {"rounds": Whole, "stopped": str}, {
     **dict.fromkeys([f"{span}_{name}" for span in ("final", "best", "mean10", "mean50") for name in NAMES], Number),
     **dict.fromkeys([f"final_{name}" for name in (*SCORES, *ONCE)], Number),
     **dict.fromkeys([f"final_{name}" for name in EACH], Numbers), **dict.fromkeys([f"total_{n}" for n in TOTALS], Real),
-    "final_fit": Fits, "final_confusion": list[list[Whole]], "worst_class": Worst | None,
-    "collapsed": list[Collapsed], "best": Best, "privacy": Privacy,
+    "final_fit": Fits, "final_fitted_per_class_recall": list[Real], "final_confusion": list[list[Whole]],
+    "worst_class": Worst | None, "collapsed": list[Collapsed], "best": Best, "privacy": Privacy,
 })  # fmt: skip
