@@ -58,7 +58,9 @@ def test_the_fit_is_that_of_sequential(name: str, tmp_path: Path) -> None:
     ours, others = ({n: v for n, v in r.summary.items() if FITTED in n} for r in (found, expected))
     if "final_personal_accuracy" not in found.summary:
         others = {n: v for n, v in others.items() if "served_" not in n}  # the server does not know whose its rows are
+    recalls = [numbers.pop("final_fitted_per_class_recall") for numbers in (ours, others)]
     assert ours == pytest.approx(others, abs=1e-6) and "final_fitted_accuracy" in ours
+    assert recalls[0] == pytest.approx(recalls[1], abs=1e-6)
     for objective, one in expected.trained.fits.items():
         got = found.trained.fits[objective]
         assert [*got.b, got.a] == pytest.approx([*one.b, one.a], abs=1e-6)

@@ -116,6 +116,7 @@ class LocalEngine:
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
         self.clients = Clients(self.runtime, self.store, task, self.rows_of(fed))
         self.planner, self.jobs = Planner(task, settings.seed), Jobs(self.runtime, task, settings.seed)
+        self.asking = self.planner, self.jobs  # of local runs that answer questions: their rows are here in any engine
         self.memory = ClientMemory({})
         self.initial: dict[str, Params] = {}  # of the model, "params" and "buffers"; by `init_clients`
         self.stays: frozenset[str] = frozenset()  # of these, what keeps its initial value wherever nobody has his own
@@ -317,11 +318,11 @@ class LocalEngine:
 
     def _deltas(self, method: Method, ids: Tensor, broadcast: Broadcast, source: Source) -> Params:
         """Deltas [Q, ...] of plain local runs on a source, without anything that components broadcast or kept."""
-        plain = broadcast._replace(common={}, each={})
-        plans = self.planner.plans(method, Assignment(ids.unsqueeze(1)), plain, source)
+        plain, (planner, makes) = broadcast._replace(common={}, each={}), self.asking
+        plans = planner.plans(method, Assignment(ids.unsqueeze(1)), plain, source)
         plain = self.runtime.laid_out(plain)
         first = {c.name: c.init_client(plain.params, plain.buffers, self.task) for c in method.components}
-        jobs = [job for (job,) in self.jobs.chains(method, plans, plain, ClientMemory(first))]
+        jobs = [job for (job,) in makes.chains(method, plans, plain, ClientMemory(first))]
         after: Params = in_order(list(self.probes(method, jobs)), lambda one: one.params)
         return {
             name: torch.zeros_like(y) if name in broadcast.stays else y - broadcast.params[name]
