@@ -248,7 +248,8 @@ def ends_of(run: Run) -> tuple[float, float]:
 def recalls_of(found: Compared, begin: str) -> str:
     """Recall of rare and of frequent classes under the settings that begin with a text, paired differences below.
 
-    Those over the baseline are of methods, those to the last setting, without noise, of the baseline.
+    Those over the baseline are of methods, fitted ones over the fitted baseline too; those to the last setting, without
+    noise, of the baseline.
     """
     settings, base = [name for name in found.settings if name.startswith(begin)], found.baseline
     heads = [name.removeprefix(f"{begin}, ") for name in settings]
@@ -272,6 +273,9 @@ def recalls_of(found: Compared, begin: str) -> str:
         row(base, f"{which}, less {heads[-1]}", end, still) for end, which in enumerate(("rarest", "most frequent"))
     ]
     lines += [row(method, f"rarest, less {base}", 0, ends[base]) for method in found.methods if method != base]
+    control = f"{base}, fitted"
+    fitted = [method for method in found.methods if method.endswith(", fitted") and method != control]
+    lines += [row(method, f"rarest, less {control}", 0, ends[control]) for method in fitted]
     return "\n".join(lines) + "\n"
 
 
