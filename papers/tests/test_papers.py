@@ -328,3 +328,13 @@ def test_a_swing_is_told_of_curves_that_show_one() -> None:
     assert {pages.swing_of(row) for row in rows_of(protocol(MNIST), "paper", made(MNIST, **swung))} == {None}, (
         "every tenth round"
     )
+
+
+def test_the_costs_of_the_page_are_of_as_many_numbers_as_were_not_run() -> None:
+    page = (Path(__file__).resolve().parents[2] / "notes/papers.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    at = rows.index(["numbers", "how many", "cost"])
+    costs = [int(row[1]) for row in rows[at + 2 :] if len(row) == 3 and row[1].isdigit()]
+    head = next(row for row in rows if "not run" in row)
+    whole = next(row for row in rows if row[0] == "all five")
+    assert sum(costs) == int(whole[head.index("not run")])
