@@ -237,8 +237,8 @@ def _prepared(
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
     engine.init_clients(watched, params, prepared.buffers, settings.memory)
     declared = None if release is None else replace(fed, counts=release(fed.counts))
-    engine.told = release
-    engine.told_fits = fits_by_shares(noise.shares, noise.tellings, cohort) if noise and noise.tellings else {}
+    engine.noisy_histograms = release
+    engine.noisy_fits = fits_by_shares(noise.shares, noise.tellings, cohort) if noise and noise.tellings else {}
     adder = _adder(engine, settings, outside) if sums else None
     known = adder.known(declared or fed) if adder else declared or fed
     state = server.init(watched, params, prepared.buffers, known, task)

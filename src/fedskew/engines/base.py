@@ -124,8 +124,9 @@ class LocalEngine:
         self.guard = Guard(full=self.watchful)
         self.steppers: list[tuple[Method, Stepper]] = []
         self.auxiliary = auxiliary_source(fed)
-        self.told: Callable[[Tensor], Tensor] | None = None  # what clients tell of their histograms [N, C]; None: all
-        self.told_fits: dict[str, Fit] = {}  # where clients tell what biases come of, with noise, and no sums of rows
+        # of their histograms [N, C], what clients tell; None: all
+        self.noisy_histograms: Callable[[Tensor], Tensor] | None = None
+        self.noisy_fits: dict[str, Fit] = {}  # where clients tell what biases come of, with noise, and no sums of rows
 
     def init_clients(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """Give every client the memory that it has before it ever takes part.
@@ -279,8 +280,8 @@ class LocalEngine:
             raise FieldError("Experiment", "auxiliary", "be at least 1", 0, hint)
         ids = torch.arange(len(source.rows)) if isinstance(query.ids, str) else query.ids
         if query.what == "counts":
-            if self.told and query.rows == "own":
-                source = source._replace(counts=self.told(source.counts))
+            if self.noisy_histograms and query.rows == "own":
+                source = source._replace(counts=self.noisy_histograms(source.counts))
             values: Tree = self.planner.offer(method, source, broadcast)[ids]
         elif query.what == "delta":
             values = self._deltas(method.probe(), ids, broadcast, source)
@@ -352,8 +353,8 @@ class LocalEngine:
         Here one pass gives the logits of their rows, which stay for all exchanges. There is no fit of more than `LIMIT`
         classes, and where a logit is not finite.
         """
-        if self.told_fits or self.task.classes > LIMIT:
-            return self.told_fits
+        if self.noisy_fits or self.task.classes > LIMIT:
+            return self.noisy_fits
         rows = np.concatenate(self.clients.own.rows)
         logits = ClientLogits(*self.train_set.logits(params, buffers, rows))
         return fits_by(logits, self.fed.counts) if bool(logits.logits.isfinite().all()) else {}

@@ -19,7 +19,6 @@ from fedskew.data.partitioners import (
     PARTITIONERS,
     DirPrior,
     Iid,
-    QuantityDir,
     Shards,
     Sized,
 )
@@ -154,29 +153,3 @@ def test_unequal_sizes_of_a_hundred_thousand_clients_take_seconds(partitioner):
     start = time.process_time()
     replace(partitioner, sizes="lognormal").split(labels, 100_000, 0)
     assert time.process_time() - start < 20
-
-
-@pytest.mark.parametrize(
-    "partitioner",
-    [Iid(sizes="power", size_skew=0.0), Iid(sizes="lognormal", size_skew=0.0), QuantityDir(1e9)],
-    ids=repr,
-)
-def test_no_quantity_skew_gives_equal_sizes(partitioner):
-    assert np.ptp(partitioner.split(MIXED, 37, 0).sizes) <= 1
-
-
-@pytest.mark.parametrize(
-    "partitioner",
-    [Iid(sizes="power", size_skew=60.0), Iid(sizes="lognormal", size_skew=1e4), QuantityDir(1e-6)],
-    ids=repr,
-)
-def test_extreme_quantity_skew_leaves_the_others_their_least(partitioner):
-    sizes = np.sort(partitioner.split(MIXED, 20, 0).sizes)
-    assert (sizes[:-1] == 1).all() and sizes.sum() == len(MIXED)
-
-
-@given(clients=st.integers(1, 60), seed=seeds, a=st.floats(0, 3))
-def test_power_law_sizes_are_those_of_the_formula(clients, seed, a):
-    sizes = np.sort(Iid(sizes="power", size_skew=a).split(MIXED, clients, seed).sizes)[::-1]
-    law = np.arange(1, clients + 1) ** -a
-    assert np.abs(sizes - 1 - (len(MIXED) - clients) * law / law.sum()).max() < 1 + 1e-9
