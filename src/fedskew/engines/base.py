@@ -116,7 +116,7 @@ class LocalEngine:
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
         self.clients = Clients(self.runtime, self.store, task, self.rows_of(fed))
         self.planner, self.jobs = Planner(task, settings.seed), Jobs(self.runtime, task, settings.seed)
-        self.asking = self.planner, self.jobs  # of local runs that answer questions: their rows are here in any engine
+        self.probing = self.planner, self.jobs  # of local runs that answer questions: their rows are here in any engine
         self.memory = ClientMemory({})
         self.initial: dict[str, Params] = {}  # of the model, "params" and "buffers"; by `init_clients`
         self.stays: frozenset[str] = frozenset()  # of these, what keeps its initial value wherever nobody has his own
@@ -319,7 +319,7 @@ class LocalEngine:
 
     def _deltas(self, method: Method, ids: Tensor, broadcast: Broadcast, source: Source) -> Params:
         """Deltas [Q, ...] of plain local runs on a source, without anything that components broadcast or kept."""
-        plain, (planner, makes) = broadcast._replace(common={}, each={}), self.asking
+        plain, (planner, makes) = broadcast._replace(common={}, each={}), self.probing
         plans = planner.plans(method, Assignment(ids.unsqueeze(1)), plain, source)
         plain = self.runtime.laid_out(plain)
         first = {c.name: c.init_client(plain.params, plain.buffers, self.task) for c in method.components}
