@@ -231,6 +231,8 @@ class Chained(Batched):
             table = Table.empty(max(ROOM, 2 * room[0]), draws, width, losses)
             kept = rebuild(shared, (leaf.clone() for leaf in leaves_of(shared)))
             found = self.chains[id(stepper)] = Chains(kept, table, kinds)
+        for slot in found.slots:  # of a round that broke off, launches may be left
+            slot.lead()
         for target, value in zip(leaves_of(found.shared), leaves_of(shared), strict=True):
             target.copy_(value)
         found.table.fill(clients)

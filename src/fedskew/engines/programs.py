@@ -381,9 +381,14 @@ def captured_if_faster(
     made = captured(function, rows, fixed, carry, now, record)
     if made is None:
         return None
-    along, losses = made.over(rows, fixed), list[Tensor]()
-    launch = seconds(lambda: along(carry, [now], losses) and losses.pop())
-    return made if launch < PAYS * seconds(lambda: function(rows, fixed, carry, now)[1]) else None
+    along = made.over(rows, fixed)
+
+    def launch() -> Tensor:
+        losses: list[Tensor] = []
+        along(carry, [now], losses)
+        return losses[0]
+
+    return made if seconds(launch) < PAYS * seconds(lambda: function(rows, fixed, carry, now)[1]) else None
 
 
 def seconds(call: Callable[[], Tensor], times: int = 3) -> float:
