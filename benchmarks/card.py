@@ -6,8 +6,8 @@ python benchmarks/card.py --out then --before results/card   # goes on where an 
 python benchmarks/card.py --out /tmp/card --device cpu       # a rehearsal with a small workload
 
 Parts: `fedgr` and `connections` (is a chain faster than a stack on a real federation, and what of a stack costs?),
-`tests`, `evaluation` (what a process pays once; evaluations as they are and recorded), `batched` and `chained` (profiles
-of the two engines), `papers`, `others` (speeds of other workloads).
+`tests`, `evaluation` (of a test set, as it is and recorded; and what a process pays once), `batched` and `chained`
+(profiles of the two engines), `papers`, `others` (speeds of other workloads).
 
 Each part has its own time limit, and is done once a commit; what it wrote until then stays. In --out: card.json says
 how parts ended, output.txt what they printed, gpu.jsonl the speeds (`python benchmarks/speed/gpu.py --table FILE`),
