@@ -445,7 +445,7 @@ class Captured:
                 torch._foreach_copy_([targets[i] for i in some], [values[i] for i in some])
 
         _fill([*self._rows, *self._fixed, *self._carry, *self._now], leaves_of((rows, fixed, carry, now)))
-        with torch.cuda.device_of(self._carry[0]):
+        with torch.cuda.device_of(self._carry[0]):  # type: ignore[no-untyped-call]
             self.replay = self._record(once)
 
     def over(self, rows: Any, fixed: Any) -> Along:
