@@ -12,7 +12,7 @@ import torch
 
 import fedskew as fs
 from fedskew.engines import programs, stepper
-from fedskew.engines.programs import Captured, HostError, WithoutHost, captured_if_faster
+from fedskew.engines.programs import Captured, HostError, NoHost, captured_if_faster
 from fedskew.engines.stepper import StepMode
 from fedskew.records.diagnostics import DIAGNOSTICS
 from support.far import NAME, Device, far_device
@@ -129,9 +129,9 @@ def test_diagnostics_there(device: Device, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_goes_to_the_host_or_comes_from_it_is_noticed(moves: Any, device: Device) -> None:
     far = torch.ones(3).to(NAME)
-    with WithoutHost():  # type: ignore[no-untyped-call]
+    with NoHost():  # type: ignore[no-untyped-call]
         assert (far.double().clone() + 1).device.type == NAME
-    with pytest.raises(HostError, match="between the host and the device"), WithoutHost():  # type: ignore[no-untyped-call]
+    with pytest.raises(HostError, match="between the host and the device"), NoHost():  # type: ignore[no-untyped-call]
         moves(far)
 
 

@@ -28,16 +28,7 @@ from fedskew.engines.batched import Batched
 from fedskew.engines.guard import unguarded
 from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
-from fedskew.engines.programs import (
-    Captured,
-    HostError,
-    StepFunction,
-    WithoutHost,
-    cuda_graph,
-    flatten,
-    leaves_of,
-    rebuild,
-)
+from fedskew.engines.programs import Captured, HostError, NoHost, StepFunction, cuda_graph, flatten, leaves_of, rebuild
 from fedskew.engines.sequential import longest
 from fedskew.engines.stepper import StepMode, Stepper, mode_of_stacks
 from fedskew.method import Method
@@ -258,7 +249,7 @@ class Chained(Batched):
         given = (), own, (carry, torch.zeros(1, dtype=torch.int64, device=self.device)), ()
         try:
             if not chains.slots:
-                with WithoutHost():  # type: ignore[no-untyped-call]
+                with NoHost():  # type: ignore[no-untyped-call]
                     step(*given)
             while len(chains.slots) < wanted:
                 stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]

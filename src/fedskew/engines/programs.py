@@ -374,7 +374,7 @@ def captured_if_faster(
         The recording, or None also where a launch does not take less than PAYS of the function's time.
     """
     try:
-        with WithoutHost():  # type: ignore[no-untyped-call]
+        with NoHost():  # type: ignore[no-untyped-call]
             function(rows, fixed, carry, now)
     except Exception:  # as in `captured`
         return None
@@ -438,9 +438,7 @@ class Captured:
             held = {c.data_ptr() for c in self._carry}
             new = [m.clone() if m.data_ptr() in held else m for _, m in pairs]  # one leaf may have become another
             targets, values = [*(c for c, _ in pairs), self._loss], [*new, loss]
-            for kind in dict.fromkeys(
-                t.dtype for t in targets
-            ):  # one kernel copies many tensors only where they are of one type
+            for kind in dict.fromkeys(t.dtype for t in targets):  # one kernel copies tensors of one type
                 some = [i for i, t in enumerate(targets) if t.dtype == kind]
                 torch._foreach_copy_([targets[i] for i in some], [values[i] for i in some])
 
@@ -513,7 +511,7 @@ class HostError(RuntimeError):
     """A function needs the host in between, which a recording leaves out."""
 
 
-class WithoutHost(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class NoHost(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Raises HostError where values of a tensor decide what the host does next, or come from it or go to it.
 
     A recording that fails in the middle harms the process.
