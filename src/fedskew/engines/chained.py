@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedskew import client as rounds
 from fedskew.client import Job, Own, Shared
@@ -29,7 +28,7 @@ from fedskew.engines.batched import Batched
 from fedskew.engines.guard import unguarded
 from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
-from fedskew.engines.programs import Captured, StepFunction, cuda_graph, flatten, leaves_of, rebuild
+from fedskew.engines.programs import Captured, HostError, NoHost, StepFunction, cuda_graph, flatten, leaves_of, rebuild
 from fedskew.engines.sequential import longest
 from fedskew.engines.stepper import StepMode, Stepper, mode_of_stacks
 from fedskew.method import Method
@@ -223,6 +222,8 @@ class Chained(Batched):
             table = Table.empty(max(ROOM, 2 * room[0]), draws, width, losses)
             kept = rebuild(shared, (leaf.clone() for leaf in leaves_of(shared)))
             found = self.chains[id(stepper)] = Chains(kept, table, kinds)
+        for slot in found.slots:  # of a round that broke off, launches may be left
+            slot.lead()
         for target, value in zip(leaves_of(found.shared), leaves_of(shared), strict=True):
             target.copy_(value)
         found.table.fill(clients)
@@ -248,7 +249,7 @@ class Chained(Batched):
         given = (), own, (carry, torch.zeros(1, dtype=torch.int64, device=self.device)), ()
         try:
             if not chains.slots:
-                with _NoReads():  # type: ignore[no-untyped-call]
+                with NoHost():  # type: ignore[no-untyped-call]
                     step(*given)
             while len(chains.slots) < wanted:
                 stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -256,8 +257,8 @@ class Chained(Batched):
                 if not chains.slots and not made.agrees(*given):
                     return "does not repeat itself"
                 chains.slots.append(Slot(made, stream))
-        except _ReadError:
-            return "reads a value of a tensor"
+        except HostError as error:
+            return str(error)
         except Exception as error:  # a user's component may do anything
             chains.full = bool(chains.slots)
             return "" if chains.full else f"cannot be recorded ({first_line(error)})"
@@ -286,19 +287,3 @@ def _kinds(job: Job, carry: Carry) -> Any:
 def _called(function: Callable[[], None]) -> Callable[[], None]:
     """What stands for a recording on a CPU: the function."""
     return function
-
-
-class _ReadError(RuntimeError):
-    """A step reads a value of a tensor, which a recording would keep."""
-
-
-class _NoReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises where values of a tensor decide what the host does next: a recording that failed harms the process."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        reads = torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
-        if func is torch.ops.aten.index.Tensor:  # positions give a shape that is known
-            reads = any(at is not None and at.dtype == torch.bool for at in args[1])
-        if reads:
-            raise _ReadError
-        return func(*args, **(kwargs or {}))

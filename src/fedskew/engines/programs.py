@@ -13,6 +13,7 @@ the step. The kernels are those of the plain function, so the bits are too.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 # Trees of tensors as flat lists, which programs take and return. A tree is a tensor, a dict of trees, or a tuple of
 # trees (a NamedTuple too). torch's pytree does the same at ten times the cost, which counts once a local step.
@@ -336,6 +338,7 @@ Record = Callable[[Callable[[], None]], Replay]  # runs a function while it reco
 
 SPARE = 1.25  # room for rows beyond those of the first stack, whose clients may have fewer
 WARM = 2  # runs before a recording: libraries allocate and choose kernels in their first
+PAYS = 0.9  # of the function's time that a launch may take
 
 
 def captured(
@@ -360,6 +363,42 @@ def captured(
         return made if made.agrees(rows, fixed, carry, now) else None
     except Exception:  # a user's component may do anything; what cannot be recorded runs as it is
         return None
+
+
+def captured_if_faster(
+    function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any, record: Record | None = None
+) -> Captured | None:
+    """As `captured`, of what may keep a GPU busy without a recording: then memory that a recording keeps is in vain.
+
+    Returns:
+        The recording, or None also where a launch does not take less than PAYS of the function's time.
+    """
+    try:
+        with NoHost():  # type: ignore[no-untyped-call]
+            function(rows, fixed, carry, now)
+    except Exception:  # as in `captured`
+        return None
+    made = captured(function, rows, fixed, carry, now, record)
+    if made is None:
+        return None
+    along = made.over(rows, fixed)
+
+    def launch() -> Tensor:
+        losses: list[Tensor] = []
+        along(carry, [now], losses)
+        return losses[0]
+
+    return made if seconds(launch) < PAYS * seconds(lambda: function(rows, fixed, carry, now)[1]) else None
+
+
+def seconds(call: Callable[[], Tensor], times: int = 3) -> float:
+    """What a call takes until its number is known; the least of some."""
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        float(call())
+        took.append(time.perf_counter() - began)
+    return min(took)
 
 
 class Captured:
@@ -399,14 +438,13 @@ class Captured:
             held = {c.data_ptr() for c in self._carry}
             new = [m.clone() if m.data_ptr() in held else m for _, m in pairs]  # one leaf may have become another
             targets, values = [*(c for c, _ in pairs), self._loss], [*new, loss]
-            for kind in dict.fromkeys(
-                t.dtype for t in targets
-            ):  # one kernel copies many tensors only where they are of one type
+            for kind in dict.fromkeys(t.dtype for t in targets):  # one kernel copies tensors of one type
                 some = [i for i, t in enumerate(targets) if t.dtype == kind]
                 torch._foreach_copy_([targets[i] for i in some], [values[i] for i in some])
 
         _fill([*self._rows, *self._fixed, *self._carry, *self._now], leaves_of((rows, fixed, carry, now)))
-        self.replay = self._record(once)
+        with torch.cuda.device_of(self._carry[0]):  # type: ignore[no-untyped-call]
+            self.replay = self._record(once)
 
     def over(self, rows: Any, fixed: Any) -> Along:
         """Bring what lasts a local run. The function that is returned goes along steps, as `Program.over`'s does."""
@@ -467,3 +505,28 @@ def cuda_graph(function: Callable[[], None], aside: torch.cuda.Stream | None = N
 def _stream(device: int) -> torch.cuda.Stream:
     """The stream of all recordings: cuBLAS keeps a workspace of 32 MB or more for each stream that it has seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+class HostError(RuntimeError):
+    """A function needs the host in between, which a recording leaves out."""
+
+
+class NoHost(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises HostError where values of a tensor decide what the host does next, or come from it or go to it.
+
+    A recording that fails in the middle harms the process.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        ops = torch.ops.aten
+        reads = torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+        if func is ops.index.Tensor:  # positions give a shape that is known
+            reads = any(at is not None and at.dtype == torch.bool for at in args[1])
+        if reads:
+            raise HostError("reads a value of a tensor")
+        given = func(*args, **(kwargs or {}))
+        if func in (ops._to_copy.default, ops.copy_.default, ops.lift_fresh.default):
+            places = {x.device.type for x in (given, *args) if isinstance(x, Tensor)}
+            if len(places) > 1 or (func is ops.lift_fresh.default and places != {"cpu"}):
+                raise HostError("moves values between the host and the device")
+        return given

@@ -13,7 +13,18 @@ from typing import Any
 from torch import Tensor
 
 from fedskew.engines.dense import Dense
-from fedskew.engines.programs import Along, Captured, Program, StepFunction, captured, flatten, leaves_of, like, program
+from fedskew.engines.programs import (
+    Along,
+    Captured,
+    Program,
+    StepFunction,
+    captured,
+    captured_if_faster,
+    flatten,
+    leaves_of,
+    like,
+    program,
+)
 from fedskew.method import Method
 from fedskew.method.component import does_no_more
 from fedskew.method.parts import CrossEntropy
@@ -32,6 +43,7 @@ class StepMode(Enum):
     - `threaded`, `ray`: TRACED on a CPU for networks without convolutions, else AUTOGRAD.
     - `batched` on a GPU: RECORDED.
     - `chained`: CHAINED; where steps cannot be recorded, that of `batched`.
+    - evaluations of the test set on a GPU, as steps that hand nothing on: WHOLE.
     - `batched` on a CPU: WRITTEN for dense networks under cross-entropy and plain SGD; FUSED for dense networks under
       fedskew's other methods; else VMAP.
     """
@@ -43,6 +55,7 @@ class StepMode(Enum):
     VMAP = "steps by vmap"
     RECORDED = "steps by vmap, recorded where many lie ahead"
     CHAINED = "steps by autograd, a client a chain of launches"
+    WHOLE = "recorded where that is faster"
 
 
 def mode_of_clients(device: str, model: Model) -> StepMode:
@@ -97,9 +110,11 @@ Maker = Callable[[StepFunction, Any, Any, Any, Any], Program | Captured | None]
 # Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/engines.md)
 TRACE = 4000  # a second or more, against a fraction of a millisecond a step
 RECORD = 100  # of a stack on a GPU, where a recording costs some ten steps
+EVALUATIONS = 50  # of the test set that have been: a recording, its comparison and its timing cost some fifteen
 MAKERS: dict[StepMode, tuple[float, Maker | None]] = {
     StepMode.TRACED: (TRACE, program),
     StepMode.RECORDED: (RECORD, captured),
+    StepMode.WHOLE: (EVALUATIONS, captured_if_faster),
 }
 _LOCK = threading.Lock()  # make_fx sets modes of the whole process
 
