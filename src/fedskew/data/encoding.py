@@ -26,6 +26,10 @@ ABSENT = (  # how tables write that a value is missing, pandas' list among it; c
     "", "?", "-", "none", "null", "na", "n/a", "<na>", "nan", "-nan", "#na", "#n/a", "#n/a n/a", "1.#ind", "-1.#ind",
     "1.#qnan", "-1.#qnan",
 )  # fmt: skip
+NO_NAME = re.compile(  # of SAS, the World Bank, Eurostat; of SPSS and Excel; of SQL, pandas, MATLAB; of people
+    r"(?i)[-.:…–—_]+|#(null|ref|value|name|num|div/0|calc)[!?]|\\n|\(null\)|\(blank\)|nat|<missing>|<undefined>"
+    r"|[nk]\. ?a\.?|not available|unlabell?ed"
+)
 TRUTH = {"False": 0.0, "True": 1.0}  # a column of nothing else is one of numbers, as one of type bool is
 MINUS = "\u2212"  # the minus sign of typography
 SPACES = re.compile(r"[ \u00a0\u202f\u2009]")  # between groups of digits
@@ -389,6 +393,11 @@ def _placed(
 def is_absent(cell: str) -> bool:
     """Whether a cell says that its number is missing: blank, or a word such as NA."""
     return cell.lower() in ABSENT
+
+
+def is_doubtful(word: str) -> bool:
+    """Whether a name may say that there is none, as a word for a missing number or as other programs write it."""
+    return is_absent(word) or bool(NO_NAME.fullmatch(word))
 
 
 def number_of(cell: str) -> float:
