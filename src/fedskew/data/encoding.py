@@ -75,6 +75,10 @@ class Notation(Checked):
         words = self.missing_words
         return is_absent(cell) if words is None else self.blank(cell) or value_of(cell) in map(value_of, words)
 
+    def doubtful(self, word: str) -> bool:
+        """Whether a name may say that there is none, and no option says what it means."""
+        return self.missing_words is None and bool(word) and (is_absent(word) or bool(NO_NAME.fullmatch(word)))
+
     def blank(self, word: str) -> bool:
         """Whether a cell of a column of words has none."""
         one = str if self.case == "keep" else folded
@@ -393,11 +397,6 @@ def _placed(
 def is_absent(cell: str) -> bool:
     """Whether a cell says that its number is missing: blank, or a word such as NA."""
     return cell.lower() in ABSENT
-
-
-def is_doubtful(word: str) -> bool:
-    """Whether a name may say that there is none, as a word for a missing number or as other programs write it."""
-    return is_absent(word) or bool(NO_NAME.fullmatch(word))
 
 
 def number_of(cell: str) -> float:

@@ -495,8 +495,7 @@ def _partition(
     partitioner: Partitioner, dataset: Dataset, left: np.ndarray, clients: int | None, seed: int
 ) -> Partition:
     """Divide the rows that are left, and check the result; row numbers are those of the whole training set."""
-    inner = getattr(partitioner, "base", partitioner)
-    if isinstance(inner, Counts):
+    if isinstance(inner := getattr(partitioner, "base", partitioner), Counts):
         inner.insist_on_classes(dataset.class_names)
     columns = {name: codes.numpy()[left] for name, codes in dataset.columns.items()}
     if clients is None:

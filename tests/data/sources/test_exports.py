@@ -80,10 +80,10 @@ def test_y_beside_x_is_a_coordinate() -> None:
 
 def test_a_feature_that_tells_the_label_is_noted() -> None:
     notes = from_table(table(state=["fine", "sick"]), categories="auto").notes
-    assert [note for note in notes if "tells the label" in note] == [
-        "feature 'state' tells the label, a value a class; Csv.exclude leaves it out"
+    assert [note for note in notes if "tells the class" in note] == [
+        "feature 'state' alone tells the class; Csv.exclude leaves it out"
     ]
-    assert not any("tells the label" in note for note in from_table(table(), categories="auto").notes)
+    assert not any("tells the class" in note for note in from_table(table(), categories="auto").notes)
 
 
 def test_a_line_of_names_within_a_file_is_no_row(tmp_path: Path) -> None:

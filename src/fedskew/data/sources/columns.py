@@ -13,17 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedskew.data.arrays import ClassOptions, ColumnRead, Dataset, Reading, build, code_of, held_out
-from fedskew.data.encoding import (
-    Column,
-    Encoding,
-    Notation,
-    is_absent,
-    is_doubtful,
-    number_of,
-    numbers_of,
-    places,
-    spellings,
-)
+from fedskew.data.encoding import Column, Encoding, Notation, is_absent, number_of, numbers_of, places, spellings
 from fedskew.data.sources.files import insist_on_names, listed, paired
 from fedskew.data.values import FARTHEST, FILL, lacks, lacks_column, numbered, one_order, plain, spelt, units_of
 from fedskew.errors import DataError, FieldError, claim, closest, one_line, plural, some
@@ -302,9 +292,7 @@ class Roles:
         notes += [f"rows without a label are left out: {dropped}"] * bool(dropped)
         for feature, column in settled.items():
             if one_to_one(column.cells, words):
-                notes.append(
-                    f"feature {feature!r} tells the label, a value a class; {self.owner}.exclude leaves it out"
-                )
+                notes.append(f"feature {feature!r} alone tells the class; {self.owner}.exclude leaves it out")
         apart = test.any()
         data = build(
             name, x[~test], labels[~test], *((x[test], labels[test]) if apart else ()), label_names=names,
@@ -327,7 +315,7 @@ class Roles:
         every, at, times = np.unique(spelt(table.columns[name]), return_inverse=True, return_counts=True)
         count = dict(zip(every.tolist(), times.tolist(), strict=True))
         numeric = all(np.isfinite(number_of(word)) for word in count if not is_absent(word))
-        doubtful = [] if numeric or notation.missing_words is not None else [w for w in count if w and is_doubtful(w)]
+        doubtful = [] if numeric else [word for word in count if notation.doubtful(word)]
         got = f"{sum(map(count.__getitem__, doubtful))} of {len(at)} rows have {some([*map(repr, doubtful)])}"
         hint = f"set {self.owner}.missing_words to {some(doubtful)} if the value is missing, to '' if it is a value"
         claim(not doubtful, where, f"hold words that say what they mean; {got}", hint=hint)
