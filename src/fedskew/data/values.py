@@ -337,7 +337,8 @@ def unseen(y: Tensor, y_test: Tensor, names: Sequence[str]) -> list[str]:
 def rounded(values: Any, samples: Tensor) -> list[str]:
     """A note where columns of features differ by too little for float32, as Unix seconds do; or of whole floats."""
     array, start = array_of(values), samples[:PICTURES]
-    if samples.dim() == 4 and samples.dtype != torch.uint8 and (start == start.floor()).all():
+    pictures = samples.dim() == 4 or (samples.dim() == 3 and samples.shape[1] == samples.shape[2])
+    if pictures and samples.dtype != torch.uint8 and (start == start.floor()).all():
         note = "pictures of floats from 0 to 255 are not divided by 255, as bytes are: store them as uint8"
         return [note] if start.min() >= 0 and 1 < start.max() <= 255 else []
     if samples.dim() != 2 or array.dtype == np.float32 or array.dtype.kind not in "fiu":

@@ -109,8 +109,9 @@ def test_test_rows_beside_x_and_y_are_the_test_set(tmp_path: Path) -> None:
     assert len(load("npz", str(tmp_path / "b.npz")).x_test) == 12
 
 
-def test_pictures_of_floats_up_to_255_are_noted() -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (N, 3, 8, 8))
+@pytest.mark.parametrize("shape", [(3, 8, 6), (8, 8)])
+def test_pictures_of_floats_up_to_255_are_noted(shape: tuple[int, ...]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (N, *shape))
     notes = [from_arrays(x, np.arange(N) % 2).notes for x in (pixels.astype(np.float32), pixels / 255.0)]
     assert [any("not divided by 255" in note for note in some) for some in notes] == [True, False]
 
