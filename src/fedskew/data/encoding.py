@@ -62,7 +62,7 @@ class Notation(Checked):
         """A cell as a number; infinity for a word, which is refused where infinity is."""
         if self.mark == "." and not self.thousands:
             return number_of(cell)
-        whole, point, rest = cell.partition(self.mark)
+        whole, point, rest = cell.replace("\u2019", "'").partition(self.mark)
         if self.thousands:
             whole, part = (SPACES.sub(" ", whole), " ") if self.thousands == "space" else (whole, self.thousands)
             if part in whole and not re.fullmatch(rf"[-+]?[1-9]\d{{0,2}}({re.escape(part)}\d{{3}})+", whole):
@@ -83,6 +83,10 @@ class Notation(Checked):
         """Whether a cell of a column of words has none."""
         one = str if self.case == "keep" else folded
         return not word or one(word) in map(one, self.missing_words or ())
+
+    def numeric(self, names: Iterable[str]) -> bool:
+        """Whether all names are numbers, of which 1 and 1.0 are one; 1.000 is none where the point parts thousands."""
+        return all(np.isfinite(number_of(name)) and (self.mark == "." or "." not in name) for name in names if name)
 
     def key(self, word: str, numeric: bool) -> str:
         """What two spellings of one thing have in common."""
@@ -109,7 +113,7 @@ class Notation(Checked):
     def meant(self, values: np.ndarray, known: Sequence[str]) -> np.ndarray:
         """Words as the known ones that they are other spellings of, "" where they say nothing; others as they are."""
         words, at = np.unique(spelt(values), return_inverse=True)
-        numeric = all(np.isfinite(number_of(word)) for word in known if word)
+        numeric = self.numeric(known)
         keys = [self.key(word, numeric) for word in named(np.array(known, str)).tolist()]
         twice, by = Counter(keys), dict(zip(keys, known, strict=True)) | {word: word for word in known}
 
@@ -323,7 +327,10 @@ def numbers_of(
         raise lacks(what, np.flatnonzero(gone), len(values), "a number", advice, rows)
     bad = ~gone & ~(np.abs(numbers) <= LARGEST)
     if bad.any():
-        row, cells = int(bad.argmax()), [cell.strip() for cell in values[bad].astype(str).tolist()]
+        row, cells = (
+            int(bad.argmax()),
+            [cell.strip().replace("\u2019", "'") for cell in values[bad].astype(str).tolist()],
+        )
         got = f"at most {LARGEST:g}; row {rows[row]} has {cells[0]}"
         claim(not np.isfinite(numbers[row]), what, f"hold numbers that float32 holds, {got}")
         often = [repr(word) for word, _ in Counter(cells).most_common(3)]
@@ -441,7 +448,7 @@ def spellings(cells: Iterable[str], what: str, notation: Notation, options: str 
         DataError: Spellings differ in case alone, and nothing says whether they are one name.
     """
     words = sorted(set(cells))
-    numeric = all(np.isfinite(number_of(word)) for word in words if word)
+    numeric = notation.numeric(words)
     first: dict[str, str] = {}
     for word in words:
         other = first.setdefault(folded(word), word)

@@ -52,6 +52,9 @@ def test_names_that_look_a_little_like_nothing_are_names(cells: list[str]) -> No
         (["1-Mar", "2-Mar", "15-Apr"], "60 of 60 are dates"),
         (["1h30", "2 h 15", "0h45m"], "60 of 60 are times"),
         (["neg"] * 6 + ["1.25", "2.5", "3.75", "9.1"], "24 of 60 rows hold no number|36 of 60 rows hold no number"),
+        (["120/80", "130 / 85", "125/82"], "60 of 60 rows hold no number"),
+        (["1\u2019234", "2\u2019345", "900"], 'set Csv.decimal or Csv.thousands to "\'"'),
+        (["True", "1", "False"], "40 of 60 rows hold no number"),
         (["'1", "'2", "'3"], "60 of 60 rows hold no number"),
         (["\u20135", "\u20136", "7", "a"], "rows hold no number"),
     ],
@@ -60,6 +63,30 @@ def test_measured_values_among_words_are_no_categories_by_themselves(cells: list
     with pytest.raises(fs.DataError, match=said):
         from_table(table(v=cells), categories="auto")
     assert from_table(table(v=cells), categories="sex,v").shape == (3 + len({*cells}),)
+
+
+def test_groups_of_three_may_be_parted_by_a_typographic_apostrophe() -> None:
+    column = from_table(table(v=["1\u2019234", "900"]), categories="auto", thousands="'").reading.columns[-1]
+    assert (column.type, column.holds) == ("number", "900 to 1234")
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "order"),
+    [
+        (["1.500", "2.500", "900"], {"thousands": "."}, "900<1.500<2.500"),
+        (["1,5", "10,0", "2,5"], {"decimal": ","}, "1,5<2,5<10,0"),
+        (["1,500", "2,500", "900"], {"thousands": ","}, "900<1,500<2,500"),
+    ],
+)
+def test_ranks_and_names_follow_the_declared_notation(cells: list[str], options: dict[str, Any], order: str) -> None:
+    column = from_table(table(v=cells), ordinal="v", categories="auto", **options).reading.columns[-1]
+    assert (column.type, column.holds) == ("ordinal", order)
+
+
+def test_a_thousand_is_not_one_in_a_column_of_names() -> None:
+    made = table(client=["1.000", "1"])
+    assert from_table(made, categories="auto", thousands=".").column_names == {"client": ("1", "1.000")}
+    assert from_table(made, categories="auto").column_names == {"client": ("1",)}
 
 
 def test_two_columns_with_usual_names_of_labels_are_refused(tmp_path: Path) -> None:

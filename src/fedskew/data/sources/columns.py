@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedskew.data.arrays import ClassOptions, ColumnRead, Dataset, Reading, build, code_of, held_out
-from fedskew.data.encoding import Column, Encoding, Notation, is_absent, number_of, numbers_of, places, spellings
+from fedskew.data.encoding import TRUTH, Column, Encoding, Notation, is_absent, number_of, numbers_of, places, spellings
 from fedskew.data.sources.files import insist_on_names, listed, paired
 from fedskew.data.values import FARTHEST, FILL, lacks, lacks_column, numbered, one_order, plain, spelt, units_of
 from fedskew.errors import DataError, FieldError, claim, closest, one_line, plural, some
@@ -40,8 +40,8 @@ TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds, 1h30
     r"|\d+ ?h ?\d+( ?m(in)?)?"
 )
 MARKED = re.compile(  # a number with a mark or a unit, or in another notation: <90, 104 %, 7 mg/l, 1,5, $3; not 3rd
-    r"0x[0-9a-f]+|[-+]?\d[\d.]*[eEdD][-+]?\d+|"  # of programs
-    r"[<>=~≤≥±$€£']*\s*[-+–]?\d[\d.,'_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
+    r"0x[0-9a-f]+|[-+]?\d[\d.]*[eEdD][-+]?\d+|\d+ ?/ ?\d+|"  # of programs; 120/80
+    r"[<>=~≤≥±$€£']*\s*[-+–]?\d[\d.,'’_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
 )
 NUMBER = re.compile(r"\d+([.,]\d+)*")
 CODE = re.compile(r"[^\W\d_]#")  # w12, as names have it
@@ -425,16 +425,16 @@ class Roles:
             self._insist_on_values(table, name, cells, f", or set {self.owner}.missing to fill")
         if kind == "category":
             return Settled(kind, cells)
-        words = [word for word in np.unique(cells).tolist() if word]
+        words, number = [word for word in np.unique(cells).tolist() if word], self.options.notation.number
         if order:
             cells = self.options.notation.meant(cells, order)
-        elif 2 * np.isfinite(_numbers_in(cells)).sum() > np.count_nonzero(cells):
+        elif 2 * np.isfinite(_numbers_in(cells, number)).sum() > np.count_nonzero(cells):
             self._numbers(table, name)  # which names a word among them
-            order = tuple(sorted(words, key=number_of))
+            order = tuple(sorted(words, key=number))
         elif levels is not None and all(levels):
             order = tuple(spelt(np.array(levels[0])).tolist())
         else:
-            odd = [word for word in words if not np.isfinite(number_of(word))]
+            odd = [word for word in words if not np.isfinite(number(word))]
             got = f"of its {plural(len(words), 'value')} {len(odd)} hold no number: {some(odd)}"
             got += ", and files contradict each other" if declared == "ordinal" else ""
             hint = f"give it, as in {self.owner}.ordinal {name}=low<mid<high, or set {self.owner}.missing_words"
@@ -529,6 +529,7 @@ class Roles:
         alike = shape.count("#") == 1 and not CODE.search(shape) and 2 * count > total and len(times) > LIKELY
         numbers = {text: notation.number(text) for text in times}
         measured = sum(np.isfinite(number) and number != int(number) for number in numbers.values()) > 1
+        measured |= bool(TRUTH.keys() & times.keys()) and any(map(np.isfinite, numbers.values()))  # True, 0 and 1
         if alike or measured or 2 * rows(lambda text: np.isfinite(numbers[text]) or MARKED.fullmatch(text)) > total:
             return "number"
         hint = f"leave it out by {self.owner}.exclude, or list every category column in {self.owner}.categories"
@@ -580,7 +581,7 @@ def one_to_one(values: np.ndarray, labels: np.ndarray) -> bool:
     return len(one) == len(other) == len(np.unique(at * len(other) + beside))
 
 
-def _numbers_in(words: np.ndarray) -> np.ndarray:
+def _numbers_in(words: np.ndarray, number: Callable[[str], float] = number_of) -> np.ndarray:
     """Words as numbers, infinite for any other, float64 [n]."""
     different, at = np.unique(words, return_inverse=True)
-    return np.array([number_of(word) for word in different.tolist()], float)[at]
+    return np.array([number(word) for word in different.tolist()], float)[at]
