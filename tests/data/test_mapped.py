@@ -84,4 +84,4 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
     np.save(place / "y_train.npy", np.array([{}] * 40, object), allow_pickle=True)
     fails("npz", place, "y_train.npy is not a whole npy file")
     (place / "y_train.npy").unlink()
-    fails("npz", place, "x_test and y_test, or x and y; got x_test, x_train, y_test, without y_train")
+    fails("npz", place, "perhaps with x_test and y_test; got x_test, x_train, y_test, without y_train")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data import values as raw
-from fedskew.data.encoding import Encoding, folded, is_absent, value_of
+from fedskew.data.encoding import PLAIN, Encoding, folded, value_of
 from fedskew.errors import DataError, claim, closest, plural, some
 from fedskew.fields import Checked, demand
 
@@ -298,7 +298,7 @@ def _repeats(data: Dataset) -> list[str]:
         notes.append(f"no two of {clients:,} clients share a class")
     names: dict[str, str] = {}
     for name in () if data.encoding else data.class_names:  # tables have options that settle this
-        if is_absent(name):
+        if PLAIN.doubtful(name):
             notes.append(f"class {name!r}: that is often a word for a missing label")
         if (other := names.setdefault(folded(value_of(name)), name)) != name:
             notes.append(f"class {name!r} and class {other!r} may be one")

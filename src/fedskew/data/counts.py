@@ -19,6 +19,8 @@ from fedskew.errors import DataError, claim, opened, some
 
 Ints = npt.NDArray[np.int64]
 CLIENTS = ("client", "site")  # columns of names in a table of counts
+OWNERS = re.compile(r"(?i)(client|site|hospital|cent(re|er)|clinic|silo)[ _-]?\w{1,3}")  # names of clients, as site_a
+LABELED = {"label", "labels", "class", "classes"}  # columns that name classes
 SUMS = ("total", "totals", "sum", "grand total")
 OWNER = re.compile(  # a name of a column that tells whose the counts are
     r"(?i)(client|site|hospital|cent(re|er)|clinic|institution|silo|node|user|party)s?([ _-]?(id|no|nr|number|name))?"
@@ -150,6 +152,9 @@ def _of_csv(file: Path) -> Consortium:
     rows = table[headed:]
     claim(rows, file, "have a line of counts for each client, after a head of class names or none")
     insist_on_width(file, [(1, head or rows[0][1]), *rows], width)
+    rule = "have a row for each client and a column for each class"
+    told = LABELED & {*map(folded, head)} or (len(head) > 2 and all(map(OWNERS.fullmatch, head[1:])))
+    claim(not told, file, rule, ",".join(head), "a table with a row for each class must be turned")
     usual = [name.lower() if name.lower() in (*CLIENTS, *FACTS) else name for name in head]
     insist_on_different(file, [folded(value_of(name)) for name in usual])
     holds = "" not in usual[1:] and not {*CLIENTS} <= {*usual}
@@ -190,7 +195,8 @@ def _names(file: Path, line: list[str]) -> bool:
     counted = len(numbers) > 1 and bool((np.diff(numbers) == 1).all())
     if counted and len(numbers) > 2 and numbers[0] in (0, 1):
         return True  # 0, 1, 2 or 1, 2, 3
-    unclear = word or (counted and (len(numbers) > 2 or numbers[0] in (0, 1)))
+    mixed = len(numbers) > 2 and min(numbers) in (0, 1) and bool((np.diff(np.sort(numbers)) == 1).all())  # 2, 0, 1
+    unclear = word or mixed or (counted and (len(numbers) > 2 or numbers[0] in (0, 1)))
     hint = "name the classes by words and a column of names client, or write the matrix as npy"
     claim(not unclear, file, f"begin with class names or counts; {','.join(line)} may be either", hint=hint)
     return False
@@ -207,7 +213,8 @@ def _doubts(table: Consortium) -> Iterator[str]:
     yield from (f"{rows[k]} is the sum of the others: {out}" for k in np.flatnonzero(sums))
     if not clients and counts.size:
         first = counts[:, 0]
-        if len(first) > bool(names) and first[0] in (0, 1) and (np.diff(first) == 1).all():
+        least = 3 if first[0] > 1 else 1 + bool(names)
+        if len(first) >= least and (np.diff(first) == 1).all():
             yield f"{columns[0]} numbers the rows: name it client, or {out}"
         if names and OWNER.fullmatch(names[0]):
             yield f"{columns[0]} tells of clients: name it client, or {out}"

@@ -26,6 +26,10 @@ ABSENT = (  # how tables write that a value is missing, pandas' list among it; c
     "", "?", "-", "none", "null", "na", "n/a", "<na>", "nan", "-nan", "#na", "#n/a", "#n/a n/a", "1.#ind", "-1.#ind",
     "1.#qnan", "-1.#qnan",
 )  # fmt: skip
+NO_NAME = re.compile(  # of SAS, the World Bank, Eurostat; of SPSS and Excel; of SQL, pandas, MATLAB; of people
+    r"(?i)[-.:…–—_]+|#(null|ref|value|name|num|div/0|calc)[!?]|\\n|\(null\)|\(blank\)|nat|<missing>|<undefined>"
+    r"|[nk]\. ?a\.?|not available|unlabell?ed"
+)
 TRUTH = {"False": 0.0, "True": 1.0}  # a column of nothing else is one of numbers, as one of type bool is
 MINUS = "\u2212"  # the minus sign of typography
 SPACES = re.compile(r"[ \u00a0\u202f\u2009]")  # between groups of digits
@@ -58,7 +62,7 @@ class Notation(Checked):
         """A cell as a number; infinity for a word, which is refused where infinity is."""
         if self.mark == "." and not self.thousands:
             return number_of(cell)
-        whole, point, rest = cell.partition(self.mark)
+        whole, point, rest = cell.replace("\u2019", "'").partition(self.mark)
         if self.thousands:
             whole, part = (SPACES.sub(" ", whole), " ") if self.thousands == "space" else (whole, self.thousands)
             if part in whole and not re.fullmatch(rf"[-+]?[1-9]\d{{0,2}}({re.escape(part)}\d{{3}})+", whole):
@@ -71,10 +75,18 @@ class Notation(Checked):
         words = self.missing_words
         return is_absent(cell) if words is None else self.blank(cell) or value_of(cell) in map(value_of, words)
 
+    def doubtful(self, word: str) -> bool:
+        """Whether a name may say that there is none, and no option says what it means."""
+        return self.missing_words is None and bool(word) and (is_absent(word) or bool(NO_NAME.fullmatch(word)))
+
     def blank(self, word: str) -> bool:
         """Whether a cell of a column of words has none."""
         one = str if self.case == "keep" else folded
         return not word or one(word) in map(one, self.missing_words or ())
+
+    def numeric(self, names: Iterable[str]) -> bool:
+        """Whether all names are numbers, of which 1 and 1.0 are one; 1.000 is none where the point parts thousands."""
+        return all(np.isfinite(number_of(name)) and (self.mark == "." or "." not in name) for name in names if name)
 
     def key(self, word: str, numeric: bool) -> str:
         """What two spellings of one thing have in common."""
@@ -101,7 +113,7 @@ class Notation(Checked):
     def meant(self, values: np.ndarray, known: Sequence[str]) -> np.ndarray:
         """Words as the known ones that they are other spellings of, "" where they say nothing; others as they are."""
         words, at = np.unique(spelt(values), return_inverse=True)
-        numeric = all(np.isfinite(number_of(word)) for word in known if word)
+        numeric = self.numeric(known)
         keys = [self.key(word, numeric) for word in named(np.array(known, str)).tolist()]
         twice, by = Counter(keys), dict(zip(keys, known, strict=True)) | {word: word for word in known}
 
@@ -315,7 +327,10 @@ def numbers_of(
         raise lacks(what, np.flatnonzero(gone), len(values), "a number", advice, rows)
     bad = ~gone & ~(np.abs(numbers) <= LARGEST)
     if bad.any():
-        row, cells = int(bad.argmax()), [cell.strip() for cell in values[bad].astype(str).tolist()]
+        row, cells = (
+            int(bad.argmax()),
+            [cell.strip().replace("\u2019", "'") for cell in values[bad].astype(str).tolist()],
+        )
         got = f"at most {LARGEST:g}; row {rows[row]} has {cells[0]}"
         claim(not np.isfinite(numbers[row]), what, f"hold numbers that float32 holds, {got}")
         often = [repr(word) for word, _ in Counter(cells).most_common(3)]
@@ -433,7 +448,7 @@ def spellings(cells: Iterable[str], what: str, notation: Notation, options: str 
         DataError: Spellings differ in case alone, and nothing says whether they are one name.
     """
     words = sorted(set(cells))
-    numeric = all(np.isfinite(number_of(word)) for word in words if word)
+    numeric = notation.numeric(words)
     first: dict[str, str] = {}
     for word in words:
         other = first.setdefault(folded(word), word)

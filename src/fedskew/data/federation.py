@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset, draw, draw_whole, share
-from fedskew.data.partitioners import PARTITIONERS, Natural, Partitioner
+from fedskew.data.partitioners import PARTITIONERS, Counts, Natural, Partitioner
 from fedskew.data.partitioners.base import Partition, checked, gather
 from fedskew.data.partitioners.file import File
 from fedskew.data.sources.table import load
@@ -495,6 +495,8 @@ def _partition(
     partitioner: Partitioner, dataset: Dataset, left: np.ndarray, clients: int | None, seed: int
 ) -> Partition:
     """Divide the rows that are left, and check the result; row numbers are those of the whole training set."""
+    if isinstance(inner := getattr(partitioner, "base", partitioner), Counts):
+        inner.insist_on_classes(dataset.class_names)
     columns = {name: codes.numpy()[left] for name, codes in dataset.columns.items()}
     if clients is None:
         clients = int(partitioner.count(columns))

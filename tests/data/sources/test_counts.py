@@ -63,7 +63,7 @@ REFUSED = {
     "a thousand in quotes": ('a,b\n"1,000",3\n4,5\n', "got '1,000'"),
     "a blank": ("a,b\n5,\n1,4\n", "line 2: the cases of 'b' must be a whole number >= 0; got ''"),
     "a comma at the end": ("a,b,\n5,0,\n1,4,\n", "must name each class, and have one column of client names"),
-    "long form": ("client,label,count\n0,0,12\n0,1,3\n", "must name each client or site once; got 0, 0"),
+    "long form": ("client,label,count\n0,0,12\n0,1,3\n", "have a row for each client and a column for each class"),
     "a class twice": ("a,a\n5,0\n1,4\n", "must have columns of different names; got 'a' twice"),
     "facts of sites": ("a,b,up,down\n5,2,8,8\n1,4,4,4\n", "which are facts of a site for `fedskew rehearse`"),
     "a hospital": ("hospital,a,b\n101,1,2\n205,3,4\n", "column 'hospital' tells of clients: name it client"),

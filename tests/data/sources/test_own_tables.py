@@ -185,7 +185,7 @@ def test_medmnist_files_are_known(channels: tuple[int, ...], tmp_path: Path) -> 
     np.savez(tmp_path / "pathmnist.npz", **parts)
     data = load("npz", str(tmp_path / "pathmnist.npz"))
     assert data.shape == (channels[0] if channels else 1, 28, 28) and len(data.y) == 12 and data.test_is_official
-    assert "the 6 validation rows are left out" in data.notes
+    assert "arrays left out: x_val, y_val" in data.notes
 
 
 def test_columns_in_memory_and_a_pandas_frame_give_what_the_file_gives(tmp_path: Path) -> None:

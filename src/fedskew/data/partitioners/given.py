@@ -1,5 +1,6 @@
 """Partitioners that follow the data or a matrix of yours: natural clients, counts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew import rng
-from fedskew.data.counts import counts_matrix, read_counts
+from fedskew.data.counts import count_table, counts_matrix, read_counts
+from fedskew.data.encoding import folded
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table
-from fedskew.errors import FieldError, claim, closest, require
+from fedskew.errors import FieldError, claim, closest, require, some
 from fedskew.fields import demand
 
 __all__ = ["Counts", "Natural"]
@@ -115,6 +117,18 @@ class Counts(Partitioner):
             return np.asarray(self.matrix, dtype=np.int64)
         demand(self, "path", bool(self.path), "name a csv or npy file of counts [N, C]")
         return read_counts(self.path)[0]
+
+    def insist_on_classes(self, names: Sequence[str]) -> None:
+        """Raise DataError where the file has classes of these names in another order, or clients of these names."""
+        if not self.path.endswith(".csv"):
+            return
+        table = count_table(self.path)
+        known, heads, sites = (list(map(folded, words)) for words in (names, table.classes, table.sites))
+        words = {name for name in known if not name.isdecimal() or sorted(heads) == sorted(known)}
+        moved = [name for at, name in enumerate(heads) if name in words and known.index(name) != at]
+        claim(not moved, self.path, f"have columns in the order of the classes, {some(names)}", some(table.classes))
+        turned = words & {*sites} and not words & {*heads}
+        claim(not turned, self.path, "have a row for each client and a column for each class", some(table.sites))
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. Column c of the matrix is label c, whichever labels occur."""

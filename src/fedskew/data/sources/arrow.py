@@ -128,7 +128,7 @@ class Parquet(ArrowOptions):
         table, encoding = parquet.read_table(groups[-1]), inputs.encoding
         names = list(table.column_names)
         label = label_of(self, names, encoding)
-        y = parquet.read_column(table, label) if label else None
+        y = cells(table, label) if label else None
         if encoding is None:
             column = column_of(self, "x_column", names, X_COLUMNS, "one of the columns")
             x = self.padded(parquet.read_column(table, column))
@@ -209,7 +209,7 @@ def _dataset(
     names = label_names.get(label) or parquet.schema_names(splits[0].table, label)
     features = listed(options.x_column) or list(schema.names)
     table_alone = all(_plain(schema.field(name)) for name in features if name in schema.names)
-    if not asks and (not table_alone or (options.x_column is None and {*X_COLUMNS} & {*schema.names})):
+    if not asks and not table_alone:
         data = _of_samples(options, name, source, splits, label, names)
         if key:
             cache.store(key, data)
@@ -245,9 +245,10 @@ def _of_samples(
 
 
 def _asked(options: Parquet | Hub) -> list[str]:
-    """The columns that the options name."""
-    named = (options.x_column, options.y_column, options.columns, options.split_by)
-    return [name for names in named for name in listed(names)]
+    """The columns that the options name, by themselves or by default."""
+    owners = "client" if options.columns is None else options.columns
+    labels = ",".join(Y_COLUMNS) if options.y_column is None else options.y_column
+    return [name for names in (options.x_column, labels, owners, options.split_by) for name in listed(names)]
 
 
 def _cells(options: Parquet | Hub, split: _Split) -> Table:

@@ -20,7 +20,7 @@ from fedskew.data.sources.files import replacing
 from fedskew.errors import FedskewError, from_json
 from fedskew.fields import hints_of, typed, untyped
 
-VERSION = 8  # raise it when decoding or the file changes
+VERSION = 9  # raise it when decoding or the file changes
 TENSORS = ("x", "y", "x_test", "y_test")
 FACTS = (
     "name", "classes", "label_names", "column_names", "test_is_official", "source", "fingerprint", "notes", "encoding",

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedskew.data.arrays import ClassOptions, ColumnRead, Dataset, Reading, build, code_of, held_out
-from fedskew.data.encoding import Column, Encoding, Notation, is_absent, number_of, numbers_of, places, spellings
+from fedskew.data.encoding import TRUTH, Column, Encoding, Notation, is_absent, number_of, numbers_of, places, spellings
 from fedskew.data.sources.files import insist_on_names, listed, paired
 from fedskew.data.values import FARTHEST, FILL, lacks, lacks_column, numbered, one_order, plain, spelt, units_of
 from fedskew.errors import DataError, FieldError, claim, closest, one_line, plural, some
@@ -29,18 +29,19 @@ IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unname
 LIKELY = 20  # rows from which different whole numbers in every row look like an identifier
 AUTO = "auto"
 MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
-DATE = re.compile(  # 2024-03-01, 1/3/24, 2024-03, 2024Q1, 1 March 2024, Fri Mar 1 05:07:09 2024, 01MAR24, Mar-24
+DATE = re.compile(  # 2024-03-01, 1/3/24, 2024-03, 2024Q1, 1 March 2024, Fri Mar 1 05:07:09 2024, 01MAR24, Mar-24, 1-Mar
     r"(?i)([a-z]{3,9}\.?,? )?(\d{1,4}([-/.])\d\d?\3\d{1,4}\.?|\d{4}年\d\d?月\d\d?日|\d{4}-\d\d|[01]\d/(19|20)\d\d"
     r"|\d{4}-?[qw]\d\d?(-\d)?|\d{8}T\d{4,6}|\d\d?(st|nd|rd|th)?[-. ]+[^\W\d_]{3,9}[-., ]+\d{4}"
     r"|[a-z]{3,9}\.? \d\d?(st|nd|rd|th)?,? ([\d:]+ )?\d{4}"
-    rf"|{MONTH}[a-z]*[-. ]+(19|20)\d\d|{MONTH}-\d\d|\d\d?[-. ]?{MONTH}[-. ]?\d\d(\d\d)?)([T :/].*)?$"
+    rf"|{MONTH}[a-z]*[-. ]+(19|20)\d\d|{MONTH}-\d\d|\d\d?-{MONTH}|\d\d?[-. ]?{MONTH}[-. ]?\d\d(\d\d)?)([T :/].*)?$"
 )
-TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds
+TIME = re.compile(  # 12:30, 3 days 02:00:00, 86400 seconds, 1h30
     r"(?i)(-?\d+ days?,? )?[-+]?\d+:\d\d(:\d\d)?([.,]\d+)?( ?[ap]m)?|-?\d+ (\w*seconds?|minutes?|hours?|days?|weeks?)"
+    r"|\d+ ?h ?\d+( ?m(in)?)?"
 )
 MARKED = re.compile(  # a number with a mark or a unit, or in another notation: <90, 104 %, 7 mg/l, 1,5, $3; not 3rd
-    r"0x[0-9a-f]+|[-+]?\d[\d.]*[eEdD][-+]?\d+|"  # of programs
-    r"[<>=~≤≥±$€£]*\s*[-+]?\d[\d.,'_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
+    r"0x[0-9a-f]+|[-+]?\d[\d.]*[eEdD][-+]?\d+|\d+ ?/ ?\d+|"  # of programs; 120/80
+    r"[<>=~≤≥±$€£']*\s*[-+–]?\d[\d.,'’_ \u00a0\u202f]*\s*(?!(?:st|nd|rd|th)$)(%|‰|[$€£]|°?[a-zA-Zµ/]{1,6}[23]?)?"
 )
 NUMBER = re.compile(r"\d+([.,]\d+)*")
 CODE = re.compile(r"[^\W\d_]#")  # w12, as names have it
@@ -57,13 +58,16 @@ def known_columns(options: Any, field: str, names: Sequence[str], place: str = "
 
 
 def column_of(options: Any, field: str, names: Sequence[str], usual: Sequence[str], rule: str) -> str:
-    """The column that a field of options names, else the first usual name that is there; FieldError without one."""
+    """The column that a field of options names, else that with a usual name; FieldError without one, or for two."""
     given = getattr(options, field)
-    column = given if given is not None else next((name for name in usual if name in names), None)
-    if column is None or column not in names:
+    found = [name for name in usual if name in names] if given is None else [given]
+    if len(found) > 1 and "x" in names:  # beside which y is a coordinate
+        found = [name for name in found if name != "y"]
+    if len(found) != 1 or found[0] not in names:
         hint = f"no column is called {' or '.join(usual)}" if given is None else closest(given, names, listed=False)[2:]
+        hint = f"{' and '.join(found)} may each be it" if len(found) > 1 else hint
         raise FieldError(type(options).__name__, field, f"name {rule} {', '.join(names)}", given, hint)
-    return str(column)
+    return str(found[0])
 
 
 def owner_columns(options: Any, names: Sequence[str], place: str = "the file") -> list[str]:
@@ -76,7 +80,8 @@ def owner_columns(options: Any, names: Sequence[str], place: str = "the file") -
 def label_of(options: Any, names: Sequence[str], encoding: Encoding | None) -> str:
     """The column of labels of new rows: the one asked for, that of the training table, or a usual name; "" for none."""
     features = [column.name for column in encoding.columns] if encoding else []
-    usual = [name for name in (encoding.label if encoding else "", *LABELS) if name in names and name not in features]
+    known = encoding.label if encoding else ""
+    usual = [name for name in ([known] if known in names else LABELS) if name in names and name not in features]
     asked = options.y_column is not None
     return column_of(options, "y_column", names, usual, "columns of the file:") if asked or usual else ""
 
@@ -285,6 +290,9 @@ class Roles:
         encoding, notes = self._encoding(known, label, train, kept if kept.any() else train)
         x = encoding.encode({n: c.cells for n, c in settled.items()}, str(table.file), table.rows, notes)
         notes += [f"rows without a label are left out: {dropped}"] * bool(dropped)
+        for feature, column in settled.items():
+            if one_to_one(column.cells, words):
+                notes.append(f"feature {feature!r} alone tells the class; {self.owner}.exclude leaves it out")
         apart = test.any()
         data = build(
             name, x[~test], labels[~test], *((x[test], labels[test]) if apart else ()), label_names=names,
@@ -307,7 +315,7 @@ class Roles:
         every, at, times = np.unique(spelt(table.columns[name]), return_inverse=True, return_counts=True)
         count = dict(zip(every.tolist(), times.tolist(), strict=True))
         numeric = all(np.isfinite(number_of(word)) for word in count if not is_absent(word))
-        doubtful = [] if numeric or notation.missing_words is not None else [w for w in count if w and is_absent(w)]
+        doubtful = [] if numeric else [word for word in count if notation.doubtful(word)]
         got = f"{sum(map(count.__getitem__, doubtful))} of {len(at)} rows have {some([*map(repr, doubtful)])}"
         hint = f"set {self.owner}.missing_words to {some(doubtful)} if the value is missing, to '' if it is a value"
         claim(not doubtful, where, f"hold words that say what they mean; {got}", hint=hint)
@@ -417,16 +425,16 @@ class Roles:
             self._insist_on_values(table, name, cells, f", or set {self.owner}.missing to fill")
         if kind == "category":
             return Settled(kind, cells)
-        words = [word for word in np.unique(cells).tolist() if word]
+        words, number = [word for word in np.unique(cells).tolist() if word], self.options.notation.number
         if order:
             cells = self.options.notation.meant(cells, order)
-        elif 2 * np.isfinite(_numbers_in(cells)).sum() > np.count_nonzero(cells):
+        elif 2 * np.isfinite(_numbers_in(cells, number)).sum() > np.count_nonzero(cells):
             self._numbers(table, name)  # which names a word among them
-            order = tuple(sorted(words, key=number_of))
+            order = tuple(sorted(words, key=number))
         elif levels is not None and all(levels):
             order = tuple(spelt(np.array(levels[0])).tolist())
         else:
-            odd = [word for word in words if not np.isfinite(number_of(word))]
+            odd = [word for word in words if not np.isfinite(number(word))]
             got = f"of its {plural(len(words), 'value')} {len(odd)} hold no number: {some(odd)}"
             got += ", and files contradict each other" if declared == "ordinal" else ""
             hint = f"give it, as in {self.owner}.ordinal {name}=low<mid<high, or set {self.owner}.missing_words"
@@ -519,7 +527,10 @@ class Roles:
             shapes[NUMBER.sub("#", text)] += count
         shape, count = shapes.most_common(1)[0]  # "USD #", "(#)"
         alike = shape.count("#") == 1 and not CODE.search(shape) and 2 * count > total and len(times) > LIKELY
-        if alike or 2 * rows(lambda text: np.isfinite(notation.number(text)) or MARKED.fullmatch(text)) > total:
+        numbers = {text: notation.number(text) for text in times}
+        measured = sum(np.isfinite(number) and number != int(number) for number in numbers.values()) > 1
+        measured |= bool(TRUTH.keys() & times.keys()) and any(map(np.isfinite, numbers.values()))  # True, 0 and 1
+        if alike or measured or 2 * rows(lambda text: np.isfinite(numbers[text]) or MARKED.fullmatch(text)) > total:
             return "number"
         hint = f"leave it out by {self.owner}.exclude, or list every category column in {self.owner}.categories"
         fits, got = len(times) <= MANY and not len(times) == total >= LIKELY, f"{len(times)} in {plural(total, 'row')}"
@@ -564,7 +575,13 @@ class Roles:
         return numbers[at].astype(np.int64), ()
 
 
-def _numbers_in(words: np.ndarray) -> np.ndarray:
+def one_to_one(values: np.ndarray, labels: np.ndarray) -> bool:
+    """Whether each value of a feature stands beside one label, and each label beside one value."""
+    (one, at), (other, beside) = (np.unique(column, return_inverse=True) for column in (values, labels))
+    return len(one) == len(other) == len(np.unique(at * len(other) + beside))
+
+
+def _numbers_in(words: np.ndarray, number: Callable[[str], float] = number_of) -> np.ndarray:
     """Words as numbers, infinite for any other, float64 [n]."""
     different, at = np.unique(words, return_inverse=True)
-    return np.array([number_of(word) for word in different.tolist()], float)[at]
+    return np.array([number(word) for word in different.tolist()], float)[at]

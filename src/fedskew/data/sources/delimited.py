@@ -147,6 +147,9 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
     names = named(np.array([str(key) for key in keys])).tolist()
     insist_on_different("table", names)
     held = {column: table[key] for column, key in zip(names, keys, strict=True)}
+    orders = [values.index for values in held.values() if hasattr(getattr(values, "index", None), "equals")]
+    alike = all(index.equals(orders[0]) for index in orders)
+    claim(alike, "table", "have series of one index", hint="put them together by pandas.DataFrame, or give arrays")
     levels = {column: order for column, values in held.items() if (order := _levels(values)) is not None}
     cells = {column: array_of(values) if column in levels else values for column, values in held.items()}
     shapes = {column: np.shape(array_of(values)) for column, values in cells.items()}
@@ -175,8 +178,10 @@ def columns_of(file: Path, content: list[tuple[int, list[str]]]) -> Table:
     Raises:
         DataError: Rows are ragged, or names occur twice.
     """
-    (_, names), *rows = content or [(1, [])]
-    names = named(np.array(names, str)).tolist()
+    (_, head), *rows = content or [(1, [])]
+    again = [number for number, row in rows if row == head]
+    claim(not again, file, f"name its columns once; row {some([*map(str, again)])} names them again")
+    names = named(np.array(head, str)).tolist()
     names = ["", *names] if _row_names(names, [row for _, row in rows]) else names
     hint = "a value that holds the separator needs quotes, and the first line names the columns"
     insist_on_width(file, rows, len(names), hint)

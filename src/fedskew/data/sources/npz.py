@@ -14,10 +14,11 @@ from fedskew.data.sources.columns import owner_columns
 from fedskew.data.sources.files import given_file, reading, splits_of
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.values import Channels, samples_of
-from fedskew.errors import DataError, claim, regular
+from fedskew.errors import DataError, claim, regular, some
 from fedskew.fields import Listed
 
-WHOLE, PARTED = ("x", "y"), ("x_train", "y_train", "x_test", "y_test")
+WHOLE: tuple[str, ...] = ("x", "y")
+PARTED: tuple[str, ...] = ("x_train", "y_train", "x_test", "y_test")
 MEDMNIST = {
     "train_images": "x_train", "train_labels": "y_train", "test_images": "x_test", "test_labels": "y_test",
     "val_images": "x_val", "val_labels": "y_val",
@@ -26,7 +27,7 @@ MEDMNIST = {
 
 @dataclass(frozen=True)
 class Npz(ImageOptions):
-    """Arrays x_train, y_train, x_test, y_test of an npz file, or x and y, of which 20 % become the test set.
+    """Arrays x and y of an npz file, or x_train and y_train; without x_test and y_test 20 % become the test set.
 
     uint8 arrays with 3 or 4 axes are images; everything else is features. Labels are numbers 0..C-1 or strings, [n] or
     [n, 1]. Arrays of objects raise an error. MedMNIST's names, train_images, train_labels and so on, are known as well.
@@ -64,11 +65,12 @@ class Npz(ImageOptions):
             (3,)
         """
         file, arrays = self.arrays(path)
-        names = PARTED if "x_train" in arrays else WHOLE
-        _insist_on_arrays(file, arrays, names, "x_train, y_train, x_test and y_test, or x and y")
+        names = PARTED[:2] if "x_train" in arrays else WHOLE
+        names += PARTED[2:] if {*PARTED[2:]} & {*arrays} else ()
+        _insist_on_arrays(file, arrays, names, "x_train and y_train, or x and y, perhaps with x_test and y_test")
         columns = {name: arrays[name] for name in owner_columns(self, list(arrays), file.name)}
-        both = "x_val" in arrays and "y_val" in arrays
-        notes = [f"the {len(arrays['y_val'])} validation rows are left out"] if both else []
+        unread = [name for name in arrays if name not in (*names, *columns)]
+        notes = [f"arrays left out: {some(unread)}"] if unread else []
         parts = [self.padded(arrays[name]) if name.startswith("x") else arrays[name] for name in names]
         made = build(
             file.stem, *parts, columns=columns, source=f"file {file}", notes=notes,

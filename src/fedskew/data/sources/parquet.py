@@ -112,7 +112,7 @@ def read_column(table: Any, name: str, mode: ImageMode | None = None, account: l
 
 
 def _lists(rows: Any, name: str) -> np.ndarray:
-    """Lists of numbers as an array [n, ...]; whole numbers as int64, others as float64."""
+    """Lists of numbers as an array [n, ...]; bytes as uint8, other whole numbers as int64, others as float64."""
     types, values, shape = arrow()[0].types, rows, [len(rows)]
     while types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type):
         lengths = np.unique(values.value_lengths().to_numpy(zero_copy_only=False))
@@ -123,6 +123,8 @@ def _lists(rows: Any, name: str) -> np.ndarray:
     numbers = types.is_integer(values.type) or types.is_floating(values.type) or types.is_boolean(values.type)
     claim(numbers, f"column {name!r}", "hold lists of numbers", rows.type)
     array: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(shape)
+    if types.is_uint8(values.type) and not values.null_count:
+        return array  # of pictures, as in an npz file
     return array.astype(np.int64 if types.is_integer(values.type) and not values.null_count else np.float64)
 
 

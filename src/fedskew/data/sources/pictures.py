@@ -19,6 +19,7 @@ from fedskew.errors import afford, claim, of_extra, opened, plural, some
 ImageMode = Literal["L", "RGB"]
 Background = Literal["white", "black", "grey"]
 ORIENTATION = 0x0112  # the tag of EXIF
+WHITE_IS, FORMAT, SIGNED = 262, 339, 2  # tags of TIFF: whether white is 0, and what numbers are
 DEEP = 65535.0  # the largest grey of 16 bits
 GREY = ("1", "L", "LA", "La")
 BESIDE = {"BUFR", "EPS", "FITS", "GRIB", "HDF5", "MPEG", "WMF"}  # of other programs, or with a scale that Pillow drops
@@ -137,6 +138,9 @@ def _pixels(image: Any, mode: ImageMode, size: int, background: Background) -> t
     wide = [re.search(";16[BLN]", str(tile[3])) or (tile[0] == "ppm" and tile[3][-1] > 255) for tile in image.tile]
     if _depth(stored) == "8 bits" and any(wide):
         raise ValueError("it has 16 bits a colour, of which Pillow keeps 8; store it with 8 bits, or as arrays in npz")
+    tags, deep = getattr(image, "tag_v2", {}), _depth(stored) != "8 bits"
+    if (deep and tags.get(WHITE_IS) == 0) or (not deep and SIGNED in np.atleast_1d(tags.get(FORMAT, 1))):
+        raise ValueError("its numbers are turned or signed, which Pillow does not heed; store it anew, with black as 0")
     if getattr(image, "is_animated", False):
         changed.append("of several frames, of which the first is read")
     if image.getexif().get(ORIENTATION, 1) in range(2, 9):

@@ -11,7 +11,6 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -215,10 +214,3 @@ def _elements(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
             raise ValueError(f"it declares {size:,} bytes, and {len(raw) - at - 8:,} are left")
         yield kind, raw[at + 8 : at + 8 + size]
         at += 8 + size + (-size % 8 if kind != 15 else 0)
-
-
-def __getattr__(name: str) -> Any:
-    """`read_counts` stands in `fedskew.data.counts`, which reads by this module; scripts import it from here, too."""
-    if name != "read_counts":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("fedskew.data.counts"), name)
