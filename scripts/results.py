@@ -1,12 +1,10 @@
-"""Write the pages and tables that are made from committed runs, or check that they still say what the runs say.
+"""Write what is made from committed runs: results/ledger.csv, notes/papers.md and the tables of pages.
 
-python scripts/results.py           writes results/ledger.csv, notes/papers.md and the tables of pages
-python scripts/results.py --check   writes nothing; names each file that differs, and exits with 1 where one does
+tests/house/test_results.py holds the files against the runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import statistics
 import sys
@@ -343,20 +341,8 @@ def pages() -> dict[Path, str]:
     return {ROOT / page: tables((ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
 
 
-def main() -> int:
-    """Write or check them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    given = parser.parse_args()
-    check = given.check
-    wanted = papers() | pages()
-    differing = [p for p, text in wanted.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
-    for path in differing:
-        print(f"{path.relative_to(ROOT)}{' differs; run scripts/results.py' if check else ''}")
-        if not check:
-            path.write_text(wanted[path], encoding="utf-8")
-    return int(check and bool(differing))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    for path, text in (papers() | pages()).items():
+        if path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(path.relative_to(ROOT))
