@@ -7,9 +7,8 @@
 Every fault of `mutants_operators.py` is enumerated; a draw takes from each file in proportion to its faults, at least
 one. A fault is caught when a test fails, crashes or takes ten times as long as without it (`mutants_suite.py`). Results
 are appended to results/mutants-<seed>.jsonl as they come, and a second call goes on from there: what survived is tried
-again when the tests have changed. Survivors, with a place for the reason, are in results/mutants-<seed>.md. A fault
-that nobody can observe belongs in mutants_equivalent.txt, with a reason, and then counts neither way. Exits with 1 when
-less than 95 % are caught.
+again when the tests have changed. A fault that nobody can observe belongs in mutants_equivalent.txt, with a reason, and
+then counts neither way. Exits with 1 when less than 95 % are caught.
 """
 
 from __future__ import annotations
@@ -105,26 +104,16 @@ def try_one(slot: Slot, mutant: Mutant, source: str, suite: Suite, note: Callabl
 
     slot.write(mutant.file, mutant.applied(source))
     report.write_text(json.dumps({"by": "start", "ran": 0}))
-    slot.done = done
-    slot.fork(work)
+    slot.fork(work, done)
 
 
-def summary(rows: list[dict[str, Any]], path: Path) -> float:
-    """Prints the rate and the survivors, and writes the survivors to a page on which reasons can be noted."""
+def summary(rows: list[dict[str, Any]]) -> float:
+    """Prints the survivors and the rate."""
     count = {r: sum(row["result"] == r for row in rows) for r in ("caught", "survived", "equivalent", "error")}
     rate: float = count["caught"] / max(count["caught"] + count["survived"], 1)
-    reasons, heading = dict[str, str](), ""
-    for text in path.read_text().splitlines() if path.exists() else []:
-        heading = text[3:].split()[0] if text.startswith("## ") else heading
-        if text.startswith("Reason:"):
-            reasons[heading] = text
-    page = [f"# Faults that no test noticed, of {sum(count.values())} ({100 * rate:.1f} % caught)"]
     for row in sorted((r for r in rows if r["result"] == "survived"), key=lambda r: (r["file"], r["line"])):
-        diff = f"-{row['before']}\n+{row['after']}"
-        print(f"survived {row['ran']} tests: {row['file']}:{row['line']} {row['operator']}\n{diff}")
-        title = f"## {row['id']} {row['file']}:{row['line']} {row['operator']}, {row['ran']} tests"
-        page += [title, f"```diff\n{diff}\n```", reasons.get(row["id"], "Reason:")]
-    path.write_text("\n\n".join(page) + "\n")
+        print(f"survived {row['ran']} tests: {row['file']}:{row['line']} {row['operator']}")
+        print(f"-{row['before']}\n+{row['after']}")
     seconds = [row["seconds"] for row in rows if "seconds" in row]
     print(f"{count['caught']} caught, {count['survived']} survived, {count['equivalent']} equivalent, ", end="")
     print(f"{count['error']} errors: {100 * rate:.1f} % caught, {np.mean(seconds or [0.0]):.1f} s a mutant")
@@ -138,7 +127,6 @@ def options() -> argparse.Namespace:
     parser.add_argument("--draws", type=int, default=200, help="mutants to try; 0 means all")
     parser.add_argument("--only", default="", help="only files whose path matches this, as in 'methods|shared'")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, help="results, default results/mutants-<seed>.jsonl")
     parser.add_argument("--list", action="store_true", help="print the drawn mutants and stop")
     return parser.parse_args()
 
@@ -146,7 +134,6 @@ def options() -> argparse.Namespace:
 def main() -> int:
     """Draw, try, report."""
     args = options()
-    out = args.out or ROOT / "results" / f"mutants-{args.seed}.jsonl"
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         slots = prepare(Path(scratch), args.workers)
         package = slots[0].tree / "fedskew"
@@ -159,12 +146,11 @@ def main() -> int:
         if args.list:
             print("\n".join(f"{m.file}:{m.line} {m.operator}\n-{m.before}\n+{m.after}" for m in chosen))
             return 0
-        return check(slots, chosen, sources, out, len(every))
+        return check(slots, chosen, sources, ROOT / f"results/mutants-{args.seed}.jsonl", len(every))
 
 
 def check(slots: list[Slot], chosen: list[Mutant], sources: dict[str, str], out: Path, total: int) -> int:
     """Tries what has no result yet, and reports on all that were chosen."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     lines = out.read_text().splitlines() if out.exists() else []
     known = {row["id"]: row for row in map(json.loads, (text for text in lines if text.endswith("}")))}
     listed = equivalents()
@@ -194,7 +180,7 @@ def check(slots: list[Slot], chosen: list[Mutant], sources: dict[str, str], out:
 
     drain(slots, jobs())
     rows = [known[key] for key in keys]
-    rate = summary(rows, out.with_suffix(".md"))
+    rate = summary(rows)
     return 0 if rate >= ENOUGH and not any(row["result"] == "error" for row in rows) else 1
 
 

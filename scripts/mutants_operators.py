@@ -248,6 +248,8 @@ class _Finder:
         """One node; ``role`` says what an integer literal here is."""
         if node is None or isinstance(node, ast.Import | ast.ImportFrom | ast.Raise | ast.Assert | ast.JoinedStr):
             return
+        if isinstance(node, ast.If) and _static(node.test):
+            return
         tight = isinstance(parent, TIGHT)
         if isinstance(node, ast.expr) and _integer(node) is not None:
             self.add(_integers(node, role), scope, tight)
@@ -272,12 +274,6 @@ class _Finder:
         """The children."""
         for child in ast.iter_child_nodes(node):
             self.visit(child, scope, parent=node)
-
-    def visit_If(self, node: ast.If, scope: int, tight: bool) -> None:
-        if ast.unparse(node.test) == "TYPE_CHECKING":
-            return
-        self.add(_negated(node.test), scope, True)
-        self.below(node, scope)
 
     def visit_BoolOp(self, node: ast.BoolOp, scope: int, tight: bool) -> None:
         other = ast.Or() if isinstance(node.op, ast.And) else ast.And()

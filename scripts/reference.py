@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -188,7 +187,8 @@ def _folded(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _table(kind: Any, prefix: str, names: Sequence[str] | None = None) -> list[str]:
-    return [*HEADS, *_rows(kind, prefix, names).values()]
+    rows = _rows(kind, prefix, names)
+    return [*HEADS, *rows.values()] if rows else []
 
 
 def _rows(kind: Any, prefix: str, names: Sequence[str] | None = None) -> dict[str, str]:
@@ -216,7 +216,7 @@ def _value(hint: Any) -> str:
 
 def _default(field: dataclasses.Field[Any]) -> str:
     made = field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
-    return "unset" if made is None or made in ("", ()) else f"`{made}`"
+    return "unset" if made is None or made in ("", ()) else f"`{getattr(made, 'name', made)}`"
 
 
 def command_page() -> str:
@@ -328,30 +328,11 @@ def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Exam
     parts = [part for part in rest.strip().split("\n\n") if part and not part.startswith("Formula: ")]
     more = [line for part in parts for line in (" ".join(part.split()), "")]
     more += [f"- {name}: {text}" for name, text in facts(kind).items() if name != "Formula"]
-    more += [f"- `{n}` = `{value}`: {text}" for n, value, text in _options(kind)]
+    more += ["", *_table(kind, "--partition.")]
     lines += [f"- Formula: {facts(kind)['Formula']}", ""]
     if shown is not None:
         lines += [f"![{name}: clients by classes](../pictures/partition-{name}.png)", "", _pictured(shown), ""]
     return lines + _folded("Details and options", more)
-
-
-def _options(kind: type[Partitioner]) -> list[tuple[str, Any, str]]:
-    """Name, default and help of each option, with the words that it takes."""
-    if not dataclasses.is_dataclass(kind):
-        return []
-    made, helps, hints = kind(), documented(kind), typing.get_type_hints(kind)
-    told = []
-    for f in dataclasses.fields(kind):
-        value = getattr(made, f.name)
-        words = [w for h in (hints[f.name], *typing.get_args(hints[f.name])) for w in _words(h)]
-        choice = f"; one of {', '.join(dict.fromkeys(words))}" if words else ""
-        default = value.name if isinstance(value, Partitioner) else "unset" if value in (None, "") else value
-        told.append((f.name, default, " ".join(helps.get(f.name, "").split()) + choice))
-    return told
-
-
-def _words(hint: Any) -> list[str]:
-    return list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []
 
 
 def _pictured(shown: Example) -> str:
@@ -408,7 +389,7 @@ def _linked(slot: str) -> str:
 def parts_page() -> str:
     """Every part with its formula and options."""
     told = "Loss terms, corrections of gradients and memories. In Python each is a class of `fs.parts`."
-    lines = [line for name, kind in TABLES["parts"].items() for line in _ingredient_of(name, kind, "##")]
+    lines = [line for name, kind in TABLES["parts"].items() for line in _ingredient_of(name, kind, "parts")]
     return "\n".join(["# Parts of a method", "", f"{MADE} {told} {COMPOSED}", "", *lines]) + "\n"
 
 
@@ -418,26 +399,19 @@ def slots_page() -> str:
     lines = ["# Slots of a method", "", f"{MADE} {told}`fs.steps` (the slot `local`). {COMPOSED}"]
     for slot in SLOTS[1:]:
         lines += ["", f"## {slot}", ""]
-        lines += [line for name, kind in TABLES[slot].items() for line in _ingredient_of(name, kind, "###")]
+        lines += [line for name, kind in TABLES[slot].items() for line in _ingredient_of(name, kind, slot)]
     return "\n".join(lines) + "\n"
 
 
-def _ingredient_of(name: str, kind: type[Component], level: str) -> list[str]:
+def _ingredient_of(name: str, kind: type[Component], slot: str) -> list[str]:
+    level, prefix = ("##", f"--parts.{name}.") if slot == "parts" else ("###", f"--{slot}.")
     facts = [f"{listing.LEAVES}: {', '.join(map(str, reads))}"] if (reads := kind().reads) else []
     facts += [f"{label}: {getattr(kind, f)}" for f, label in listing.FACTS.items() if getattr(kind, f)]
     first, _, rest = "\n".join(listing._described(kind)).partition("\n\n")
     more = ["```formula", rest, "```", ""] if rest else []
     more += [f"{'; '.join(facts)}.", ""] if facts else []
-    more += [f"- `{n}` = `{getattr(value, 'name', value)}`: {about}" for n, value, about, _ in listing._options(kind())]
-    return [
-        f"{level} `{name}` ({kind.__name__})",
-        "",
-        "```formula",
-        first,
-        "```",
-        "",
-        *_folded("Details and options", more),
-    ]
+    head = [f"{level} `{name}` ({kind.__name__})", "", "```formula", first, "```", ""]
+    return [*head, *_folded("Details and options", [*more, *_table(kind, prefix)])]
 
 
 PAGES: dict[str, Callable[[], str]] = {  # below docs/

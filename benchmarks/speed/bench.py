@@ -1,6 +1,5 @@
 """fedskew beside other frameworks and the bare-torch floors: the same work, run in turns, in one table.
 
-python benchmarks/speed/bench.py --install  # the peers' environments, in benchmarks/.envs
 python benchmarks/speed/bench.py --workloads mnist-lr,cifar-tfcnn --peers pfl,flower --repeats 3 --engine auto,batched
 python benchmarks/speed/bench.py --table results/speed/bench-mnist-lr.jsonl --since 2026-11-23
 
@@ -22,7 +21,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
-from environments import ENVIRONMENTS, install, python_of
 from tables import table
 
 from common.processes import run_process
@@ -30,7 +28,15 @@ from common.session import BENCHMARKS, ROOT, setting
 from common.work import WORKLOADS, Work
 
 HERE = Path(__file__).resolve().parent
+ENVIRONMENTS = sorted(path.stem for path in (HERE / "requirements").glob("*.txt"))
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONPATH")  # peers set their own
+
+
+def python_of(environment: str) -> Path | None:
+    """The interpreter of a finished environment; None where it is missing, or older than its requirements."""
+    folder = BENCHMARKS / ".envs" / environment
+    stamp, wanted = folder / "installed.txt", HERE / f"requirements/{environment}.txt"
+    return folder / "bin/python" if stamp.exists() and stamp.read_text() == wanted.read_text() else None
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ def compare(work: Work, args: argparse.Namespace, facts: dict[str, Any]) -> list
 
 def absent(peers: list[Peer]) -> list[str]:
     """One line for each peer that is not installed."""
-    return [f"{p.name}: not installed; run benchmarks/speed/bench.py --install {p.name}" for p in peers if not p.python]
+    return [f"{p.name}: not installed; run make bench-peers" for p in peers if not p.python]
 
 
 def names(known: dict[str, Any], what: str) -> Any:
@@ -147,7 +153,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the order of the peers")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a run")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed")
-    parser.add_argument("--install", nargs="*", metavar="PEER", help="make the environments of these peers, or of all")
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print the last session of each file")
     parser.add_argument("--since", default="", metavar="TIME", help="with --table: all sessions from this time on")
     args = parser.parse_args()
@@ -158,10 +163,8 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Install, print, or run and print."""
+    """Print, or run and print."""
     args = arguments()
-    if args.install is not None:
-        return install(args.install or list(ENVIRONMENTS))
     if args.table:
         for path in args.table:
             print(table([json.loads(line) for line in path.read_text().splitlines()], args.since), end="\n\n")
