@@ -6,7 +6,6 @@ python scripts/docs.py --links      checks the links to other sites, which needs
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -117,17 +116,9 @@ def mirror(fresh: Path, target: Path) -> None:
     shutil.rmtree(fresh)
 
 
-def library() -> str:
-    """Digest of the library: outputs of notebooks hold as long as it stays."""
-    found = hashlib.sha256()
-    for file in sorted((ROOT / "src").rglob("*.py")):
-        found.update(file.read_bytes())
-    return found.hexdigest()[:16]
-
-
 def kept(kind: str) -> Path:
     """The folder of what this library gave; those of former ones are deleted."""
-    folder = CACHE / f"{kind}-{library()}"
+    folder = CACHE / f"{kind}-{docs_blocks.library()}"
     for old in CACHE.glob(f"{kind}*"):
         if old != folder:
             shutil.rmtree(old)

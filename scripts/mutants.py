@@ -4,17 +4,16 @@
     make mutants                                              200 faults drawn by seed 0
     make mutants MUTANTS_ARGS="--seed 7 --draws 20 --only functional"
 
-Every fault of `mutants_operators.py` is enumerated; a draw takes from each file in proportion to its faults, at least
-one. A fault is caught when a test fails, crashes or takes ten times as long as without it (`mutants_suite.py`). Results
-are appended to results/mutants-<seed>.jsonl as they come, and a second call goes on from there: what survived is tried
-again when the tests have changed. A fault that nobody can observe belongs in mutants_equivalent.txt, with a reason, and
-then counts neither way. Exits with 1 when less than 95 % are caught.
+Every fault of `mutants_operators.py` is enumerated; a draw takes from each file in proportion to its faults. A fault is
+caught when a test fails, crashes or takes ten times as long as without it (`mutants_suite.py`). Results are appended to
+results/mutants-<seed>.jsonl as they come, and a second call goes on from there: what survived is tried again when the
+tests have changed. A fault that nobody can observe belongs in mutants_equivalent.txt, with a reason, and then counts
+neither way. Exits with 1 when less than 95 % are caught.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import py_compile
@@ -39,23 +38,10 @@ ENOUGH = 0.95
 
 
 def draw(mutants: list[Mutant], draws: int, seed: int) -> list[Mutant]:
-    """``draws`` of the mutants, from each file in proportion to its number, at least one where there are enough."""
-    by_file: dict[str, list[Mutant]] = {}
-    for mutant in mutants:
-        by_file.setdefault(mutant.file, []).append(mutant)
-    draws, least = min(draws, len(mutants)), int(draws >= len(by_file))
-    share = {f: draws * len(ms) / len(mutants) for f, ms in by_file.items()}
-    take = {f: max(int(s), least) for f, s in share.items()}
-    for f in sorted(by_file, key=lambda f: int(share[f]) - share[f]):  # largest remainders first
-        take[f] += sum(take.values()) < draws and take[f] == int(share[f])
-    while sum(take.values()) > draws:
-        take[max(take, key=lambda f: take[f])] -= 1
-    chosen = []
-    for file, ms in by_file.items():
-        words = hashlib.sha1(f"{seed}/{file}".encode()).digest()
-        order = np.random.Generator(np.random.PCG64(int.from_bytes(words[:8], "little"))).permutation(len(ms))
-        chosen += [ms[i] for i in sorted(order[: take[file]])]
-    return chosen
+    """One mutant from each of ``draws`` stretches of equal length, so each file has its share."""
+    step = max(len(mutants) / max(draws, 1), 1.0)
+    random = np.random.Generator(np.random.PCG64(seed)).random(min(draws, len(mutants)))
+    return [mutants[int((i + part) * step)] for i, part in enumerate(random)]
 
 
 def equivalents() -> dict[tuple[str, str, str, str], str]:

@@ -30,16 +30,15 @@ import fedskew as fs
 from fedskew.advice.evidence import packaged
 from fedskew.plots import canvas, decisions, drawing
 from fedskew.report import figures
-from fedskew.report.compared import Compared
 from fedskew.report.controls import Controlled, controlled
 from fedskew.studies.scores import WITHIN
 from fedskew.studies.verdicts import OWN, RAW
 
-ARCHIVES = ROOT / "results/studies"
 REHEARSED = ROOT / "results/rehearse/natural.json.xz"
 RARE = "rare-classes-noise"
 SETTING = "FedBal: Fashion-MNIST, Dirichlet 0.1, 4 of 20"
 WIDTH, DPI = 5.8, 150  # inches, dots an inch: 870 pixels
+LOOK = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
 RED, BLUE, GREY = "#d1495b", "#1b6ca8", "#8a8f98"
 NAMES = {
     "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "fedadagrad": "FedAdagrad", "ccvr": "CCVR", "seolkim": "Seol-Kim",
@@ -55,9 +54,15 @@ def figure(height: float, *shape: int, **more: Any) -> tuple[Any, Any]:
     return drawn, axes
 
 
+def rowwise(ax: Any) -> None:
+    """The look of a picture with a row a thing."""
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x", linewidth=0.3)
+
+
 def gains() -> Any:
     """Nine methods over FedAvg on six federations, raw and where both are averaged and fitted."""
-    found = compared("five-systems", ARCHIVES)
+    found = compared("five-systems")
     by: dict[str, list[Controlled]] = {}
     for one in chain.from_iterable(controlled(found, setting) for setting in found.settings):
         by.setdefault(one.method, []).append(one)
@@ -86,10 +91,9 @@ def gains() -> Any:
     ax.set_yticks(range(len(order)), [NAMES[method] for method in order], fontsize=11)
     ax.set_xlim(FLOOR - 0.5, None)
     ax.set_xlabel("points of accuracy over FedAvg", fontsize=11)
-    ax.spines[["top", "right", "left"]].set_visible(False)
+    rowwise(ax)
     ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", linewidth=0.3)
-    drawn.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
+    drawn.legend(loc="outside upper left", ncols=2, fontsize=10)
     return drawn
 
 
@@ -122,8 +126,7 @@ def printed() -> Any:
         axis.axes.set(**{f"{axis.axis_name}scale": "symlog", f"{axis.axis_name}lim": (1.15 * ticks[0] - 0.3, 30)})
         axis.set_ticks(ticks, [str(tick).replace("-", "−") for tick in ticks])
         axis.minorticks_off()
-    ax.spines[["top", "right"]].set_visible(False)
-    drawn.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=9)
+    drawn.legend(loc="outside upper left", ncols=2, fontsize=9)
     return drawn
 
 
@@ -146,14 +149,13 @@ def skew() -> Any:
                 ax.scatter(one.descriptors["js_mean"], max(gain, -14), label=label, **{"s": 26, **look, **away})
             ax.axhline(0, color="black", linewidth=0.8)
             ax.set(xscale="log", ylim=(-14, 14))
-            ax.spines[["top", "right"]].set_visible(False)
             ax.grid(linewidth=0.3)
         line[0].set_ylabel(f"{shown[method]}, points")
     axes[0][0].set_title("raw", fontsize=11)
     axes[0][1].set_title("fitted", fontsize=11)
     drawn.supxlabel("label skew: mean Jensen-Shannon divergence, nats", fontsize=10)
     entries = dict(zip(*reversed(axes[0][1].get_legend_handles_labels()), strict=True))
-    drawn.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    drawn.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, fontsize=9)
     return drawn
 
 
@@ -182,10 +184,9 @@ def bench() -> Any:
     ax.set(xscale="log", xlabel="seconds of a round, as a multiple of fedskew's", xlim=(0.3, 100))
     ax.set_xticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1", "2", "5", "10", "20", "50"])
     ax.minorticks_off()
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.grid(axis="x", linewidth=0.3)
+    rowwise(ax)
     entries = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-    drawn.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    drawn.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, fontsize=9)
     return drawn
 
 
@@ -202,26 +203,20 @@ def rule() -> Any:
     ax.axhline(0, color="black", linewidth=0.8)
     ax.axvline(0.3, color="black", linewidth=0.8, linestyle=":")
     ax.set(xlabel="label skew: js_mean / log 2", ylabel="gain of FedDyn over FedAvg,\nboth fitted, points")
-    ax.spines[["top", "right"]].set_visible(False)
-    drawn.legend(loc="outside upper left", ncols=4, frameon=False, fontsize=8)
+    drawn.legend(loc="outside upper left", ncols=4, fontsize=8)
     return drawn
 
 
-def forest(found: Compared) -> Any:
-    """What `Study.plot` draws."""
-    picture = figures.gains(found)
+def balancers() -> Any:
+    """The pieces of FedBal over plain training, as `Study.plot` draws them."""
+    picture = figures.gains(compared("fedbal-parts"))
     assert picture is not None
     return drawing.figure_of(picture)
 
 
-def balancers() -> Any:
-    """The pieces of FedBal over plain training, from the study `fedbal-parts`."""
-    return forest(compared("fedbal-parts", ARCHIVES))
-
-
 def seeds() -> Any:
     """The gain of each seed over FedAvg under one setting of `five-systems`, and the mean."""
-    found = compared("five-systems", ARCHIVES)
+    found = compared("five-systems")
     values = dict(zip(found.methods, found.values(SETTING), strict=True))
     each = {name: 100 * (values[method] - values[found.baseline]) for method, name in NAMES.items()}
     drawn, ax = figure(3.8)
@@ -231,9 +226,8 @@ def seeds() -> Any:
         ax.annotate(name, (0, row), (-8, 0), ("axes fraction", "data"), "offset points", ha="right", va="center")
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set(xlabel="points of accuracy over FedAvg", yticks=[])
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.grid(axis="x", linewidth=0.3)
-    drawn.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
+    rowwise(ax)
+    drawn.legend(loc="outside upper left", ncols=2, fontsize=10)
     return drawn
 
 
@@ -254,13 +248,12 @@ def noise() -> Any:
         ax.annotate(name, (x, y), shift, textcoords="offset points", color=colour, fontsize=9, va="center",
                     annotation_clip=False)  # fmt: skip
     ax.set(xlabel="round", ylabel="accuracy of FedAvg, %", ylim=(0, 110), yticks=range(0, 101, 20), xticks=at[4::5])
-    ax.spines[["top", "right"]].set_visible(False)
     return drawn
 
 
 def rare() -> Any:
     """Recall of the three rarest classes against epsilon, of the last model and fitted, of `RARE`."""
-    found = compared(RARE, ARCHIVES)
+    found = compared(RARE)
     drawn, axes = figure(3.4, 1, 2, sharey=True)
     for ax, data in zip(axes, ("Fashion-MNIST", "MNIST"), strict=True):
         settings = [name for name in found.settings if name.startswith(data)]
@@ -274,10 +267,9 @@ def rare() -> Any:
         ax.plot(frequent, ":", color="black", lw=1.2, label="FedAvg, three most frequent classes")
         ax.set_xticks(range(len(settings)), [name.rpartition("epsilon ")[2].rpartition(", ")[2] for name in settings])
         ax.set(title=data, xlabel="epsilon")
-        ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", linewidth=0.3)
     axes[0].set(ylabel="recall of the three rarest classes, %", ylim=(0, 100))
-    drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=9)
+    drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=9)
     return drawn
 
 
@@ -294,9 +286,8 @@ def rehearsed() -> Any:
         ax.plot(real, [row] * len(real), "o", color=RED, ms=6, alpha=0.8, label="measured" * named)
     ax.set_yticks(range(len(heart["predicted"][-1]["sites"])), [s["site"] for s in heart["predicted"][-1]["sites"]])
     ax.set(xlabel="accuracy, %", xlim=(0, 102))
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.grid(axis="x", linewidth=0.3)
-    drawn.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    rowwise(ax)
+    drawn.legend(loc="outside upper left", ncols=3, fontsize=9)
     return drawn
 
 
@@ -324,29 +315,9 @@ def decision() -> Any:
     return decisions.decision_curve(fed.dataset.y_test == ill, chance, "ill", threshold)
 
 
-def growth() -> Any:
-    """The seconds of a round against the number of clients, the cohort and the hidden units, and of what."""
-    rows = [json.loads(line) for line in (ROOT / "results/scaling/curves.jsonl").read_text().splitlines()]
-    parts = {"whole round": ("wall_s", "black"), "training": ("train_s", BLUE), "evaluation": ("evaluate_s", RED)}
-    drawn, panels = figure(3.0, 1, 3, sharey=True)
-    heads = {"clients": "clients, 10 a round", "cohort": "clients a round", "model": "hidden units"}
-    for ax, (curve, head) in zip(panels, heads.items(), strict=True):
-        mine = [row for row in rows if row["curve"] == curve]
-        for name, (key, colour) in parts.items():
-            label = name * (ax is panels[0])
-            ax.loglog([float(row["value"]) for row in mine], [row[key] for row in mine], "o-", color=colour, ms=4,
-                      label=label)  # fmt: skip
-        ax.set(xlabel=head)
-        ax.grid(linewidth=0.3)
-        ax.spines[["top", "right"]].set_visible(False)
-    panels[0].set(ylabel="seconds")
-    drawn.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=10)
-    return drawn
-
-
 PICTURES: dict[str, Callable[[], Any]] = {
     "gains": gains, "printed": printed, "skew": skew, "bench": bench, "rule": rule, "balancers": balancers,
-    "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "growth": growth, "federation": federation,
+    "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "federation": federation,
     "decision": decision, "rare": rare,
 }  # fmt: skip
 
@@ -354,7 +325,8 @@ PICTURES: dict[str, Callable[[], Any]] = {
 def write(folder: Path, names: Sequence[str] = tuple(PICTURES)) -> Iterator[Path]:
     """Draw them, in 256 colours: a third of the bytes, and nothing that one sees. Yields the files."""
     for name in names:
-        file = canvas.save(PICTURES[name](), folder / f"{name}.png")
+        with plt.rc_context(LOOK):
+            file = canvas.save(PICTURES[name](), folder / f"{name}.png")
         with Image.open(file) as drawn:
             few = drawn.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         few.save(file, optimize=True)

@@ -256,16 +256,16 @@ def paces_page() -> str:
 
 
 def _pace_row(name: str, preset: Preset) -> str:
-    cells = [_stated(preset.values.get(place)) for place in COLUMNS.values()]
-    rest = [f"`{place}` {_stated(value)}" for place, value in preset.values.items() if place not in COLUMNS.values()]
+    cells = [stated(preset.values.get(place)) for place in COLUMNS.values()]
+    rest = [f"`{place}` {stated(value)}" for place, value in preset.values.items() if place not in COLUMNS.values()]
     return f"| `{name}` | {' | '.join(cells)} | {', '.join(rest)} |"
 
 
-def _stated(stated: Stated | None) -> str:
+def stated(found: Stated | None) -> str:
     """ "0.01 P", in one line; empty where nothing is stated."""
-    if stated is None:
+    if found is None:
         return ""
-    return f"{stated.value if isinstance(stated.value, str) else format(stated.value, '.3g')}\u00a0{stated.grade}"
+    return f"{found.value if isinstance(found.value, str) else format(found.value, '.3g')}\u00a0{found.grade}"
 
 
 class Example(NamedTuple):

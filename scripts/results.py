@@ -9,7 +9,8 @@ import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -34,6 +35,7 @@ from fedskew_papers.rows import Row, ledger
 from fedskew_papers.runs import HERE, Runs
 
 ROOT = Path(__file__).parents[1]
+ARCHIVES = ROOT / "results/studies"
 TABLE = re.compile(
     r"(<!-- (study|less|fits|controls|verdicts|recalls) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
@@ -47,33 +49,30 @@ LEDGER = (  # columns of results/ledger.csv
 WORDS = ("a bias", "open: not averaged", "no gain shown", "a loss")  # verdicts of runs without averaged models
 
 
-@cache
-def compared(name: str, archives: Path) -> Compared:
-    """The runs of a study with their rounds, from archives, as `fedskew compare` compares them."""
+@contextmanager
+def study_of(name: str) -> Iterator[Study]:
+    """A study that ships with the package, with its archived runs."""
     with tempfile.TemporaryDirectory() as folder:
         study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
-        reuse_archived(study, archives, keep=False)
+        reuse_archived(study, ARCHIVES, keep=False)
+        yield study
+
+
+@cache
+def compared(name: str) -> Compared:
+    """The runs of a study with their rounds, as `fedskew compare` compares them."""
+    with study_of(name) as study:
         return compared_of(study)
 
 
 @cache
-def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
-    """The runs of a study that ships with the package, from archives."""
-    with tempfile.TemporaryDirectory() as folder:
-        study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
-        reuse_archived(study, archives, keep=False)
-        tuned = {
-            key: ", ".join(f"{name} {value}" for name, value in chosen.items()) for key, chosen in study.chosen.items()
-        }
+def rows_of(name: str) -> list[dict[str, Any]]:
+    """The runs of a study."""
+    with study_of(name) as study:
         rows, serves = study.table(), study.spec.serves
-        if not any(row["state"] == "finished" for row in rows):
-            sys.exit(
-                f"no run of the study {name} can be read: {rows[0]['reason'] or 'none is archived'}; set FEDSKEW_DATA"
-            )
-        return [
-            row | {"tuned": tuned.get((row["label"], row["setting"]), ""), "serves": serves.get(row["label"], "")}
-            for row in rows
-        ]
+    if not any(row["state"] == "finished" for row in rows):
+        sys.exit(f"no run of the study {name} can be read: {rows[0]['reason'] or 'none is archived'}; set FEDSKEW_DATA")
+    return [row | {"serves": serves.get(row["label"], "")} for row in rows]
 
 
 def table_of(rows: list[dict[str, Any]], words: str) -> str:
@@ -281,28 +280,21 @@ def _mean(values: list[float]) -> str:
     return f"{statistics.fmean(values):+z.1f}"
 
 
+KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any, str], str]]] = {  # what is read, and the table of it
+    "study": (rows_of, table_of), "less": (rows_of, less_of), "fits": (rows_of, fits_of),
+    "controls": (compared, controls_of), "verdicts": (compared, verdicts_of), "recalls": (compared, recalls_of),
+}  # fmt: skip
+
+
 def tables(text: str) -> str:
     """A page with every table between its marks made again; of a study without an archive the place is left."""
 
     def made(found: re.Match[str]) -> str:
-        if not files_of(ROOT / f"results/studies/{found[3]}.jsonl")[0].exists():
+        begin, kind, study, words, end = found.groups()
+        if not files_of(ARCHIVES / f"{study}.jsonl")[0].exists():
             return found[0]
-        under: dict[str, Callable[[Compared, str], str]] = {
-            "controls": controls_of,
-            "verdicts": verdicts_of,
-            "recalls": recalls_of,
-        }
-        if found[2] in under:
-            return (
-                found[1] + under[found[2]](compared(found[3], ROOT / "results/studies"), found[4] or "all") + found[5]
-            )
-        rows = rows_of(found[3], ROOT / "results/studies")
-        of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
-            "study": table_of,
-            "less": less_of,
-            "fits": fits_of,
-        }
-        return found[1] + of_one[found[2]](rows, found[4] or "") + found[5]
+        read, table = KINDS[kind]
+        return f"{begin}{table(read(study), words or '')}{end}"
 
     return TABLE.sub(made, text)
 

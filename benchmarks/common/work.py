@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 import os
-import resource
 import statistics
 import sys
 import time
@@ -388,7 +387,6 @@ def report(peer: str, work: Work, clock: Clock, score: float, steps: float, **fa
     if steps != work.all_steps and not own:
         sys.exit(f"{peer}: the rounds must take {work.all_steps} local steps; got {steps:g}")
     first, *rounds = (seconds * work.all_steps / steps for seconds in clock.rounds)
-    kilobytes = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     line = {
         "peer": peer,
         "workload": work.name,
@@ -399,8 +397,6 @@ def report(peer: str, work: Work, clock: Clock, score: float, steps: float, **fa
         "first_round_s": first,
         "startup_s": clock.startup_s,
         "total_s": clock.total_s,
-        "rss_mb": kilobytes[0] / 1024,
-        "child_rss_mb": kilobytes[1] / 1024,  # of the largest child; bench.py measures the sum over all processes
         "accuracy": score,
         "steps": work.steps,
         "threads": torch.get_num_threads(),
