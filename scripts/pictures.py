@@ -36,7 +36,6 @@ from fedskew.studies.verdicts import OWN, RAW
 
 REHEARSED = ROOT / "results/rehearse/natural.json.xz"
 RARE = "rare-classes-noise"
-SETTING = "FedBal: Fashion-MNIST, Dirichlet 0.1, 4 of 20"
 WIDTH, DPI = 5.8, 150  # inches, dots an inch: 870 pixels
 LOOK = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
 RED, BLUE, GREY = "#d1495b", "#1b6ca8", "#8a8f98"
@@ -214,23 +213,6 @@ def balancers() -> Any:
     return drawing.figure_of(picture)
 
 
-def seeds() -> Any:
-    """The gain of each seed over FedAvg under one setting of `five-systems`, and the mean."""
-    found = compared("five-systems")
-    values = dict(zip(found.methods, found.values(SETTING), strict=True))
-    each = {name: 100 * (values[method] - values[found.baseline]) for method, name in NAMES.items()}
-    drawn, ax = figure(3.8)
-    for row, (name, mine) in enumerate(sorted(each.items(), key=lambda item: item[1].mean())):
-        ax.plot(mine, [row] * len(mine), "o", color=BLUE, alpha=0.6, ms=6, label="a seed" * (row == 0))
-        ax.plot(mine.mean(), row, "|", color="black", ms=16, mew=2, label="the mean of five" * (row == 0))
-        ax.annotate(name, (0, row), (-8, 0), ("axes fraction", "data"), "offset points", ha="right", va="center")
-    ax.axvline(0, color="black", linewidth=0.8)
-    ax.set(xlabel="points of accuracy over FedAvg", yticks=[])
-    rowwise(ax)
-    drawn.legend(loc="outside upper left", ncols=2, fontsize=10)
-    return drawn
-
-
 def noise() -> Any:
     """FedAvg's accuracy round by round, of one run on the digits, the mean of the last ten, and the best."""
     run = fs.run("digits", "fedavg", clients=20, cohort=5, rounds=20, epochs=5, batch_size=16)
@@ -317,7 +299,7 @@ def decision() -> Any:
 
 PICTURES: dict[str, Callable[[], Any]] = {
     "gains": gains, "printed": printed, "skew": skew, "bench": bench, "rule": rule, "balancers": balancers,
-    "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "federation": federation,
+    "noise": noise, "rehearsed": rehearsed, "federation": federation,
     "decision": decision, "rare": rare,
 }  # fmt: skip
 
