@@ -35,19 +35,7 @@ BLOCK = re.compile(
     r"|(?:^<!-- not run: (?P<reason>[^>]+?) -->\n+)?^```(?P<language>\S*)\n(?P<code>.*?)^```$",
     re.M | re.S,
 )
-COMMANDS = (
-    "fedskew",
-    "ls",
-    "head",
-    "pip",
-    "python",
-    "python3.11",
-    "sh",
-    "for",
-    "make",
-    "export",
-    "fedskew-env/bin/pip",
-)
+COMMAND = re.compile(r"\s*(fedskew|ls|head|pip|python|python3\.11|sh|for|make|export|fedskew-env/bin/pip)\s")
 LIMIT = 600  # seconds of one command block
 
 
@@ -72,8 +60,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 def language(named: str, code: str) -> str:
     """python, bash, or nothing for a block that is only shown."""
-    first = code.split(maxsplit=1)[:1]
-    return named if named in ("python", "bash") else "bash" if not named and first and first[0] in COMMANDS else ""
+    return named if named in ("python", "bash") else "bash" if not named and COMMAND.match(code) else ""
 
 
 def failures(page: Path) -> list[str]:

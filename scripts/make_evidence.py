@@ -52,10 +52,8 @@ def made(describe: Describe | None = None) -> str:
 
     listed: list[dict[str, Any]] = []
     for study in STUDIES:
-        file = ROOT / f"results/studies/{study}.jsonl"
-        entries = [e for e in read_archives(file) if e.state == "finished"]
-        runs = [(study, run) for run in entries]
-        found, left = measured(runs, once)
+        runs = read_archives(ROOT / f"results/studies/{study}.jsonl")
+        found, left = measured([(study, run) for run in runs if run.state == "finished"], once)
         listed += [federation._asdict() for federation in sorted(found)]
         for told in left:
             print(f"left out, {told}", file=sys.stderr)

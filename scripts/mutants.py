@@ -47,17 +47,11 @@ def draw(mutants: list[Mutant], draws: int, seed: int) -> list[Mutant]:
 def equivalents() -> dict[tuple[str, str, str, str], str]:
     """The list of faults that nobody can observe: (file, operator, line, line with the fault) -> reason."""
     listed: dict[tuple[str, str, str, str], str] = {}
-    stanzas = [s.strip().splitlines() for s in EQUIVALENT.read_text().split("\n\n")] if EQUIVALENT.exists() else []
-    for stanza in stanzas:
-        lines = [text for text in stanza if not text.startswith("#")]
-        if not lines:
-            continue
-        if [text[:2] for text in lines[1:]] != ["- ", "+ ", "= "]:
-            sys.exit(
-                f"{EQUIVALENT.name}: a stanza is 'FILE OPERATOR', '- line', '+ faulty line', '= reason'; got {lines}"
-            )
-        file, operator = lines[0].split()
-        listed[file, operator, lines[1][2:], lines[2][2:]] = lines[3][2:]
+    for stanza in EQUIVALENT.read_text().split("\n\n"):
+        if lines := [text for text in stanza.strip().splitlines() if not text.startswith("#")]:
+            head, before, after, reason = lines
+            file, operator = head.split()
+            listed[file, operator, before.removeprefix("- "), after.removeprefix("+ ")] = reason.removeprefix("= ")
     return listed
 
 
@@ -106,22 +100,16 @@ def summary(rows: list[dict[str, Any]]) -> float:
     return rate
 
 
-def options() -> argparse.Namespace:
-    """The command line."""
+def main() -> int:
+    """Draw, try, report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--draws", type=int, default=200, help="mutants to try; 0 means all")
     parser.add_argument("--only", default="", help="only files whose path matches this, as in 'methods|shared'")
-    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--list", action="store_true", help="print the drawn mutants and stop")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Draw, try, report."""
-    args = options()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
-        slots = prepare(Path(scratch), args.workers)
+        slots = prepare(Path(scratch), 2)
         package = slots[0].tree / "fedskew"
         paths = [p for pattern in SOURCES for p in sorted(package.glob(pattern))]
         sources = {f"src/{p.relative_to(slots[0].tree)}": p.read_text() for p in paths}

@@ -145,6 +145,9 @@ def _compare(node: ast.Compare) -> Iterator[Change]:
             yield "comparison", node, _with(node, ops=[*node.ops[:i], other(), *node.ops[i + 1 :]])
 
 
+CHANGES = {ast.BinOp: _arithmetic, ast.UnaryOp: _unary, ast.Compare: _compare}
+
+
 def _negated(test: ast.expr) -> Iterator[Change]:
     """An equality's negation is already a comparison, a negation's the operand."""
     single = isinstance(test, ast.Compare) and len(test.ops) == 1 and len(OTHER[type(test.ops[0])]) == 1
@@ -258,12 +261,8 @@ class _Finder:
         if special:
             special(node, scope, tight)
             return
-        if isinstance(node, ast.BinOp):
-            self.add(_arithmetic(node), scope, tight)
-        if isinstance(node, ast.UnaryOp):
-            self.add(_unary(node), scope, tight)
-        if isinstance(node, ast.Compare):
-            self.add(_compare(node), scope, tight)
+        if changes := CHANGES.get(type(node)):
+            self.add(changes(node), scope, tight)
         if isinstance(node, ast.If | ast.While | ast.IfExp):
             self.add(_negated(node.test), scope, True)
         for test in getattr(node, "ifs", []):

@@ -346,11 +346,8 @@ def profile(slots: list[Slot], sources: dict[str, str]) -> Suite:
             for file, source in sources.items():
                 slot.write(file, source)
     for file in tests:
-        failing = found[file]["bad"]
-        if not found[file]["tests"]:
-            print(f"{file}: no test passes without a fault, or the file cannot be imported")
-        elif failing:
-            print(f"{file}: {len(failing)} tests do not pass without a fault and are left out, as {failing[0]}")
+        if (failing := found[file]["bad"]) or not found[file]["tests"]:
+            print(f"{file}: left out, since they do not pass without a fault: {', '.join(failing) or 'all tests'}")
     return Suite({f: found[f] for f in tests}, hashlib.sha1(json.dumps(version).encode()).hexdigest()[:12])
 
 

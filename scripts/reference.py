@@ -45,14 +45,8 @@ OPTIONS = f"""# Options of a run
 | command | `fedskew run METHOD --eval-every 5`; other flags of an option stand below its name |
 | `config.json` | `"eval_every": 5` |
 
-| options of | page |
-|---|---|
-| datasets | [datasets.md](datasets.md) |
-| networks | [networks.md](networks.md) |
-| partitioners | [partitions.md](partitions.md) |
-| a method's ingredients | [methods.md](methods.md) |
-
-`fedskew run METHOD --help` lists every option that one composition takes.
+Options of [datasets](datasets.md), [networks](networks.md), [partitioners](partitions.md) and [ingredients](methods.md)
+have their own pages. `fedskew run METHOD --help` lists every option that one composition takes.
 """
 SETTINGS = """How a method is trained. Fields of `fs.Settings`; `fs.run` takes each of them by keyword."""
 EXPERIMENT = """What is trained on. Further fields of `fedskew.config.experiment.Experiment`. In Python the same values
@@ -93,17 +87,10 @@ fedskew run moon --preset authors --rounds 50  # the authors' pace
 fedskew run moon --preset authors --cohort 5   # an option that you give goes before the preset
 ```
 
-In Python:
-
-```python
-method = fs.presets.authors("moon")
-fs.run(fed, method, rounds=50)  # takes the authors' share of the clients
-fs.run(fed, method.with_("pace", lr=0.02), cohort=5)  # your values go before the preset's
-```
-
-The number of rounds stays yours. `config.json` holds the values that were used, and the preset's name under `method`.
-What a cell leaves open keeps the method's default. A row of two names is another preset of the method: `--preset` takes
-the second name. Some of them are no pace but a reading of the paper.
+In Python, `fs.presets.authors("moon")` gives the method. The number of rounds stays yours. `config.json` holds the
+values that were used, and the preset's name under `method`. What a cell leaves open keeps the method's default. A row
+of two names is another preset of the method: `--preset` takes the second name. Some of them are no pace but a reading
+of the paper.
 
 Each value has a grade: """
 CLIENTS, CLASSES, ROWS, SEED = 20, 10, 500, 0
@@ -124,12 +111,9 @@ Every partitioner keeps these rules:
 - A setting that cannot be met raises an error of one line, which names the nearest setting that can be met.
 - No partitioner redraws until it likes a draw, unless you ask for it: `dirichlet` and `dir_extended` with `least`,
   `dir_extended` with random owners, and `quantity_dir` with `redraw` draw at most 100 times.
-- Rows are kept in one flat array with offsets. Memory is at most about ten 8-byte numbers for each row and for each
-  cell of [N, C].
 
-You can keep a partition as a file and use it on another machine: [partition-file.md](partition-file.md). This matters,
-because draws use exp and log, whose last bit depends on the machine: a row on the boundary between two clients may
-move. The file does not change.
+On another machine a row may move to another client, because the last bit of exp and log depends on the machine. [A
+file](partition-file.md) keeps a partition as it is.
 
 The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
 Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` reads a column

@@ -246,13 +246,14 @@ def recalls_of(found: Compared, begin: str) -> str:
     """Recall of rare and of frequent classes under the settings that begin with a text, paired differences below.
 
     Those over the baseline are of methods, fitted ones over the fitted baseline too; those to the last setting, without
-    noise, of the baseline.
+    noise, of the baseline. Averaged models are left out.
     """
     settings, base = [name for name in found.settings if name.startswith(begin)], found.baseline
+    methods = [method for method in found.methods if not method.endswith(", averaged")]
     heads = [name.removeprefix(f"{begin}, ") for name in settings]
     lines = [f"| method | classes | {' | '.join(heads)} |", f"|---|---|{'---:|' * len(heads)}"]
     ends: dict[str, list[list[list[float]]]] = {}  # by method: of each setting and end, a number a seed
-    for method in found.methods:
+    for method in methods:
         ends[method] = [[*map(list, zip(*map(ends_of, found.runs(method, at)), strict=True))] for at in settings]
         for end, which in enumerate(("three rarest", "three most frequent")):
             lines.append(f"| {method} | {which} | {' | '.join(_cell(of[end], 1) for of in ends[method])} |")
@@ -269,9 +270,9 @@ def recalls_of(found: Compared, begin: str) -> str:
     lines += [
         row(base, f"{which}, less {heads[-1]}", end, still) for end, which in enumerate(("rarest", "most frequent"))
     ]
-    lines += [row(method, f"rarest, less {base}", 0, ends[base]) for method in found.methods if method != base]
+    lines += [row(method, f"rarest, less {base}", 0, ends[base]) for method in methods if method != base]
     control = f"{base}, fitted"
-    fitted = [method for method in found.methods if method.endswith(", fitted") and method != control]
+    fitted = [method for method in methods if method.endswith(", fitted") and method != control]
     lines += [row(method, f"rarest, less {control}", 0, ends[control]) for method in fitted]
     return "\n".join(lines) + "\n"
 

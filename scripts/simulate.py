@@ -3,7 +3,6 @@
 python scripts/simulate.py --seed 7 --shortest       one seed; of one that fails, the shortest schedule that still does
 python scripts/simulate.py --seed 7 --planted NAME   the same with a fault that is planted
 python scripts/simulate.py --seeds 0-99              many; exits with 1 where one fails
-python scripts/simulate.py --record                  the same, and results/simulation/planted.csv: each planted fault
 
 It needs no Flower. notes/attacks.md says what must hold after each seed.
 """
@@ -11,7 +10,6 @@ It needs no Flower. notes/attacks.md says what must hold after each seed.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import warnings
 from collections.abc import Iterator
@@ -25,10 +23,6 @@ import pytest  # noqa: E402
 
 from support.planted import PLANTED  # noqa: E402
 from support.simulation import Report, shortest, simulate  # noqa: E402
-
-RECORD = ROOT / "results/simulation/planted.csv"
-COLUMNS = ("fault", "seed", "seconds", "messages", "struck", "shortest", "wrong")
-LONG_S = 600.0  # of the processor, in which a planted fault is found
 
 
 @contextmanager
@@ -59,22 +53,6 @@ def show(report: Report) -> None:
     print(f"seed {report.seed}: {told}, {len(report.struck)} faults, {report.seconds:.1f} s: {report.wrong or 'holds'}")
 
 
-def planted(name: str) -> tuple[object, ...]:
-    """A row of `COLUMNS`, how a planted fault is found: seeds from 0 on, until one fails."""
-    seconds, messages, seed = 0.0, 0, 0
-    while True:
-        with faulty(name):
-            report = simulate(seed)
-        seconds, messages = seconds + report.seconds, messages + report.messages
-        if seconds > LONG_S or (report.wrong and not simulate(seed).wrong):  # not by a fault of fedskew's own
-            break
-        seed += 1
-    with faulty(name):
-        least = shortest(seed, report.struck, 60.0) if report.wrong else []
-    found = (name, seed if report.wrong else "", round(seconds, 1), messages, len(report.struck), len(least))
-    return (*found, report.wrong[:200])
-
-
 def main() -> int:
     """Run what is asked; 1 where something does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,7 +60,6 @@ def main() -> int:
     parser.add_argument("--shortest", action="store_true", help="shorten the schedule of a seed that fails")
     parser.add_argument("--planted", default="", metavar="NAME", help=f"plant a fault: {', '.join(PLANTED)}")
     parser.add_argument("--seeds", metavar="A-B", default="0-99", help="run many (default: 0-99)")
-    parser.add_argument("--record", action="store_true", help=f"write {RECORD.relative_to(ROOT)}")
     given = parser.parse_args()
     warnings.simplefilter("error")
     if given.seed is not None:
@@ -99,13 +76,6 @@ def main() -> int:
     sums = {name: sum(getattr(r, name) for r in reports) for name in ("seconds", "rounds", "messages", "lives")}
     told = ", ".join(f"{total:,.0f} {name}" for name, total in sums.items())
     print(f"{len(reports)} seeds, {told}, {struck:,} faults, {failed} failed")
-    if given.record:
-        with RECORD.open("w", encoding="utf-8", newline="") as file:
-            table = csv.writer(file, lineterminator="\n")
-            table.writerow(COLUMNS)
-            for name in [given.planted] if given.planted else PLANTED:
-                table.writerow(row := planted(name))
-                print(*row, sep=", ", flush=True)
     return 1 if failed else 0
 
 

@@ -81,11 +81,6 @@ class Work:
         return int((self.epochs * -(-self.sizes[ids] // self.batch)).sum())
 
     @property
-    def steps(self) -> int:
-        """Local steps of one round, over the cohort; of a ragged workload, on average."""
-        return self.all_steps // self.rounds
-
-    @property
     def dense(self) -> bool:
         """Whether the network has no convolutions."""
         return self.model in ("lr", "2nn") or self.model.startswith("mlp-")
@@ -398,7 +393,6 @@ def report(peer: str, work: Work, clock: Clock, score: float, steps: float, **fa
         "startup_s": clock.startup_s,
         "total_s": clock.total_s,
         "accuracy": score,
-        "steps": work.steps,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         **facts,

@@ -136,11 +136,6 @@ def compare(work: Work, args: argparse.Namespace, facts: dict[str, Any]) -> list
     return in_turns(work, args, facts, args.out / f"bench-{work.name}.jsonl", turns)
 
 
-def absent(peers: list[Peer]) -> list[str]:
-    """One line for each peer that is not installed."""
-    return [f"{p.name}: not installed; run make bench-peers" for p in peers if not p.python]
-
-
 def names(known: dict[str, Any], what: str) -> Any:
     """A parser of comma-separated names, and "all"."""
 
@@ -193,7 +188,7 @@ def main() -> int:
         rows = compare(work, args, facts)
         failed += sum("failed" in row for row in rows)
         print(table(rows), end="\n\n", flush=True)
-    print("\n".join(absent(args.peers)))
+    print(*(f"{peer.name}: not installed; run make bench-peers" for peer in args.peers if not peer.python), sep="\n")
     return int(failed > 0)
 
 

@@ -69,15 +69,8 @@ def train_client(net: nn.Module, start: State, work: Work, data: Data, k: int, s
     return [t.detach().clone() for t in state_of(net)]
 
 
-def mean(states: list[State]) -> State:
-    """The average of all clients."""
-    return [torch.stack(same).mean(0) for same in zip(*states, strict=True)]
-
-
 def weighted(work: Work, states: list[State], cohort: Seeded) -> State:
     """The average of all clients, by their rows."""
-    if not work.ragged:
-        return mean(states)
     share = torch.tensor([float(work.sizes[k]) for k, _ in cohort], device=states[0][0].device)
     share /= share.sum()
     return [torch.einsum("k,k...->...", share, torch.stack(same)) for same in zip(*states, strict=True)]
