@@ -133,14 +133,9 @@ def options_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def datasets_page() -> str:
-    """Every dataset with its options."""
-    return "\n".join(["# Datasets and their options", "", f"{MADE} {DATA}", *_kinds("data")]) + "\n"
-
-
-def networks_page() -> str:
-    """Every network with its options."""
-    return "\n".join(["# Networks and their options", "", f"{MADE} {MODEL}", *_kinds("model")]) + "\n"
+def kinds_page(title: str, told: str, slot: str) -> str:
+    """Every dataset or network with its options."""
+    return "\n".join([f"# {title} and their options", "", f"{MADE} {told}", *_kinds(slot)]) + "\n"
 
 
 def _kinds(slot: str) -> Iterator[str]:
@@ -405,8 +400,8 @@ PAGES: dict[str, Callable[[], str]] = {  # below docs/
     "reference/paces.md": paces_page,
     "reference/partitions.md": partitions_page,
     "reference/options.md": options_page,
-    "reference/datasets.md": datasets_page,
-    "reference/networks.md": networks_page,
+    "reference/datasets.md": lambda: kinds_page("Datasets", DATA, "data"),
+    "reference/networks.md": lambda: kinds_page("Networks", MODEL, "model"),
     "reference/command.md": command_page,
 }
 

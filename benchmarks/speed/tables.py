@@ -13,9 +13,8 @@ def table(rows: list[Row]) -> str:
     """Markdown: the last session in ``rows``; fastest first, failures last."""
     last = max(row["session"] for row in rows)
     rows = [row for row in rows if row["session"] == last]
-    good = [row for row in rows if "failed" not in row]
     by: dict[str, list[Row]] = {}
-    for row in good:
+    for row in (row for row in rows if "failed" not in row):
         by.setdefault(row["peer"], []).append(row)
     medians = {name: _median(runs, "round_s") for name, runs in by.items()}
     floor = min((medians[name] for name, runs in by.items() if runs[0]["floor"]), default=None)
