@@ -1,7 +1,7 @@
 """The evidence that `fedskew advise` brings along, from the studies in results/studies. No number is written by hand.
 
-It writes fedskew/advice/evidence.json, and reads the data of the runs to split them. tests/advice/test_adviser.py holds
-the file against the runs.
+It writes fedskew/advice/evidence.json, and reads the data of the runs to split them: FARS needs the extra keel.
+tests/advice/test_adviser.py holds the file against the runs.
 """
 
 from __future__ import annotations
