@@ -112,8 +112,8 @@ Every partitioner keeps these rules:
 - No partitioner redraws until it likes a draw, unless you ask for it: `dirichlet` and `dir_extended` with `least`,
   `dir_extended` with random owners, and `quantity_dir` with `redraw` draw at most 100 times.
 
-On another machine a row may move to another client, because the last bit of exp and log depends on the machine. [A
-file](partition-file.md) keeps a partition as it is.
+On another machine a row may move to another client, because the last bit of exp and log depends on the machine.
+[A file](partition-file.md) keeps a partition as it is.
 
 The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
 Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` reads a column
