@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ import fedskew as fs
 from fedskew.advice.evidence import packaged
 from fedskew.plots import canvas, decisions, drawing
 from fedskew.report import figures
+from fedskew.report.compared import Compared
 from fedskew.report.controls import Controlled, controlled
 from fedskew.studies.scores import WITHIN
 from fedskew.studies.verdicts import OWN, RAW
@@ -297,10 +298,89 @@ def decision() -> Any:
     return decisions.decision_curve(fed.dataset.y_test == ill, chance, "ill", threshold)
 
 
+def curves(found: Compared, settings: Mapping[str, str], methods: Mapping[str, str], height: float, *shape: int) -> Any:
+    """Accuracy over rounds, a panel a setting by its title: the mean of the seeds, and what lies between them."""
+    drawn, axes = figure(height, *shape, sharey=True, squeeze=False)
+    for ax, (title, setting) in zip(axes.flat, settings.items(), strict=True):
+        for place, (method, label) in enumerate(methods.items()):
+            by = defaultdict(list)
+            for run in found.runs(method, setting):
+                for row in run.rows:
+                    by[row["round"]].append(100 * row["accuracy"])
+            at = sorted(by)
+            ax.plot(at, [statistics.fmean(by[r]) for r in at], color=canvas.colour(place), lw=1.4, label=label)
+            ends = [min(by[r]) for r in at], [max(by[r]) for r in at]
+            ax.fill_between(at, *ends, color=canvas.colour(place), alpha=0.18, lw=0)
+        ax.set_title(title, fontsize=10)
+        ax.grid(axis="y", linewidth=0.3)
+    drawn.supxlabel("round", fontsize=10)
+    drawn.supylabel("accuracy, %", fontsize=10)
+    drawn.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper left", ncols=3, fontsize=9)
+    return drawn
+
+
+def seolkim3() -> Any:
+    """Case 4 of Seol and Kim's figure 3, and client selection alone."""
+    methods = {"proposed": "Seol-Kim", "FedAvg": "FedAvg", "client selection": "client selection alone"}
+    return curves(compared("seolkim-case4", "paper"), {"Case 4": "Case 4"}, methods, 3.0, 1, 1)
+
+
+def fedga4() -> Any:
+    """FedGA's figure 4, of the two alphas that were run."""
+    settings = {f"alpha {alpha}": f"alpha={alpha}" for alpha in ("0.1", "10")}
+    return curves(
+        compared("fedga-table1-cifar10", "paper"), settings, {"FedAvg": "FedAvg", "FedGA": "FedGA"}, 3.0, 1, 2
+    )
+
+
+def fedga7() -> Any:
+    """FedGA's figure 7 on MNIST, since SVHN is not at hand."""
+    found = compared("fedga-figure7-mnist", "paper")
+    return curves(found, {"alpha 0.05": "alpha=0.05"}, {"FedAvg": "FedAvg", "FedGA": "FedGA"}, 3.0, 1, 1)
+
+
+def fedgr1() -> Any:
+    """FedGR's figure 1: rows of each class at ten clients of CIFAR-10, darker where more, under three imbalances."""
+    kinds = {"label": {"labels": 3, "exponent": 0.0}, "quantity": {"labels": 10}, "double": {"labels": 3}}
+    drawn, axes = figure(2.6, 1, 3, sharey=True)
+    for ax, (name, options) in zip(axes, kinds.items(), strict=True):
+        fed = fs.federate("cifar10", fs.partitioners.Double(**options), clients=10, seed=0)
+        ax.imshow(fed.counts.T, cmap="Blues", aspect="auto")
+        ax.set(title=f"{name} imbalance", xlabel="client", xticks=range(0, 10, 3), yticks=range(0, 10, 3))
+    axes[0].set_ylabel("class")
+    return drawn
+
+
+def fedgr4() -> Any:
+    """FedGR's figure 4: accuracy over that of lambda 0, one seed at the small scale."""
+    found = compared("fedgr-figure4", "small")
+    values = {float(name.partition("=")[2]): name for name in found.methods}
+    drawn, ax = figure(3.2)
+    for place, setting in enumerate(found.settings):
+        each = [100 * found.runs(values[x], setting)[0].summary["final_accuracy"] for x in sorted(values)]
+        ax.plot(sorted(values), [y - each[0] for y in each], "o-", color=canvas.colour(place), label=setting)
+    ax.axhline(0, color="black", linewidth=0.6)
+    ax.set(xlabel="lambda", ylabel="over lambda 0, points", xticks=sorted(values))
+    drawn.legend(loc="outside upper left", ncols=2, fontsize=9)
+    return drawn
+
+
+def fedla5() -> Any:
+    """FedLA's figures 5 and 6 on 47 labels: curves as `unique_c` and `noniid_s` change."""
+    each = [(1, 0.3), (3, 0.3), (6, 0.3), (1, 0.1), (1, 0.5), (1, 0.7)]
+    settings = {
+        f"{u} unique, share {share}": f"model emnist_cnn, partition.unique_c {u}, partition.noniid_s {share}"
+        for u, share in each
+    }
+    return curves(compared("fedla-labels47"), settings, {"uniform": "FedAvg, uniform", "fedla": "FedLA"}, 4.4, 2, 3)
+
+
 PICTURES: dict[str, Callable[[], Any]] = {
     "gains": gains, "printed": printed, "skew": skew, "bench": bench, "rule": rule, "balancers": balancers,
     "noise": noise, "rehearsed": rehearsed, "federation": federation,
-    "decision": decision, "rare": rare,
+    "decision": decision, "rare": rare, "paper-seolkim-figure3": seolkim3, "paper-fedga-figure4": fedga4,
+    "paper-fedga-figure7": fedga7, "paper-fedgr-figure1": fedgr1, "paper-fedgr-figure4": fedgr4,
+    "paper-fedla-figure5": fedla5,
 }  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Inter
 from fedskew_papers.page import command_of, hours_of, how_of, page_of, swing_of
 from fedskew_papers.rows import Row, ledger
 from fedskew_papers.runs import HERE, Runs
+from fedskew_papers.tables import protocol
 
 ROOT = Path(__file__).parents[1]
 ARCHIVES = ROOT / "results/studies"
@@ -50,18 +51,19 @@ WORDS = ("a bias", "open: not averaged", "no gain shown", "a loss")  # verdicts 
 
 
 @contextmanager
-def study_of(name: str) -> Iterator[Study]:
-    """A study that ships with the package, with its archived runs."""
+def study_of(name: str, scale: str = "") -> Iterator[Study]:
+    """A study that ships with the package, or a paper's at a scale, with its archived runs."""
+    spec = protocol(name).at(scale) if scale else read_spec(shipped(name) or name)
     with tempfile.TemporaryDirectory() as folder:
-        study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
-        reuse_archived(study, ARCHIVES, keep=False)
+        study = Study(spec, Path(folder) / "store")
+        reuse_archived(study, ROOT / HERE if scale else ARCHIVES, keep=False)
         yield study
 
 
 @cache
-def compared(name: str) -> Compared:
+def compared(name: str, scale: str = "") -> Compared:
     """The runs of a study with their rounds, as `fedskew compare` compares them."""
-    with study_of(name) as study:
+    with study_of(name, scale) as study:
         return compared_of(study)
 
 
