@@ -78,7 +78,7 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 def table_of(rows: list[dict[str, Any]], words: str) -> str:
     """Methods by settings, the greatest mean first: mean, and standard deviation where there are several seeds.
 
-    Methods whose clients use own models alone are left out: nobody uses their global model.
+    Methods whose clients use own models alone are left out: nobody uses their global model. Equal methods share a row.
 
     Args:
         rows: The runs.
@@ -88,15 +88,17 @@ def table_of(rows: list[dict[str, Any]], words: str) -> str:
     metric = metric or "mean10_accuracy"
     ended = [row for row in rows if row["state"] == "finished" and row["serves"] != "own"]
     settings = [name for name in dict.fromkeys(row["setting"] for row in rows) if name.startswith(begin)]
-    lines = []
-    for label in dict.fromkeys(row["label"] for row in ended):
-        runs = [row for row in ended if row["label"] == label and row["setting"] in settings]
-        cells = [_cell([row[metric] for row in runs if row["setting"] == setting], 3) for setting in settings]
-        seeds = str(len({row["seed"] for row in runs}))
-        lines.append((-statistics.fmean(row[metric] for row in runs), f"| {' | '.join((label, seeds, *cells))} |"))
+    of = {
+        label: [row for row in ended if row["label"] == label and row["setting"] in settings]
+        for label in sorted({row["label"] for row in ended})
+    }
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for label in sorted(of, key=lambda label: -statistics.fmean(row[metric] for row in of[label])):
+        cells = [_cell([row[metric] for row in of[label] if row["setting"] == setting], 3) for setting in settings]
+        alike.setdefault((str(len({row["seed"] for row in of[label]})), *cells), []).append(label)
     heads = [name.removeprefix(f"{begin}, ") for name in settings] if len(settings) > 1 else ["accuracy"]
     head = f"| method | seeds | {' | '.join(heads)} |\n|---|---:|{'---:|' * len(settings)}\n"
-    return head + "\n".join(line for _, line in sorted(lines)) + "\n"
+    return head + "".join(f"| {', '.join(labels)} | {' | '.join(cells)} |\n" for cells, labels in alike.items())
 
 
 def _cell(values: list[float], digits: int) -> str:
