@@ -78,27 +78,28 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 
 
 def table_of(rows: list[dict[str, Any]], words: str) -> str:
-    """Methods by settings, the greatest mean first: mean, and standard deviation where there are several seeds.
+    """Methods by settings, the greatest mean first: mean and standard deviation over the seeds.
 
-    Methods whose clients use own models alone are left out: nobody uses their global model.
+    Methods whose clients use own models alone are left out: nobody uses their global model. Equal methods share a row.
 
     Args:
         rows: The runs.
         words: What the settings begin with that are shown, without it in their heads; then a metric, after a semicolon.
     """
-    begin, _, metric = words.partition("; ")
-    metric = metric or "mean10_accuracy"
+    begin, metric = [*words.split("; "), "mean10_accuracy"][:2]
     ended = [row for row in rows if row["state"] == "finished" and row["serves"] != "own"]
     settings = [name for name in dict.fromkeys(row["setting"] for row in rows) if name.startswith(begin)]
-    lines = []
-    for label in dict.fromkeys(row["label"] for row in ended):
-        runs = [row for row in ended if row["label"] == label and row["setting"] in settings]
-        cells = [_cell([row[metric] for row in runs if row["setting"] == setting], 3) for setting in settings]
-        seeds = str(len({row["seed"] for row in runs}))
-        lines.append((-statistics.fmean(row[metric] for row in runs), f"| {' | '.join((label, seeds, *cells))} |"))
+    of = {
+        label: [row for row in ended if row["label"] == label and row["setting"] in settings]
+        for label in sorted({row["label"] for row in ended})
+    }
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for label in sorted(of, key=lambda label: -statistics.fmean(row[metric] for row in of[label])):
+        cells = [_cell([row[metric] for row in of[label] if row["setting"] == setting], 3) for setting in settings]
+        alike.setdefault(tuple(cells), []).append(label)
     heads = [name.removeprefix(f"{begin}, ") for name in settings] if len(settings) > 1 else ["accuracy"]
-    head = f"| method | seeds | {' | '.join(heads)} |\n|---|---:|{'---:|' * len(settings)}\n"
-    return head + "\n".join(line for _, line in sorted(lines)) + "\n"
+    head = f"| method | {' | '.join(heads)} |\n|---|{'---:|' * len(settings)}\n"
+    return head + "".join(f"| {', '.join(labels)} | {' | '.join(cells)} |\n" for cells, labels in alike.items())
 
 
 def _cell(values: list[float], digits: int) -> str:
@@ -258,7 +259,8 @@ def recalls_of(found: Compared, begin: str) -> str:
     for method in methods:
         ends[method] = [[*map(list, zip(*map(ends_of, found.runs(method, at)), strict=True))] for at in settings]
         for end, which in enumerate(("three rarest", "three most frequent")):
-            lines.append(f"| {method} | {which} | {' | '.join(_cell(of[end], 1) for of in ends[method])} |")
+            means = [f"{statistics.fmean(of[end]):.1f}" for of in ends[method]]
+            lines.append(f"| {method} | {which} | {' | '.join(means)} |")
 
     def row(method: str, which: str, end: int, less: Sequence[list[list[float]]]) -> str:
         gaps = [

@@ -388,7 +388,6 @@ def report(peer: str, work: Work, clock: Clock, score: float, steps: float, **fa
         "round_s": statistics.median(rounds),
         "round_min_s": min(rounds),
         "round_max_s": max(rounds),
-        "rounds": len(rounds),
         "first_round_s": first,
         "startup_s": clock.startup_s,
         "total_s": clock.total_s,
