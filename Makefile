@@ -140,8 +140,15 @@ attack: $(VENV)/.dev
 bench: $(VENV)/.plot
 	@$(BIN)/python benchmarks/speed/bench.py $(BENCH_ARGS)
 
-bench-peers: $(VENV)/.plot
-	@$(BIN)/python benchmarks/speed/bench.py --install
+# The requirements of the other frameworks contradict one another. A build of torch for CUDA is not called ready.
+ENVS := benchmarks/.envs
+$(ENVS)/%/installed.txt: benchmarks/speed/requirements/%.txt | $(BIN)/python
+	@$(BIN)/python -m venv $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check install -qq -r $<
+	@$(@D)/bin/python -c 'import torch; v = torch.__version__; assert v.endswith("+cpu"), f"torch must be a CPU build; got {v}"'
+	@cp $< $@
+
+bench-peers: $(patsubst benchmarks/speed/requirements/%.txt,$(ENVS)/%/installed.txt,$(wildcard benchmarks/speed/requirements/*.txt))
 
 clean:
 	@rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

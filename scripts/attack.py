@@ -17,9 +17,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -30,23 +27,18 @@ def main() -> int:
     """Run the attacks; 0 where none did harm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the table as JSON lines")
-    parser.add_argument("-n", default="2", help="processes (default: 2)")
     ours, theirs = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "FEDSKEW_ATTACK": "full", REPORT: folder}
         where = [] if any(word.startswith("tests/") for word in theirs) else ["tests/attack"]
-        words = [sys.executable, "-m", "pytest", "-n", ours.n, "-p", "no:cacheprovider", *where, *theirs]
+        words = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", *where, *theirs]
         ended = subprocess.run(words, cwd=ROOT, env=env, check=False).returncode
         found = reports(Path(folder))
-    table = Table("attack", "tried", "survived", "failed", title="attacks")
     rows = []
     for (topic, what), (alive, lost) in sorted(found.items()):
-        table.add_row(f"{topic}: {what}", *(f"{n:,}" for n in (alive + len(lost), alive, len(lost))))
-        rows.append({"topic": topic, "what": what, "tried": alive + len(lost), "survived": alive, "failed": lost})
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-    for (topic, what), (_, lost) in sorted(found.items()):
-        for why in lost[:20]:
-            print(f"{topic}, {what}: {why}")
+        tried = alive + len(lost)
+        rows.append({"topic": topic, "what": what, "tried": tried, "survived": alive, "failed": lost})
+        print(f"{topic}, {what}: {tried:,} tried, {alive:,} survived, {len(lost):,} failed", *lost[:20], sep="\n  ")
     if ours.out:
         ours.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return ended

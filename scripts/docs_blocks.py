@@ -24,6 +24,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,19 +35,7 @@ BLOCK = re.compile(
     r"|(?:^<!-- not run: (?P<reason>[^>]+?) -->\n+)?^```(?P<language>\S*)\n(?P<code>.*?)^```$",
     re.M | re.S,
 )
-COMMANDS = (
-    "fedskew",
-    "ls",
-    "head",
-    "pip",
-    "python",
-    "python3.11",
-    "sh",
-    "for",
-    "make",
-    "export",
-    "fedskew-env/bin/pip",
-)
+COMMAND = re.compile(r"\s*(fedskew|ls|head|pip|python|python3\.11|sh|for|make|export|fedskew-env/bin/pip)\s")
 LIMIT = 600  # seconds of one command block
 
 
@@ -71,8 +60,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 def language(named: str, code: str) -> str:
     """python, bash, or nothing for a block that is only shown."""
-    first = code.split(maxsplit=1)[:1]
-    return named if named in ("python", "bash") else "bash" if not named and first and first[0] in COMMANDS else ""
+    return named if named in ("python", "bash") else "bash" if not named and COMMAND.match(code) else ""
 
 
 def failures(page: Path) -> list[str]:
@@ -118,22 +106,26 @@ def _failure(block: Block, names: dict[str, Any]) -> str:
     return ""
 
 
-def digest(page: Path) -> str:
-    """Of a page's code and of the library: the result of a page holds as long as both stay."""
+@cache
+def library() -> str:
+    """Digest of the library: what its code gave holds as long as it stays."""
     found = hashlib.sha256(sys.version.encode())
-    for file in sorted((ROOT / "src").rglob("*.py*")):
-        if file.suffix in (".py", ".pyi"):
-            found.update(file.read_bytes())
-    for block in blocks(page.read_text(encoding="utf-8")):
-        found.update(repr(block[:2] + block[3:]).encode())
-    return found.hexdigest()[:24]
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        found.update(file.read_bytes())
+    return found.hexdigest()[:16]
 
 
-def run(pages: Sequence[Path], cache: Path, workers: int = 2) -> list[str]:
+def digest(page: Path) -> str:
+    """Of a page's code and of the library."""
+    code = [library(), *(block[:2] + block[3:] for block in blocks(page.read_text(encoding="utf-8")))]
+    return hashlib.sha256(repr(code).encode()).hexdigest()[:24]
+
+
+def run(pages: Sequence[Path], folder: Path, workers: int = 2) -> list[str]:
     """What fails in the pages; a page whose code and library are as when it last passed is not run again."""
-    cache.mkdir(parents=True, exist_ok=True)
-    stamps = {page: cache / digest(page) for page in pages}
-    for old in set(cache.iterdir()) - set(stamps.values()):
+    folder.mkdir(parents=True, exist_ok=True)
+    stamps = {page: folder / digest(page) for page in pages}
+    for old in set(folder.iterdir()) - set(stamps.values()):
         old.unlink()
     todo = [page for page in pages if not stamps[page].exists()]
     told = []

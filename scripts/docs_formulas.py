@@ -6,24 +6,8 @@ import html
 import re
 from collections.abc import Iterator
 
-GREEK = {
-    "alpha": "α",
-    "beta": "β",
-    "gamma": "γ",
-    "delta": "δ",
-    "eps": "ε",
-    "eta": "η",
-    "theta": "θ",
-    "lambda": "λ",
-    "lam": "λ",
-    "mu": "μ",
-    "xi": "ξ",
-    "pi": "π",
-    "rho": "ρ",
-    "sigma": "σ",
-    "tau": "τ",
-    "Delta": "Δ",
-}
+LETTERS = "alpha beta gamma delta eta theta lambda mu xi pi rho sigma tau Delta"  # as HTML names them
+GREEK = {name: html.unescape(f"&{name};") for name in LETTERS.split()} | {"eps": "ε", "lam": "λ"}
 SIGNS = {"<-": "←", "->": "→", "<=": "≤", ">=": "≥", "!=": "≠", "||": "‖", " * ": " · ", " - ": " − "}
 NAMES = {"sum": "∑", "sqrt": "√"}
 WORDS = ("a", "A", "I")  # of English, where they have no index

@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 import make_evidence
 import numpy as np
+import reference
 
 import fedskew as fs
 from fedskew.advice.adviser import verdict_on
 from fedskew.advice.evidence import Gain
 from fedskew.catalogue.citations import bibtex
-from fedskew.catalogue.listing import FACTS, LEAVES, NOTHING, catalogue, prose
-from fedskew.config.presets import GRADES, Preset, every
-from fedskew.errors import RecordError
+from fedskew.catalogue.listing import FACTS, LEAVES, NOTHING, _options, catalogue, prose
+from fedskew.config.presets import Preset, every
 from fedskew.plots import canvas
 from fedskew.studies.lines import archives
 from fedskew.studies.scores import FEWEST, NO_VERDICT
 from fedskew.studies.store import read_archives
-from fedskew.studies.verdicts import GAIN, LOSS, OWN, UNSEEN
+from fedskew.studies.verdicts import LOSS, OWN, UNSEEN
 
 ROOT = Path(__file__).parents[1]
 CODE = re.compile(r"(``[^`]+``|`[^`]+`)")
@@ -83,10 +83,7 @@ def records() -> list[Found]:
     """The gains of every method on every federation of the shipped records where FedAvg was trained alike."""
     told = []
     for file in [file for folder in RECORDS for file in archives(ROOT / folder)]:
-        try:
-            runs = [(file.stem, run) for run in read_archives(file) if run.state == "finished"]
-        except RecordError:
-            continue  # a table of another kind
+        runs = [(file.stem, run) for run in read_archives(file) if run.state == "finished"]
         for federation in make_evidence.measured(runs, lambda run: {})[0]:
             for label, gains in federation.gains.items():
                 if "accuracy" in gains and gains["accuracy"].seeds > 1:  # one seed: most are trials of a tuning
@@ -133,20 +130,10 @@ def measured(name: str, found: Sequence[Found]) -> Iterator[str]:
             f"{', '.join(f'{word} on {n}' for word, n in words.most_common())}."
         )
     if fewer:
-        yield (
-            f"{fewer} more comparisons have fewer than {FEWEST} seeds."
-            if words
-            else (f"All {fewer} comparisons have fewer than {FEWEST} seeds, so none has a verdict.")
-        )
-    helped = [row for row in rows if row.raw.interval.shows == GAIN][:3]
-    hurt = [row for row in reversed(rows) if row.raw.interval.shows == LOSS][:3]
-    for title, some in (("It gained most on", helped), ("It lost most on", hurt)):
-        if some:
-            yield f"{title}:\n\n" + "\n".join(f"- {plain(row.federation)}: {points(row.raw)} points" for row in some)
-    lines = [
-        "| federation | record | as | seeds | local steps | raw | fitted | verdict |",
-        "|---|---|---|---:|---:|---:|---:|---|",
-    ]
+        which, ends = (f"{fewer} more", "") if words else (f"All {fewer}", ", so none has a verdict")
+        yield f"{which} comparisons have fewer than {FEWEST} seeds{ends}."
+    lines = ["| federation | record | as | seeds | local steps | raw | fitted | verdict |"]
+    lines.append("|---|---|---|---:|---:|---:|---:|---|")
     lines += [
         f"| {plain(r.federation)} | {r.source} | {plain(r.label)} | {r.raw.seeds} "
         f"| {'' if r.steps is None else f'{r.steps:.2g}'} | {points(r.raw)} | {points(r.by.get('fitted_accuracy'))} "
@@ -154,7 +141,7 @@ def measured(name: str, found: Sequence[Found]) -> Iterator[str]:
         for r in rows
     ]
     yield (
-        f":::{{dropdown}} All {len(rows)}, in points over the better of FedAvg's two weightings\n"
+        f":::{{dropdown}} All {len(rows)}, in points over the better of FedAvg's two weightings, sorted\n"
         "Local steps are given as a multiple of FedAvg's.\n\n" + "\n".join(lines) + "\n:::"
     )
 
@@ -213,8 +200,6 @@ def ingredients(name: str) -> Iterator[str]:
         slot = "parts" if place.startswith("parts") else place
         yield f"**{made.name}**, `--{slot} {made.name}`"
         yield f"```formula\n{prose(type(made))}\n```"
-        from fedskew.catalogue.listing import _options
-
         rows = [
             f"| `--{place}.{n}` | `{getattr(v, 'name', v)}` | {plain(about)}{words} |"
             for n, v, about, words in _options(made)
@@ -228,21 +213,11 @@ def pace(name: str) -> Iterator[str]:
     yield "## The authors' pace"
     found = every()["authors"].get(name)
     if isinstance(found, Preset):
-        rows = [
-            f"| `{place}` | {s.value:.3g} | {s.grade} |"
-            if isinstance(s.value, float)
-            else f"| `{place}` | {s.value} | {s.grade} |"
-            for place, s in found.values.items()
-        ]
-        yield f"`fedskew run {name} --preset authors` takes:"
-        yield "| option | value | grade |\n|---|---|---|\n" + "\n".join(rows)
-        grades = sorted({s.grade for s in found.values.values()})
-        yield (
-            f"{plain(found.setting)}. Source: {plain(found.source)}. "
-            + (f"{plain(found.note)}. " if found.note else "")
-            + "; ".join(f"{g}: {GRADES[g]}" for g in grades)
-            + "."
-        )
+        rows = [f"| `{place}` | {reference.stated(value)} |" for place, value in found.values.items()]
+        yield f"`fedskew run {name} --preset authors` takes (the letters are [grades](../docs/reference/paces.md)):"
+        yield "| option | value |\n|---|---|\n" + "\n".join(rows)
+        note = f" {plain(found.note)}." if found.note else ""
+        yield f"{plain(found.setting)}. Source: {plain(found.source)}.{note}"
     else:
         yield f"None is on record: {plain(str(found))}."
 
@@ -253,14 +228,8 @@ def page(row: dict[str, Any], found: Sequence[Found]) -> str:
     text = re.split(r"\n\n(?=Source:)", prose(fs.methods.METHODS[name]))
     facts = [("serves", SERVES[row["serves"]]), (LEAVES, "; ".join(row["reads"]) or NOTHING)]
     facts += [("suffices", row["suffices"])]
-    keys = {
-        "uploads": "extra_upload",
-        "downloads": "extra_download",
-        "keeps": "state",
-        "compute": "extra_compute",
-    }
-    for fact, label in FACTS.items():
-        facts.append((label, "; ".join(row[keys[fact]]) or "none"))
+    keys = ("extra_upload", "extra_download", "state", "extra_compute")
+    facts += [(label, "; ".join(row[key]) or "none") for key, label in zip(keys, FACTS.values(), strict=True)]
     lines = [f"| {label} | {plain(value)} |" for label, value in facts]
     method = fs.methods.METHODS[name]()
     papers = dict.fromkeys(filter(None, (method.reference, *(c.reference for c in method.components))))

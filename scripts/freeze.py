@@ -20,7 +20,6 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,22 +72,14 @@ def digest(content: bytes | str) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]
 
 
-@contextlib.contextmanager
-def captured() -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    """Standard output and error, as text."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        yield out, err
-
-
 def command(words: str) -> tuple[int, str]:
     """The exit code and what is printed, output before errors, without clock times."""
     from fedskew.cli.command import main
 
-    with captured() as (out, err):
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main(words.split())
-            code = 0
         except SystemExit as stop:
             code = int(stop.code or 0)
     return code, CLOCK.sub("T", out.getvalue() + err.getvalue())

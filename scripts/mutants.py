@@ -4,18 +4,16 @@
     make mutants                                              200 faults drawn by seed 0
     make mutants MUTANTS_ARGS="--seed 7 --draws 20 --only functional"
 
-Every fault of `mutants_operators.py` is enumerated; a draw takes from each file in proportion to its faults, at least
-one. A fault is caught when a test fails, crashes or takes ten times as long as without it (`mutants_suite.py`). Results
-are appended to results/mutants-<seed>.jsonl as they come, and a second call goes on from there: what survived is tried
-again when the tests have changed. Survivors, with a place for the reason, are in results/mutants-<seed>.md. A fault
-that nobody can observe belongs in mutants_equivalent.txt, with a reason, and then counts neither way. Exits with 1 when
-less than 95 % are caught.
+Every fault of `mutants_operators.py` is enumerated; a draw takes from each file in proportion to its faults. A fault is
+caught when a test fails, crashes or takes ten times as long as without it (`mutants_suite.py`). Results are appended to
+results/mutants-<seed>.jsonl as they come, and a second call goes on from there: what survived is tried again when the
+tests have changed. A fault that nobody can observe belongs in mutants_equivalent.txt, with a reason, and then counts
+neither way. Exits with 1 when less than 95 % are caught.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import py_compile
@@ -40,39 +38,20 @@ ENOUGH = 0.95
 
 
 def draw(mutants: list[Mutant], draws: int, seed: int) -> list[Mutant]:
-    """``draws`` of the mutants, from each file in proportion to its number, at least one where there are enough."""
-    by_file: dict[str, list[Mutant]] = {}
-    for mutant in mutants:
-        by_file.setdefault(mutant.file, []).append(mutant)
-    draws, least = min(draws, len(mutants)), int(draws >= len(by_file))
-    share = {f: draws * len(ms) / len(mutants) for f, ms in by_file.items()}
-    take = {f: max(int(s), least) for f, s in share.items()}
-    for f in sorted(by_file, key=lambda f: int(share[f]) - share[f]):  # largest remainders first
-        take[f] += sum(take.values()) < draws and take[f] == int(share[f])
-    while sum(take.values()) > draws:
-        take[max(take, key=lambda f: take[f])] -= 1
-    chosen = []
-    for file, ms in by_file.items():
-        words = hashlib.sha1(f"{seed}/{file}".encode()).digest()
-        order = np.random.Generator(np.random.PCG64(int.from_bytes(words[:8], "little"))).permutation(len(ms))
-        chosen += [ms[i] for i in sorted(order[: take[file]])]
-    return chosen
+    """One mutant from each of ``draws`` stretches of equal length, so each file has its share."""
+    step = max(len(mutants) / max(draws, 1), 1.0)
+    random = np.random.Generator(np.random.PCG64(seed)).random(min(draws, len(mutants)))
+    return [mutants[int((i + part) * step)] for i, part in enumerate(random)]
 
 
 def equivalents() -> dict[tuple[str, str, str, str], str]:
     """The list of faults that nobody can observe: (file, operator, line, line with the fault) -> reason."""
     listed: dict[tuple[str, str, str, str], str] = {}
-    stanzas = [s.strip().splitlines() for s in EQUIVALENT.read_text().split("\n\n")] if EQUIVALENT.exists() else []
-    for stanza in stanzas:
-        lines = [text for text in stanza if not text.startswith("#")]
-        if not lines:
-            continue
-        if [text[:2] for text in lines[1:]] != ["- ", "+ ", "= "]:
-            sys.exit(
-                f"{EQUIVALENT.name}: a stanza is 'FILE OPERATOR', '- line', '+ faulty line', '= reason'; got {lines}"
-            )
-        file, operator = lines[0].split()
-        listed[file, operator, lines[1][2:], lines[2][2:]] = lines[3][2:]
+    for stanza in EQUIVALENT.read_text().split("\n\n"):
+        if lines := [text for text in stanza.strip().splitlines() if not text.startswith("#")]:
+            head, before, after, reason = lines
+            file, operator = head.split()
+            listed[file, operator, before.removeprefix("- "), after.removeprefix("+ ")] = reason.removeprefix("= ")
     return listed
 
 
@@ -105,50 +84,32 @@ def try_one(slot: Slot, mutant: Mutant, source: str, suite: Suite, note: Callabl
 
     slot.write(mutant.file, mutant.applied(source))
     report.write_text(json.dumps({"by": "start", "ran": 0}))
-    slot.done = done
-    slot.fork(work)
+    slot.fork(work, done)
 
 
-def summary(rows: list[dict[str, Any]], path: Path) -> float:
-    """Prints the rate and the survivors, and writes the survivors to a page on which reasons can be noted."""
+def summary(rows: list[dict[str, Any]]) -> float:
+    """Prints the survivors and the rate."""
     count = {r: sum(row["result"] == r for row in rows) for r in ("caught", "survived", "equivalent", "error")}
     rate: float = count["caught"] / max(count["caught"] + count["survived"], 1)
-    reasons, heading = dict[str, str](), ""
-    for text in path.read_text().splitlines() if path.exists() else []:
-        heading = text[3:].split()[0] if text.startswith("## ") else heading
-        if text.startswith("Reason:"):
-            reasons[heading] = text
-    page = [f"# Faults that no test noticed, of {sum(count.values())} ({100 * rate:.1f} % caught)"]
     for row in sorted((r for r in rows if r["result"] == "survived"), key=lambda r: (r["file"], r["line"])):
-        diff = f"-{row['before']}\n+{row['after']}"
-        print(f"survived {row['ran']} tests: {row['file']}:{row['line']} {row['operator']}\n{diff}")
-        title = f"## {row['id']} {row['file']}:{row['line']} {row['operator']}, {row['ran']} tests"
-        page += [title, f"```diff\n{diff}\n```", reasons.get(row["id"], "Reason:")]
-    path.write_text("\n\n".join(page) + "\n")
+        print(f"survived {row['ran']} tests: {row['file']}:{row['line']} {row['operator']}")
+        print(f"-{row['before']}\n+{row['after']}")
     seconds = [row["seconds"] for row in rows if "seconds" in row]
     print(f"{count['caught']} caught, {count['survived']} survived, {count['equivalent']} equivalent, ", end="")
     print(f"{count['error']} errors: {100 * rate:.1f} % caught, {np.mean(seconds or [0.0]):.1f} s a mutant")
     return rate
 
 
-def options() -> argparse.Namespace:
-    """The command line."""
+def main() -> int:
+    """Draw, try, report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--draws", type=int, default=200, help="mutants to try; 0 means all")
     parser.add_argument("--only", default="", help="only files whose path matches this, as in 'methods|shared'")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, help="results, default results/mutants-<seed>.jsonl")
     parser.add_argument("--list", action="store_true", help="print the drawn mutants and stop")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Draw, try, report."""
-    args = options()
-    out = args.out or ROOT / "results" / f"mutants-{args.seed}.jsonl"
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
-        slots = prepare(Path(scratch), args.workers)
+        slots = prepare(Path(scratch), 2)
         package = slots[0].tree / "fedskew"
         paths = [p for pattern in SOURCES for p in sorted(package.glob(pattern))]
         sources = {f"src/{p.relative_to(slots[0].tree)}": p.read_text() for p in paths}
@@ -159,12 +120,11 @@ def main() -> int:
         if args.list:
             print("\n".join(f"{m.file}:{m.line} {m.operator}\n-{m.before}\n+{m.after}" for m in chosen))
             return 0
-        return check(slots, chosen, sources, out, len(every))
+        return check(slots, chosen, sources, ROOT / f"results/mutants-{args.seed}.jsonl", len(every))
 
 
 def check(slots: list[Slot], chosen: list[Mutant], sources: dict[str, str], out: Path, total: int) -> int:
     """Tries what has no result yet, and reports on all that were chosen."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     lines = out.read_text().splitlines() if out.exists() else []
     known = {row["id"]: row for row in map(json.loads, (text for text in lines if text.endswith("}")))}
     listed = equivalents()
@@ -194,7 +154,7 @@ def check(slots: list[Slot], chosen: list[Mutant], sources: dict[str, str], out:
 
     drain(slots, jobs())
     rows = [known[key] for key in keys]
-    rate = summary(rows, out.with_suffix(".md"))
+    rate = summary(rows)
     return 0 if rate >= ENOUGH and not any(row["result"] == "error" for row in rows) else 1
 
 

@@ -145,6 +145,9 @@ def _compare(node: ast.Compare) -> Iterator[Change]:
             yield "comparison", node, _with(node, ops=[*node.ops[:i], other(), *node.ops[i + 1 :]])
 
 
+CHANGES = {ast.BinOp: _arithmetic, ast.UnaryOp: _unary, ast.Compare: _compare}
+
+
 def _negated(test: ast.expr) -> Iterator[Change]:
     """An equality's negation is already a comparison, a negation's the operand."""
     single = isinstance(test, ast.Compare) and len(test.ops) == 1 and len(OTHER[type(test.ops[0])]) == 1
@@ -248,6 +251,8 @@ class _Finder:
         """One node; ``role`` says what an integer literal here is."""
         if node is None or isinstance(node, ast.Import | ast.ImportFrom | ast.Raise | ast.Assert | ast.JoinedStr):
             return
+        if isinstance(node, ast.If) and _static(node.test):
+            return
         tight = isinstance(parent, TIGHT)
         if isinstance(node, ast.expr) and _integer(node) is not None:
             self.add(_integers(node, role), scope, tight)
@@ -256,12 +261,8 @@ class _Finder:
         if special:
             special(node, scope, tight)
             return
-        if isinstance(node, ast.BinOp):
-            self.add(_arithmetic(node), scope, tight)
-        if isinstance(node, ast.UnaryOp):
-            self.add(_unary(node), scope, tight)
-        if isinstance(node, ast.Compare):
-            self.add(_compare(node), scope, tight)
+        if changes := CHANGES.get(type(node)):
+            self.add(changes(node), scope, tight)
         if isinstance(node, ast.If | ast.While | ast.IfExp):
             self.add(_negated(node.test), scope, True)
         for test in getattr(node, "ifs", []):
@@ -272,12 +273,6 @@ class _Finder:
         """The children."""
         for child in ast.iter_child_nodes(node):
             self.visit(child, scope, parent=node)
-
-    def visit_If(self, node: ast.If, scope: int, tight: bool) -> None:
-        if ast.unparse(node.test) == "TYPE_CHECKING":
-            return
-        self.add(_negated(node.test), scope, True)
-        self.below(node, scope)
 
     def visit_BoolOp(self, node: ast.BoolOp, scope: int, tight: bool) -> None:
         other = ast.Or() if isinstance(node.op, ast.And) else ast.And()

@@ -144,16 +144,8 @@ def third_party() -> list[str]:
 
 def run_pytest(files: list[str], plugin: object, slot: Slot, stop: bool) -> int:
     """The exit code of the first file that fails, else 0; files are collected only when their turn comes."""
-    options = [
-        "--assert=plain",
-        "--tb=line",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:faulthandler",
-        "-m",
-        "not slow and not thorough",
-    ]
+    options = ["--assert=plain", "--tb=line", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+    options += ["-m", "not slow and not thorough"]
     options += ["--rootdir", str(slot.root), "--basetemp", str(slot.scratch / "tmp"), *(["-x"] if stop else [])]
     for file in files:
         code = int(pytest.main([*options, file], plugins=[plugin]))
@@ -180,10 +172,8 @@ class Slot:
 
     scratch: Path
     pid: int = 0
-    mutant: Mutant | None = None
     started: float = 0.0
-    tests: int = 0
-    done: Callable[[int], None] | None = None
+    done: Callable[[int], None] = lambda status: None  # is given the wait status
 
     @property
     def tree(self) -> Path:
@@ -203,8 +193,9 @@ class Slot:
             stale.unlink()
         return path
 
-    def fork(self, work: Callable[[], int]) -> None:
+    def fork(self, work: Callable[[], int], done: Callable[[int], None]) -> None:
         """Runs ``work`` in a child whose library is this slot's copy."""
+        self.done = done
         sys.stdout.flush()
         self.started, self.pid = time.monotonic(), os.fork()
         if self.pid:
@@ -226,47 +217,30 @@ class Slot:
                 sys.stdout.flush()
             os._exit(code)
 
-    def ended(self) -> int | None:
-        """The wait status once the child is gone; whatever it started goes with it."""
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        if not pid:
-            return None
-        self.kill(pid)
-        self.pid = 0
-        return status
-
-    @staticmethod
-    def kill(pid: int) -> None:
-        """Ends a child with all that it started."""
+    def kill(self) -> None:
+        """Ends the child with all that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if pid:
-                os.killpg(pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 def drain(slots: list[Slot], jobs: Iterator[Callable[[Slot], None]]) -> None:
     """Keeps every slot busy until the jobs are done; an interrupt ends what still runs."""
+    free, busy = list(slots), dict[int, Slot]()
     try:
-        _drain(slots, jobs)
-    finally:
-        for slot in slots:
-            slot.kill(slot.pid)
-
-
-def _drain(slots: list[Slot], jobs: Iterator[Callable[[Slot], None]]) -> None:
-    left = True
-    while left or any(s.pid for s in slots):
-        for slot in slots:
-            if slot.pid:
-                status = slot.ended()
-                if status is None:
-                    continue
-                assert slot.done is not None
+        while True:
+            while free and (job := next(jobs, None)):
+                job(slot := free.pop(0))
+                busy[slot.pid] = slot
+            if not busy:
+                return
+            pid, status = os.wait()
+            if pid in busy:  # and no process of an import
+                free.append(slot := busy.pop(pid))
+                slot.kill()
                 slot.done(status)
-            job = next(jobs, None) if left else None
-            left = job is not None
-            if job is not None:
-                job(slot)
-        time.sleep(0.005)
+    finally:
+        for slot in busy.values():
+            slot.kill()
 
 
 # The run without faults
@@ -344,8 +318,7 @@ def profile(slots: list[Slot], sources: dict[str, str]) -> Suite:
 
     def job(file: str) -> Callable[[Slot], None]:
         def start(slot: Slot) -> None:
-            slot.done = lambda status: note(slot, status)
-            slot.fork(lambda: trace(slot))
+            slot.fork(lambda: trace(slot), lambda status: note(slot, status))
 
         def trace(slot: Slot) -> int:
             profiler = Profiler()
@@ -373,11 +346,8 @@ def profile(slots: list[Slot], sources: dict[str, str]) -> Suite:
             for file, source in sources.items():
                 slot.write(file, source)
     for file in tests:
-        failing = found[file]["bad"]
-        if not found[file]["tests"]:
-            print(f"{file}: no test passes without a fault, or the file cannot be imported")
-        elif failing:
-            print(f"{file}: {len(failing)} tests do not pass without a fault and are left out, as {failing[0]}")
+        if (failing := found[file]["bad"]) or not found[file]["tests"]:
+            print(f"{file}: left out, since they do not pass without a fault: {', '.join(failing) or 'all tests'}")
     return Suite({f: found[f] for f in tests}, hashlib.sha1(json.dumps(version).encode()).hexdigest()[:12])
 
 

@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,10 @@ from fedskew.report.controls import Controlled, controlled
 from fedskew.studies.scores import WITHIN
 from fedskew.studies.verdicts import OWN, RAW
 
-ARCHIVES = ROOT / "results/studies"
 REHEARSED = ROOT / "results/rehearse/natural.json.xz"
 RARE = "rare-classes-noise"
-SETTING = "FedBal: Fashion-MNIST, Dirichlet 0.1, 4 of 20"
 WIDTH, DPI = 5.8, 150  # inches, dots an inch: 870 pixels
+LOOK = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
 RED, BLUE, GREY = "#d1495b", "#1b6ca8", "#8a8f98"
 NAMES = {
     "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "fedadagrad": "FedAdagrad", "ccvr": "CCVR", "seolkim": "Seol-Kim",
@@ -55,9 +54,15 @@ def figure(height: float, *shape: int, **more: Any) -> tuple[Any, Any]:
     return drawn, axes
 
 
+def rowwise(ax: Any) -> None:
+    """The look of a picture with a row a thing."""
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x", linewidth=0.3)
+
+
 def gains() -> Any:
     """Nine methods over FedAvg on six federations, raw and where both are averaged and fitted."""
-    found = compared("five-systems", ARCHIVES)
+    found = compared("five-systems")
     by: dict[str, list[Controlled]] = {}
     for one in chain.from_iterable(controlled(found, setting) for setting in found.settings):
         by.setdefault(one.method, []).append(one)
@@ -86,10 +91,9 @@ def gains() -> Any:
     ax.set_yticks(range(len(order)), [NAMES[method] for method in order], fontsize=11)
     ax.set_xlim(FLOOR - 0.5, None)
     ax.set_xlabel("points of accuracy over FedAvg", fontsize=11)
-    ax.spines[["top", "right", "left"]].set_visible(False)
+    rowwise(ax)
     ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", linewidth=0.3)
-    drawn.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
+    drawn.legend(loc="outside upper left", ncols=2, fontsize=10)
     return drawn
 
 
@@ -122,8 +126,7 @@ def printed() -> Any:
         axis.axes.set(**{f"{axis.axis_name}scale": "symlog", f"{axis.axis_name}lim": (1.15 * ticks[0] - 0.3, 30)})
         axis.set_ticks(ticks, [str(tick).replace("-", "−") for tick in ticks])
         axis.minorticks_off()
-    ax.spines[["top", "right"]].set_visible(False)
-    drawn.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=9)
+    drawn.legend(loc="outside upper left", ncols=2, fontsize=9)
     return drawn
 
 
@@ -146,14 +149,13 @@ def skew() -> Any:
                 ax.scatter(one.descriptors["js_mean"], max(gain, -14), label=label, **{"s": 26, **look, **away})
             ax.axhline(0, color="black", linewidth=0.8)
             ax.set(xscale="log", ylim=(-14, 14))
-            ax.spines[["top", "right"]].set_visible(False)
             ax.grid(linewidth=0.3)
         line[0].set_ylabel(f"{shown[method]}, points")
     axes[0][0].set_title("raw", fontsize=11)
     axes[0][1].set_title("fitted", fontsize=11)
     drawn.supxlabel("label skew: mean Jensen-Shannon divergence, nats", fontsize=10)
     entries = dict(zip(*reversed(axes[0][1].get_legend_handles_labels()), strict=True))
-    drawn.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    drawn.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, fontsize=9)
     return drawn
 
 
@@ -182,10 +184,9 @@ def bench() -> Any:
     ax.set(xscale="log", xlabel="seconds of a round, as a multiple of fedskew's", xlim=(0.3, 100))
     ax.set_xticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1", "2", "5", "10", "20", "50"])
     ax.minorticks_off()
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.grid(axis="x", linewidth=0.3)
+    rowwise(ax)
     entries = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-    drawn.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    drawn.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=3, fontsize=9)
     return drawn
 
 
@@ -202,39 +203,15 @@ def rule() -> Any:
     ax.axhline(0, color="black", linewidth=0.8)
     ax.axvline(0.3, color="black", linewidth=0.8, linestyle=":")
     ax.set(xlabel="label skew: js_mean / log 2", ylabel="gain of FedDyn over FedAvg,\nboth fitted, points")
-    ax.spines[["top", "right"]].set_visible(False)
-    drawn.legend(loc="outside upper left", ncols=4, frameon=False, fontsize=8)
+    drawn.legend(loc="outside upper left", ncols=4, fontsize=8)
     return drawn
-
-
-def forest(found: Compared) -> Any:
-    """What `Study.plot` draws."""
-    picture = figures.gains(found)
-    assert picture is not None
-    return drawing.figure_of(picture)
 
 
 def balancers() -> Any:
-    """The pieces of FedBal over plain training, from the study `fedbal-parts`."""
-    return forest(compared("fedbal-parts", ARCHIVES))
-
-
-def seeds() -> Any:
-    """The gain of each seed over FedAvg under one setting of `five-systems`, and the mean."""
-    found = compared("five-systems", ARCHIVES)
-    values = dict(zip(found.methods, found.values(SETTING), strict=True))
-    each = {name: 100 * (values[method] - values[found.baseline]) for method, name in NAMES.items()}
-    drawn, ax = figure(3.8)
-    for row, (name, mine) in enumerate(sorted(each.items(), key=lambda item: item[1].mean())):
-        ax.plot(mine, [row] * len(mine), "o", color=BLUE, alpha=0.6, ms=6, label="a seed" * (row == 0))
-        ax.plot(mine.mean(), row, "|", color="black", ms=16, mew=2, label="the mean of five" * (row == 0))
-        ax.annotate(name, (0, row), (-8, 0), ("axes fraction", "data"), "offset points", ha="right", va="center")
-    ax.axvline(0, color="black", linewidth=0.8)
-    ax.set(xlabel="points of accuracy over FedAvg", yticks=[])
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.grid(axis="x", linewidth=0.3)
-    drawn.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
-    return drawn
+    """The pieces of FedBal over plain training, as `Study.plot` draws them."""
+    picture = figures.gains(compared("fedbal-parts"))
+    assert picture is not None
+    return drawing.figure_of(picture)
 
 
 def noise() -> Any:
@@ -254,13 +231,12 @@ def noise() -> Any:
         ax.annotate(name, (x, y), shift, textcoords="offset points", color=colour, fontsize=9, va="center",
                     annotation_clip=False)  # fmt: skip
     ax.set(xlabel="round", ylabel="accuracy of FedAvg, %", ylim=(0, 110), yticks=range(0, 101, 20), xticks=at[4::5])
-    ax.spines[["top", "right"]].set_visible(False)
     return drawn
 
 
 def rare() -> Any:
     """Recall of the three rarest classes against epsilon, of the last model and fitted, of `RARE`."""
-    found = compared(RARE, ARCHIVES)
+    found = compared(RARE)
     drawn, axes = figure(3.4, 1, 2, sharey=True)
     for ax, data in zip(axes, ("Fashion-MNIST", "MNIST"), strict=True):
         settings = [name for name in found.settings if name.startswith(data)]
@@ -274,10 +250,9 @@ def rare() -> Any:
         ax.plot(frequent, ":", color="black", lw=1.2, label="FedAvg, three most frequent classes")
         ax.set_xticks(range(len(settings)), [name.rpartition("epsilon ")[2].rpartition(", ")[2] for name in settings])
         ax.set(title=data, xlabel="epsilon")
-        ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", linewidth=0.3)
     axes[0].set(ylabel="recall of the three rarest classes, %", ylim=(0, 100))
-    drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=9)
+    drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=9)
     return drawn
 
 
@@ -294,9 +269,8 @@ def rehearsed() -> Any:
         ax.plot(real, [row] * len(real), "o", color=RED, ms=6, alpha=0.8, label="measured" * named)
     ax.set_yticks(range(len(heart["predicted"][-1]["sites"])), [s["site"] for s in heart["predicted"][-1]["sites"]])
     ax.set(xlabel="accuracy, %", xlim=(0, 102))
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.grid(axis="x", linewidth=0.3)
-    drawn.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    rowwise(ax)
+    drawn.legend(loc="outside upper left", ncols=3, fontsize=9)
     return drawn
 
 
@@ -324,37 +298,97 @@ def decision() -> Any:
     return decisions.decision_curve(fed.dataset.y_test == ill, chance, "ill", threshold)
 
 
-def growth() -> Any:
-    """The seconds of a round against the number of clients, the cohort and the hidden units, and of what."""
-    rows = [json.loads(line) for line in (ROOT / "results/scaling/curves.jsonl").read_text().splitlines()]
-    parts = {"whole round": ("wall_s", "black"), "training": ("train_s", BLUE), "evaluation": ("evaluate_s", RED)}
-    drawn, panels = figure(3.0, 1, 3, sharey=True)
-    heads = {"clients": "clients, 10 a round", "cohort": "clients a round", "model": "hidden units"}
-    for ax, (curve, head) in zip(panels, heads.items(), strict=True):
-        mine = [row for row in rows if row["curve"] == curve]
-        for name, (key, colour) in parts.items():
-            label = name * (ax is panels[0])
-            ax.loglog([float(row["value"]) for row in mine], [row[key] for row in mine], "o-", color=colour, ms=4,
-                      label=label)  # fmt: skip
-        ax.set(xlabel=head)
-        ax.grid(linewidth=0.3)
-        ax.spines[["top", "right"]].set_visible(False)
-    panels[0].set(ylabel="seconds")
-    drawn.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=10)
+def curves(found: Compared, settings: Mapping[str, str], methods: Mapping[str, str], height: float, *shape: int) -> Any:
+    """Accuracy over rounds, a panel a setting by its title: the mean of the seeds, and what lies between them."""
+    drawn, axes = figure(height, *shape, sharey=True, squeeze=False)
+    for ax, (title, setting) in zip(axes.flat, settings.items(), strict=True):
+        for place, (method, label) in enumerate(methods.items()):
+            by = defaultdict(list)
+            for run in found.runs(method, setting):
+                for row in run.rows:
+                    by[row["round"]].append(100 * row["accuracy"])
+            at = sorted(by)
+            ax.plot(at, [statistics.fmean(by[r]) for r in at], color=canvas.colour(place), lw=1.4, label=label)
+            ends = [min(by[r]) for r in at], [max(by[r]) for r in at]
+            ax.fill_between(at, *ends, color=canvas.colour(place), alpha=0.18, lw=0)
+        ax.set_title(title, fontsize=10)
+        ax.grid(axis="y", linewidth=0.3)
+    drawn.supxlabel("round", fontsize=10)
+    drawn.supylabel("accuracy, %", fontsize=10)
+    drawn.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper left", ncols=3, fontsize=9)
     return drawn
+
+
+def seolkim3() -> Any:
+    """Case 4 of Seol and Kim's figure 3, and client selection alone."""
+    methods = {"proposed": "Seol-Kim", "FedAvg": "FedAvg", "client selection": "client selection alone"}
+    return curves(compared("seolkim-case4", "paper"), {"Case 4": "Case 4"}, methods, 3.0, 1, 1)
+
+
+def fedga4() -> Any:
+    """FedGA's figure 4, of the two alphas that were run."""
+    settings = {f"alpha {alpha}": f"alpha={alpha}" for alpha in ("0.1", "10")}
+    return curves(
+        compared("fedga-table1-cifar10", "paper"), settings, {"FedAvg": "FedAvg", "FedGA": "FedGA"}, 3.0, 1, 2
+    )
+
+
+def fedga7() -> Any:
+    """FedGA's figure 7 on MNIST, since SVHN is not at hand."""
+    found = compared("fedga-figure7-mnist", "paper")
+    return curves(found, {"alpha 0.05": "alpha=0.05"}, {"FedAvg": "FedAvg", "FedGA": "FedGA"}, 3.0, 1, 1)
+
+
+def fedgr1() -> Any:
+    """FedGR's figure 1: rows of each class at ten clients of CIFAR-10, darker where more, under three imbalances."""
+    kinds = {"label": {"labels": 3, "exponent": 0.0}, "quantity": {"labels": 10}, "double": {"labels": 3}}
+    drawn, axes = figure(2.6, 1, 3, sharey=True)
+    for ax, (name, options) in zip(axes, kinds.items(), strict=True):
+        fed = fs.federate("cifar10", fs.partitioners.Double(**options), clients=10, seed=0)
+        ax.imshow(fed.counts.T, cmap="Blues", aspect="auto")
+        ax.set(title=f"{name} imbalance", xlabel="client", xticks=range(0, 10, 3), yticks=range(0, 10, 3))
+    axes[0].set_ylabel("class")
+    return drawn
+
+
+def fedgr4() -> Any:
+    """FedGR's figure 4: accuracy over that of lambda 0, one seed at the small scale."""
+    found = compared("fedgr-figure4", "small")
+    values = {float(name.partition("=")[2]): name for name in found.methods}
+    drawn, ax = figure(3.2)
+    for place, setting in enumerate(found.settings):
+        each = [100 * found.runs(values[x], setting)[0].summary["final_accuracy"] for x in sorted(values)]
+        ax.plot(sorted(values), [y - each[0] for y in each], "o-", color=canvas.colour(place), label=setting)
+    ax.axhline(0, color="black", linewidth=0.6)
+    ax.set(xlabel="lambda", ylabel="over lambda 0, points", xticks=sorted(values))
+    drawn.legend(loc="outside upper left", ncols=2, fontsize=9)
+    return drawn
+
+
+def fedla5() -> Any:
+    """FedLA's figures 5 and 6 on 47 labels: curves as `unique_c` and `noniid_s` change."""
+    each = [(1, 0.3), (3, 0.3), (6, 0.3), (1, 0.1), (1, 0.5), (1, 0.7)]
+    settings = {
+        f"{u} unique, share {share}": f"model emnist_cnn, partition.unique_c {u}, partition.noniid_s {share}"
+        for u, share in each
+    }
+    return curves(compared("fedla-labels47"), settings, {"uniform": "FedAvg, uniform", "fedla": "FedLA"}, 4.4, 2, 3)
 
 
 PICTURES: dict[str, Callable[[], Any]] = {
     "gains": gains, "printed": printed, "skew": skew, "bench": bench, "rule": rule, "balancers": balancers,
-    "seeds": seeds, "noise": noise, "rehearsed": rehearsed, "growth": growth, "federation": federation,
-    "decision": decision, "rare": rare,
+    "noise": noise, "rehearsed": rehearsed, "federation": federation,
+    "decision": decision, "rare": rare, "paper-seolkim-figure3": seolkim3, "paper-fedga-figure4": fedga4,
+    "paper-fedga-figure7": fedga7, "paper-fedgr-figure1": fedgr1, "paper-fedgr-figure4": fedgr4,
+    "paper-fedla-figure5": fedla5,
 }  # fmt: skip
 
 
 def write(folder: Path, names: Sequence[str] = tuple(PICTURES)) -> Iterator[Path]:
     """Draw them, in 256 colours: a third of the bytes, and nothing that one sees. Yields the files."""
     for name in names:
-        file = canvas.save(PICTURES[name](), folder / f"{name}.png")
+        with plt.rc_context(LOOK):
+            file = canvas.save(PICTURES[name](), folder / f"{name}.png")
         with Image.open(file) as drawn:
             few = drawn.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         few.save(file, optimize=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,14 +45,8 @@ OPTIONS = f"""# Options of a run
 | command | `fedskew run METHOD --eval-every 5`; other flags of an option stand below its name |
 | `config.json` | `"eval_every": 5` |
 
-| options of | page |
-|---|---|
-| datasets | [datasets.md](datasets.md) |
-| networks | [networks.md](networks.md) |
-| partitioners | [partitions.md](partitions.md) |
-| a method's ingredients | [methods.md](methods.md) |
-
-`fedskew run METHOD --help` lists every option that one composition takes.
+Options of [datasets](datasets.md), [networks](networks.md), [partitioners](partitions.md) and [ingredients](methods.md)
+have their own pages. `fedskew run METHOD --help` lists every option that one composition takes.
 """
 SETTINGS = """How a method is trained. Fields of `fs.Settings`; `fs.run` takes each of them by keyword."""
 EXPERIMENT = """What is trained on. Further fields of `fedskew.config.experiment.Experiment`. In Python the same values
@@ -94,17 +87,10 @@ fedskew run moon --preset authors --rounds 50  # the authors' pace
 fedskew run moon --preset authors --cohort 5   # an option that you give goes before the preset
 ```
 
-In Python:
-
-```python
-method = fs.presets.authors("moon")
-fs.run(fed, method, rounds=50)  # takes the authors' share of the clients
-fs.run(fed, method.with_("pace", lr=0.02), cohort=5)  # your values go before the preset's
-```
-
-The number of rounds stays yours. `config.json` holds the values that were used, and the preset's name under `method`.
-What a cell leaves open keeps the method's default. A row of two names is another preset of the method: `--preset` takes
-the second name. Some of them are no pace but a reading of the paper.
+In Python, `fs.presets.authors("moon")` gives the method. The number of rounds stays yours. `config.json` holds the
+values that were used, and the preset's name under `method`. What a cell leaves open keeps the method's default. A row
+of two names is another preset of the method: `--preset` takes the second name. Some of them are no pace but a reading
+of the paper.
 
 Each value has a grade: """
 CLIENTS, CLASSES, ROWS, SEED = 20, 10, 500, 0
@@ -125,12 +111,9 @@ Every partitioner keeps these rules:
 - A setting that cannot be met raises an error of one line, which names the nearest setting that can be met.
 - No partitioner redraws until it likes a draw, unless you ask for it: `dirichlet` and `dir_extended` with `least`,
   `dir_extended` with random owners, and `quantity_dir` with `redraw` draw at most 100 times.
-- Rows are kept in one flat array with offsets. Memory is at most about ten 8-byte numbers for each row and for each
-  cell of [N, C].
 
-You can keep a partition as a file and use it on another machine: [partition-file.md](partition-file.md). This matters,
-because draws use exp and log, whose last bit depends on the machine: a row on the boundary between two clients may
-move. The file does not change.
+On another machine a row may move to another client, because the last bit of exp and log depends on the machine.
+[A file](partition-file.md) keeps a partition as it is.
 
 The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
 Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` reads a column
@@ -150,14 +133,9 @@ def options_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def datasets_page() -> str:
-    """Every dataset with its options."""
-    return "\n".join(["# Datasets and their options", "", f"{MADE} {DATA}", *_kinds("data")]) + "\n"
-
-
-def networks_page() -> str:
-    """Every network with its options."""
-    return "\n".join(["# Networks and their options", "", f"{MADE} {MODEL}", *_kinds("model")]) + "\n"
+def kinds_page(title: str, told: str, slot: str) -> str:
+    """Every dataset or network with its options."""
+    return "\n".join([f"# {title} and their options", "", f"{MADE} {told}", *_kinds(slot)]) + "\n"
 
 
 def _kinds(slot: str) -> Iterator[str]:
@@ -188,7 +166,8 @@ def _folded(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _table(kind: Any, prefix: str, names: Sequence[str] | None = None) -> list[str]:
-    return [*HEADS, *_rows(kind, prefix, names).values()]
+    rows = _rows(kind, prefix, names)
+    return [*HEADS, *rows.values()] if rows else []
 
 
 def _rows(kind: Any, prefix: str, names: Sequence[str] | None = None) -> dict[str, str]:
@@ -216,7 +195,7 @@ def _value(hint: Any) -> str:
 
 def _default(field: dataclasses.Field[Any]) -> str:
     made = field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
-    return "unset" if made is None or made in ("", ()) else f"`{made}`"
+    return "unset" if made is None or made in ("", ()) else f"`{getattr(made, 'name', made)}`"
 
 
 def command_page() -> str:
@@ -256,16 +235,16 @@ def paces_page() -> str:
 
 
 def _pace_row(name: str, preset: Preset) -> str:
-    cells = [_stated(preset.values.get(place)) for place in COLUMNS.values()]
-    rest = [f"`{place}` {_stated(value)}" for place, value in preset.values.items() if place not in COLUMNS.values()]
+    cells = [stated(preset.values.get(place)) for place in COLUMNS.values()]
+    rest = [f"`{place}` {stated(value)}" for place, value in preset.values.items() if place not in COLUMNS.values()]
     return f"| `{name}` | {' | '.join(cells)} | {', '.join(rest)} |"
 
 
-def _stated(stated: Stated | None) -> str:
+def stated(found: Stated | None) -> str:
     """ "0.01 P", in one line; empty where nothing is stated."""
-    if stated is None:
+    if found is None:
         return ""
-    return f"{stated.value if isinstance(stated.value, str) else format(stated.value, '.3g')}\u00a0{stated.grade}"
+    return f"{found.value if isinstance(found.value, str) else format(found.value, '.3g')}\u00a0{found.grade}"
 
 
 class Example(NamedTuple):
@@ -328,30 +307,11 @@ def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Exam
     parts = [part for part in rest.strip().split("\n\n") if part and not part.startswith("Formula: ")]
     more = [line for part in parts for line in (" ".join(part.split()), "")]
     more += [f"- {name}: {text}" for name, text in facts(kind).items() if name != "Formula"]
-    more += [f"- `{n}` = `{value}`: {text}" for n, value, text in _options(kind)]
+    more += ["", *_table(kind, "--partition.")]
     lines += [f"- Formula: {facts(kind)['Formula']}", ""]
     if shown is not None:
         lines += [f"![{name}: clients by classes](../pictures/partition-{name}.png)", "", _pictured(shown), ""]
     return lines + _folded("Details and options", more)
-
-
-def _options(kind: type[Partitioner]) -> list[tuple[str, Any, str]]:
-    """Name, default and help of each option, with the words that it takes."""
-    if not dataclasses.is_dataclass(kind):
-        return []
-    made, helps, hints = kind(), documented(kind), typing.get_type_hints(kind)
-    told = []
-    for f in dataclasses.fields(kind):
-        value = getattr(made, f.name)
-        words = [w for h in (hints[f.name], *typing.get_args(hints[f.name])) for w in _words(h)]
-        choice = f"; one of {', '.join(dict.fromkeys(words))}" if words else ""
-        default = value.name if isinstance(value, Partitioner) else "unset" if value in (None, "") else value
-        told.append((f.name, default, " ".join(helps.get(f.name, "").split()) + choice))
-    return told
-
-
-def _words(hint: Any) -> list[str]:
-    return list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []
 
 
 def _pictured(shown: Example) -> str:
@@ -408,7 +368,7 @@ def _linked(slot: str) -> str:
 def parts_page() -> str:
     """Every part with its formula and options."""
     told = "Loss terms, corrections of gradients and memories. In Python each is a class of `fs.parts`."
-    lines = [line for name, kind in TABLES["parts"].items() for line in _ingredient_of(name, kind, "##")]
+    lines = [line for name, kind in TABLES["parts"].items() for line in _ingredient_of(name, kind, "parts")]
     return "\n".join(["# Parts of a method", "", f"{MADE} {told} {COMPOSED}", "", *lines]) + "\n"
 
 
@@ -418,26 +378,19 @@ def slots_page() -> str:
     lines = ["# Slots of a method", "", f"{MADE} {told}`fs.steps` (the slot `local`). {COMPOSED}"]
     for slot in SLOTS[1:]:
         lines += ["", f"## {slot}", ""]
-        lines += [line for name, kind in TABLES[slot].items() for line in _ingredient_of(name, kind, "###")]
+        lines += [line for name, kind in TABLES[slot].items() for line in _ingredient_of(name, kind, slot)]
     return "\n".join(lines) + "\n"
 
 
-def _ingredient_of(name: str, kind: type[Component], level: str) -> list[str]:
+def _ingredient_of(name: str, kind: type[Component], slot: str) -> list[str]:
+    level, prefix = ("##", f"--parts.{name}.") if slot == "parts" else ("###", f"--{slot}.")
     facts = [f"{listing.LEAVES}: {', '.join(map(str, reads))}"] if (reads := kind().reads) else []
     facts += [f"{label}: {getattr(kind, f)}" for f, label in listing.FACTS.items() if getattr(kind, f)]
     first, _, rest = "\n".join(listing._described(kind)).partition("\n\n")
     more = ["```formula", rest, "```", ""] if rest else []
     more += [f"{'; '.join(facts)}.", ""] if facts else []
-    more += [f"- `{n}` = `{getattr(value, 'name', value)}`: {about}" for n, value, about, _ in listing._options(kind())]
-    return [
-        f"{level} `{name}` ({kind.__name__})",
-        "",
-        "```formula",
-        first,
-        "```",
-        "",
-        *_folded("Details and options", more),
-    ]
+    head = [f"{level} `{name}` ({kind.__name__})", "", "```formula", first, "```", ""]
+    return [*head, *_folded("Details and options", [*more, *_table(kind, prefix)])]
 
 
 PAGES: dict[str, Callable[[], str]] = {  # below docs/
@@ -447,8 +400,8 @@ PAGES: dict[str, Callable[[], str]] = {  # below docs/
     "reference/paces.md": paces_page,
     "reference/partitions.md": partitions_page,
     "reference/options.md": options_page,
-    "reference/datasets.md": datasets_page,
-    "reference/networks.md": networks_page,
+    "reference/datasets.md": lambda: kinds_page("Datasets", DATA, "data"),
+    "reference/networks.md": lambda: kinds_page("Networks", MODEL, "model"),
     "reference/command.md": command_page,
 }
 

@@ -1,17 +1,16 @@
-"""Write the pages and tables that are made from committed runs, or check that they still say what the runs say.
+"""Write what is made from committed runs: results/ledger.csv, notes/papers.md and the tables of pages.
 
-python scripts/results.py           writes results/ledger.csv, notes/papers.md and the tables of pages
-python scripts/results.py --check   writes nothing; names each file that differs, and exits with 1 where one does
+tests/house/test_results.py holds the files against the runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -34,8 +33,10 @@ from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Inter
 from fedskew_papers.page import command_of, hours_of, how_of, page_of, swing_of
 from fedskew_papers.rows import Row, ledger
 from fedskew_papers.runs import HERE, Runs
+from fedskew_papers.tables import protocol
 
 ROOT = Path(__file__).parents[1]
+ARCHIVES = ROOT / "results/studies"
 TABLE = re.compile(
     r"(<!-- (study|less|fits|controls|verdicts|recalls) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S
 )
@@ -49,57 +50,56 @@ LEDGER = (  # columns of results/ledger.csv
 WORDS = ("a bias", "open: not averaged", "no gain shown", "a loss")  # verdicts of runs without averaged models
 
 
-@cache
-def compared(name: str, archives: Path) -> Compared:
-    """The runs of a study with their rounds, from archives, as `fedskew compare` compares them."""
+@contextmanager
+def study_of(name: str, scale: str = "") -> Iterator[Study]:
+    """A study that ships with the package, or a paper's at a scale, with its archived runs."""
+    spec = protocol(name).at(scale) if scale else read_spec(shipped(name) or name)
     with tempfile.TemporaryDirectory() as folder:
-        study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
-        reuse_archived(study, archives, keep=False)
+        study = Study(spec, Path(folder) / "store")
+        reuse_archived(study, ROOT / HERE if scale else ARCHIVES, keep=False)
+        yield study
+
+
+@cache
+def compared(name: str, scale: str = "") -> Compared:
+    """The runs of a study with their rounds, as `fedskew compare` compares them."""
+    with study_of(name, scale) as study:
         return compared_of(study)
 
 
 @cache
-def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
-    """The runs of a study that ships with the package, from archives."""
-    with tempfile.TemporaryDirectory() as folder:
-        study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
-        reuse_archived(study, archives, keep=False)
-        tuned = {
-            key: ", ".join(f"{name} {value}" for name, value in chosen.items()) for key, chosen in study.chosen.items()
-        }
+def rows_of(name: str) -> list[dict[str, Any]]:
+    """The runs of a study."""
+    with study_of(name) as study:
         rows, serves = study.table(), study.spec.serves
-        if not any(row["state"] == "finished" for row in rows):
-            sys.exit(
-                f"no run of the study {name} can be read: {rows[0]['reason'] or 'none is archived'}; set FEDSKEW_DATA"
-            )
-        return [
-            row | {"tuned": tuned.get((row["label"], row["setting"]), ""), "serves": serves.get(row["label"], "")}
-            for row in rows
-        ]
+    if not any(row["state"] == "finished" for row in rows):
+        sys.exit(f"no run of the study {name} can be read: {rows[0]['reason'] or 'none is archived'}; set FEDSKEW_DATA")
+    return [row | {"serves": serves.get(row["label"], "")} for row in rows]
 
 
 def table_of(rows: list[dict[str, Any]], words: str) -> str:
-    """Methods by settings, the greatest mean first: mean, and standard deviation where there are several seeds.
+    """Methods by settings, the greatest mean first: mean and standard deviation over the seeds.
 
-    Methods whose clients use own models alone are left out: nobody uses their global model.
+    Methods whose clients use own models alone are left out: nobody uses their global model. Equal methods share a row.
 
     Args:
         rows: The runs.
         words: What the settings begin with that are shown, without it in their heads; then a metric, after a semicolon.
     """
-    begin, _, metric = words.partition("; ")
-    metric = metric or "mean10_accuracy"
+    begin, metric = [*words.split("; "), "mean10_accuracy"][:2]
     ended = [row for row in rows if row["state"] == "finished" and row["serves"] != "own"]
     settings = [name for name in dict.fromkeys(row["setting"] for row in rows) if name.startswith(begin)]
-    lines = []
-    for label in dict.fromkeys(row["label"] for row in ended):
-        runs = [row for row in ended if row["label"] == label and row["setting"] in settings]
-        cells = [_cell([row[metric] for row in runs if row["setting"] == setting], 3) for setting in settings]
-        seeds = str(len({row["seed"] for row in runs}))
-        lines.append((-statistics.fmean(row[metric] for row in runs), f"| {' | '.join((label, seeds, *cells))} |"))
+    of = {
+        label: [row for row in ended if row["label"] == label and row["setting"] in settings]
+        for label in sorted({row["label"] for row in ended})
+    }
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for label in sorted(of, key=lambda label: -statistics.fmean(row[metric] for row in of[label])):
+        cells = [_cell([row[metric] for row in of[label] if row["setting"] == setting], 3) for setting in settings]
+        alike.setdefault(tuple(cells), []).append(label)
     heads = [name.removeprefix(f"{begin}, ") for name in settings] if len(settings) > 1 else ["accuracy"]
-    head = f"| method | seeds | {' | '.join(heads)} |\n|---|---:|{'---:|' * len(settings)}\n"
-    return head + "\n".join(line for _, line in sorted(lines)) + "\n"
+    head = f"| method | {' | '.join(heads)} |\n|---|{'---:|' * len(settings)}\n"
+    return head + "".join(f"| {', '.join(labels)} | {' | '.join(cells)} |\n" for cells, labels in alike.items())
 
 
 def _cell(values: list[float], digits: int) -> str:
@@ -249,16 +249,18 @@ def recalls_of(found: Compared, begin: str) -> str:
     """Recall of rare and of frequent classes under the settings that begin with a text, paired differences below.
 
     Those over the baseline are of methods, fitted ones over the fitted baseline too; those to the last setting, without
-    noise, of the baseline.
+    noise, of the baseline. Averaged models are left out.
     """
     settings, base = [name for name in found.settings if name.startswith(begin)], found.baseline
+    methods = [method for method in found.methods if not method.endswith(", averaged")]
     heads = [name.removeprefix(f"{begin}, ") for name in settings]
     lines = [f"| method | classes | {' | '.join(heads)} |", f"|---|---|{'---:|' * len(heads)}"]
     ends: dict[str, list[list[list[float]]]] = {}  # by method: of each setting and end, a number a seed
-    for method in found.methods:
+    for method in methods:
         ends[method] = [[*map(list, zip(*map(ends_of, found.runs(method, at)), strict=True))] for at in settings]
         for end, which in enumerate(("three rarest", "three most frequent")):
-            lines.append(f"| {method} | {which} | {' | '.join(_cell(of[end], 1) for of in ends[method])} |")
+            means = [f"{statistics.fmean(of[end]):.1f}" for of in ends[method]]
+            lines.append(f"| {method} | {which} | {' | '.join(means)} |")
 
     def row(method: str, which: str, end: int, less: Sequence[list[list[float]]]) -> str:
         gaps = [
@@ -272,9 +274,9 @@ def recalls_of(found: Compared, begin: str) -> str:
     lines += [
         row(base, f"{which}, less {heads[-1]}", end, still) for end, which in enumerate(("rarest", "most frequent"))
     ]
-    lines += [row(method, f"rarest, less {base}", 0, ends[base]) for method in found.methods if method != base]
+    lines += [row(method, f"rarest, less {base}", 0, ends[base]) for method in methods if method != base]
     control = f"{base}, fitted"
-    fitted = [method for method in found.methods if method.endswith(", fitted") and method != control]
+    fitted = [method for method in methods if method.endswith(", fitted") and method != control]
     lines += [row(method, f"rarest, less {control}", 0, ends[control]) for method in fitted]
     return "\n".join(lines) + "\n"
 
@@ -283,28 +285,21 @@ def _mean(values: list[float]) -> str:
     return f"{statistics.fmean(values):+z.1f}"
 
 
+KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any, str], str]]] = {  # what is read, and the table of it
+    "study": (rows_of, table_of), "less": (rows_of, less_of), "fits": (rows_of, fits_of),
+    "controls": (compared, controls_of), "verdicts": (compared, verdicts_of), "recalls": (compared, recalls_of),
+}  # fmt: skip
+
+
 def tables(text: str) -> str:
     """A page with every table between its marks made again; of a study without an archive the place is left."""
 
     def made(found: re.Match[str]) -> str:
-        if not files_of(ROOT / f"results/studies/{found[3]}.jsonl")[0].exists():
+        begin, kind, study, words, end = found.groups()
+        if not files_of(ARCHIVES / f"{study}.jsonl")[0].exists():
             return found[0]
-        under: dict[str, Callable[[Compared, str], str]] = {
-            "controls": controls_of,
-            "verdicts": verdicts_of,
-            "recalls": recalls_of,
-        }
-        if found[2] in under:
-            return (
-                found[1] + under[found[2]](compared(found[3], ROOT / "results/studies"), found[4] or "all") + found[5]
-            )
-        rows = rows_of(found[3], ROOT / "results/studies")
-        of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
-            "study": table_of,
-            "less": less_of,
-            "fits": fits_of,
-        }
-        return found[1] + of_one[found[2]](rows, found[4] or "") + found[5]
+        read, table = KINDS[kind]
+        return f"{begin}{table(read(study), words or '')}{end}"
 
     return TABLE.sub(made, text)
 
@@ -343,20 +338,8 @@ def pages() -> dict[Path, str]:
     return {ROOT / page: tables((ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
 
 
-def main() -> int:
-    """Write or check them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    given = parser.parse_args()
-    check = given.check
-    wanted = papers() | pages()
-    differing = [p for p, text in wanted.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
-    for path in differing:
-        print(f"{path.relative_to(ROOT)}{' differs; run scripts/results.py' if check else ''}")
-        if not check:
-            path.write_text(wanted[path], encoding="utf-8")
-    return int(check and bool(differing))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    for path, text in (papers() | pages()).items():
+        if path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(path.relative_to(ROOT))

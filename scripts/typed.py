@@ -1,12 +1,11 @@
-"""Write the files from which editors and type checkers know names and options, or check that they still say them.
+"""Write the files from which editors and type checkers know names and options.
 
-python scripts/typed.py           writes src/fedskew/slots/*.py, src/fedskew/config/keywords.pyi and data/keywords.pyi
-python scripts/typed.py --check   writes nothing; names each file that differs, and exits with 1 where one does
+They are src/fedskew/slots/*.py, src/fedskew/config/keywords.pyi and data/keywords.pyi; tests/house/test_typed.py holds
+them against the classes.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import re
 import subprocess
@@ -125,18 +124,8 @@ def formatted(path: Path, text: str) -> str:
     return text
 
 
-def main() -> int:
-    """Write or check them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
-    differing = {p: text for p, text in files().items() if not p.exists() or p.read_text(encoding="utf-8") != text}
-    for path, text in differing.items():
-        print(f"{path.relative_to(SOURCE.parents[1])}{' differs; run scripts/typed.py' if check else ''}")
-        if not check:
-            path.write_text(text, encoding="utf-8")
-    return int(check and bool(differing))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    for path, text in files().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(path.relative_to(SOURCE.parents[1]))

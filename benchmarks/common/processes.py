@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,10 +48,8 @@ def descendants(pid: int) -> list[int]:
     found = [pid]
     for one in found:
         for task in Path(f"/proc/{one}/task").glob("*/children"):
-            try:
+            with suppress(OSError):  # ended meanwhile
                 found += map(int, task.read_text().split())
-            except OSError:  # ended meanwhile
-                continue
     return found
 
 
@@ -66,7 +65,5 @@ def resident_mb(pid: int) -> float:
 def kill(pids: list[int]) -> None:
     """End processes that this program started."""
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue

@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 import os
-import resource
 import statistics
 import sys
 import time
@@ -80,11 +79,6 @@ class Work:
             return self.rounds * self.cohort * self.epochs * -(-self.rows // self.batch)
         ids = [k for r in range(self.rounds) for k in ragged.cohort(self.clients, self.cohort, r)]
         return int((self.epochs * -(-self.sizes[ids] // self.batch)).sum())
-
-    @property
-    def steps(self) -> int:
-        """Local steps of one round, over the cohort; of a ragged workload, on average."""
-        return self.all_steps // self.rounds
 
     @property
     def dense(self) -> bool:
@@ -388,21 +382,16 @@ def report(peer: str, work: Work, clock: Clock, score: float, steps: float, **fa
     if steps != work.all_steps and not own:
         sys.exit(f"{peer}: the rounds must take {work.all_steps} local steps; got {steps:g}")
     first, *rounds = (seconds * work.all_steps / steps for seconds in clock.rounds)
-    kilobytes = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     line = {
         "peer": peer,
         "workload": work.name,
         "round_s": statistics.median(rounds),
         "round_min_s": min(rounds),
         "round_max_s": max(rounds),
-        "rounds": len(rounds),
         "first_round_s": first,
         "startup_s": clock.startup_s,
         "total_s": clock.total_s,
-        "rss_mb": kilobytes[0] / 1024,
-        "child_rss_mb": kilobytes[1] / 1024,  # of the largest child; bench.py measures the sum over all processes
         "accuracy": score,
-        "steps": work.steps,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         **facts,

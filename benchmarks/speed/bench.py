@@ -1,8 +1,7 @@
 """fedskew beside other frameworks and the bare-torch floors: the same work, run in turns, in one table.
 
-python benchmarks/speed/bench.py --install  # the peers' environments, in benchmarks/.envs
 python benchmarks/speed/bench.py --workloads mnist-lr,cifar-tfcnn --peers pfl,flower --repeats 3 --engine auto,batched
-python benchmarks/speed/bench.py --table results/speed/bench-mnist-lr.jsonl --since 2026-11-23
+python benchmarks/speed/bench.py --table results/speed/bench-mnist-lr.jsonl  # of its last session
 
 Every run of a peer is followed by one of fedskew, and ratios are taken within such a pair: on a shared machine, what
 slows one slows the other. The order of the peers is shuffled anew in each repeat under a fixed seed. Every run is a
@@ -16,13 +15,13 @@ import json
 import os
 import random
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
-from environments import ENVIRONMENTS, install, python_of
 from tables import table
 
 from common.processes import run_process
@@ -30,7 +29,15 @@ from common.session import BENCHMARKS, ROOT, setting
 from common.work import WORKLOADS, Work
 
 HERE = Path(__file__).resolve().parent
+ENVIRONMENTS = sorted(path.stem for path in (HERE / "requirements").glob("*.txt"))
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONPATH")  # peers set their own
+
+
+def python_of(environment: str) -> Path | None:
+    """The interpreter of a finished environment; None where it is missing, or older than its requirements."""
+    folder = BENCHMARKS / ".envs" / environment
+    stamp, wanted = folder / "installed.txt", HERE / f"requirements/{environment}.txt"
+    return folder / "bin/python" if stamp.exists() and stamp.read_text() == wanted.read_text() else None
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,7 @@ class Peer:
         return python_of(self.environment) if self.environment else Path(sys.executable)
 
 
+Turn = tuple[int, Peer]
 PEERS = {
     p.name: p
     for p in (
@@ -91,28 +99,41 @@ def run(peer: Peer, work: Work, args: argparse.Namespace) -> dict[str, Any]:
     return {**json.loads(lines[-1][len("RESULT ") :]), **facts, "peak_mb": round(done.peak_mb)}
 
 
-def compare(work: Work, args: argparse.Namespace, facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """All repeats of one workload, each run appended to its file as it ends."""
-    out = args.out / f"bench-{work.name}.jsonl"
+def in_turns(
+    work: Work, args: argparse.Namespace, facts: dict[str, Any], out: Path, turns: Callable[[int], Iterable[Turn]]
+) -> list[dict[str, Any]]:
+    """All repeats of one workload, each run appended to a file as it ends.
+
+    Args:
+        work: The workload.
+        args: Options of `run`, and the number of repeats.
+        facts: What goes into each row.
+        out: File of rows.
+        turns: Gives the peers of a repeat, each with its place: ratios are taken within a place.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
-    peers = [p for p in args.peers if p.python and takes(p, work)]
     rows: list[dict[str, Any]] = []
     for repeat in range(args.repeats):
-        order = random.Random(f"{args.seed} {work.name} {repeat}").sample(peers, len(peers))
-        for place, peer in enumerate(order):
-            for one in (peer, *map(fedskew, args.engine)):
-                row = {**run(one, work, args), "repeat": repeat, "place": place, **facts}
-                rows.append(row)
-                with out.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-                told = row.get("failed") or f"{row['round_s']:.3f} s a round"
-                print(f"{work.name} {repeat + 1}/{args.repeats} {one.name}: {told}", file=sys.stderr, flush=True)
+        for place, peer in turns(repeat):
+            row = {**run(peer, work, args), "repeat": repeat, "place": place, **facts}
+            rows.append(row)
+            with out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            told = row.get("failed") or f"{row['round_s']:.4f} s a round"
+            print(f"{work.name} {repeat + 1}/{args.repeats} {peer.name}: {told}", file=sys.stderr, flush=True)
     return rows
 
 
-def absent(peers: list[Peer]) -> list[str]:
-    """One line for each peer that is not installed."""
-    return [f"{p.name}: not installed; run benchmarks/speed/bench.py --install {p.name}" for p in peers if not p.python]
+def compare(work: Work, args: argparse.Namespace, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each peer followed by fedskew, in an order that every repeat shuffles."""
+    peers = [p for p in args.peers if p.python and takes(p, work)]
+
+    def turns(repeat: int) -> Iterator[Turn]:
+        order = random.Random(f"0 {work.name} {repeat}").sample(peers, len(peers))
+        for place, peer in enumerate(order):
+            yield from ((place, one) for one in (peer, *map(fedskew, args.engine)))
+
+    return in_turns(work, args, facts, args.out / f"bench-{work.name}.jsonl", turns)
 
 
 def names(known: dict[str, Any], what: str) -> Any:
@@ -144,12 +165,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--engine", type=lambda t: t.split(","), default="auto", help="of fedskew, first compared")
     parser.add_argument("--rounds", type=int, help="instead of each workload's own number")
     parser.add_argument("--threads", type=int, help="of the peers and of loop, instead of the workload's")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the peers")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a run")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed")
-    parser.add_argument("--install", nargs="*", metavar="PEER", help="make the environments of these peers, or of all")
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print the last session of each file")
-    parser.add_argument("--since", default="", metavar="TIME", help="with --table: all sessions from this time on")
     args = parser.parse_args()
     if args.repeats < 1:
         parser.error(f"--repeats must be at least 1; got {args.repeats}")
@@ -158,13 +176,11 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Install, print, or run and print."""
+    """Print, or run and print."""
     args = arguments()
-    if args.install is not None:
-        return install(args.install or list(ENVIRONMENTS))
     if args.table:
         for path in args.table:
-            print(table([json.loads(line) for line in path.read_text().splitlines()], args.since), end="\n\n")
+            print(table([json.loads(line) for line in path.read_text().splitlines()]), end="\n\n")
         return 0
     warn_if_busy()
     facts, failed = setting(), 0
@@ -172,7 +188,7 @@ def main() -> int:
         rows = compare(work, args, facts)
         failed += sum("failed" in row for row in rows)
         print(table(rows), end="\n\n", flush=True)
-    print("\n".join(absent(args.peers)))
+    print(*(f"{peer.name}: not installed; run make bench-peers" for peer in args.peers if not peer.python), sep="\n")
     return int(failed > 0)
 
 

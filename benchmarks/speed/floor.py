@@ -69,15 +69,8 @@ def train_client(net: nn.Module, start: State, work: Work, data: Data, k: int, s
     return [t.detach().clone() for t in state_of(net)]
 
 
-def mean(states: list[State]) -> State:
-    """The average of all clients."""
-    return [torch.stack(same).mean(0) for same in zip(*states, strict=True)]
-
-
 def weighted(work: Work, states: list[State], cohort: Seeded) -> State:
     """The average of all clients, by their rows."""
-    if not work.ragged:
-        return mean(states)
     share = torch.tensor([float(work.sizes[k]) for k, _ in cohort], device=states[0][0].device)
     share /= share.sum()
     return [torch.einsum("k,k...->...", share, torch.stack(same)) for same in zip(*states, strict=True)]
@@ -177,12 +170,6 @@ def hand(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Sco
     return torch.no_grad()(train), loop(net, work, data, test)[1]
 
 
-def drawn(work: Work, g: torch.Generator) -> list[int]:
-    """Any cohort: clients that own the same number of rows are the same work."""
-    ids: list[int] = torch.randperm(work.clients, generator=g)[: work.cohort].tolist()
-    return ids
-
-
 HOWS = {"loop": loop, "pool": pool, "hand": hand}
 CACHE_BYTES = 2**22  # of parameters in a stack on a CPU
 
@@ -206,12 +193,11 @@ def main() -> None:
     x, y, x_test, y_test = (t.to(args.device) for t in bench.make_data(work))
     data, test = (x.to(memory_format=layout), y), (x_test.to(memory_format=layout), y_test)
     train, score = HOWS[args.how](net, work, data, test)
-    state, draw = [t.detach().clone() for t in state_of(net)], torch.Generator().manual_seed(1)
+    state = [t.detach().clone() for t in state_of(net)]
     clock = bench.Clock()
     clock.start()
     for r in range(work.rounds):
-        ids = ragged.cohort(work.clients, work.cohort, r) if work.ragged else drawn(work, draw)
-        state = train(state, [(k, 100_003 * r + k) for k in ids])
+        state = train(state, [(k, 100_003 * r + k) for k in ragged.cohort(work.clients, work.cohort, r)])
         right = score(state)
         clock.tick()
     bench.report(f"floor-{args.how}-{args.layout}", work, clock, right, work.all_steps, device=args.device)

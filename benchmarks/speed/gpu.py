@@ -23,7 +23,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
-from bench import Peer, names, run
+from bench import Peer, in_turns, names
 from tables import table
 
 from common.session import ROOT, setting
@@ -67,30 +67,29 @@ def arguments() -> Namespace:
     parser.add_argument("--device", default="cuda", help="cuda; cpu rehearses the script")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="instead of each workload's own number")
+    parser.add_argument("--threads", type=int, help="of the peers and of loop, instead of the workload's")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a run")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed" / "gpu.jsonl")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the sessions of this file")
     return parser.parse_args()
 
 
+def placed(peer: Peer, args: Namespace) -> Peer:
+    """A peer on the device, fedskew's in the precision that is asked for."""
+    how = ("--precision", args.precision) if peer.name.startswith("fedskew") else ()
+    name = " ".join((peer.name, *how[1:], *QUEUES))
+    return replace(peer, name=name, options=(*peer.options, "--device", args.device, *how))
+
+
 def measure(args: Namespace) -> list[dict[str, Any]]:
     """All runs in turns, each appended as it ends."""
     card = torch.cuda.get_device_name() if args.device == "cuda" else args.device
-    facts = {**setting(), "place": 0, "gpu": card}
+    facts = {**setting(), "gpu": card}
     facts["machine"] += f", {card}"
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    rows, given = [], Namespace(rounds=args.rounds, timeout=args.timeout, threads=None)
+    rows = []
     for work in args.workloads:
-        for repeat in range(args.repeats):
-            for peer in (p for p in args.peers if takes(p, work)):
-                how = ("--precision", args.precision) if peer.name.startswith("fedskew") else ()
-                name = " ".join((peer.name, *how[1:], *QUEUES))
-                one = replace(peer, name=name, options=(*peer.options, "--device", args.device, *how))
-                rows.append({**run(one, work, given), "repeat": repeat, **facts})
-                with args.out.open("a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
-                told = rows[-1].get("failed") or f"{rows[-1]['round_s']:.4f} s a round"
-                print(f"{work.name} {repeat + 1}/{args.repeats} {name}: {told}", file=sys.stderr, flush=True)
+        turns = [(0, placed(peer, args)) for peer in args.peers if takes(peer, work)]
+        rows += in_turns(work, args, facts, args.out, lambda _, turns=turns: turns)  # type: ignore[misc]
     return rows
 
 

@@ -9,15 +9,12 @@ Row = dict[str, Any]
 HEAD = "| | runs | s a round | lowest to highest | x fedskew | x floor | MB | startup s | first s | all s | accuracy |"
 
 
-def table(rows: list[Row], since: str = "") -> str:
-    """Markdown: the last session in ``rows``, or all sessions since a time; fastest first, failures last."""
+def table(rows: list[Row]) -> str:
+    """Markdown: the last session in ``rows``; fastest first, failures last."""
     last = max(row["session"] for row in rows)
-    rows = [row for row in rows if (row["session"] >= since if since else row["session"] == last)]
-    if not rows:
-        return f"no session since {since}"
-    good = [row for row in rows if "failed" not in row]
+    rows = [row for row in rows if row["session"] == last]
     by: dict[str, list[Row]] = {}
-    for row in good:
+    for row in (row for row in rows if "failed" not in row):
         by.setdefault(row["peer"], []).append(row)
     medians = {name: _median(runs, "round_s") for name, runs in by.items()}
     floor = min((medians[name] for name, runs in by.items() if runs[0]["floor"]), default=None)
@@ -30,11 +27,9 @@ def table(rows: list[Row], since: str = "") -> str:
 
 
 def _title(rows: list[Row]) -> str:
-    first, sessions = rows[0], sorted({row["session"] for row in rows})
-    loads = [row["load_before"] for row in rows]
-    when = sessions[0] + (f" to {sessions[-1]} ({len(sessions)} sessions)" if len(sessions) > 1 else "")
+    first, loads = rows[0], [row["load_before"] for row in rows]
     return (
-        f"**{first['workload']}**, {when}, commit {', '.join(sorted({row['commit'] for row in rows}))}, "
+        f"**{first['workload']}**, {first['session']}, commit {first['commit']}, "
         f"{first['cores']} x {first['machine']}, load before a run {statistics.median(loads):.1f} "
         f"({min(loads):.1f} to {max(loads):.1f}); x fedskew above 1: fedskew is faster"
     )
@@ -53,7 +48,7 @@ def _ratios(runs: list[Row], own: list[Row]) -> list[float]:
 
 def _pair(row: Row) -> tuple[Any, ...]:
     """What a run and the one of fedskew after it have in common."""
-    return row["session"], row["repeat"], row.get("place")
+    return row["repeat"], row.get("place")
 
 
 def _line(name: str, runs: list[Row], median: float, ratios: list[float], floor: float | None) -> str:

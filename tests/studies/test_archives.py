@@ -28,7 +28,6 @@ from fedskew.studies.study import Cost, Study, cost_of
 from fedskew.studies.work import Job, work
 from fedskew_papers.runs import Runs
 from support.paths import ROOT
-from support.scripts import script
 
 SMALL = [("clients", "5"), ("rounds", "2"), ("cohort", "2")]
 
@@ -194,13 +193,6 @@ def test_a_trial_that_ended_by_its_own_numbers_is_in_the_archive(tmp_path: Path)
         assert not again.missing(again.plan())
         assert [row["state"] for row in again.table()] == ["finished"]
         assert reuse_archived(again, tmp_path / "all.jsonl", keep) == 0
-
-
-def test_an_archive_is_finished_where_its_study_lacks_no_run(data_dir: Path, tmp_path: Path) -> None:
-    state_of = script("scripts/archives.py").state_of
-    assert state_of(ROOT / "results/studies/sharpness.jsonl") == "finished"
-    assert state_of(tmp_path / "sharpness.jsonl") == "24 missing, 0 refused"
-    assert state_of(tmp_path / "mine.jsonl") == "no study of this name"
 
 
 def _archive(name: str) -> Path:
