@@ -77,7 +77,6 @@ def write_app(
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
     least = lib.sums.LEAST * (experiment.secure == "sums")
     permits = [] if least else [*needs(experiment.method)]
-    permits += ["columns"] if config.get("flower.encoding") == "nodes" else []
     told = ["the number of its rows", *(PERMITS[permit] for permit in permits)]
     if least:
         told = [f"its part of sums over at least {least} nodes"]

@@ -25,9 +25,6 @@ class ServerOptions:
     """run folder at the server; a run that stands there is gone on with"""
     own_data: bool = False
     """each node brings data of its own; else node k holds client k of the named dataset"""
-    encoding: Literal["example", "nodes"] = "example"
-    """scale and categories of a table's columns: those of the example, or of all nodes' rows, which send sums and sets
-    of categories first"""
     test: str = ""
     """file of test rows at the server, for nodes with data of their own; empty: nodes evaluate on rows of their own"""
     missing: Literal["wait", "drop", "stop"] = "wait"
@@ -87,15 +84,12 @@ class NodeOptions:
         """What the node allows."""
         return permits_of(self.allow)
 
-    def check_run(self, secure: str, encoding: str) -> None:
+    def check_run(self, secure: str) -> None:
         """Raise ConfigError where a run asks for other sums than this node is for: none, or none but secure ones."""
         if secure == "sums":
             hint = f"start it with SECURE={lib.sums.LEAST}, where its operator agrees to secure sums"
-            require(
-                self.secure > 0, "secure of this node", f"be at least {lib.sums.LEAST} for this run", self.secure, hint
-            )
-            rule = "be example with secure sums: nodes would tell sums over their own rows"
-            require(encoding == "example", "flower.encoding", rule, encoding)
+            rule = f"be at least {lib.sums.LEAST} for this run"
+            require(self.secure > 0, "secure of this node", rule, self.secure, hint)
         rule = f"be sums for this node, which is started with secure={self.secure} and sends nothing else"
         require(not self.secure or secure == "sums", "secure", rule, secure)
 
