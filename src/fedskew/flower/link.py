@@ -74,7 +74,6 @@ class Link:
     left_out: list[int] = field(default_factory=list)  # clients whose nodes were refused before the run began
     _known: dict[int, str] = field(default_factory=dict)  # node: the life in which it has said hello
     _greeted: InFlight = field(default_factory=dict)
-    _rivals: dict[int, Hello] = field(default_factory=dict)  # client: a second node that says it is the client
     refused: dict[int, str] = field(default_factory=dict)  # client: why its node was refused
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
     turn: int = 0  # messages so far, each with a number of its own
@@ -151,11 +150,6 @@ class Link:
         answers = self.pulled(list(self._greeted))
         for name, message in answers:
             self._met(self._greeted.pop(name), message, there)
-        for client, rival in list(self._rivals.items()):
-            if self.clients[client].node not in there:  # the old one has gone: this is the client's node now
-                del self._rivals[client]
-                with self._refusing(rival.node, rival.life, rival.facts):
-                    self._take(rival)
         return bool(answers)
 
     def _met(self, sent: Pending, message: Any, there: Lives) -> None:
@@ -189,37 +183,21 @@ class Link:
             self.refused[whose] = why
 
     def _introduced(self, sent: Pending, facts: Mapping[str, Any], wrong: str, there: Lives) -> None:
-        """Hear who a node is. Raises ConfigError where it does not fit the run, or takes the place of another."""
+        """Hear who a node is. Raises ConfigError where it does not fit the run, or another is the client."""
         wrong = wrong or one_line(facts.get("error") or "")
         if wrong or facts.get("fatal"):
             whose = claimed_client(facts, self.count)
             who = f"node {sent.node}" if whose is None else Hello(sent.node, whose, {"name": short(facts, "name")}).name
             raise ConfigError(f"{who} must agree with the server: {wrong or one_line(facts.get('differs'))}")
         hello = hello_of(sent.node, facts, self.count, self.options.most_rows)._replace(life=sent.life)
-        before, rival = self.clients.get(hello.client), self._rivals.get(hello.client)
-        was = next((k for k, one in self.clients.items() if one.node == hello.node), hello.client)
-        if was != hello.client:
-            raise ConfigError(f"node {hello.node} must stay client {was}; it says now that it is {hello.client}")
-        self._known[sent.node] = sent.life
-        if rival is not None and rival.node != hello.node:
-            two = ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
-            if before is None or before.node != hello.node:
-                raise two
-            with self._refusing(rival.node, rival.life, {}):  # the first one is there still
-                raise two
-            del self._rivals[hello.client]
+        before = self.clients.get(hello.client)
+        # one that was killed comes again under its own number, and is no second one
         if before is not None and before.node != hello.node and before.node in there:
-            # Flower lists a node that was killed for a minute: is this one in its place, or beside it?
-            self._rivals[hello.client] = hello
-            self._known.pop(before.node, None)
-            return
-        self._take(hello)
-
-    def _take(self, hello: Hello) -> None:
-        """This node is the client's from now on."""
+            raise ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
         if difference := hello.facts.get("differs"):
             LOG.warning("fedskew: %s: %s; last bits may differ", hello.name, difference)
         self.accept(hello)
+        self._known[sent.node] = sent.life
         self.clients[hello.client] = hello
         self.refused.pop(hello.client, None)
 

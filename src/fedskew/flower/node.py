@@ -281,7 +281,7 @@ class Node:
         if phase == "advertise":
             place, of = wire.place_of(facts), count(facts, "of", most=MOST_SUMMED)
             least = count(facts, "least", max(lib.sums.LEAST, self.options.secure), of)
-            expect(self.memory.first(session(facts), place), "a sum", "be taken once in a run of the server", place)
+            expect(self.memory.first(place), "a sum", "be taken once in a run of the server", place)
             client = Client(self.client, least, lib.sums.encoding_of(of))
             message = client.advertise()
         else:
@@ -356,7 +356,7 @@ class Node:
         self.options.check_permit("fit")
         experiment = self.experiment
         models = 2 * {"none": 0, "last": 1, "tail": lib.TAIL, "every": experiment.rounds}[experiment.fit_logits]
-        if self.memory.fit_exchanges(session(facts)) > (most := models * MOST_FITTED):
+        if self.memory.fit_exchanges() > (most := models * MOST_FITTED):
             raise ConfigError(f"a fit may take {most} exchanges of this run; the server asks for more")
         point, weights = point_of(trees, len(self.rows.inputs.label_names))
         if kept := receipt(facts.get("logits", NONE)):
