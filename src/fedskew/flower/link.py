@@ -77,8 +77,6 @@ class Link:
     refused: dict[int, str] = field(default_factory=dict)  # client: why its node was refused
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
     turn: int = 0  # messages so far, each with a number of its own
-    down: int = 0  # bytes of the messages so far, without Flower's own
-    up: int = 0
     _warned: set[tuple[int, str]] = field(default_factory=set)  # (node, code of an error of Flower's)
 
     @property
@@ -159,9 +157,6 @@ class Link:
             return  # it is asked again
         sealed, wrong = self.opened(message, -1, sent.turn)
         facts = sealed.facts if sealed else {}
-        if facts.get("spare") is True:
-            self._known[sent.node] = sent.life
-            return
         # the place of a client whose node's mistake may pass stays its own: no run begins without it
         with self._refusing(sent.node, sent.life, {} if facts.get("passing") else facts):
             self._introduced(sent, facts, wrong, there)
@@ -209,7 +204,6 @@ class Link:
 
         self.turn += 1
         own = {"session": self.session, "turn": self.turn, "client": request.client, "contract": self.contract}
-        self.down += wire.packed_bytes(*request.parts.values())
         content = wire.record({**request.facts, **own}, **request.parts)
         pending = Pending(self.turn, time.monotonic(), node, life, at)
         return pending, Message(content, dst_node_id=node, message_type=kind)
@@ -232,7 +226,6 @@ class Link:
         except FedskewError as error:
             return None, one_line(error)
         facts = sealed.facts
-        self.up += wire.packed_bytes(*sealed.parts.values())
         if facts.get("session") != self.session or facts.get("turn") != turn:
             return None, "the answer is to another message: it is late, or was sent before"
         if client >= 0 and facts.get("client") != client:

@@ -7,7 +7,7 @@ that goes on from an older checkpoint, therefore finds the memory that belongs t
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from fedskew import deployment as lib
 from fedskew import tree
 from fedskew.errors import RecordError, one_line
 from fedskew.privacy import Client
-from fedskew.tree import Params, Tree
+from fedskew.tree import Tree
 
 Memory = dict[str, Tree]
 NONE = ""  # receipt of a client that has not taken part
@@ -136,10 +136,6 @@ class NodeMemory:
                 return place, client
         told = "this node must be asked for each phase of a secure sum once, in order"
         raise RecordError(f"{told}; it is in no such sum at this phase")
-
-    def save_own(self, model: Params, facts: Mapping[str, Any]) -> None:
-        """Keep the client's own model in place of the one before."""
-        lib.save_tree(self.folder / OWN, {"model": model}, facts)
 
     def keep(self, *receipts: str, logits: str = NONE) -> None:
         """Remove every other memory: those of rounds that were abandoned, or are older than the server's checkpoint.

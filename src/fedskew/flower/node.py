@@ -21,7 +21,7 @@ from fedskew import tree
 from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, text_of
 from fedskew.flower import wire
 from fedskew.flower.contract import contract, disagreement, permit_of
-from fedskew.flower.memory import NONE, NodeMemory
+from fedskew.flower.memory import NONE, OWN, NodeMemory
 from fedskew.flower.options import NodeOptions
 from fedskew.flower.standin import NodeRows
 from fedskew.flower.wire import EXACT, Facts, count, expect, flag, numbers, receipt, session, table
@@ -207,8 +207,9 @@ class Node:
         self.memory.newer(session(facts))
         wrong, fatal = disagreement(self.contract, table(facts, "contract"))
         counts = torch.bincount(self.rows.y, minlength=len(self.rows.inputs.label_names))
-        permits = self.options.permits
-        shown = self.options.hello(self.client, len(self.rows.y), len(self.rows.y_test))
+        permits, name = self.options.permits, self.options.name
+        shown: dict[str, Any] = {"client": self.client, "name": name, "permits": sorted(permits)}
+        shown |= {"rows": len(self.rows.y), "test_rows": len(self.rows.y_test)}
         if self.sums:
             shown |= {"rows": min(shown["rows"], 1), "test_rows": 0}
         elif "histogram" in permits:
@@ -328,14 +329,14 @@ class Node:
         self.options.check_permit("metrics")
         own = self.engine.tested(self.method, self._given(facts, trees), fitted=flag(facts, "fitted"))
         matrix, loss = lib.pooled(own, self.engine.task.classes)
-        return {"loss": loss.hex(), "rows": len(self.rows.y_test)}, {"matrix": matrix}
+        return {"loss": loss.hex()}, {"matrix": matrix}
 
     def evaluate(self, facts: Facts, trees: Trees) -> Reply:
         """The global model on the client's own test rows."""
         self.options.check_permit("metrics")
         sent, rows = shared_of(trees, "params", "buffers"), self.engine.fed.local_test_rows(self.client)
         matrix, loss = self.engine.evaluate(sent["params"], sent["buffers"], rows, on="train")
-        return {"loss": loss.hex(), "rows": len(rows)}, {"matrix": matrix}
+        return {"loss": loss.hex()}, {"matrix": matrix}
 
     def own(self, facts: Facts, trees: Trees) -> Reply:
         """Keep the client's own model beside its memory, for its operator. Nothing of it is told."""
@@ -345,8 +346,8 @@ class Node:
         whose = {"client": self.client, "method": self.experiment.method.name}
         names = list(engine.fed.dataset.class_names)
         config = {"started_by": "flower", "own_data": True, "label_names": names, "own_model": whose}
-        self.memory.save_own(model, {"model": about, "config": config})
         where = self.memory.folder.resolve()
+        lib.save_tree(where / OWN, {"model": model}, {"model": about, "config": config})
         take = "fedskew: own model after round %d: `fedskew flower own %s --out FOLDER` takes it out"
         LOG.info(take, about["round"], where)
         return {}, {}

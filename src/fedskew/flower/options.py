@@ -98,11 +98,6 @@ class NodeOptions:
         if permit and permit not in self.permits:
             raise ConfigError(f"this node does not allow {permit}, {PERMITS[permit]}")
 
-    def hello(self, client: int, rows: int, test_rows: int) -> dict[str, Any]:
-        """What every node tells of itself."""
-        who = {"client": client, "name": self.name, "permits": sorted(self.permits)}
-        return {**who, "rows": rows, "test_rows": test_rows}
-
     def folder(self, client: int) -> Path:
         """The folder of a client's memory in this run."""
         return Path(self.state).expanduser() / (self.run or "run") / f"client-{client}"

@@ -116,13 +116,7 @@ def _read(source: str, inputs: lib.Inputs, options: NodeOptions, split_by: str) 
     if not hasattr(rows.x, "keys"):
         return RawRows(f"x of {path}", rows.x, y)
     table = {name: values for name, values in rows.x.items() if name != rows.label}
-    if inputs.encoding is not None:
-        return RawRows(rows.what, table, y, rows.numbers)
-    try:
-        x = np.stack([np.asarray(values).astype(np.float32) for values in table.values()], 1)
-    except ValueError as error:
-        raise DataError(f"{path} must hold numbers in every column but {rows.label!r}: {error}") from None
-    return RawRows(rows.what, x, y)
+    return RawRows(rows.what, table, y, rows.numbers)
 
 
 def _given(x: Any, y: Any, inputs: lib.Inputs, what: str) -> RawRows:
@@ -130,7 +124,7 @@ def _given(x: Any, y: Any, inputs: lib.Inputs, what: str) -> RawRows:
 
 
 def _returned(source: str, inputs: lib.Inputs) -> RawRows:
-    """What a function of the node's operator returns: (x, y), columns and labels, or a dataset."""
+    """What a function of the node's operator returns: (x, y), samples or columns by name, and labels."""
     module, _, name = source.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -139,12 +133,8 @@ def _returned(source: str, inputs: lib.Inputs) -> RawRows:
     except (ImportError, AttributeError) as error:
         raise DataError(f"data must name a function as module:function; got {source!r}: {error}") from None
     rows = function()
-    if isinstance(rows, Dataset):
-        hint = "return raw columns by name"
-        claim(rows.encoding == inputs.encoding, source, "be encoded as the app's inputs say", hint=hint)
-        return _given(rows.x, [rows.class_names[c] for c in rows.y.tolist()], inputs, source)
     pair = isinstance(rows, tuple) and len(rows) == 2
-    claim(pair, source, "return (x, y) or a Dataset", type(rows).__name__)
+    claim(pair, source, "return (x, y)", type(rows).__name__)
     return _given(rows[0], rows[1], inputs, source)
 
 

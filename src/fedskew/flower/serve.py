@@ -194,7 +194,6 @@ def serve(
         if settings.secure == "none":
             check_permits(method, hello.facts["permits"], hello.name)
 
-    LOG.info("fedskew: %s waits for %d nodes", method.name, known.clients)
     link = Link(grid, agreed, options, accept)
     link.meet(known.clients)
     first |= link.clients
@@ -219,8 +218,7 @@ def serve(
         fed, method, settings, model=model, out=out, resume=begun, on_round=_log_round, config=facts,
         made=partial(Remote, link=link, local=options.own_data or known.held is not None), observer=NodeObserver,
     )  # fmt: skip
-    sizes = f"{link.turn} messages, {link.down} bytes to the nodes, {link.up} bytes back"
-    LOG.info("fedskew: %s; %s; %s", result, sizes, out.resolve())
+    LOG.info("fedskew: %s; %d messages; %s", result, link.turn, out.resolve())
     return result
 
 
@@ -260,8 +258,6 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         node = _node(key, build)
         facts, trees = node.answer(envelope)
         return record({**echo, **facts}, sent=pack(trees))
-    except _NoClient:
-        return record({**echo, "spare": True})
     except Exception as error:  # a component of the user's own may raise anything
         if echo.get("client") in (None, -1) and isinstance(config.get("client"), int):
             # a hello has no client: its answer says whose mistake it is, and whether it may pass, as a full disk does
@@ -292,10 +288,6 @@ def _mistake(error: Exception, noted: str, trace: bool) -> dict[str, str]:
     return {"error": f"{text}; {noted}" if noted else text, "trace": details if trace else ""}
 
 
-class _NoClient(Exception):
-    """A simulated node for which there is no client: Flower simulates as many as its configuration says."""
-
-
 @lru_cache(maxsize=64)
 def _node(key: str, build: Build) -> Node:
     """The node of a configuration; a process of a simulation answers for many, one after another."""
@@ -309,8 +301,6 @@ def _node(key: str, build: Build) -> Node:
         raise ConfigError('client must be the number of this node, from 0, as in --node-config "client=0"; got none')
     fed = None if options.data or server.own_data else lib.federation_of(experiment)
     clients = _clients(experiment) if fed is None else fed.clients
-    if "partition-id" in node_config and options.client >= clients:
-        raise _NoClient
     rule = f"be at least 0 and below {clients}, the run's clients"
     require(0 <= options.client < clients, "client", rule, options.client)
     if fed is not None:
