@@ -46,7 +46,9 @@ def slot(name: str) -> str:
     key, told = SLOTS[name]
     names = [(kind.__module__, kind.__name__) for kind in (*INGREDIENTS[key].values(), *MORE.get(name, []))]
     lines = ["from typing import TYPE_CHECKING", *(f"from {home} import {one} as {one}" for home, one in names)]
-    listed = "if not TYPE_CHECKING:\n    __all__ = [name for name, kind in globals().items() if isinstance(kind, type)]\n"
+    listed = (
+        "if not TYPE_CHECKING:\n    __all__ = [name for name, kind in globals().items() if isinstance(kind, type)]\n"
+    )
     return f'"""{told}\n\n{MADE}\n"""\n\n' + "\n".join(lines) + f"\n\n{listed}"
 
 

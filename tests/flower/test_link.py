@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedskew.errors import ConfigError
+from fedskew.flower.declared import Hello
 from fedskew.flower.link import Link, Request
 from fedskew.flower.options import ServerOptions
-from fedskew.flower.standin import Hello
 from fedskew.flower.wire import pack, read, record
 
 pytestmark = pytest.mark.flower

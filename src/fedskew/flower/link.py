@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from fedskew.errors import ConfigError, FedskewError, one_line, visible
 from fedskew.flower import wire
+from fedskew.flower.declared import Hello, absent, claimed_client, hello_of
 from fedskew.flower.options import ServerOptions
-from fedskew.flower.standin import Hello, absent, claimed_client, hello_of
 from fedskew.flower.wire import EXACT, Envelope, Layout, Packed, Sealed, quoted, short
 
 LOG = logging.getLogger("flwr")

@@ -23,7 +23,7 @@ from fedskew.flower import wire
 from fedskew.flower.contract import contract, disagreement, permit_of
 from fedskew.flower.memory import NONE, OWN, NodeMemory
 from fedskew.flower.options import NodeOptions
-from fedskew.flower.standin import NodeRows
+from fedskew.flower.rows import NodeRows
 from fedskew.flower.wire import EXACT, Facts, count, expect, flag, numbers, receipt, session, table
 from fedskew.method import Component, Method
 from fedskew.privacy import PHASES, Client

@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +14,51 @@ from torch import Tensor
 
 from fedskew import deployment as lib
 from fedskew import rng
-from fedskew.data import Dataset, Federation
+from fedskew.data import Dataset, Federation, Partition
 from fedskew.errors import ConfigError, DataError, FieldError, claim, closest, json_file
 from fedskew.fields import typed, untyped
 from fedskew.flower.options import NodeOptions
-from fedskew.flower.standin import NodeRows, dataset_of
+
+
+def one_owner(rows: np.ndarray, client: int, clients: int) -> Partition:
+    """The partition in which one client has these rows, and no other has any."""
+    offsets = np.zeros(clients + 1, np.int64)
+    offsets[client + 1 :] = len(rows)
+    return Partition(rows.astype(np.int64), offsets)
+
+
+def dataset_of(
+    name: str, inputs: lib.Inputs, x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, augment: tuple[str, ...] = ()
+) -> Dataset:
+    """The dataset of training and test rows that are what inputs say."""
+    names, scale = inputs.label_names, (inputs.mean, inputs.std)
+    return Dataset(name, x, y, x_test, y_test, len(names), names, *scale, augment, encoding=inputs.encoding)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRows:
+    """The data of one node.
+
+    ``x`` and ``y`` are samples and class numbers, in the order in which the client owns them; the test rows are the
+    client's own, and are empty where it keeps none.
+    """
+
+    inputs: lib.Inputs
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    augment: tuple[str, ...] = ()
+
+    def federation(self, client: int, clients: int) -> Federation:
+        """A federation in which this client alone has rows; row i of the client is row i of the data."""
+        n = len(self.y)
+        x, y = torch.cat([self.x, self.x_test]), torch.cat([self.y, self.y_test])
+        data = dataset_of("node", self.inputs, x, y, x[:0], y[:0], self.augment)
+        counts = torch.zeros(clients, data.classes, dtype=torch.int64)
+        counts[client] = torch.bincount(self.y, minlength=data.classes)
+        train, test = (one_owner(np.arange(a, b), client, clients) for a, b in ((0, n), (n, len(y))))
+        return Federation(data, train, lib.Iid(), clients, 0, counts, held=test, local_test=0.0)
 
 
 def rows_of_client(fed: Federation, k: int) -> NodeRows:

@@ -19,11 +19,11 @@ from fedskew.data import Federation
 from fedskew.errors import ConfigError, DataError, FedskewError, one_line, require, visible
 from fedskew.flower import require_flower, rows
 from fedskew.flower.contract import check_permits, contract, needs
+from fedskew.flower.declared import Hello, declared_counts, federation_of_nodes
 from fedskew.flower.link import TRACE, Link
 from fedskew.flower.node import Node, check_data
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
-from fedskew.flower.standin import Hello, declared_counts, federation_of_nodes, one_owner
 from fedskew.flower.wire import echoed, pack, read, record
 from fedskew.method import Method
 from fedskew.models import architecture
@@ -140,7 +140,7 @@ def _server(experiment: lib.Experiment, options: ServerOptions, folder: Path) ->
     n = _clients(experiment)
     inputs, _ = rows.inputs_of(folder)
     data = rows.server_data(inputs, options.test)
-    counts, nobody = torch.zeros(n, data.classes, dtype=torch.int64), one_owner(np.empty(0), 0, n)
+    counts, nobody = torch.zeros(n, data.classes, dtype=torch.int64), rows.one_owner(np.empty(0), 0, n)
     return Federation(data, nobody, lib.Iid(), n, experiment.seed, counts), inputs
 
 

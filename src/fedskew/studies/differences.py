@@ -18,10 +18,6 @@ from fedskew.errors import plural, require
 from fedskew.studies.scores import ALPHA, LEVEL, Floats, Scores, described, gain_words, in_points, quantum_of, settled
 from fedskew.studies.verdicts import Interval, intervals
 
-__all__ = [
-    "Difference", "Ranks", "average_ranks", "critical_difference", "differences", "holm", "signed_rank", "smallest_p",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Difference:
