@@ -34,13 +34,13 @@ What is measured:
     most `FIT_CLASSES` classes; `triangle_of` and `whole_of` turn a Hessian into what is sent, and back.
 
 The record:
-    `Hold` keeps others out of a run folder, `finished` looks into it, `write_model` makes one.
+    `Hold` keeps others out of a run folder, `finished` and `check_config` look into it, `write_model` makes one.
     `save_tree`, `load_tree`, `write_atomic`, `writing` and `digests` write and read single files.
 
 The encoding of data:
-    `Inputs` say what a sample is; `PLAIN` is the usual notation of a table's cells.
+    `Inputs` say what a sample is, an `Encoding` has the `Column`s of a table, `PLAIN` its usual notation.
     `read_rows` reads a file of `TABLE_FILES` for inputs; `image_files` and `decode_images` a folder.
-    `spelt`, `spellings`, `plain_values` and `missing_rows` settle what a cell of words says.
+    `spelt`, `spellings`, `plain_values`, `missing_rows` and `is_absent` settle what a cell of words says.
     `draw_whole` draws rows of which some belong together; `left_out_words` tells of files that are not read.
 """
 
@@ -62,7 +62,7 @@ from fedskew.config.recorded import finished
 from fedskew.config.tables import make, method_named
 from fedskew.config.words import flags_of
 from fedskew.data.arrays import draw_whole
-from fedskew.data.encoding import PLAIN, spellings
+from fedskew.data.encoding import PLAIN, Column, Encoding, is_absent, spellings
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.inputs import rows_of as read_rows
@@ -98,7 +98,7 @@ from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.records import digests
 from fedskew.records.files import Hold, load_tree, save_tree, write_atomic, writing
-from fedskew.records.folder import Record
+from fedskew.records.folder import Record, check_config
 from fedskew.records.metrics import EVALUATED, GROUPED, PERSONAL, named
 from fedskew.records.summary import AVERAGED, TAIL, summarise
 from fedskew.records.typed import Row
@@ -109,11 +109,11 @@ from fedskew.types import Assignment, Cohort, Params, Report, Task, Tree
 
 __all__ = [
     "AVERAGED", "EVALUATED", "FIT_CLASSES", "FIT_EXCHANGES", "GROUPED", "PERSONAL", "PLAIN", "TABLE_FILES", "TAIL",
-    "Broadcast", "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "Experiment",
+    "Broadcast", "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "Column", "Encoding", "Experiment",
     "Fault", "Fit", "Hold", "Iid", "Inputs", "MeanModel", "Member", "Model", "Observer", "Outcome", "Pace",
-    "RemoteEngine", "Result", "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic",
+    "RemoteEngine", "Result", "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config",
     "close_round", "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of",
-    "finished", "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files",
+    "finished", "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files", "is_absent",
     "launch", "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named",
     "plain_values", "pooled", "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "sums", "triangle_of",
     "unguarded", "whole_of", "write_atomic", "write_model", "writing",

@@ -61,6 +61,8 @@ def test_init_for_secure_sums_starts_nodes_for_them_alone(tmp_path: Path, capsys
     assert "${SECURE:-0}" in (tmp_path / "plain" / "node.sh").read_text()
     said = mistake(capsys, "flower", "init", "fedpals", "--secure", "sums", "--out", tmp_path / "refused")
     assert "--secure must be none for fedpals, whose " in said
+    words = ["--secure", "sums", "--own-data", "--encoding", "nodes"]
+    assert "with secure sums" in mistake(capsys, "flower", "init", "fedla", *words, "--out", tmp_path / "refused")
 
 
 def test_init_for_nodes_with_data_of_their_own_takes_an_example(

@@ -119,17 +119,17 @@ def test_a_node_that_forbids_histograms_refuses_a_method_that_asks_for_them(depl
 
 
 @pytest.mark.slow
-def test_nodes_with_tables_keep_their_own_models(tmp_path: Path) -> None:
+def test_nodes_with_tables_make_one_encoding_and_keep_their_own_models(tmp_path: Path) -> None:
     lines = [[f"{40 + 10 * k + i},{'fm'[i % 2]},{('ill', 'well')[i // 2 % 2]},{i // 3}" for i in range(30)]
              for k in range(2)]  # fmt: skip
-    for name, rows in {"0": lines[0], "1": lines[1], "example": lines[0]}.items():
+    for name, rows in {"0": lines[0], "1": [line.replace("m", "x") for line in lines[1]], "example": lines[0]}.items():
         (tmp_path / f"{name}.csv").write_text("\n".join(["age,sex,label,patient", *rows]))
     words = ("--own-data", "--data", "csv", "--path", tmp_path / "example.csv", "--data.categories", "sex",
-             "--split-by", "patient", "--model", "logistic", "--rounds", 2, "--cohort", 2,
+             "--split-by", "patient", "--encoding", "nodes", "--model", "logistic", "--rounds", 2, "--cohort", 2,
              "--keep-own", "true")  # fmt: skip
     with Deployment(tmp_path, "ditto", *words, nodes=2) as made:
         env = {k: {"DATA": str(tmp_path / f"{k}.csv"), "MORE": "local-test=0.3"} for k in range(2)}
-        made.begin(allow=dict.fromkeys(range(2), "metrics"), env=env)
+        made.begin(allow=dict.fromkeys(range(2), "columns metrics"), env=env)
         said = made.ended(made.run("run"), code=0)
         assert "round 2" in said and "Traceback" not in said
         made.until(lambda: all("takes it out" in made.log(f"node-{k}") for k in range(2)), "superlink", 60)
@@ -140,7 +140,7 @@ def test_nodes_with_tables_keep_their_own_models(tmp_path: Path) -> None:
             assert "30 rows, accuracy" in scores
             made.said("fedskew", "evaluate", out, "--data", "csv", "--path", tmp_path / f"{1 - k}.csv")
         about = json.loads((tmp_path / "own-1" / "model.json").read_text())["inputs"]["encoding"]["columns"]
-        assert [column["values"] for column in about] == [[], ["f", "m"]]
+        assert [column["values"] for column in about] == [[], ["f", "m", "x"]]
         assert not (made.app / "run" / "own.safetensors").exists()
 
 

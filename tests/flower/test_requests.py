@@ -182,10 +182,10 @@ def test_a_run_names_no_other_data_or_model_than_the_app(change: dict[str, str],
     package.mkdir()
     config = {"method": "fedavg", "data": "digits", "lr": 0.5, "clients": 4}
     own = {"client": 0, "state": str(tmp_path / "state")}
-    assert serve._node(json.dumps([config, own, str(package)]), serve.experiment_of)
+    assert serve._node(json.dumps([config, own, str(package), None]), serve.experiment_of)
     name = next(iter(change))
     with pytest.raises(ConfigError, match=rf"^{name} must be .*, as in the app of this node; got"):
-        serve._node(json.dumps([{**config, **change}, own, str(package)]), serve.experiment_of)
+        serve._node(json.dumps([{**config, **change}, own, str(package), None]), serve.experiment_of)
 
 
 def test_a_nodes_memory_lies_below_its_state(tmp_path: Path) -> None:

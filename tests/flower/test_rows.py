@@ -128,7 +128,7 @@ def test_a_node_says_at_its_start_which_files_of_its_data_are_left_out(
         caplog.clear()
         serve._node.cache_clear()
         with caplog.at_level("INFO", "flwr"):
-            serve._node(json.dumps([content, own, str(tmp_path)]), serve.experiment_of)
+            serve._node(json.dumps([content, own, str(tmp_path), None]), serve.experiment_of)
         return caplog.messages
 
     assert said() == []
@@ -325,7 +325,7 @@ def test_an_apps_option_split_by_reaches_its_nodes(tmp_path: Path) -> None:
     own = {"client": 0, "data": str(tmp_path / "mine.csv"), "local-test": 0.2, "state": str(tmp_path / "state")}
     ages = []
     for more in ({}, {"data.split_by": "patient"}):
-        node = serve._node(json.dumps([content | more, own, str(tmp_path)]), serve.experiment_of)
+        node = serve._node(json.dumps([content | more, own, str(tmp_path), None]), serve.experiment_of)
         ages.append([round(float(x) * 10 + 50) for x in node.rows.x_test[:, 0]])  # type: ignore[union-attr]
     assert all(any(age // 2 == other // 2 for other in ages[1] if other != age) for age in ages[1]) and ages[1]
     assert not all(any(age // 2 == other // 2 for other in ages[0] if other != age) for age in ages[0])

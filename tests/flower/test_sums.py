@@ -371,6 +371,13 @@ def test_a_node_for_secure_sums_answers_nothing_else(kind: str, tmp_path: Path) 
     assert "the kind of a message must be one of train, ask, sum; got" in read(reply.content).facts["error"]
 
 
+def test_the_columns_of_one_node_are_not_asked_for(tmp_path: Path) -> None:
+    said = "flower.encoding must be example with secure sums: nodes would tell sums over their own rows"
+    with pytest.raises(ConfigError, match=said):
+        content = secure(tmp_path) | {"flower.encoding": "nodes"}
+        serve._node(json.dumps([content, {"client": 0, "secure": 3}, ".", None]), experiment_of)
+
+
 # What comes to the server
 
 
@@ -443,7 +450,7 @@ def test_a_hello_tells_no_rows(tmp_path: Path) -> None:
 
     served(tmp_path, secure(tmp_path, rounds=1, local_test=0.2), lie=look)
     assert [(one["rows"], one["test_rows"]) for one in hellos] == [(1, 0)] * 4
-    assert not any({"counts", "labels"} & one.keys() for one in hellos)
+    assert not any({"counts", "labels", "columns"} & one.keys() for one in hellos)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["disclosed"] == []
 
 

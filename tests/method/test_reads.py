@@ -222,7 +222,7 @@ def every(*slots: Any) -> Iterable[type[Component]]:
 def test_every_word_is_of_the_one_vocabulary() -> None:
     for kind in every(*SLOTS):
         assert all(read.word in WORDS and read.form in ("sum", "each") for read in kind().reads), kind
-    assert set(PERMITS) - set(WORDS) == {"metrics", "fit"}
+    assert set(PERMITS) - set(WORDS) == {"metrics", "fit", "columns"}
     assert "reads" in hooks_of(Component)
 
 

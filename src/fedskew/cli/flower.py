@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from fedskew.cli.base import TYPED, Command, Group
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
-from fedskew.cli.values import FOLDER, POSITIVE, Names
-from fedskew.errors import plural, some
+from fedskew.cli.values import FOLDER, POSITIVE, Names, Value
+from fedskew.errors import plural, require, some
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
@@ -32,8 +32,14 @@ def flower() -> None:
 @click.argument("method", required=False, metavar="METHOD", type=Names("method"))
 @click.option("--out", type=FOLDER, default="app", help="the app's folder")
 @click.option("--own-data", is_flag=True, help="nodes bring their own data, in the form of --data")
+@click.option(
+    "--encoding", type=Value(Literal["example", "nodes"]), default="example",
+    help="scale and categories of a table's columns: those of the example, or of all nodes' rows, which then send sums",
+)  # fmt: skip
 @click.pass_context
-def init(ctx: click.Context, method: str | None, out: str, own_data: bool, experiment: Experiment) -> None:
+def init(
+    ctx: click.Context, method: str | None, out: str, own_data: bool, encoding: str, experiment: Experiment
+) -> None:
     """Write a Flower app that trains METHOD: `flwr run` starts it, on this machine or on a SuperLink and its nodes.
 
     The options are those of `fedskew run`. Node k holds client k of the federation that they describe. With --own-data
@@ -50,12 +56,17 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
 
     check_for_nodes(experiment)
     secure = experiment.secure == "sums"
+    rule = "be example without --own-data, with secure sums, or where the example is no table"
+    require(encoding == "example" or (own_data and not secure), "encoding", rule, encoding)
     fed = None if own_data else experiment.federation()
     data = experiment.data.load(experiment.path) if fed is None else fed.dataset
     clients = (experiment.clients or 5) if fed is None else fed.clients
-    given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in ctx.meta[TYPED] if flag != "--out"}
+    own = ("--out", "--encoding")
+    given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in ctx.meta[TYPED] if flag not in own}
     aliases = {full[2:]: short[2:] for short, full in ALIASES.items()}
+    require(encoding == "example" or data.encoding is not None, "encoding", rule, encoding)
     config = config_of(experiment, own_data=own_data, clients=clients)
+    config |= {"flower.encoding": encoding} if encoding == "nodes" else {}
     if own_data:
         given.pop("path", None)  # of the example, which inputs.json describes
     for key, value in given.items():
@@ -70,13 +81,14 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
         if column.unseen:
             told = "a blank at a node says nothing, as no training row of the example has one"
             notes.append(f"column {column.name!r}: {told}")
-        if column.values:
+        if column.values and encoding == "example":
             other = "is refused" if "" not in column.values and column.missing is None else "counts as missing"
             known = some([value for value in column.values if value])
             notes.append(f"column {column.name!r} has the categories {known}; another one at a node {other}")
     for note in notes if own_data else ():
         say(f"note: {note}")
     asking = {} if secure else needs(experiment.method)
+    asking |= {"columns": "--encoding nodes"} if encoding == "nodes" else {}
     if secure:
         say("node.sh sets SECURE: a node sends its part of sums over at least so many nodes, and nothing else")
     for permit, part in asking.items():

@@ -74,6 +74,7 @@ def write_app(
 
     least = lib.sums.LEAST * (experiment.secure == "sums")
     permits = [] if least else [*needs(experiment.method)]
+    permits += ["columns"] if config.get("flower.encoding") == "nodes" else []
     told = ["the number of its rows", *(PERMITS[permit] for permit in permits)]
     if least:
         told = [f"its part of sums over at least {least} nodes"]

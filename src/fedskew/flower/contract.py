@@ -10,6 +10,7 @@ import torch
 from fedskew import __version__
 from fedskew import deployment as lib
 from fedskew.errors import one_line, require, unknown
+from fedskew.fields import untyped
 from fedskew.flower.wire import FORMAT
 from fedskew.method import WORDS, Method, Sampler, method_spec
 from fedskew.types import Query
@@ -18,11 +19,12 @@ PERMITS = {
     **{word: WORDS[word] for word in ("histogram", "labels", "loss", "probe")},
     "metrics": "the confusion matrix of a model on the node's own test rows",
     "fit": "sums of loss, gradient and Hessian over the node's rows, to fit biases and a temperature to the logits",
+    "columns": "sum and sum of squares of each column of numbers, and the categories of each other column",
 }
 # sums under weights of the server's choice tell the histogram, and the fit needs it
 IMPLIED = {"histogram": ("histogram", "labels"), "fit": ("fit", "histogram", "labels")}
 # the others change the last bits at most
-FATAL = ("fedskew", "format", "method", "model", "classes", "shape")
+FATAL = ("fedskew", "format", "method", "model", "classes", "shape", "columns")
 
 
 def contract(method: Method, model: lib.Model, inputs: lib.Inputs, settings: lib.Settings) -> dict[str, Any]:
@@ -39,6 +41,12 @@ def contract(method: Method, model: lib.Model, inputs: lib.Inputs, settings: lib
         "torch": torch.__version__.partition("+")[0],
         "Python": ".".join(platform.python_version_tuple()[:2]),
     }
+
+
+def column_contract(inputs: lib.Inputs) -> dict[str, Any]:
+    """What server and node compare before there is an encoding of all nodes' rows."""
+    columns = _digest(untyped(inputs.encoding))
+    return {"fedskew": __version__, "format": FORMAT, "classes": list(inputs.label_names), "columns": columns}
 
 
 def disagreement(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, bool]:

@@ -62,7 +62,7 @@ def hello_of(node: int, sent: Mapping[str, Any], clients: int, most_rows: int = 
     except ConfigError as error:
         raise ConfigError(f"node {node} must say who it is: {error}") from None
     facts["permits"] = sorted(set(permits))
-    facts |= {what: sent[what] for what in ("counts", "labels") if sent.get(what) is not None}
+    facts |= {what: sent[what] for what in ("counts", "labels", "columns") if sent.get(what) is not None}
     hello = Hello(node, k, facts)
     for what in ("rows", "test_rows"):
         hint = "flower.most-rows of the server allows more"

@@ -207,9 +207,8 @@ class Node:
         self.memory.newer(session(facts))
         wrong, fatal = disagreement(self.contract, table(facts, "contract"))
         counts = torch.bincount(self.rows.y, minlength=len(self.rows.inputs.label_names))
-        permits, name = self.options.permits, self.options.name
-        shown: dict[str, Any] = {"client": self.client, "name": name, "permits": sorted(permits)}
-        shown |= {"rows": len(self.rows.y), "test_rows": len(self.rows.y_test)}
+        permits = self.options.permits
+        shown = self.options.hello(self.client, len(self.rows.y), len(self.rows.y_test))
         if self.sums:
             shown |= {"rows": min(shown["rows"], 1), "test_rows": 0}
         elif "histogram" in permits:

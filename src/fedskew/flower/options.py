@@ -25,6 +25,9 @@ class ServerOptions:
     """run folder at the server; a run that stands there is gone on with"""
     own_data: bool = False
     """each node brings data of its own; else node k holds client k of the named dataset"""
+    encoding: Literal["example", "nodes"] = "example"
+    """scale and categories of a table's columns: those of the example, or of all nodes' rows, which send sums and sets
+    of categories first"""
     test: str = ""
     """file of test rows at the server, for nodes with data of their own; empty: nodes evaluate on rows of their own"""
     missing: Literal["wait", "drop", "stop"] = "wait"
@@ -84,12 +87,15 @@ class NodeOptions:
         """What the node allows."""
         return permits_of(self.allow)
 
-    def check_run(self, secure: str) -> None:
+    def check_run(self, secure: str, encoding: str) -> None:
         """Raise ConfigError where a run asks for other sums than this node is for: none, or none but secure ones."""
         if secure == "sums":
             hint = f"start it with SECURE={lib.sums.LEAST}, where its operator agrees to secure sums"
-            rule = f"be at least {lib.sums.LEAST} for this run"
-            require(self.secure > 0, "secure of this node", rule, self.secure, hint)
+            require(
+                self.secure > 0, "secure of this node", f"be at least {lib.sums.LEAST} for this run", self.secure, hint
+            )
+            rule = "be example with secure sums: nodes would tell sums over their own rows"
+            require(encoding == "example", "flower.encoding", rule, encoding)
         rule = f"be sums for this node, which is started with secure={self.secure} and sends nothing else"
         require(not self.secure or secure == "sums", "secure", rule, secure)
 
@@ -97,6 +103,11 @@ class NodeOptions:
         """Raise ConfigError where the node does not allow what is asked; "" is what every node allows."""
         if permit and permit not in self.permits:
             raise ConfigError(f"this node does not allow {permit}, {PERMITS[permit]}")
+
+    def hello(self, client: int, rows: int, test_rows: int) -> dict[str, Any]:
+        """What every node tells of itself."""
+        who = {"client": client, "name": self.name, "permits": sorted(self.permits)}
+        return {**who, "rows": rows, "test_rows": test_rows}
 
     def folder(self, client: int) -> Path:
         """The folder of a client's memory in this run."""

@@ -1,4 +1,4 @@
-"""The rows of a node: a client of a named dataset, or data of the node's own, encoded as the app's example."""
+"""The rows of a node: a client of a named dataset, or data of the node's own."""
 
 import importlib
 import json

@@ -16,15 +16,16 @@ from torch import Tensor
 
 from fedskew import deployment as lib
 from fedskew.data import Federation
-from fedskew.errors import ConfigError, DataError, FedskewError, one_line, require, visible
-from fedskew.flower import require_flower, rows
-from fedskew.flower.contract import check_permits, contract, needs
+from fedskew.errors import ConfigError, DataError, FedskewError, json_file, one_line, require, visible
+from fedskew.fields import untyped
+from fedskew.flower import columns, require_flower, rows
+from fedskew.flower.contract import check_permits, column_contract, contract, needs
 from fedskew.flower.declared import Hello, declared_counts, federation_of_nodes
 from fedskew.flower.link import TRACE, Link
 from fedskew.flower.node import Node, check_data
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
-from fedskew.flower.wire import echoed, pack, read, record
+from fedskew.flower.wire import echoed, pack, read, record, table
 from fedskew.method import Method
 from fedskew.models import architecture
 
@@ -132,13 +133,19 @@ class NodeObserver(lib.Observer):
         return scores if self.engine.counted else {n: v for n, v in scores.items() if not n.startswith("mix")}
 
 
-def _server(experiment: lib.Experiment, options: ServerOptions, folder: Path) -> tuple[Federation, lib.Inputs]:
-    """(the server's rows, what a sample is)."""
+def _server(
+    grid: Any, experiment: lib.Experiment, options: ServerOptions, folder: Path, encoding: Any
+) -> tuple[Federation, lib.Inputs]:
+    """(the server's rows, what a sample is). ``encoding`` is that of a run that goes on, if its nodes have made one."""
     if not options.own_data:
+        rule = "be example where nodes hold the app's dataset"
+        require(options.encoding == "example", "flower.encoding", rule, options.encoding)
         fed = experiment.federation()
         return fed, lib.Inputs.of(fed.dataset)
     n = _clients(experiment)
     inputs, _ = rows.inputs_of(folder)
+    if options.encoding == "nodes":
+        inputs = columns.inputs_with(inputs, encoding) if encoding else _inputs_of_nodes(grid, inputs, options, n)
     data = rows.server_data(inputs, options.test)
     counts, nobody = torch.zeros(n, data.classes, dtype=torch.int64), rows.one_owner(np.empty(0), 0, n)
     return Federation(data, nobody, lib.Iid(), n, experiment.seed, counts), inputs
@@ -149,6 +156,28 @@ def _clients(experiment: lib.Experiment) -> int:
     if experiment.clients is None:
         raise ConfigError("clients must say how many nodes there are, since they bring their own data; got none")
     return experiment.clients
+
+
+def _encoding_of_run(out: Path, options: ServerOptions) -> Any:
+    """The encoding that the nodes made for the run of a folder, or None. Raises where another one is asked for."""
+    lib.check_config(out)
+    encoding = json_file(out / "config.json").get("encoding")
+    whose = "nodes" if encoding else "example"
+    require(whose == options.encoding, "flower.encoding", f"be {whose}, that of the run in {out}", options.encoding)
+    return encoding
+
+
+def _inputs_of_nodes(grid: Any, inputs: lib.Inputs, options: ServerOptions, clients: int) -> lib.Inputs:
+    """The inputs with scale and categories of all nodes' rows, which say hello for this. Raises ConfigError."""
+    accept = partial(columns.check_columns, encoding=columns.encoding_of(inputs))
+    link = Link(grid, column_contract(inputs), options, accept)
+    LOG.info("fedskew: the columns are scaled by the rows of %d nodes, which is waited for", clients)
+    link.meet(clients)
+    pooled = columns.pooled_inputs(
+        inputs, [hello for k, hello in sorted(link.clients.items()) if k not in link.left_out]
+    )
+    LOG.info("fedskew: the encoding of all nodes' rows: %s", json.dumps(untyped(pooled.encoding)))
+    return pooled
 
 
 def serve(
@@ -180,9 +209,10 @@ def serve(
         lib.Hold(out).release()  # another server may train in this folder: it is told before the nodes are asked
     _check_drops(method, settings, options)
     model = architecture(experiment.model, method.projection)
-    known, inputs = _server(experiment, options, folder)
+    known, inputs = _server(grid, experiment, options, folder, _encoding_of_run(out, options) if begun else None)
     prepared = lib.prepared_model(known, model, None, settings, method.projection)
     agreed = contract(method, prepared, inputs, settings)
+    encoding = {"encoding": untyped(inputs.encoding)} if options.encoding == "nodes" else {}
     first: dict[int, Hello] = {}  # with which the run began
 
     def accept(hello: Hello) -> None:
@@ -194,7 +224,7 @@ def serve(
         if settings.secure == "none":
             check_permits(method, hello.facts["permits"], hello.name)
 
-    link = Link(grid, agreed, options, accept)
+    link = Link(grid, {**agreed, **encoding}, options, accept)
     link.meet(known.clients)
     first |= link.clients
     if settings.secure == "none":
@@ -213,6 +243,7 @@ def serve(
     facts = {
         **replace(experiment, clients=fed.clients, cohort=cohort, model=model).to_json(known.dataset.fingerprint),
         "started_by": "flower", "disclosed": disclosed, **({"own_data": True} if options.own_data else {}),
+        **encoding,
     }  # fmt: skip
     result = lib.launch(
         fed, method, settings, model=model, out=out, resume=begun, on_round=_log_round, config=facts,
@@ -254,7 +285,8 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
     try:
         envelope = read(message.content)
         echo = echoed(envelope.facts)
-        key = json.dumps([dict(context.run_config), config, str(folder)], sort_keys=True)
+        encoding = table(envelope.facts, "contract").get("encoding")
+        key = json.dumps([dict(context.run_config), config, str(folder), encoding], sort_keys=True)
         node = _node(key, build)
         facts, trees = node.answer(envelope)
         return record({**echo, **facts}, sent=pack(trees))
@@ -263,7 +295,7 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
             # a hello has no client: its answer says whose mistake it is, and whether it may pass, as a full disk does
             echo |= {"client": config["client"], "passing": node is not None}
         trace = bool(config.get("trace", "partition-id" in config))  # a simulation has no node whose secret it is
-        noted = node.engine.guard.noted if node and "engine" in vars(node) else ""
+        noted = node.engine.guard.noted if isinstance(node, Node) and "engine" in vars(node) else ""
         return record({**echo, **_mistake(error, noted, trace)}, sent=pack({}))
 
 
@@ -289,14 +321,14 @@ def _mistake(error: Exception, noted: str, trace: bool) -> dict[str, str]:
 
 
 @lru_cache(maxsize=64)
-def _node(key: str, build: Build) -> Node:
+def _node(key: str, build: Build) -> Node | columns.ColumnNode:
     """The node of a configuration; a process of a simulation answers for many, one after another."""
-    run_config, node_config, where = json.loads(key)
+    run_config, node_config, where, encoding = json.loads(key)
     if "partition-id" not in node_config:
         check_data(run_config, Path(where))
     experiment, server = build(run_config), server_options(run_config)
     options = node_options(node_config, server.out, experiment.secure)
-    options.check_run(experiment.secure)
+    options.check_run(experiment.secure, server.encoding)
     if options.client is None:
         raise ConfigError('client must be the number of this node, from 0, as in --node-config "client=0"; got none')
     fed = None if options.data or server.own_data else lib.federation_of(experiment)
@@ -309,7 +341,13 @@ def _node(key: str, build: Build) -> Node:
     else:
         inputs, augment = rows.inputs_of(Path(where))
         raw = rows.read_raw(inputs, options, getattr(experiment.data, "split_by", None) or "")
-        _log_left_out(options.client, raw.left_out)
+        if encoding is None:  # else the node has said it with its columns
+            _log_left_out(options.client, raw.left_out)
+        if server.encoding == "nodes":
+            options.check_permit("columns")
+            if encoding is None:
+                return columns.ColumnNode(inputs, raw, options.client, options)
+            inputs = columns.inputs_with(inputs, encoding)
         data = rows.rows_of_node(inputs, raw, options, augment)
     model = architecture(experiment.model, experiment.method.projection)
     return Node(replace(experiment, model=model, clients=clients), data, options.client, options)
