@@ -41,12 +41,14 @@ MORE = {"weightings": [Wrapping]}  # bases that users derive from
 
 
 def slot(name: str) -> str:
-    """The module of a slot: its classes, imported by name."""
+    """The module of a slot: its classes, imported by name, which checkers take for exported as it is written."""
     key, told = SLOTS[name]
-    kinds = sorted([*INGREDIENTS[key].values(), *MORE.get(name, [])], key=lambda kind: kind.__name__)
-    lines = sorted(f"from {kind.__module__} import {kind.__name__}" for kind in kinds)
-    names = "".join(f'"{kind.__name__}", ' for kind in kinds)
-    return f'"""{told}\n\n{MADE}\n"""\n\n' + "\n".join(lines) + f"\n\n__all__ = [{names}]\n"
+    names = [(kind.__module__, kind.__name__) for kind in (*INGREDIENTS[key].values(), *MORE.get(name, []))]
+    lines = ["from typing import TYPE_CHECKING", *(f"from {home} import {one} as {one}" for home, one in names)]
+    listed = (
+        "if not TYPE_CHECKING:\n    __all__ = [name for name, kind in globals().items() if isinstance(kind, type)]\n"
+    )
+    return f'"""{told}\n\n{MADE}\n"""\n\n' + "\n".join(lines) + f"\n\n{listed}"
 
 
 def run_options() -> dict[str, str]:
@@ -115,7 +117,7 @@ def files() -> dict[Path, str]:
 def formatted(path: Path, text: str) -> str:
     """A file as ruff formats it."""
     ruff = [sys.executable, "-m", "ruff"]
-    for command in (["check", "--fix", "--quiet", "--select", "I,RUF022", "-"], ["format", "--quiet", "-"]):
+    for command in (["check", "--fix", "--quiet", "--select", "I", "-"], ["format", "--quiet", "-"]):
         done = subprocess.run(
             [*ruff, command[0], "--stdin-filename", str(path), *command[1:]], input=text, text=True, check=True,
             capture_output=True,

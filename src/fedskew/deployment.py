@@ -35,7 +35,7 @@ What is measured:
 
 The record:
     `Hold` keeps others out of a run folder, `finished` and `check_config` look into it, `write_model` makes one.
-    `save_tree`, `load_tree`, `write_atomic`, `writing`, `object_of` and `digests` write and read single files.
+    `save_tree`, `load_tree`, `write_atomic`, `writing` and `digests` write and read single files.
 
 The encoding of data:
     `Inputs` say what a sample is, an `Encoding` has the `Column`s of a table, `PLAIN` its usual notation.
@@ -101,7 +101,7 @@ from fedskew.records.files import Hold, load_tree, save_tree, write_atomic, writ
 from fedskew.records.folder import Record, check_config
 from fedskew.records.metrics import EVALUATED, GROUPED, PERSONAL, named
 from fedskew.records.summary import AVERAGED, TAIL, summarise
-from fedskew.records.typed import Row, object_of
+from fedskew.records.typed import Row
 from fedskew.server import Broadcast, State, close_round
 from fedskew.settings import Settings
 from fedskew.studies.work import federation_of
@@ -114,7 +114,7 @@ __all__ = [
     "RemoteEngine", "Result", "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config",
     "close_round", "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of",
     "finished", "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files", "is_absent",
-    "launch", "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named", "object_of",
+    "launch", "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named",
     "plain_values", "pooled", "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "sums", "triangle_of",
     "unguarded", "whole_of", "write_atomic", "write_model", "writing",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedskew import rng
 from fedskew.errors import TrainingError
 from fedskew.privacy.simulation import secure_sum
-from fedskew.sums import Adder, Half, Sum, demand_room, encoding_of, listed
+from fedskew.sums import Addend, Adder, Sum, demand_room, encoding_of, listed
 from fedskew.types import Tree
 
 
@@ -23,9 +23,9 @@ class Simulated(Adder):
 
     seed: int
 
-    def added(self, half: Half, given: Tree, clients: Sequence[int], least: int, *place: int | str) -> Sum:
-        """As `Adder.added`, of what the halves give."""
-        encoding, sent = encoding_of(len(clients)), {k: half(k) for k in clients}
+    def added(self, addend: Addend, given: Tree, clients: Sequence[int], least: int, *place: int | str) -> Sum:
+        """As `Adder.added`, of what the clients add."""
+        encoding, sent = encoding_of(len(clients)), {k: addend(k) for k in clients}
         for k, own in sent.items():
             demand_room(own, encoding.range, k, *place)
         key, drops = rng.key(self.seed, *place), absent(place, clients)

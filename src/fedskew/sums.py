@@ -84,7 +84,7 @@ def undroppable(method: Method) -> str:
     return ""
 
 
-Half = Callable[[int], Tree]  # what a client adds, by its number
+Addend = Callable[[int], Tree]  # what a client adds, by its number
 Sum = tuple[list[Tensor], tuple[int, ...], tuple[int, int]]  # (total, who is in it, bytes up and down)
 
 
@@ -95,11 +95,11 @@ class Adder:
     share: float  # of the clients that entered a round's first sum, which must stay until the end of the last one
     spent: dict[tuple[int | str, ...], tuple[int, int]] = field(default_factory=dict)  # bytes up and down of each sum
 
-    def added(self, half: Half, given: Tree, clients: Sequence[int], least: int, *place: int | str) -> Sum:
+    def added(self, addend: Addend, given: Tree, clients: Sequence[int], least: int, *place: int | str) -> Sum:
         """One sum of the protocol. Raises TrainingError where too few clients stay.
 
         Args:
-            half: what a client adds. Where clients are elsewhere, its value is of no use, but has the right shapes.
+            addend: what a client adds. Where clients are elsewhere, its value is of no use, but has the right shapes.
             given: what clients must know for it, beside what they have.
             clients: that are asked.
             least: threshold.
@@ -108,12 +108,12 @@ class Adder:
         raise NotImplementedError
 
     def add(
-        self, half: Half, clients: Sequence[int], *place: int | str, given: Tree = None, entered: int | None = None
+        self, addend: Addend, clients: Sequence[int], *place: int | str, given: Tree = None, entered: int | None = None
     ) -> tuple[Tree, tuple[int, ...]]:
         """The sum, float64, and who is in it.
 
         Args:
-            half: as in `added`, a tree.
+            addend: as in `added`, a tree.
             clients: that are asked.
             *place: the round, and which sum of the round it is.
             given: as in `added`.
@@ -126,8 +126,8 @@ class Adder:
         if len(clients) < least:
             told = f"a secure sum must be over at least {least} clients" + f" of {entered}" * bool(entered)
             raise TrainingError(f"{told}; got {len(clients)}, in round {place[0]}")
-        total, left, self.spent[place] = self.added(half, given or {}, clients, least, *place)
-        return shaped(total, half(clients[0])), left
+        total, left, self.spent[place] = self.added(addend, given or {}, clients, least, *place)
+        return shaped(total, addend(clients[0])), left
 
     def bytes_of(self, number: int) -> tuple[int, int]:
         """Bytes up and down of a round; the first has what was added up before it."""

@@ -22,9 +22,10 @@ from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
 from fedskew.errors import ConfigError, RecordError
 from fedskew.fields import untyped
+from fedskew.flower.columns import MOST, column_facts, encoding_of, inputs_with, pooled_inputs
+from fedskew.flower.declared import Hello
 from fedskew.flower.options import experiment_of
-from fedskew.flower.rows import MOST, RawRows, column_facts, encoding_of, inputs_text, inputs_with, pooled_inputs
-from fedskew.flower.standin import Hello
+from fedskew.flower.rows import RawRows, inputs_text
 from fedskew.flower.wire import Envelope, pack, read, record
 from support.flower_grid import bits, config, plain, served
 

@@ -52,12 +52,11 @@ def test_a_node_is_told_of_categories_that_the_example_lacks(tmp_path: Path) -> 
     assert found.x.tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 1]]
 
 
-def test_a_csv_file_of_numbers_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_csv_file_is_for_an_app_whose_example_is_a_table(tmp_path: Path) -> None:
     file = tmp_path / "mine.csv"
     file.write_text("u,v,kind\n1,2,c\n3,4,a\n")
-    found = rows(NUMBERS, file, y_column="kind")
-    assert found.x.tolist() == [[1, 2], [3, 4]]
-    assert found.y.tolist() == [2, 0]
+    with pytest.raises(DataError, match=r"must be an array \[n, 2\]: the model has no columns by name"):
+        rows(NUMBERS, file, y_column="kind")
 
 
 @pytest.mark.parametrize(
@@ -138,17 +137,13 @@ def test_a_node_says_at_its_start_which_files_of_its_data_are_left_out(
     assert said() == ["fedskew: client 0: 1 file left out: ends in .dcm; 2 files left out: ends in .txt"]
 
 
-def test_a_function_returns_rows_or_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_returns_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_rows_of_a_node.py").write_text(
-        "import numpy as np\nfrom fedskew.data import from_arrays\n"
-        "def pair(): return np.ones((3, 2)), ['a', 'c', 'b']\n"
-        "def whole(): return from_arrays(np.ones((10, 2)), ['a', 'b'] * 5)\n"
-        "def wrong(): return 3\n"
+        "import numpy as np\ndef pair(): return np.ones((3, 2)), ['a', 'c', 'b']\ndef wrong(): return 3\n"
     )
     assert rows(NUMBERS, "own_rows_of_a_node:pair").y.tolist() == [0, 2, 1]
-    assert set(rows(NUMBERS, "own_rows_of_a_node:whole").y.tolist()) == {0, 1}
-    with pytest.raises(DataError, match=r"must return \(x, y\) or a Dataset; got int"):
+    with pytest.raises(DataError, match=r"must return \(x, y\); got int"):
         rows(NUMBERS, "own_rows_of_a_node:wrong")
     with pytest.raises(DataError, match="data must name a function as module:function"):
         rows(NUMBERS, "own_rows_of_a_node:lost")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedskew import tree
 from fedskew.errors import ConfigError
-from fedskew.flower.wire import DTYPES, Packed, pack, packed_bytes, unpack
+from fedskew.flower.wire import DTYPES, Packed, pack, unpack
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
@@ -30,11 +30,6 @@ def test_a_tree_comes_out_as_it_went_in() -> None:
     found = unpack(pack(given_trees))
     assert [path for path, _ in tree.flatten(found)] == [path for path, _ in tree.flatten(given_trees)]
     assert found["a"]["c.d"].shape == (0, 3)
-
-
-def test_bytes_are_counted() -> None:
-    packed = pack({"a": torch.zeros(100)})
-    assert packed_bytes(packed) == 400 + len(packed.leaves)
 
 
 @given(st.data())

@@ -15,8 +15,8 @@ from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
 from fedskew.report import Entry, paper, scored
 from fedskew.report.listings import rank_cells
-from fedskew.studies.scores import Scores
-from fedskew.studies.statistics import average_ranks, differences, reach
+from fedskew.studies.differences import average_ranks, differences
+from fedskew.studies.scores import Scores, reach
 from support.reports import made_run, parsed, study, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-from fedskew.studies import statistics
+from fedskew.studies import differences, scores
 from support.paths import ROOT
 
 PAGE = (ROOT / "docs/reference/statistics.md").read_text(encoding="utf-8")
 
 
 def test_every_statistic_is_explained() -> None:
-    named = ("average_ranks", "differences", "holm", "reach")
-    for name in (*named, "summaries"):
-        assert hasattr(statistics, name)
+    named = {differences: ("average_ranks", "differences", "holm"), scores: ("reach", "summaries")}
+    for module, name in [(module, name) for module, names in named.items() for name in names]:
+        assert hasattr(module, name)
         assert re.search(rf"^#+ .*`{name}`", PAGE, re.M), name
 
 
@@ -23,4 +23,4 @@ def test_the_pairs_that_are_needed() -> None:
     for first, last, pairs in rows:
         for m in (int(first), int(last or first)):
             n = int(pairs)
-            assert m * statistics.smallest_p(n) <= 0.05 < m * statistics.smallest_p(n - 1), m
+            assert m * differences.smallest_p(n) <= 0.05 < m * differences.smallest_p(n - 1), m

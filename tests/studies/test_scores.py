@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedskew.errors import ConfigError, FieldError
-from fedskew.studies.scores import Scores, more_is_better, quantum_of
+from fedskew.records.summary import more_is_better
+from fedskew.studies.scores import Scores, quantum_of
 
 RUNS = [("fedavg", "alpha 1", 1, 0.6), ("fedla", "alpha 1", 0, 0.7), ("fedavg", "alpha 0.1", 0, 0.5)]
 

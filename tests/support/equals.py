@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedskew.studies.statistics import Scores, differences, t_interval
+from fedskew.studies.differences import differences
+from fedskew.studies.scores import Scores, t_interval
 from fedskew.studies.verdicts import verdict
 from support.paths import ROOT
 

@@ -178,10 +178,9 @@ def old_sessions(patch: pytest.MonkeyPatch) -> None:
     plain = NodeMemory.newer
 
     def newer(self: NodeMemory, session: str, turn: int) -> bool:
-        path = self.folder / "seen.json"
-        if path.exists():
-            known, last, _ = memory.json.loads(path.read_bytes())
-            files.write_atomic(path, memory.json.dumps([known, last, []]).encode())
+        notes = self._notes()
+        notes.over.clear()
+        self._write(notes)
         return plain(self, session, turn)
 
     patch.setattr(NodeMemory, "newer", newer)

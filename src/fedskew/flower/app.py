@@ -72,9 +72,6 @@ def write_app(
     require(not (folder / "pyproject.toml").exists(), "out", "name a folder without an app", str(folder))
     from fedskew import __version__
 
-    package = re.sub(r"[^a-zA-Z0-9_]", "_", folder.resolve().name) or "app"
-    package = f"app_{package}" if package[0].isdigit() or package in ("fedskew", "flwr", "keys", "state") else package
-    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
     least = lib.sums.LEAST * (experiment.secure == "sums")
     permits = [] if least else [*needs(experiment.method)]
     permits += ["columns"] if config.get("flower.encoding") == "nodes" else []
@@ -82,7 +79,7 @@ def write_app(
     if least:
         told = [f"its part of sums over at least {least} nodes"]
     values = {
-        "name": name, "package": package, "method": experiment.method.name, "version": __version__,
+        "method": experiment.method.name, "version": __version__,
         "description": _toml(f"{experiment.method.name} by fedskew on Flower"),
         "clients": str(config["clients"]), "needs": ", ".join(told), "secure": str(least),
         "config": "\n".join(f"{_toml(key)} = {_toml(value)}" for key, value in config.items()),
@@ -91,12 +88,12 @@ def write_app(
     }  # fmt: skip
     templates = {
         "pyproject.toml": "project.toml", **{name: name for name in ("LICENSE", "README.md", *SCRIPTS)},
-        f"{package}/server.py": "server.py.txt", f"{package}/client.py": "client.py.txt",
+        "app/server.py": "server.py.txt", "app/client.py": "client.py.txt",
     }  # fmt: skip
     files = {path: _filled(template, values) for path, template in templates.items()} | {
         ".gitignore": "keys/\nstate/\n.flwr/\nrun/\n*.db\n",
-        f"{package}/__init__.py": f"{_toml(f'{experiment.method.name} on Flower.')}\n",
-        f"{package}/inputs.json": inputs_text(inputs, augment) + "\n",
+        "app/__init__.py": f"{_toml(f'{experiment.method.name} on Flower.')}\n",
+        "app/inputs.json": inputs_text(inputs, augment) + "\n",
     }
     _connection(folder, int(config["clients"]))
     for path, text in files.items():
@@ -173,7 +170,6 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         from cryptography.x509.oid import NameOID
     except ImportError:
         raise ConfigError(f"keys need the package cryptography; {install('flower')}") from None
-    require(nodes >= 1, "nodes", "be at least 1", nodes)
     place, new = folder / "keys", []
     with lib.writing(place):
         place.mkdir(parents=True, exist_ok=True)
@@ -234,9 +230,6 @@ def _check_host(host: str) -> None:
     *_, last = labels = host.split(".")
     holds = len(host) <= MOST_NAME and all(map(LABEL.fullmatch, labels)) and not last.isdigit()
     hint = "for example server.example.org or 192.0.2.1"
-    if not host.isascii():
-        with contextlib.suppress(UnicodeError):
-            hint = f"use {host.encode('idna').decode()}, also for the nodes"
     require(holds, "host", f"be a DNS name of at most {MOST_NAME} characters, or an address", host, hint)
 
 

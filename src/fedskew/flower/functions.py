@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedskew import deployment as lib
 from fedskew import tree
-from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.errors import ConfigError, require
 from fedskew.flower.wire import EXACT
 from fedskew.method import Component, Method, Weighting
 from fedskew.slots import parts, samplers, selectors, steps
@@ -25,19 +25,8 @@ CLIENT = (  # hooks that a client must run
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-def _only_loss(method: Method, part: Component) -> bool:
-    """Whether all that a part does is a term of the loss, from what a client knows by itself."""
-    more = (*CLIENT, "broadcast", "ask", "absorb", "combine", "init_params")
-    return part in method.having("loss") and not any(part in method.having(hook) for hook in more)
-
-
-def check_server_side(method: Method, clients_run: Sequence[str] = ()) -> None:
+def check_server_side(method: Method) -> None:
     """Check that everything of a method happens at the server.
-
-    Args:
-        method: the method.
-        clients_run: losses whose formula your own clients compute, by the component's name, as in
-            ``fedskew.functional``; the server has nothing to do for them.
 
     Raises:
         ConfigError: a component runs on clients, asks them, or chooses them; the message names it and what to do.
@@ -50,11 +39,8 @@ def check_server_side(method: Method, clients_run: Sequence[str] = ()) -> None:
         fedskew.errors.ConfigError: fedprox changes what clients do ('proximal'), which clients of your own would not \
 do; `fedskew flower init fedprox` writes an app whose clients do
     """
-    for name in clients_run:
-        if name not in (losses := [p.name for p in method.parts if _only_loss(method, p)]):
-            raise unknown("loss that clients may run by themselves", name, losses)
     hint = f"`fedskew flower init {method.name.partition('(')[0]}` writes an app whose clients do"
-    for part in [p for p in method.components if p.name not in clients_run]:
+    for part in method.components:
         loss = part in method.parts and not lib.does_no_more(part, parts.CrossEntropy) and part in method.having("loss")
         at_client = loss or any(part in method.having(hook) for hook in CLIENT)
         if part is method.local:
@@ -151,9 +137,9 @@ def _init_server(part: Component, params: Params, task: Task) -> Tree:
         raise ConfigError(f"{part.name!r} {why}; `fedskew flower init` writes an app that asks for them") from error
 
 
-def _start(method: Method, model: Params, clients_run: Sequence[str]) -> lib.State:
+def _start(method: Method, model: Params) -> lib.State:
     """The server's state before the first round. Raises ConfigError where the method needs clients of fedskew."""
-    check_server_side(method, clients_run)
+    check_server_side(method)
     params = {name: model[name] for name in _trained(model)}
     others = [part for part in method.components if part is not method.selector]
     parts = {method.selector.name: {}} | {p.name: _init_server(p, params, Task("", 0, 0, 0, 0)) for p in others}
@@ -216,7 +202,6 @@ def server_step(
     steps: Sequence[float] | None = None,
     lr: float = 1.0,
     seed: int = 0,
-    clients_run: Sequence[str] = (),
 ) -> tuple[dict[str, Array], lib.State]:
     """One round at the server: weigh, combine, add up, step.
 
@@ -230,7 +215,6 @@ def server_step(
         steps: local steps of each client, [K].
         lr: learning rate of the clients.
         seed: of what the server draws.
-        clients_run: as for `check_server_side`.
 
     Returns:
         (the new global model by name, state). BatchNorm statistics are averaged, never stepped.
@@ -246,13 +230,11 @@ def server_step(
         [1.5, 1.5]
     """
     value = lib.method_named(method) if isinstance(method, str) else method
-    state = state or _start(value, _tensors(before), clients_run)
+    state = state or _start(value, _tensors(before))
     _check_given(value.weighting, value.name, counts, steps)
     cohort, buffers = cohort_of(before, after, samples, counts=counts, steps=steps, lr=lr, round=state.round + 1)
     state = state._replace(params=cohort.before)
     with torch.no_grad():
-        next_state, written, _ = lib.close_round(value, state, Results(cohort, None, buffers), seed)
-    if written:
-        raise FieldError("Method", "parts", "keep nothing on clients", sorted(written)[0])
+        next_state, _, _ = lib.close_round(value, state, Results(cohort, None, buffers), seed)
     model = {**next_state.params, **next_state.buffers}
     return {name: model[name].numpy() for name in before}, next_state

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from fedskew.errors import ConfigError, FedskewError, one_line, visible
 from fedskew.flower import wire
+from fedskew.flower.declared import Hello, absent, claimed_client, hello_of
 from fedskew.flower.options import ServerOptions
-from fedskew.flower.standin import Hello, absent, claimed_client, hello_of
 from fedskew.flower.wire import EXACT, Envelope, Layout, Packed, Sealed, quoted, short
 
 LOG = logging.getLogger("flwr")
@@ -74,12 +74,9 @@ class Link:
     left_out: list[int] = field(default_factory=list)  # clients whose nodes were refused before the run began
     _known: dict[int, str] = field(default_factory=dict)  # node: the life in which it has said hello
     _greeted: InFlight = field(default_factory=dict)
-    _rivals: dict[int, Hello] = field(default_factory=dict)  # client: a second node that says it is the client
     refused: dict[int, str] = field(default_factory=dict)  # client: why its node was refused
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
     turn: int = 0  # messages so far, each with a number of its own
-    down: int = 0  # bytes of the messages so far, without Flower's own
-    up: int = 0
     _warned: set[tuple[int, str]] = field(default_factory=set)  # (node, code of an error of Flower's)
 
     @property
@@ -151,11 +148,6 @@ class Link:
         answers = self.pulled(list(self._greeted))
         for name, message in answers:
             self._met(self._greeted.pop(name), message, there)
-        for client, rival in list(self._rivals.items()):
-            if self.clients[client].node not in there:  # the old one has gone: this is the client's node now
-                del self._rivals[client]
-                with self._refusing(rival.node, rival.life, rival.facts):
-                    self._take(rival)
         return bool(answers)
 
     def _met(self, sent: Pending, message: Any, there: Lives) -> None:
@@ -165,9 +157,6 @@ class Link:
             return  # it is asked again
         sealed, wrong = self.opened(message, -1, sent.turn)
         facts = sealed.facts if sealed else {}
-        if facts.get("spare") is True:
-            self._known[sent.node] = sent.life
-            return
         # the place of a client whose node's mistake may pass stays its own: no run begins without it
         with self._refusing(sent.node, sent.life, {} if facts.get("passing") else facts):
             self._introduced(sent, facts, wrong, there)
@@ -189,37 +178,21 @@ class Link:
             self.refused[whose] = why
 
     def _introduced(self, sent: Pending, facts: Mapping[str, Any], wrong: str, there: Lives) -> None:
-        """Hear who a node is. Raises ConfigError where it does not fit the run, or takes the place of another."""
+        """Hear who a node is. Raises ConfigError where it does not fit the run, or another is the client."""
         wrong = wrong or one_line(facts.get("error") or "")
         if wrong or facts.get("fatal"):
             whose = claimed_client(facts, self.count)
             who = f"node {sent.node}" if whose is None else Hello(sent.node, whose, {"name": short(facts, "name")}).name
             raise ConfigError(f"{who} must agree with the server: {wrong or one_line(facts.get('differs'))}")
         hello = hello_of(sent.node, facts, self.count, self.options.most_rows)._replace(life=sent.life)
-        before, rival = self.clients.get(hello.client), self._rivals.get(hello.client)
-        was = next((k for k, one in self.clients.items() if one.node == hello.node), hello.client)
-        if was != hello.client:
-            raise ConfigError(f"node {hello.node} must stay client {was}; it says now that it is {hello.client}")
-        self._known[sent.node] = sent.life
-        if rival is not None and rival.node != hello.node:
-            two = ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
-            if before is None or before.node != hello.node:
-                raise two
-            with self._refusing(rival.node, rival.life, {}):  # the first one is there still
-                raise two
-            del self._rivals[hello.client]
+        before = self.clients.get(hello.client)
+        # one that was killed comes again under its own number, and is no second one
         if before is not None and before.node != hello.node and before.node in there:
-            # Flower lists a node that was killed for a minute: is this one in its place, or beside it?
-            self._rivals[hello.client] = hello
-            self._known.pop(before.node, None)
-            return
-        self._take(hello)
-
-    def _take(self, hello: Hello) -> None:
-        """This node is the client's from now on."""
+            raise ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
         if difference := hello.facts.get("differs"):
             LOG.warning("fedskew: %s: %s; last bits may differ", hello.name, difference)
         self.accept(hello)
+        self._known[sent.node] = sent.life
         self.clients[hello.client] = hello
         self.refused.pop(hello.client, None)
 
@@ -231,7 +204,6 @@ class Link:
 
         self.turn += 1
         own = {"session": self.session, "turn": self.turn, "client": request.client, "contract": self.contract}
-        self.down += wire.packed_bytes(*request.parts.values())
         content = wire.record({**request.facts, **own}, **request.parts)
         pending = Pending(self.turn, time.monotonic(), node, life, at)
         return pending, Message(content, dst_node_id=node, message_type=kind)
@@ -254,7 +226,6 @@ class Link:
         except FedskewError as error:
             return None, one_line(error)
         facts = sealed.facts
-        self.up += wire.packed_bytes(*sealed.parts.values())
         if facts.get("session") != self.session or facts.get("turn") != turn:
             return None, "the answer is to another message: it is late, or was sent before"
         if client >= 0 and facts.get("client") != client:

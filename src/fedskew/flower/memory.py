@@ -6,9 +6,8 @@ The server keeps a receipt, the digest of what a client holds, in its checkpoint
 that goes on from an older checkpoint, therefore finds the memory that belongs to it, and never another.
 """
 
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from torch import Tensor
 
 from fedskew import deployment as lib
 from fedskew import tree
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, one_line
 from fedskew.privacy import Client
-from fedskew.tree import Params, Tree
+from fedskew.tree import Tree
 
 Memory = dict[str, Tree]
 NONE = ""  # receipt of a client that has not taken part
@@ -31,6 +30,18 @@ OWN = "own.safetensors"
 HELD = "held-{}.safetensors"  # until it is added up
 SUM = "sum.json"  # of the secure sum that the client is in
 SESSIONS = 1000  # that are remembered as over
+NOTES = "notes.json"
+
+
+class Notes(msgspec.Struct):
+    """What a node has noted of the messages that it answered."""
+
+    session: str = ""  # the server's
+    turn: int = -1  # of the last message in it
+    sums: list[list[int | str]] = []  # places of the secure sums that were begun in it
+    fits: int = 0  # exchanges of fits in it
+    over: list[str] = []  # sessions before it
+    static: dict[str, list[int]] = {}  # clients over which what stays the same was added up first in this run
 
 
 def receipt_of(memory: Memory) -> str:
@@ -94,20 +105,19 @@ class NodeMemory:
             raise RecordError(f"this node must hold what is added up, of {facts}; it has {known}")
         return content
 
-    def first(self, session: str, place: Sequence[int | str]) -> bool:
-        """Whether this sum is the first of its place in a server's session; it is noted."""
-        path, name = self.folder / "added.json", json.dumps(place)
-        known, added = _noted(path, tuple[str, list[str]]) or ("", [])
-        added = added if known == session else []
-        lib.write_atomic(path, json.dumps([session, [*added, name]]).encode())
-        return name not in added
+    def first(self, place: list[int | str]) -> bool:
+        """Whether this sum is the first of its place in the server's session; it is noted."""
+        notes = self._notes()
+        known = place in notes.sums
+        notes.sums.append(place)
+        self._write(notes)
+        return not known
 
     def summed_over(self, what: str, clients: Iterable[int]) -> set[int]:
         """The clients over which what stays the same was added up first in this run: these, where it was not before."""
-        path = self.folder / "static.json"
-        noted = _noted(path, dict[str, list[int]]) or {}
-        first = noted.setdefault(what, sorted(clients))
-        lib.write_atomic(path, json.dumps(noted).encode())
+        notes = self._notes()
+        first = notes.static.setdefault(what, sorted(clients))
+        self._write(notes)
         return set(first)
 
     def save_sum(self, name: str, place: Sequence[int | str], client: Client) -> None:
@@ -127,10 +137,6 @@ class NodeMemory:
         told = "this node must be asked for each phase of a secure sum once, in order"
         raise RecordError(f"{told}; it is in no such sum at this phase")
 
-    def save_own(self, model: Params, facts: Mapping[str, Any]) -> None:
-        """Keep the client's own model in place of the one before."""
-        lib.save_tree(self.folder / OWN, {"model": model}, facts)
-
     def keep(self, *receipts: str, logits: str = NONE) -> None:
         """Remove every other memory: those of rounds that were abandoned, or are older than the server's checkpoint.
 
@@ -148,22 +154,32 @@ class NodeMemory:
         Messages of a server's session count upwards. Once a session has begun, those before it are over: what is late
         removes no memory of a later one.
         """
-        path = self.folder / "seen.json"
-        known, last, over = _noted(path, tuple[str, int, list[str]]) or ("", -1, [])
-        if session in over or (session == known and turn <= last):
+        notes = self._notes()
+        if session in notes.over or (session == notes.session and turn <= notes.turn):
             return False
-        if session != known:
-            over = [*over, known][-SESSIONS:]
-        lib.write_atomic(path, json.dumps([session, turn, over]).encode())
+        if session != notes.session:
+            notes = Notes(session, over=[*notes.over, notes.session][-SESSIONS:], static=notes.static)
+        notes.turn = turn
+        self._write(notes)
         return True
 
-    def fit_exchanges(self, session: str) -> int:
-        """Exchanges of fits in a server's session, this one among them; it is noted."""
-        path = self.folder / "fitted.json"
-        known, asked = _noted(path, tuple[str, int]) or ("", 0)
-        asked = asked + 1 if known == session else 1
-        lib.write_atomic(path, json.dumps([session, asked]).encode())
-        return asked
+    def fit_exchanges(self) -> int:
+        """Exchanges of fits in the server's session, this one among them; it is noted."""
+        notes = self._notes()
+        notes.fits += 1
+        self._write(notes)
+        return notes.fits
+
+    def _notes(self) -> Notes:
+        """Raises RecordError where they are damaged."""
+        path = self.folder / NOTES
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Notes) if path.exists() else Notes()
+        except (OSError, msgspec.DecodeError, RecursionError) as error:
+            raise RecordError(f"{path} is damaged: {one_line(error)}") from None
+
+    def _write(self, notes: Notes) -> None:
+        lib.write_atomic(self.folder / NOTES, msgspec.json.encode(notes))
 
     def _path(self, file: str, receipt: str) -> Path:
         return self.folder / file.format(os.path.basename(receipt))
@@ -177,11 +193,6 @@ class NodeMemory:
         if receipt_of(saved) != receipt:
             raise RecordError(f"{path} was altered: it is not what this client kept")
         return saved
-
-
-def _noted(path: Path, kind: Any) -> Any:
-    """What a node has noted of the messages it answered, or None. Raises RecordError where it is damaged."""
-    return lib.object_of(path, kind) if path.exists() else None
 
 
 def take_out(folder: Path, out: Path) -> str:

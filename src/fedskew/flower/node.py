@@ -21,9 +21,9 @@ from fedskew import tree
 from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, text_of
 from fedskew.flower import wire
 from fedskew.flower.contract import contract, disagreement, permit_of
-from fedskew.flower.memory import NONE, NodeMemory
+from fedskew.flower.memory import NONE, OWN, NodeMemory
 from fedskew.flower.options import NodeOptions
-from fedskew.flower.standin import NodeRows
+from fedskew.flower.rows import NodeRows
 from fedskew.flower.wire import EXACT, Facts, count, expect, flag, numbers, receipt, session, table
 from fedskew.method import Component, Method
 from fedskew.privacy import PHASES, Client
@@ -281,7 +281,7 @@ class Node:
         if phase == "advertise":
             place, of = wire.place_of(facts), count(facts, "of", most=MOST_SUMMED)
             least = count(facts, "least", max(lib.sums.LEAST, self.options.secure), of)
-            expect(self.memory.first(session(facts), place), "a sum", "be taken once in a run of the server", place)
+            expect(self.memory.first(place), "a sum", "be taken once in a run of the server", place)
             client = Client(self.client, least, lib.sums.encoding_of(of))
             message = client.advertise()
         else:
@@ -328,14 +328,14 @@ class Node:
         self.options.check_permit("metrics")
         own = self.engine.tested(self.method, self._given(facts, trees), fitted=flag(facts, "fitted"))
         matrix, loss = lib.pooled(own, self.engine.task.classes)
-        return {"loss": loss.hex(), "rows": len(self.rows.y_test)}, {"matrix": matrix}
+        return {"loss": loss.hex()}, {"matrix": matrix}
 
     def evaluate(self, facts: Facts, trees: Trees) -> Reply:
         """The global model on the client's own test rows."""
         self.options.check_permit("metrics")
         sent, rows = shared_of(trees, "params", "buffers"), self.engine.fed.local_test_rows(self.client)
         matrix, loss = self.engine.evaluate(sent["params"], sent["buffers"], rows, on="train")
-        return {"loss": loss.hex(), "rows": len(rows)}, {"matrix": matrix}
+        return {"loss": loss.hex()}, {"matrix": matrix}
 
     def own(self, facts: Facts, trees: Trees) -> Reply:
         """Keep the client's own model beside its memory, for its operator. Nothing of it is told."""
@@ -345,8 +345,8 @@ class Node:
         whose = {"client": self.client, "method": self.experiment.method.name}
         names = list(engine.fed.dataset.class_names)
         config = {"started_by": "flower", "own_data": True, "label_names": names, "own_model": whose}
-        self.memory.save_own(model, {"model": about, "config": config})
         where = self.memory.folder.resolve()
+        lib.save_tree(where / OWN, {"model": model}, {"model": about, "config": config})
         take = "fedskew: own model after round %d: `fedskew flower own %s --out FOLDER` takes it out"
         LOG.info(take, about["round"], where)
         return {}, {}
@@ -356,7 +356,7 @@ class Node:
         self.options.check_permit("fit")
         experiment = self.experiment
         models = 2 * {"none": 0, "last": 1, "tail": lib.TAIL, "every": experiment.rounds}[experiment.fit_logits]
-        if self.memory.fit_exchanges(session(facts)) > (most := models * MOST_FITTED):
+        if self.memory.fit_exchanges() > (most := models * MOST_FITTED):
             raise ConfigError(f"a fit may take {most} exchanges of this run; the server asks for more")
         point, weights = point_of(trees, len(self.rows.inputs.label_names))
         if kept := receipt(facts.get("logits", NONE)):

@@ -12,9 +12,9 @@ from fedskew import deployment as lib
 from fedskew import tree
 from fedskew.data import Federation
 from fedskew.errors import TrainingError, one_line
+from fedskew.flower.declared import AnswerLayouts
 from fedskew.flower.exchange import MALFORMED, AnswerFault, Exchange, NodeMetrics, Receipts, of_receipt, written_to
 from fedskew.flower.link import Link, Request
-from fedskew.flower.standin import AnswerLayouts
 from fedskew.flower.summed import NodeAdder
 from fedskew.flower.wire import Envelope, Packed, count, expect, layout_of, pack, receipt, short, table, travelling
 from fedskew.method import Component, Method

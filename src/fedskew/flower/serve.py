@@ -18,13 +18,13 @@ from fedskew import deployment as lib
 from fedskew.data import Federation
 from fedskew.errors import ConfigError, DataError, FedskewError, json_file, one_line, require, visible
 from fedskew.fields import untyped
-from fedskew.flower import require_flower, rows
+from fedskew.flower import columns, require_flower, rows
 from fedskew.flower.contract import check_permits, column_contract, contract, needs
+from fedskew.flower.declared import Hello, declared_counts, federation_of_nodes
 from fedskew.flower.link import TRACE, Link
 from fedskew.flower.node import Node, check_data
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
-from fedskew.flower.standin import Hello, declared_counts, federation_of_nodes, one_owner
 from fedskew.flower.wire import echoed, pack, read, record, table
 from fedskew.method import Method
 from fedskew.models import architecture
@@ -145,9 +145,9 @@ def _server(
     n = _clients(experiment)
     inputs, _ = rows.inputs_of(folder)
     if options.encoding == "nodes":
-        inputs = rows.inputs_with(inputs, encoding) if encoding else _inputs_of_nodes(grid, inputs, options, n)
+        inputs = columns.inputs_with(inputs, encoding) if encoding else _inputs_of_nodes(grid, inputs, options, n)
     data = rows.server_data(inputs, options.test)
-    counts, nobody = torch.zeros(n, data.classes, dtype=torch.int64), one_owner(np.empty(0), 0, n)
+    counts, nobody = torch.zeros(n, data.classes, dtype=torch.int64), rows.one_owner(np.empty(0), 0, n)
     return Federation(data, nobody, lib.Iid(), n, experiment.seed, counts), inputs
 
 
@@ -169,11 +169,13 @@ def _encoding_of_run(out: Path, options: ServerOptions) -> Any:
 
 def _inputs_of_nodes(grid: Any, inputs: lib.Inputs, options: ServerOptions, clients: int) -> lib.Inputs:
     """The inputs with scale and categories of all nodes' rows, which say hello for this. Raises ConfigError."""
-    accept = partial(rows.check_columns, encoding=rows.encoding_of(inputs))
+    accept = partial(columns.check_columns, encoding=columns.encoding_of(inputs))
     link = Link(grid, column_contract(inputs), options, accept)
     LOG.info("fedskew: the columns are scaled by the rows of %d nodes, which is waited for", clients)
     link.meet(clients)
-    pooled = rows.pooled_inputs(inputs, [hello for k, hello in sorted(link.clients.items()) if k not in link.left_out])
+    pooled = columns.pooled_inputs(
+        inputs, [hello for k, hello in sorted(link.clients.items()) if k not in link.left_out]
+    )
     LOG.info("fedskew: the encoding of all nodes' rows: %s", json.dumps(untyped(pooled.encoding)))
     return pooled
 
@@ -222,7 +224,6 @@ def serve(
         if settings.secure == "none":
             check_permits(method, hello.facts["permits"], hello.name)
 
-    LOG.info("fedskew: %s waits for %d nodes", method.name, known.clients)
     link = Link(grid, {**agreed, **encoding}, options, accept)
     link.meet(known.clients)
     first |= link.clients
@@ -248,8 +249,7 @@ def serve(
         fed, method, settings, model=model, out=out, resume=begun, on_round=_log_round, config=facts,
         made=partial(Remote, link=link, local=options.own_data or known.held is not None), observer=NodeObserver,
     )  # fmt: skip
-    sizes = f"{link.turn} messages, {link.down} bytes to the nodes, {link.up} bytes back"
-    LOG.info("fedskew: %s; %s; %s", result, sizes, out.resolve())
+    LOG.info("fedskew: %s; %d messages; %s", result, link.turn, out.resolve())
     return result
 
 
@@ -290,8 +290,6 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         node = _node(key, build)
         facts, trees = node.answer(envelope)
         return record({**echo, **facts}, sent=pack(trees))
-    except _NoClient:
-        return record({**echo, "spare": True})
     except Exception as error:  # a component of the user's own may raise anything
         if echo.get("client") in (None, -1) and isinstance(config.get("client"), int):
             # a hello has no client: its answer says whose mistake it is, and whether it may pass, as a full disk does
@@ -322,12 +320,8 @@ def _mistake(error: Exception, noted: str, trace: bool) -> dict[str, str]:
     return {"error": f"{text}; {noted}" if noted else text, "trace": details if trace else ""}
 
 
-class _NoClient(Exception):
-    """A simulated node for which there is no client: Flower simulates as many as its configuration says."""
-
-
 @lru_cache(maxsize=64)
-def _node(key: str, build: Build) -> Node | rows.ColumnNode:
+def _node(key: str, build: Build) -> Node | columns.ColumnNode:
     """The node of a configuration; a process of a simulation answers for many, one after another."""
     run_config, node_config, where, encoding = json.loads(key)
     if "partition-id" not in node_config:
@@ -339,8 +333,6 @@ def _node(key: str, build: Build) -> Node | rows.ColumnNode:
         raise ConfigError('client must be the number of this node, from 0, as in --node-config "client=0"; got none')
     fed = None if options.data or server.own_data else lib.federation_of(experiment)
     clients = _clients(experiment) if fed is None else fed.clients
-    if "partition-id" in node_config and options.client >= clients:
-        raise _NoClient
     rule = f"be at least 0 and below {clients}, the run's clients"
     require(0 <= options.client < clients, "client", rule, options.client)
     if fed is not None:
@@ -354,8 +346,8 @@ def _node(key: str, build: Build) -> Node | rows.ColumnNode:
         if server.encoding == "nodes":
             options.check_permit("columns")
             if encoding is None:
-                return rows.ColumnNode(inputs, raw, options.client, options)
-            inputs = rows.inputs_with(inputs, encoding)
+                return columns.ColumnNode(inputs, raw, options.client, options)
+            inputs = columns.inputs_with(inputs, encoding)
         data = rows.rows_of_node(inputs, raw, options, augment)
     model = architecture(experiment.model, experiment.method.projection)
     return Node(replace(experiment, model=model, clients=clients), data, options.client, options)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
@@ -29,7 +29,6 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
         method: a method or its name, all of which happens at the server: fedadam, fedla, fednova and so on.
         lr: learning rate of the clients, which FedNova's server momentum reads.
         seed: of what the server draws.
-        clients_run: losses that your clients compute by themselves, by `fedskew.functional`: ("logit_calibration",).
         nonfinite: what a reply costs whose model or metrics hold a NaN or an infinity: "stop" ends the run, "drop"
             leaves the reply out and logs its node. Where all are left out, the model stays as it was.
         **options: those of Flower's FedAvg.
@@ -43,14 +42,14 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
     """
 
     def __init__(
-        self, method: str | Method, *, lr: float = 1.0, seed: int = 0, clients_run: Sequence[str] = (),
-        nonfinite: Literal["stop", "drop"] = "stop", **options: Any,
+        self, method: str | Method, *, lr: float = 1.0, seed: int = 0, nonfinite: Literal["stop", "drop"] = "stop",
+        **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(**options)
         require(nonfinite in ("stop", "drop"), "nonfinite", "be stop or drop", nonfinite)
         self.method = lib.method_named(method) if isinstance(method, str) else method
-        check_server_side(self.method, clients_run)
-        self.lr, self.seed, self.clients_run, self.nonfinite = lr, seed, tuple(clients_run), nonfinite
+        check_server_side(self.method)
+        self.lr, self.seed, self.nonfinite = lr, seed, nonfinite
         self.state: lib.State | None = None
         self._sent: dict[str, Any] = {}
 
@@ -67,54 +66,35 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
             ConfigError: a reply lacks a metric that the method reads, does not fit the model, or is not finite and
                 ``nonfinite`` is "stop".
         """
-        valid, _ = self._check_and_log_replies(replies, is_train=True)
-        whole = []
+        valid, _ = self._check_and_log_replies(replies, is_train=True)  # one record of each kind, of the same names
+        used: list[tuple[Any, Any, dict[str, Any]]] = []
         for reply in sorted(valid, key=lambda reply: int(reply.metadata.src_node_id)):
             kinds = reply.content.metric_records, reply.content.array_records
             metrics, arrays = (next(iter(records.values())) for records in kinds)
             model = {name: array.numpy() for name, array in arrays.items()}
-            whole.append(_Reply(int(reply.metadata.src_node_id), reply.content, dict(metrics), model))
-        used = [reply for reply in whole if self._is_finite(reply)]
+            if self._is_finite(reply.metadata.src_node_id, metrics, model):
+                used.append((reply.content, metrics, model))
         if not used:
             return None, None
-        counts = _metric(used, "label-counts")
-        samples = [float(reply.metrics[self.weighted_by_key]) for reply in used]
+        contents, each, models = zip(*used, strict=True)
+        told = {name: [metrics[name] for metrics in each] for name in each[0]}
         model, self.state = server_step(
-            self.method, self.state, self._sent, [reply.model for reply in used], samples, counts=counts,
-            steps=_metric(used, "num-steps"), lr=self.lr, seed=self.seed, clients_run=self.clients_run,
+            self.method, self.state, self._sent, models, told[self.weighted_by_key], counts=told.get("label-counts"),
+            steps=told.get("num-steps"), lr=self.lr, seed=self.seed,
         )  # fmt: skip
         # ascontiguousarray would give a number of batches, which has no axes, one
         arrays = ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in model.items()})
-        means = self.train_metrics_aggr_fn([reply.content for reply in used], self.weighted_by_key)
+        means = self.train_metrics_aggr_fn(list(contents), self.weighted_by_key)
         shown = {name: value for name, value in means.items() if name not in ("label-counts", "num-steps")}
         return arrays, MetricRecord(shown)
 
-    def _is_finite(self, reply: _Reply) -> bool:
+    def _is_finite(self, node: int, metrics: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
         """Whether a reply counts. Raises ConfigError where it is not finite and that is to stop the run."""
-        read = {name: reply.metrics.get(name, 0) for name in (self.weighted_by_key, "label-counts", "num-steps")}
-        odd = [name for name, value in {**reply.model, **read}.items() if not np.isfinite(value).all()]
+        read = {name: metrics.get(name, 0) for name in (self.weighted_by_key, "label-counts", "num-steps")}
+        odd = [name for name, value in {**model, **read}.items() if not np.isfinite(value).all()]
         if odd and self.nonfinite == "stop":
             hint = 'nonfinite="drop" leaves such a reply out'
-            raise ConfigError(f"{odd[0]} of node {reply.node} must be finite; got a value that is not; {hint}")
+            raise ConfigError(f"{odd[0]} of node {node} must be finite; got a value that is not; {hint}")
         if odd:
-            LOG.warning("fedskew: the reply of node %d is left out: %s is not finite", reply.node, odd[0])
+            LOG.warning("fedskew: the reply of node %d is left out: %s is not finite", node, odd[0])
         return not odd
-
-
-class _Reply(NamedTuple):
-    """A reply that Flower found whole."""
-
-    node: int
-    content: Any
-    metrics: dict[str, Any]
-    model: dict[str, Any]
-
-
-def _metric(replies: list[_Reply], name: str) -> list[Any] | None:
-    """A metric of all clients; None where nobody has it. Raises ConfigError where some lack it."""
-    lacking = [reply.node for reply in replies if name not in reply.metrics]
-    if len(lacking) == len(replies):
-        return None
-    if lacking:
-        raise ConfigError(f"the metric {name!r} must be in every reply or in none; {len(lacking)} replies lack it")
-    return [reply.metrics[name] for reply in replies]

@@ -27,10 +27,10 @@ class NodeAdder(lib.sums.Adder):
         self.exchange = exchange
 
     def added(
-        self, half: lib.sums.Half, given: Tree, clients: Sequence[int], least: int, *place: int | str
+        self, addend: lib.sums.Addend, given: Tree, clients: Sequence[int], least: int, *place: int | str
     ) -> lib.sums.Sum:
-        """As `Adder.added`. Of the half the shapes are taken; the nodes have the values."""
-        shapes = [tuple(leaf.shape) for leaf in lib.sums.listed(half(clients[0]))]
+        """As `Adder.added`. Of an addend the shapes are taken; the nodes have the values."""
+        shapes = [tuple(leaf.shape) for leaf in lib.sums.listed(addend(clients[0]))]
         server = Server(clients, least, lib.sums.encoding_of(len(clients)), shapes)
         facts = {"kind": "sum", "sum": uuid.uuid4().hex, "place": list(place), "least": least, "of": len(clients)}
         lost = self.exchange.lost if place[0] == self.exchange.number else ()

@@ -315,11 +315,6 @@ def travelling(given: Any, stays: frozenset[str]) -> dict[str, Params]:
     return {kind: {n: leaf for n, leaf in model.items() if n not in stays} for kind, model in kinds.items()}
 
 
-def packed_bytes(*parts: Packed) -> int:
-    """Bytes of packed trees, without Flower's own envelope."""
-    return sum(len(p.leaves) + len(p.data) for p in parts)
-
-
 def record(facts: Mapping[str, Any], **parts: Packed) -> Any:
     """A record of Flower that holds facts and packed trees.
 

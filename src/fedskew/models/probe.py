@@ -114,10 +114,10 @@ EMBEDDED = "samples are floats: an nn.Embedding looks up x.long(), whole numbers
 INPLACE = "use x + 1 rather than x += 1, and inplace=False"
 
 
-def probe_rows(model: Model, rows: int, name: str = "probe") -> list[Tensor]:
+def probe_rows(model: Model, rows: int) -> list[Tensor]:
     """Rows to try: numbers, and token ids where the model has an embedding."""
     first = next(iter(model.params.values()))
-    drawn = rng.uniform(rng.key(0, name), (rows, *model.shape))  # numbers of both signs are made of it
+    drawn = rng.uniform(rng.key(0, "probe"), (rows, *model.shape))  # numbers of both signs are made of it
     sizes = [
         m.num_embeddings for m in model.module.modules() if isinstance(m, torch.nn.Embedding | torch.nn.EmbeddingBag)
     ]

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, some, unknown
-from fedskew.records.summary import Tail, prefix_of, span_words, tail_of
+from fedskew.records.summary import Tail, more_is_better, prefix_of, span_words, tail_of
 from fedskew.report.entries import Entry
 from fedskew.studies.differences import Difference, Ranks, average_ranks, differences
-from fedskew.studies.scores import Scores, Summary, more_is_better, summaries
+from fedskew.studies.scores import Scores, Summary, summaries
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
@@ -99,7 +99,7 @@ class Compared:
     # Statistics, all of them those of `fedskew.studies`
 
     def scores_of(self, key: str) -> Scores:
-        """A number of the summaries for `fedskew.studies.statistics`. The seeds are their places."""
+        """A number of the summaries for the statistics of a study. The seeds are their places."""
         values = np.array([self.values(setting, key) for setting in self.settings]).swapaxes(0, 1)
         seeds = tuple(range(len(self.seeds)))
         return Scores(key, self.methods, _labels(self.settings), seeds, values, more_is_better(key))

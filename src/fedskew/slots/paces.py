@@ -3,15 +3,15 @@
 Written by scripts/typed.py.
 """
 
-from fedskew.method.paces import Cosine, Drops, Fixed, Part, Staged, Steps
-from fedskew.methods.seolkim import Dynamic
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Cosine",
-    "Drops",
-    "Dynamic",
-    "Fixed",
-    "Part",
-    "Staged",
-    "Steps",
-]
+from fedskew.method.paces import Cosine as Cosine
+from fedskew.method.paces import Drops as Drops
+from fedskew.method.paces import Fixed as Fixed
+from fedskew.method.paces import Part as Part
+from fedskew.method.paces import Staged as Staged
+from fedskew.method.paces import Steps as Steps
+from fedskew.methods.seolkim import Dynamic as Dynamic
+
+if not TYPE_CHECKING:
+    __all__ = [name for name, kind in globals().items() if isinstance(kind, type)]

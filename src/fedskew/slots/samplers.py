@@ -3,16 +3,14 @@
 Written by scripts/typed.py.
 """
 
-from fedskew.method.samplers import ClassBalanced, PoissonBatches, Shuffle
-from fedskew.methods.astraea import Augmentation
-from fedskew.methods.fedvc import VirtualClient
-from fedskew.methods.seolkim import DecayingOversampling
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Augmentation",
-    "ClassBalanced",
-    "DecayingOversampling",
-    "PoissonBatches",
-    "Shuffle",
-    "VirtualClient",
-]
+from fedskew.method.samplers import ClassBalanced as ClassBalanced
+from fedskew.method.samplers import PoissonBatches as PoissonBatches
+from fedskew.method.samplers import Shuffle as Shuffle
+from fedskew.methods.astraea import Augmentation as Augmentation
+from fedskew.methods.fedvc import VirtualClient as VirtualClient
+from fedskew.methods.seolkim import DecayingOversampling as DecayingOversampling
+
+if not TYPE_CHECKING:
+    __all__ = [name for name, kind in globals().items() if isinstance(kind, type)]

@@ -3,21 +3,17 @@
 Written by scripts/typed.py.
 """
 
-from fedskew.method.selectors import Failing, Poisson, Random
-from fedskew.methods.astraea import Mediators
-from fedskew.methods.clusteredsampling import Clustered, ClusteredByUpdate
-from fedskew.methods.fedvc import BySize
-from fedskew.methods.powerofchoice import PowerOfChoice
-from fedskew.methods.seolkim import KLD
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "KLD",
-    "BySize",
-    "Clustered",
-    "ClusteredByUpdate",
-    "Failing",
-    "Mediators",
-    "Poisson",
-    "PowerOfChoice",
-    "Random",
-]
+from fedskew.method.selectors import Failing as Failing
+from fedskew.method.selectors import Poisson as Poisson
+from fedskew.method.selectors import Random as Random
+from fedskew.methods.astraea import Mediators as Mediators
+from fedskew.methods.clusteredsampling import Clustered as Clustered
+from fedskew.methods.clusteredsampling import ClusteredByUpdate as ClusteredByUpdate
+from fedskew.methods.fedvc import BySize as BySize
+from fedskew.methods.powerofchoice import PowerOfChoice as PowerOfChoice
+from fedskew.methods.seolkim import KLD as KLD
+
+if not TYPE_CHECKING:
+    __all__ = [name for name, kind in globals().items() if isinstance(kind, type)]

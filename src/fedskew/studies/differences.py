@@ -18,10 +18,6 @@ from fedskew.errors import plural, require
 from fedskew.studies.scores import ALPHA, LEVEL, Floats, Scores, described, gain_words, in_points, quantum_of, settled
 from fedskew.studies.verdicts import Interval, intervals
 
-__all__ = [
-    "Difference", "Ranks", "average_ranks", "critical_difference", "differences", "holm", "signed_rank", "smallest_p",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -331,7 +327,7 @@ class Ranks:
         return which
 
 
-def average_ranks(scores: Scores, permutations: int = PERMUTATIONS, seed: int = 0) -> Ranks:
+def average_ranks(scores: Scores, permutations: int = PERMUTATIONS) -> Ranks:
     """Rank the methods in each setting, average over settings, and test.
 
     Within a setting, each method's score is its mean over the seeds that all methods have. Equal scores share their
@@ -340,7 +336,6 @@ def average_ranks(scores: Scores, permutations: int = PERMUTATIONS, seed: int = 
     Args:
         scores: Scores of a study.
         permutations: Number of permutations for Friedman's p: (1 + as extreme) / (1 + permutations).
-        seed: Seed of the permutations.
 
     Returns:
         Ranks and tests.
@@ -369,7 +364,7 @@ def average_ranks(scores: Scores, permutations: int = PERMUTATIONS, seed: int = 
     methods, means = tuple(scores.methods[i] for i in order), mean[order]
     p = cd = None
     if k > 2 and n > 1:
-        p, cd = _permuted(ranked, permutations, seed), critical_difference(k, n)
+        p, cd = _permuted(ranked, permutations), critical_difference(k, n)
     ranks = tuple(means.tolist())
     return Ranks(scores.metric, methods, ranks, kept, dropped, p, cd)
 
@@ -418,12 +413,12 @@ def _blocks(scores: Scores) -> tuple[Floats, tuple[str, ...], tuple[str, ...]]:
     return np.array(rows).reshape(len(rows), len(scores.methods)), tuple(kept), tuple(dropped)
 
 
-def _permuted(ranked: Floats, permutations: int, seed: int) -> float:
+def _permuted(ranked: Floats, permutations: int) -> float:
     """p of Friedman's statistic under permutations within settings; it grows with the squares of the rank sums."""
     n, k = ranked.shape
     doubled = np.sort(np.rint(2 * ranked), axis=1)  # whole numbers: ties compare exactly
     seen = float((np.rint(2 * ranked).sum(axis=0) ** 2).sum())
-    g, extreme = rng.generator(seed, "friedman"), 0
+    g, extreme = rng.generator(0, "friedman"), 0
     chunk = max(1, AT_ONCE // (n * k))
     for start in range(0, permutations, chunk):
         b = min(chunk, permutations - start)

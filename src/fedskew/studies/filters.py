@@ -1,6 +1,5 @@
 """Runs of a list, filtered and sorted by any entry of their configuration or summary."""
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from fedskew.config.recorded import Run
-from fedskew.errors import ConfigError, some
+from fedskew.errors import ConfigError, closest, some
 from fedskew.studies.arguments import full
 
 RULE = "be FIELD=VALUE, or with one of != < <= > >= ~ between them"
@@ -98,9 +97,8 @@ def path_of(field: str, known: Mapping[str, Any]) -> str:
     if len(ends) > 1:
         raise ConfigError(f"field {field!r} must be one entry; it is {some(ends)}")
     if not ends:
-        near = difflib.get_close_matches(field, [*known, *(path.rpartition(".")[2] for path in known)], n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else "; `fedskew runs --json` shows all"
-        raise ConfigError(f"unknown field {field!r} of these runs{meant}")
+        meant = closest(field, [*known, *(path.rpartition(".")[2] for path in known)], listed=False)
+        raise ConfigError(f"unknown field {field!r} of these runs{meant or '; `fedskew runs --json` shows all'}")
     return ends[0]
 
 

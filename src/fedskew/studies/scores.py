@@ -1,7 +1,8 @@
 """The scores of a study, one number for each method, setting and seed; their means and intervals, equivalence;
 and what it costs a run to reach a target: rounds, bytes, samples and seconds.
 
-M methods, S settings, K seeds. All statistics of `fedskew.studies.statistics` take `Scores`.
+M methods, S settings, K seeds. Draws are seeded, so the same scores give the same numbers.
+docs/reference/statistics.md has the formula of each statistic, what it assumes, and when it misleads.
 """
 
 from __future__ import annotations
@@ -16,13 +17,6 @@ from numpy.typing import NDArray
 
 from fedskew.errors import ConfigError, FieldError, RecordError, require, unknown
 from fedskew.records.metrics import metric_of
-from fedskew.records.summary import more_is_better
-
-__all__ = [
-    "COSTS", "Equivalence", "Floats", "Reached", "Scores", "Summary", "described", "deviation", "equivalence",
-    "gain_words", "in_points", "more_is_better", "present", "quantum_of", "reach", "reach_all", "settled", "summaries",
-    "t_interval",
-]  # fmt: skip
 
 Floats = NDArray[np.float64]
 LEVEL, ALPHA = 0.95, 0.05  # of every interval and of every test

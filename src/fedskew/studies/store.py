@@ -216,10 +216,10 @@ def env_of(folder: Path) -> Row:
     return env
 
 
-def read_archives(path: Path, wanted: Container[str] | None = None) -> Iterator[Run]:
+def read_archives(path: Path) -> Iterator[Run]:
     """The runs of every archive in a folder, or of one archive, as `read_archive` gives them."""
     for file in archives(path):
-        yield from read_archive(file, wanted)
+        yield from read_archive(file)
 
 
 def read_archive(file: Path, wanted: Container[str] | None = None) -> Iterator[Run]:

@@ -18,11 +18,12 @@ from fedskew.errors import ConfigError, FedskewError, install, plural, require, 
 from fedskew.method import Method
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
+from fedskew.records.summary import more_is_better
 from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.arguments import keywords, options_of_table, seeds_of, shard_of
 from fedskew.studies.pool import schedule
-from fedskew.studies.scores import Scores, more_is_better
+from fedskew.studies.scores import Scores
 from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_from, tuning_of, without
 from fedskew.studies.store import Store
 from fedskew.studies.work import Job, Outcome, Work, work_of
@@ -294,7 +295,7 @@ class Study:
         return rows
 
     def scores(self, metric: str = "") -> Scores:
-        """A metric of every run, for `fedskew.studies.statistics`; NaN where a run is missing or failed.
+        """A metric of every run, for the statistics of a study; NaN where a run is missing or failed.
 
         Args:
             metric: entry of the summaries; that of the study unless given.

@@ -5,7 +5,7 @@ answers of use look like.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +14,10 @@ from torch import Tensor
 
 from fedskew import deployment as lib
 from fedskew import tree
-from fedskew.data import Dataset, Federation, Partition
+from fedskew.data import Federation
 from fedskew.errors import ConfigError, one_line, require
 from fedskew.flower.contract import PERMITS
+from fedskew.flower.rows import NodeRows, one_owner
 from fedskew.flower.wire import MOST_ROWS, Layout, count, expect, layout_of, short, travelling
 from fedskew.method import Component, Method
 from fedskew.types import Query, Task, Tree
@@ -121,47 +122,6 @@ def declared_counts(facts: Mapping[str, Any], classes: int) -> Tensor:
 
 def _below(values: list[Any], limit: int) -> bool:
     return all(type(value) is int and 0 <= value < limit for value in values)
-
-
-def one_owner(rows: np.ndarray, client: int, clients: int) -> Partition:
-    """The partition in which one client has these rows, and no other has any."""
-    offsets = np.zeros(clients + 1, np.int64)
-    offsets[client + 1 :] = len(rows)
-    return Partition(rows.astype(np.int64), offsets)
-
-
-def dataset_of(
-    name: str, inputs: lib.Inputs, x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, augment: tuple[str, ...] = ()
-) -> Dataset:
-    """The dataset of training and test rows that are what inputs say."""
-    names, scale = inputs.label_names, (inputs.mean, inputs.std)
-    return Dataset(name, x, y, x_test, y_test, len(names), names, *scale, augment, encoding=inputs.encoding)
-
-
-@dataclass(frozen=True, eq=False)
-class NodeRows:
-    """The data of one node.
-
-    ``x`` and ``y`` are samples and class numbers, in the order in which the client owns them; the test rows are the
-    client's own, and are empty where it keeps none.
-    """
-
-    inputs: lib.Inputs
-    x: Tensor
-    y: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    augment: tuple[str, ...] = ()
-
-    def federation(self, client: int, clients: int) -> Federation:
-        """A federation in which this client alone has rows; row i of the client is row i of the data."""
-        n = len(self.y)
-        x, y = torch.cat([self.x, self.x_test]), torch.cat([self.y, self.y_test])
-        data = dataset_of("node", self.inputs, x, y, x[:0], y[:0], self.augment)
-        counts = torch.zeros(clients, data.classes, dtype=torch.int64)
-        counts[client] = torch.bincount(self.y, minlength=data.classes)
-        train, test = (one_owner(np.arange(a, b), client, clients) for a, b in ((0, n), (n, len(y))))
-        return Federation(data, train, lib.Iid(), clients, 0, counts, held=test, local_test=0.0)
 
 
 # What answers of use look like
