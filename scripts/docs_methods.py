@@ -50,6 +50,7 @@ def plain(text: str) -> str:
     """Text of a docstring as Markdown: what is no code in backquotes means itself."""
     pieces = CODE.split(text)
     pieces[::2] = [re.sub(r"([\\*_<>\[\]$|~#{}])", r"\\\1", piece) for piece in pieces[::2]]
+    pieces[::2] = [re.sub(r"\bnotes/(\w+)\.md", r"[notes](../notes/\1.md)", piece) for piece in pieces[::2]]
     return "".join(piece.replace("``", "`") for piece in pieces)
 
 

@@ -31,14 +31,13 @@ from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Settings
 
 ROOT = Path(__file__).parents[1]
-MADE = "Made by `make reference`."
 NAMED = ("method", "data", "partition", "model", "fingerprint")  # fields of Experiment that take a name, or no flag
 WIDTH = 110  # columns of a help text
 HEADS = ("| option | value | default | meaning |", "|---|---|---|---|")
 
-OPTIONS = f"""# Options of a run
+OPTIONS = """# Options of a run
 
-{MADE} You write an option in three places:
+You write an option in three places:
 
 | where | how |
 |---|---|
@@ -46,27 +45,21 @@ OPTIONS = f"""# Options of a run
 | command | `fedskew run METHOD --eval-every 5`; other flags of an option stand below its name |
 | `config.json` | `"eval_every": 5` |
 
-| options of | page |
-|---|---|
-| datasets | [datasets.md](datasets.md) |
-| networks | [networks.md](networks.md) |
-| partitioners | [partitions.md](partitions.md) |
-| a method's ingredients | [methods.md](methods.md) |
-
-`fedskew run METHOD --help` lists every option that one composition takes.
+[Datasets](datasets.md), [networks](networks.md), [partitioners](partitions.md) and [ingredients](methods.md)
+have options of their own. `fedskew run METHOD --help` lists every option that one composition takes.
 """
 SETTINGS = """How a method is trained. Fields of `fs.Settings`; `fs.run` takes each of them by keyword."""
 EXPERIMENT = """What is trained on. Further fields of `fedskew.config.experiment.Experiment`. In Python the same values
 are arguments of `fs.federate`."""
 DIAGNOSE = """What is recorded of local training beside the metrics. Fields of `fs.Diagnostics`, which `fs.run` takes as
-`diagnose=`. [diagnostics.md](diagnostics.md) has the names."""
+`diagnose=`. [Diagnostics](diagnostics.md) has the names."""
 DATA = """`--data NAME` chooses a dataset, `--data.OPTION VALUE` sets an option of it. In Python:
 `fs.data.load("NAME", OPTION=VALUE)`."""
 MODEL = """`--model NAME` chooses a network, `--model.OPTION VALUE` sets an option of it. In Python:
 `model="NAME"`, a class of `fs.models` with its options, or any `nn.Module`."""
-COMMAND = f"""# The command
+COMMAND = """# The command
 
-{MADE} What each command prints for `--help`.
+What each command prints for `--help`.
 """
 
 COLUMNS = {  # heading -> place of the value
@@ -80,9 +73,7 @@ COLUMNS = {  # heading -> place of the value
     "share": "share",
     "server rate": "server.lr",
 }
-PACES = f"""# The authors' paces
-
-{MADE}
+PACES = """# The authors' paces
 
 A method's own defaults are for comparisons at common settings. This page lists the pace that each method's authors
 state: rate, momentum, weight decay, decay of the rate, batch, epochs, the share of the clients in a round, the server's
@@ -111,8 +102,8 @@ CLIENTS, CLASSES, ROWS, SEED = 20, 10, 500, 0
 NOT_DRAWN = ("file",)  # whatever the file holds
 PARTITIONS = f"""# Partitions
 
-{MADE} How to split data, step by step:
-[splits.md](../guide/splits.md).
+How to split data, step by step:
+[splits](../guide/splits.md).
 
 Symbols: n rows, N clients, C classes that occur, N_c rows of class c, n_kc rows of class c at client k. Ranks are
 random, and ties are broken at random. "Dir(0.1)" stands for at least seven different partitions in the literature: name
@@ -128,9 +119,9 @@ Every partitioner keeps these rules:
 - Rows are kept in one flat array with offsets. Memory is at most about ten 8-byte numbers for each row and for each
   cell of [N, C].
 
-You can keep a partition as a file and use it on another machine: [partition-file.md](partition-file.md). This matters,
-because draws use exp and log, whose last bit depends on the machine: a row on the boundary between two clients may
-move. The file does not change.
+You can keep a partition as a file and use it on another machine
+([the partition file](partition-file.md)). This matters, because draws use exp and log, whose last bit depends on the
+machine: a row on the boundary between two clients may move. The file does not change.
 
 The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
 Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` reads a column
@@ -152,12 +143,12 @@ def options_page() -> str:
 
 def datasets_page() -> str:
     """Every dataset with its options."""
-    return "\n".join(["# Datasets and their options", "", f"{MADE} {DATA}", *_kinds("data")]) + "\n"
+    return "\n".join(["# Datasets and their options", "", DATA, *_kinds("data")]) + "\n"
 
 
 def networks_page() -> str:
     """Every network with its options."""
-    return "\n".join(["# Networks and their options", "", f"{MADE} {MODEL}", *_kinds("model")]) + "\n"
+    return "\n".join(["# Networks and their options", "", MODEL, *_kinds("model")]) + "\n"
 
 
 def _kinds(slot: str) -> Iterator[str]:
@@ -174,7 +165,7 @@ def _kinds(slot: str) -> Iterator[str]:
         also = [f"`{option}`" for option, row in rows[name].items() if len(holders[row]) > 1]
         more = [rest, ""] if rest else []
         more += [f"[Shared](#shared-options): {', '.join(also)}", ""] if also else []
-        yield from ("", f"## `{name}`", "", " ".join(first.split()), "")
+        yield from ("", f"## `{name}`", "", " ".join(first.split()).replace("*", r"\*"), "")
         yield from _folded("Details and options" if rest else "Options", [*more, *(HEADS if own else ()), *own])
     yield from ("", "## Shared options", "") if shared else ()
     for names, several in shared.items():
@@ -365,7 +356,7 @@ def _pictured(shown: Example) -> str:
 
 
 SLOTS = ("parts", "sampler", "selector", "pace", "weighting", "server", "local")
-COMPOSED = "How to combine them: [compose.md](../guide/compose.md)."
+COMPOSED = "[Compose](../guide/compose.md) shows how to combine them."
 FITS = (  # of every method; the formula is that of fedskew.engines.fitting.fit
     "| any, with [fitted logits](../guide/fitted.md) | – | sum | "
     "sums of the loss, its gradient and Hessian over its rows; histogram | "
@@ -378,8 +369,6 @@ def methods_page() -> str:
     """The catalogue as Markdown: what each method adds to FedAvg, and where its ingredients stand."""
     lines = [
         "# Methods and ingredients",
-        "",
-        MADE,
         "",
         "The table lists what each method adds to FedAvg. Sizes are numbers for each client and round: P parameters,",
         "C classes, F features, K participants, N clients. The ingredients, with formula, cost and options:",
@@ -409,13 +398,13 @@ def parts_page() -> str:
     """Every part with its formula and options."""
     told = "Loss terms, corrections of gradients and memories. In Python each is a class of `fs.parts`."
     lines = [line for name, kind in TABLES["parts"].items() for line in _ingredient_of(name, kind, "##")]
-    return "\n".join(["# Parts of a method", "", f"{MADE} {told} {COMPOSED}", "", *lines]) + "\n"
+    return "\n".join(["# Parts of a method", "", f"{told} {COMPOSED}", "", *lines]) + "\n"
 
 
 def slots_page() -> str:
     """What can stand in each slot, with its formula and options."""
     told = "In Python each is a class of `fs.samplers`, `fs.selectors`, `fs.paces`, `fs.weightings`, `fs.servers` or "
-    lines = ["# Slots of a method", "", f"{MADE} {told}`fs.steps` (the slot `local`). {COMPOSED}"]
+    lines = ["# Slots of a method", "", f"{told}`fs.steps` (the slot `local`). {COMPOSED}"]
     for slot in SLOTS[1:]:
         lines += ["", f"## {slot}", ""]
         lines += [line for name, kind in TABLES[slot].items() for line in _ingredient_of(name, kind, "###")]
