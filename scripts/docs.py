@@ -89,7 +89,7 @@ def highlighted(text: str) -> str:
         spoken = docs_blocks.language(found[1], found[2])
         if found[1] in ("", "python"):
             spoken = "pycon" if ">>>" in found[2] and found[1] else spoken
-            return f"```{spoken}\n{found[2]}```"
+            return f"```{spoken}\n{found[2].rstrip()}\n```"  # doctest wants an empty line at the end
         return found[0]
 
     text = re.sub(r"^```(\S*)\n(.*?)^```$", named, text, flags=re.M | re.S)

@@ -31,7 +31,8 @@ RECORDS = ("results/studies", "results/papers")
 CONTROLS = {"": "raw", "averaged_": "averaged", "fitted_": "fitted", "averaged_fitted_": "averaged\nand fitted"}
 PICTURE = """Each dot is a federation: the method's accuracy less that of FedAvg, for the model as trained and under
 [each control](../docs/guide/fitted.md). Full dots have five seeds or more; pale dots have fewer and no verdict.
-Comparisons of one seed are not shown."""
+A triangle lies beyond 15 points. Comparisons of one seed are not shown."""
+FAR = 15.0  # points: one collapsed run does not press all others into a line
 VERDICTS = {  # how a verdict begins -> its colour in the bar
     OWN: "#009E73",
     "open": "#56B4E9",
@@ -50,6 +51,7 @@ def plain(text: str) -> str:
     """Text of a docstring as Markdown: what is no code in backquotes means itself."""
     pieces = CODE.split(text)
     pieces[::2] = [re.sub(r"([\\*_<>\[\]$|~#{}])", r"\\\1", piece) for piece in pieces[::2]]
+    pieces[::2] = [re.sub(r"\bnotes/(\w+)\.md", r"[notes](../notes/\1.md)", piece) for piece in pieces[::2]]
     return "".join(piece.replace("``", "`") for piece in pieces)
 
 
@@ -167,9 +169,11 @@ def draw(found: Sequence[Found], out: Path) -> None:
         for at, prefix in enumerate(shown):
             for enough, look in ((False, {"color": "0.75"}), (True, {"color": canvas.COLOURS[0]})):
                 gains = [row.by[name] for row in found if (name := f"{prefix}accuracy") in row.by]
-                means = sorted(100 * gain.mean for gain in gains if (gain.seeds >= FEWEST) == enough)
+                means = np.sort([100 * gain.mean for gain in gains if (gain.seeds >= FEWEST) == enough])
                 heights = at + 0.3 * ((np.arange(len(means)) * 0.618) % 1 - 0.5)
-                axis.scatter(means, heights, s=12, linewidths=0, zorder=2 + enough, **look)
+                for mark, some in (("<", means < -FAR), ("o", abs(means) <= FAR), (">", means > FAR)):
+                    places = means[some].clip(-FAR, FAR), heights[some]
+                    axis.scatter(*places, s=12, marker=mark, linewidths=0, zorder=2 + enough, **look)
         axis.axvline(0, color="0.4", linewidth=1, zorder=1)
         axis.set_yticks(range(len(shown)), [CONTROLS[prefix] for prefix in shown])
         axis.set(ylim=(len(shown) - 0.5, -0.5), xlabel="gain over FedAvg, points")

@@ -268,7 +268,7 @@ def rehearsed() -> Any:
         ax.plot(ends[1], row, "|", color="black", ms=14, label="predicted mean" * named)
         ax.plot(real, [row] * len(real), "o", color=RED, ms=6, alpha=0.8, label="measured" * named)
     ax.set_yticks(range(len(heart["predicted"][-1]["sites"])), [s["site"] for s in heart["predicted"][-1]["sites"]])
-    ax.set(xlabel="accuracy, %", xlim=(0, 102))
+    ax.set(xlabel="accuracy, %", xlim=(0, 102), ylim=(-0.6, len(heart["truth"]) - 0.4))  # off the legend
     rowwise(ax)
     drawn.legend(loc="outside upper left", ncols=3, fontsize=9)
     return drawn

@@ -30,14 +30,13 @@ from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Settings
 
 ROOT = Path(__file__).parents[1]
-MADE = "Made by `make reference`."
 NAMED = ("method", "data", "partition", "model", "fingerprint")  # fields of Experiment that take a name, or no flag
 WIDTH = 110  # columns of a help text
 HEADS = ("| option | value | default | meaning |", "|---|---|---|---|")
 
-OPTIONS = f"""# Options of a run
+OPTIONS = """# Options of a run
 
-{MADE} You write an option in three places:
+You write an option in three places:
 
 | where | how |
 |---|---|
@@ -45,21 +44,21 @@ OPTIONS = f"""# Options of a run
 | command | `fedskew run METHOD --eval-every 5`; other flags of an option stand below its name |
 | `config.json` | `"eval_every": 5` |
 
-Options of [datasets](datasets.md), [networks](networks.md), [partitioners](partitions.md) and [ingredients](methods.md)
-have their own pages. `fedskew run METHOD --help` lists every option that one composition takes.
+[Datasets](datasets.md), [networks](networks.md), [partitioners](partitions.md) and [ingredients](methods.md)
+have options of their own. `fedskew run METHOD --help` lists every option that one composition takes.
 """
 SETTINGS = """How a method is trained. Fields of `fs.Settings`; `fs.run` takes each of them by keyword."""
 EXPERIMENT = """What is trained on. Further fields of `fedskew.config.experiment.Experiment`. In Python the same values
 are arguments of `fs.federate`."""
 DIAGNOSE = """What is recorded of local training beside the metrics. Fields of `fs.Diagnostics`, which `fs.run` takes as
-`diagnose=`. [diagnostics.md](diagnostics.md) has the names."""
+`diagnose=`. [Diagnostics](diagnostics.md) has the names."""
 DATA = """`--data NAME` chooses a dataset, `--data.OPTION VALUE` sets an option of it. In Python:
 `fs.data.load("NAME", OPTION=VALUE)`."""
 MODEL = """`--model NAME` chooses a network, `--model.OPTION VALUE` sets an option of it. In Python:
 `model="NAME"`, a class of `fs.models` with its options, or any `nn.Module`."""
-COMMAND = f"""# The command
+COMMAND = """# The command
 
-{MADE} What each command prints for `--help`.
+What each command prints for `--help`.
 """
 
 COLUMNS = {  # heading -> place of the value
@@ -73,9 +72,7 @@ COLUMNS = {  # heading -> place of the value
     "share": "share",
     "server rate": "server.lr",
 }
-PACES = f"""# The authors' paces
-
-{MADE}
+PACES = """# The authors' paces
 
 A method's own defaults are for comparisons at common settings. This page lists the pace that each method's authors
 state: rate, momentum, weight decay, decay of the rate, batch, epochs, the share of the clients in a round, the server's
@@ -97,8 +94,8 @@ CLIENTS, CLASSES, ROWS, SEED = 20, 10, 500, 0
 NOT_DRAWN = ("file",)  # whatever the file holds
 PARTITIONS = f"""# Partitions
 
-{MADE} How to split data, step by step:
-[splits.md](../guide/splits.md).
+How to split data, step by step:
+[splits](../guide/splits.md).
 
 Symbols: n rows, N clients, C classes that occur, N_c rows of class c, n_kc rows of class c at client k. Ranks are
 random, and ties are broken at random. "Dir(0.1)" stands for at least seven different partitions in the literature: name
@@ -113,7 +110,7 @@ Every partitioner keeps these rules:
   `dir_extended` with random owners, and `quantity_dir` with `redraw` draw at most 100 times.
 
 On another machine a row may move to another client, because the last bit of exp and log depends on the machine.
-[A file](partition-file.md) keeps a partition as it is.
+[The partition file](partition-file.md) keeps a partition as it is.
 
 The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
 Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` reads a column
@@ -135,7 +132,7 @@ def options_page() -> str:
 
 def kinds_page(title: str, told: str, slot: str) -> str:
     """Every dataset or network with its options."""
-    return "\n".join([f"# {title} and their options", "", f"{MADE} {told}", *_kinds(slot)]) + "\n"
+    return "\n".join([f"# {title} and their options", "", told, *_kinds(slot)]) + "\n"
 
 
 def _kinds(slot: str) -> Iterator[str]:
@@ -152,7 +149,7 @@ def _kinds(slot: str) -> Iterator[str]:
         also = [f"`{option}`" for option, row in rows[name].items() if len(holders[row]) > 1]
         more = [rest, ""] if rest else []
         more += [f"[Shared](#shared-options): {', '.join(also)}", ""] if also else []
-        yield from ("", f"## `{name}`", "", " ".join(first.split()), "")
+        yield from ("", f"## `{name}`", "", " ".join(first.split()).replace("*", r"\*"), "")
         yield from _folded("Details and options" if rest else "Options", [*more, *(HEADS if own else ()), *own])
     yield from ("", "## Shared options", "") if shared else ()
     for names, several in shared.items():
@@ -325,7 +322,7 @@ def _pictured(shown: Example) -> str:
 
 
 SLOTS = ("parts", "sampler", "selector", "pace", "weighting", "server", "local")
-COMPOSED = "How to combine them: [compose.md](../guide/compose.md)."
+COMPOSED = "[Compose](../guide/compose.md) shows how to combine them."
 FITS = (  # of every method; the formula is that of fedskew.engines.fitting.fit
     "| any, with [fitted logits](../guide/fitted.md) | – | sum | "
     "sums of the loss, its gradient and Hessian over its rows; histogram | "
@@ -338,8 +335,6 @@ def methods_page() -> str:
     """The catalogue as Markdown: what each method adds to FedAvg, and where its ingredients stand."""
     lines = [
         "# Methods and ingredients",
-        "",
-        MADE,
         "",
         "The table lists what each method adds to FedAvg. Sizes are numbers for each client and round: P parameters,",
         "C classes, F features, K participants, N clients. The ingredients, with formula, cost and options:",
@@ -369,13 +364,13 @@ def parts_page() -> str:
     """Every part with its formula and options."""
     told = "Loss terms, corrections of gradients and memories. In Python each is a class of `fs.parts`."
     lines = [line for name, kind in TABLES["parts"].items() for line in _ingredient_of(name, kind, "parts")]
-    return "\n".join(["# Parts of a method", "", f"{MADE} {told} {COMPOSED}", "", *lines]) + "\n"
+    return "\n".join(["# Parts of a method", "", f"{told} {COMPOSED}", "", *lines]) + "\n"
 
 
 def slots_page() -> str:
     """What can stand in each slot, with its formula and options."""
     told = "In Python each is a class of `fs.samplers`, `fs.selectors`, `fs.paces`, `fs.weightings`, `fs.servers` or "
-    lines = ["# Slots of a method", "", f"{MADE} {told}`fs.steps` (the slot `local`). {COMPOSED}"]
+    lines = ["# Slots of a method", "", f"{told}`fs.steps` (the slot `local`). {COMPOSED}"]
     for slot in SLOTS[1:]:
         lines += ["", f"## {slot}", ""]
         lines += [line for name, kind in TABLES[slot].items() for line in _ingredient_of(name, kind, slot)]

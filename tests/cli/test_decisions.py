@@ -222,7 +222,9 @@ def test_scored_rows_come_with_their_threshold(
 ) -> None:
     monkeypatch.chdir(folder)
     words = ["evaluate", "heart", *RULE, "--data", "csv", "--data.path", "new.csv", "--data.columns", "hospital"]
-    line = "ill is decided where p >= 0.262809, by recall@specificity=0.8 on 89 validation rows, 25 of them positive"
+    line = (
+        "threshold for ill: p >= 0.262809, chosen by recall@specificity=0.8 on 89 validation rows, 25 of them positive"
+    )
     assert line in output_of(capsys, *words, "--out", "named.csv").splitlines()
     assert fedskew(*words) == 0
     said = capsys.readouterr()

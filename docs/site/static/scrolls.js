@@ -18,6 +18,8 @@ addEventListener("load", () => {
   const all = () => boxes.forEach(look);
   document.querySelectorAll(".bd-article table.table td").forEach((cell) => // fedskew.css: no column of single words
     cell.classList.toggle("wordy", cell.textContent.length > 25));
+  document.querySelectorAll("code.literal .pre").forEach((word) => // fedskew.css: it breaks, shorter ones stay whole
+    word.classList.toggle("long", word.textContent.length > (word.closest("td") ? 14 : 30)));
   boxes.forEach((box) => box.addEventListener("scroll", () => look(box)));
   addEventListener("resize", all);
   document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", all));

@@ -386,13 +386,13 @@ def _decision_notes(scores: Scores, fed: Federation | None, on: On, client: str 
 
 def _decided(decision: Decision) -> str:
     """The threshold, and how it was chosen."""
-    rule = f"{decision.positive} is decided where p >= {decision.threshold:.6g}"
+    rule = f"threshold for {decision.positive}: p >= {decision.threshold:.6g}"
     if not decision.chosen_on:
         return rule
     rows = f"{decision.rows} {decision.chosen_on} rows{f' of {decision.client}' * bool(decision.client)}"
     own = "".join(f"\n{name}: p >= {one.threshold:.6g}, on its own {one.rows} rows, {one.positives} of them positive"
                   for name, one in decision.each.items())  # fmt: skip
-    return f"{rule}, by {decision.rule} on {rows}, {decision.positives} of them positive{own}"
+    return f"{rule}, chosen by {decision.rule} on {rows}, {decision.positives} of them positive{own}"
 
 
 def _say_report(positive: str, decision: Decision | None, metrics: Row) -> None:

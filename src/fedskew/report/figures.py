@@ -81,7 +81,7 @@ def gains(found: Compared) -> Forest | None:
     }  # fmt: skip
     worst = {m: fixed(100 * _mean(found, m, key), 0) for m in (found.baseline, *(one.method for one in judged))}
     known = worst.pop(found.baseline)
-    head = f"worst recall, %\n({canvas.short(found.baseline, 12)}: {known})"
+    head = f"worst recall, %\n({canvas.short(found.baseline, 16)}: {known})"
     over = f"gain over {canvas.short(found.baseline, 20)}"  # a long name does not push the label out of the picture
     xlabel = f"{over} in {words(found.metric)}{', points' * points}, 95 % interval"
     told = "The table of results has the numbers."
