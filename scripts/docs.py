@@ -118,7 +118,7 @@ def mirror(fresh: Path, target: Path) -> None:
 
 def kept(kind: str) -> Path:
     """The folder of what this library gave; those of former ones are deleted."""
-    folder = CACHE / f"{kind}-{docs_blocks.digest()}"
+    folder = CACHE / f"{kind}-{docs_blocks.package_digest()}"
     for old in CACHE.glob(f"{kind}*"):
         if old != folder:
             shutil.rmtree(old)

@@ -107,7 +107,7 @@ def _failure(block: Block, names: dict[str, Any]) -> str:
 
 
 @cache
-def digest() -> str:
+def package_digest() -> str:
     """Digest of the library: what its code gave holds as long as it stays."""
     found = hashlib.sha256(sys.version.encode())
     for file in sorted((ROOT / "src").rglob("*.py")):
@@ -117,7 +117,7 @@ def digest() -> str:
 
 def digest(page: Path) -> str:
     """Of a page's code and of the library."""
-    code = [digest(), *(block[:2] + block[3:] for block in blocks(page.read_text(encoding="utf-8")))]
+    code = [package_digest(), *(block[:2] + block[3:] for block in blocks(page.read_text(encoding="utf-8")))]
     return hashlib.sha256(repr(code).encode()).hexdigest()[:24]
 
 
