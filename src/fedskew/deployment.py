@@ -40,7 +40,7 @@ The record:
 The encoding of data:
     `Inputs` say what a sample is, an `Encoding` has the `Column`s of a table, `PLAIN` its usual notation.
     `read_rows` reads a file of `TABLE_FILES` for inputs; `image_files` and `decode_images` a folder.
-    `spelt`, `spellings`, `plain_values`, `missing_rows` and `is_absent` settle what a cell of words says.
+    `spelt`, `spellings`, `plain_values` and `missing_rows` settle what a cell of words says.
     `draw_whole` draws rows of which some belong together; `left_out_words` tells of files that are not read.
 """
 
@@ -62,7 +62,7 @@ from fedskew.config.recorded import finished
 from fedskew.config.tables import make, method_named
 from fedskew.config.words import flags_of
 from fedskew.data.arrays import draw_whole
-from fedskew.data.encoding import PLAIN, Column, Encoding, is_absent, spellings
+from fedskew.data.encoding import PLAIN, Column, Encoding, spellings
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.inputs import rows_of as read_rows
@@ -113,7 +113,7 @@ __all__ = [
     "Fault", "Fit", "Hold", "Iid", "Inputs", "MeanModel", "Member", "Model", "Observer", "Outcome", "Pace",
     "RemoteEngine", "Result", "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config",
     "close_round", "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of",
-    "finished", "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files", "is_absent",
+    "finished", "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files",
     "launch", "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named",
     "plain_values", "pooled", "prepared_model", "read_rows", "save_tree", "spellings", "spelt", "sums", "triangle_of",
     "unguarded", "whole_of", "write_atomic", "write_model", "writing",

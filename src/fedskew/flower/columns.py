@@ -70,8 +70,8 @@ def column_facts(encoding: lib.Encoding, raw: RawRows, test: np.ndarray) -> dict
         cells = encoding.notation.meant(lib.plain_values(raw.x[column.name]), column.values)
         filled = "" in column.values
         values = np.unique(cells[~test] if filled else cells).tolist()
-        doubtful = [v for v in values if v and lib.is_absent(v) and v not in column.values]
-        if doubtful and encoding.notation.missing_words is None:
+        doubtful = [value for value in values if encoding.notation.doubtful(value) and value not in column.values]
+        if doubtful:
             hint = "leave it blank if the value is missing, or set missing_words where the example is read"
             raise DataError(f"{where} has {doubtful[0]!r}, which may mean no value; {hint}")
         claim(filled or "" not in values, where, "have a value in every row")
