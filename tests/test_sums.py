@@ -257,15 +257,6 @@ def test_a_method_that_reads_more_is_refused_by_name(name: str) -> None:
     assert any(one in said for one in who) and " of each client" in said and "got 'sums'; " in said and "\n" not in said
 
 
-def test_the_refused_are_those_that_read_single_clients() -> None:
-    refused = {
-        "fedpals", "clusteredsampling", "fedamp", "ifca", "fedgr", "fedgc", "fedbal", "climb", "seolkim", "astraea",
-    }  # fmt: skip
-    assert refused < set(NAMES) - set(SUMS) and set(NAMED) <= set(SUMS)
-    more = {"fedcurv", "fedvc", "powerofchoice", "precisionweighted"}
-    assert set(NAMES) - set(SUMS) == {*refused, *more}
-
-
 @dataclass(frozen=True)
 class Undeclared(fs.Component):
     name = "undeclared"

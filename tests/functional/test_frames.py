@@ -4,34 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
 from fedskew import functional as F
 from support.tensors import close, draws
-
-
-def energy(w: np.ndarray, length: float) -> float:
-    """Row by row: the distance of its length, and the angle to its nearest other row."""
-    total = 0.0
-    for c, row in enumerate(w):
-        total += (math.sqrt(sum(v * v for v in row)) - length) ** 2
-        nearest = max(row @ other / math.sqrt((row @ row) * (other @ other)) for d, other in enumerate(w) if d != c)
-        total -= math.acos(min(max(nearest, -0.99999), 0.99999)) / len(w)
-    return total
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_energy_and_its_gradient(seed: int) -> None:
-    weight = draws(4, 6, seed=seed)
-    value, gradient = F.frame_energy(weight, 0.7)
-    assert float(value) == pytest.approx(energy(weight.numpy(), 0.7), abs=1e-12)
-    for c, f in np.ndindex(4, 6):
-        step = np.zeros((4, 6))
-        step[c, f] = 1e-6
-        ahead, behind = (energy(weight.numpy() + sign * step, 0.7) for sign in (1, -1))
-        assert float(gradient[c, f]) == pytest.approx((ahead - behind) / 2e-6, abs=1e-7)
 
 
 def test_rows_in_one_direction_have_no_slope() -> None:

@@ -1,4 +1,4 @@
-"""Losses at their edges, and those that no recipe of the oracle has."""
+"""Losses at their edges, and options that the oracle does not have."""
 
 from __future__ import annotations
 
@@ -52,12 +52,26 @@ def test_the_binary_loss_shrinks_the_larger_class_and_keeps_the_other(counts: tu
         torch.testing.assert_close(fn.fedga_binary_loss(z, y, f64(counts)), fn.cross_entropy(z, y))
 
 
+def test_focal_weighs_each_class_and_fedlc_may_leave_the_true_class_out() -> None:
+    z, y, n, alpha = draws(4, 3), torch.tensor([0, 2, 2, 1]), f64([16, 81, 1]), f64([0.25, 9, 2])
+    same(fn.focal_loss(z, y, alpha=alpha), alpha[y] * fn.focal_loss(z, y))
+    lowered, found = z - n**-0.25, fn.fedlc_loss(z, y, n, 1.0, "exclude_true")
+    for row, label, loss in zip(lowered, y.tolist(), found, strict=True):
+        others = [c for c in range(3) if c != label]
+        same(loss, row[others].logsumexp(0) - row[label])
+
+
 def test_fedlc_without_a_class_to_contrast_with_gives_zero() -> None:
     z, counts = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0.0, 7.0, 0.0])
     labels = torch.ones(4, dtype=torch.int64)
     f = lambda z: fn.fedlc_loss(z, labels, counts, 1.0, "exclude_true")
     assert torch.equal(f(z), torch.zeros(4))
     assert torch.equal(slope(f, z), torch.zeros(4, 3))
+
+
+def test_the_proximal_term_is_half_the_squared_distance() -> None:
+    w, x = draws(3, 2), draws(3, 2, seed=1)
+    same(fn.proximal({"w": w}, {"w": x}, 0.4), 0.2 * (w - x).square().sum())
 
 
 def test_controller_map_is_flat_far_to_the_left() -> None:

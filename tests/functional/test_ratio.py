@@ -1,4 +1,4 @@
-"""FedRL's ratios, their monitor and its loss: a slow computation, edges and numbers by hand."""
+"""FedRL's ratios, their monitor and its loss: the oracle, edges and numbers by hand."""
 
 from __future__ import annotations
 
@@ -7,37 +7,30 @@ import pytest
 import torch
 
 import fedskew.functional as fn
-from support.tensors import SEEDS, Array, close, f64, same
+from oracle import servers
+from support.batches import LABELS, LOGITS, MASK, PRIOR
+from support.tensors import SEEDS, close, f64, same
 
 
-def _ratio_slowly(d: Array, by: str) -> tuple[Array, list[float]]:
-    classes, rows, columns = d.shape
-    masks = np.zeros(d.shape, dtype=bool)
-    for i in range(rows):
-        for j in range(columns):
-            key = d[:, i, j] if by == "signed" else np.abs(d[:, i, j])
-            p = int(np.argmax(key))
-            others = np.delete(np.abs(d[:, i, j]), p)
-            masks[p, i, j] = (others <= 0.8 * abs(d[p, i, j])).all()
-    ratios = []
-    for p in range(classes):
-        rest = np.delete(d, p, 0).mean(0)
-        top, bottom = abs(d[p][masks[p]].sum()), abs(rest[masks[p]].sum())
-        ratios.append(10.0 if bottom == 0 else min(top / bottom, 5000.0))
-    return masks, ratios
-
-
-@pytest.mark.parametrize("by", ["signed", "magnitude"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_ratio_of_changes(seed: int, by: str) -> None:
-    d = np.random.default_rng(seed).normal(size=(5, 5, 9))
-    masks, ratios = _ratio_slowly(d, by)
-    assert masks.any(axis=(1, 2)).any()
-    assert fn.ratio_masks(f64(d), by=by).numpy().tolist() == masks.tolist()
-    same(fn.ratio_of_changes(f64(d), by=by), ratios)
-    same(torch.vmap(lambda d: fn.ratio_of_changes(d, by=by))(f64(np.stack([d, -d])))[0], ratios)
-    order = [3, 0, 4, 1, 2]
-    same(fn.ratio_of_changes(f64(d[order]), by=by), np.array(ratios)[order])
+def test_ratios_and_monitor_are_the_oracles(seed: int) -> None:
+    g = np.random.default_rng(seed)
+    d, update = g.normal(size=(5, 5, 9)), g.normal(size=(5, 9)) * 30
+    assert fn.ratio_masks(f64(d)).numpy().tolist() == [mask.tolist() for mask in servers.ratio_sets(d)]
+    same(fn.ratio_of_changes(f64(d)), servers.ratios(d))
+    same(fn.ratio_monitor(f64(d), f64(update), 100.0), servers.ratio_monitor(d, update, 100.0))
+    size = np.abs(d)  # by magnitude, the largest of any sign is the class's: that is the largest of the sizes
+    assert fn.ratio_masks(f64(d), by="magnitude").tolist() == fn.ratio_masks(f64(size)).tolist()
+    d, counts = g.normal(size=(2, 2, 30)), np.array([70.0, 30.0])
+    update = np.einsum("p,pij->ij", counts, d)
+    same(fn.ratio_monitor(f64(d), f64(update) / 8, 100.0, scale=8.0), counts, rtol=1e-8)  # exact for two classes
+    assert fn.ratio_monitor(torch.zeros(4, 4, 2), torch.zeros(4, 2), 100.0).tolist() == [25.0] * 4
+
+
+def test_the_defect_of_the_released_loss_weighs_every_row_by_the_mean_weight() -> None:
+    z, y, w, mask = LOGITS[0], LABELS[0], PRIOR[0], MASK[0]
+    mean = (w[y] * mask).sum() / mask.sum()
+    same(fn.ratio_loss(z, y, w, broken_broadcast=True, mask=mask), mean * fn.cross_entropy(z, y))
 
 
 def test_ratio_edges() -> None:
@@ -52,24 +45,6 @@ def test_ratio_edges() -> None:
     symmetric = 0.1 + torch.eye(4).double().unsqueeze(-1) * torch.eye(4).double().unsqueeze(1)
     weights = fn.ratio_weights(fn.ratio_of_changes(symmetric[..., :4]))
     same(weights, weights[:1].expand(4))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_ratio_monitor(seed: int) -> None:
-    g = np.random.default_rng(seed)
-    d, counts = g.normal(size=(2, 2, 30)), np.array([70.0, 30.0])
-    update = np.einsum("p,pij->ij", counts, d)
-    same(fn.ratio_monitor(f64(d), f64(update) / 8, 100.0, scale=8.0), counts, rtol=1e-8)  # exact for two classes
-    d, update = g.normal(size=(4, 4, 12)), g.normal(size=(4, 12)) * 30
-    masks, _ = _ratio_slowly(d, "signed")
-    want = []
-    for p in range(4):
-        rest = np.delete(d, p, 0).mean(0)
-        found = (update - 100 * rest) / (d[p] - rest)
-        found = found[masks[p] & (found > 0) & (found < 1.5 * 100 / 4)]
-        want.append(found.mean() if len(found) else 25.0)
-    same(fn.ratio_monitor(f64(d), f64(update), 100.0), want)
-    assert fn.ratio_monitor(torch.zeros(4, 4, 2), torch.zeros(4, 2), 100.0).tolist() == [25.0] * 4
 
 
 def test_a_share_just_at_the_threshold_is_allowed() -> None:

@@ -74,6 +74,7 @@ def test_dynamic_batch_and_rate() -> None:
     assert rate.dtype == torch.float64
     assert (rate <= 0.1).all() and (rate.diff() >= 0).all()
     same(fn.dynamic_rate(torch.tensor([3]), 0.2, b0=10.0), [0.2 * 2 / math.pi * math.atan(0.3)])
+    same(fn.dynamic_rate(torch.tensor([3]), 0.2, literal=True), [0.2 * math.atan(3)])
 
 
 def test_decay_step_without_samples() -> None:

@@ -236,20 +236,3 @@ def test_the_page_says_what_each_method_reveals() -> None:
     table = page[head + 2 : page.index("", head)]
     found["sum"] = ["all others"]
     assert set(table) == {f"| {form} | {', '.join(names)} |" for form, names in found.items()}
-
-
-def test_what_suffices_for_methods() -> None:
-    """Sums for most label-aware methods."""
-
-    def of(name: str) -> str:
-        reads = [read for part in METHODS[name]().components for read in part.reads]
-        return suffices(reads)
-
-    sums = "fedavg fednova scaffold fedir fedla feddisco ccvr creff fedlc balancefl"
-    assert {name: of(name) for name in sums.split()} == dict.fromkeys(sums.split(), "sum")
-    assert {of(name) for name in ("fednh", "fedexp")} == {"sum"}
-    assert of("fedacg") == of("feddyn") == "nothing"
-    assert {of(name) for name in ("fedpals", "seolkim", "astraea")} == {"histogram"}
-    each = {"clusteredsampling": "rows", "fedamp": "update", "fedbal": "update", "climb": "loss"}
-    assert {name: of(name) for name in each} == each
-    assert of("fedgc") == of("fedgr") == "rows, labels, update" and of("ifca") == "upload, update"

@@ -1,4 +1,4 @@
-"""One battery over the table of methods: it proves the plumbing, row by row; golden vectors prove the mathematics."""
+"""One battery over the table of methods: it proves the plumbing, row by row; the oracle proves the mathematics."""
 
 from __future__ import annotations
 
@@ -9,38 +9,29 @@ import json
 import pickle
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor, nn
 
 import fedskew as fs
-from fedskew import rng, tree
+from fedskew import tree
 from fedskew.engines import batched, stacks
 from fedskew.errors import ConfigError
 from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.parts import DatasetMean, ProximalVariant
-from fedskew.method.selectors import draw_clients
 from fedskew.method.servers import Adam, WeightedSum, Yogi
-from fedskew.method.steps import SGD, SharpnessAware
+from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform, UnionShare
 from fedskew.methods import METHODS
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
-from fedskew.methods.climb import Dual
-from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
-from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgr import Gravitation, WeightedGravitation
-from fedskew.methods.fedgrab import GradientBalancer
 from fedskew.methods.fedla import LabelAware
 from fedskew.methods.fedlc import LogitAdjustment, PooledLogitCalibration
 from fedskew.methods.fedrod import GeneratedHead
-from fedskew.methods.pfedme import Moreau
 from fedskew.methods.seolkim import DecayingOversampling, Dynamic
-from fedskew.types import Assignment, Task, View
 from support.federations import RAGGED, blobs, skewed
 from support.methods import BY_HOOK, BY_SIGNATURE, NAMES, WHOLE, changed, tiny
 from support.nets import dropout_net, norm_net
@@ -342,7 +333,7 @@ def test_every_field_changes_something(name: str, component: str, field: str) ->
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Neutral settings: FedAvg under the same weighting, as the cards say
+# Neutral settings at the edges of formulas: FedAvg under the same weighting, as the cards say
 
 UNIFORM = replace(fs.methods.fedavg(), weighting=Uniform())
 ALL_ROWS = Fixed(batch_size=0)
@@ -355,89 +346,29 @@ def fedavg(**slots: Any) -> Method:
     return replace(fs.methods.fedavg(), **slots)
 
 
-@dataclass(frozen=True)
-class BinaryCrossEntropy(Component):
-    """Mean over rows of the sum over classes of binary cross-entropies, by torch."""
-
-    name = "bce"
-    classification = True
-
-    def loss(self, view: View) -> Tensor:
-        truth = (view.batch.y.unsqueeze(1) == torch.arange(view.ctx.task.classes)).to(view.out.logits)
-        rows = nn.functional.binary_cross_entropy_with_logits(view.out.logits, truth, reduction="none").sum(1)
-        return view.batch.mean(rows)
-
-
-@dataclass(frozen=True)
-class BySize(fs.Selector):
-    """k clients with probability proportional to size, under power-of-choice's key."""
-
-    name = "by_size"
-
-    def init_server(self, params: Any, fed: Any, task: Task) -> Any:
-        return {"sizes": fed.counts.sum(1)}
-
-    def select(self, state: Any, k: int, key: Tensor) -> Assignment:
-        first = rng.key(0, 1, "power_of_choice", "ask")  # of seed 0, round 1
-        return Assignment(draw_clients(state["sizes"], k, first, proportional=True).unsqueeze(1))
-
-
 HEADED = fs.models.MLP(hidden=8, projection=6)  # FedAvg's network, with the head that MOON wants
 # what it is: (method, what it must equal, tolerance, counts of the clients, options of the run)
 Neutral = tuple[Method, Method, float, Any, dict[str, Any]]
 NEUTRAL: dict[str, Neutral] = {
-    "fedprox, mu = 0": (fs.methods.fedprox(0.0), fedavg(), 0.0, RAGGED, {}),
-    "local balancer, A = 0": (fs.methods.fedbal(aggregation=False, strength=0.0), fedavg(), 0.0, RAGGED, {}),
     "local balancer, equal counts": (fs.methods.fedbal(aggregation=False), fedavg(), 1e-12, BALANCED, {}),
-    "local balancer from 0, one epoch": (
-        Method("lb", parts=(LocalBalancer(one_based=False),), pace=Fixed(epochs=1, batch_size=4)),
-        fedavg(pace=Fixed(epochs=1, batch_size=4)), 0.0, RAGGED, {},
-    ),
     "aggregation balancer, one client": (fs.methods.fedbal(local=False), fedavg(), 0.0, RAGGED, {"cohort": 1}),
-    "aggregation balancer, no scale": (
-        Method("ab", weighting=AggregationBalancer(temperature=1e15)), UNIFORM, 1e-12, RAGGED, {},
-    ),
-    "fedga softce, balanced batches": (
-        fs.methods.fedga(), replace(UNIFORM, pace=WHOLE), 1e-12, BALANCED, {"pace": WHOLE},
-    ),
-    "fedga exact, balanced batches": (
-        fs.methods.fedga("exact"), replace(UNIFORM, pace=WHOLE), 1e-12, BALANCED, {"pace": WHOLE},
-    ),
-    "fedga, balanced clients": (
-        Method("ga", parts=(CalibratedTargets(count_scope="client"),)), fedavg(), 1e-12, BALANCED, {},
-    ),
-    "fedgr, strength 0, all owned": (fs.methods.fedgr(strength=0.0), fedavg(), 1e-12, BALANCED, {}),
-    "fedgr, strength 0, any counts": (Method("g", parts=(Gravitation(0.0),)), fedavg(), 1e-12, RAGGED, {}),
     "fedgr, one client": (Method("g", parts=(Gravitation(),)), fedavg(), 1e-12, RAGGED, {"cohort": 1}),
     "fedgc, strength 0, first round": (fs.methods.fedgc(0.0), fedavg(), 1e-12, BALANCED, {"rounds": 1}),
     "fedgc, one client, first round": (fs.methods.fedgc(), fedavg(), 1e-12, BALANCED, {"rounds": 1, "cohort": 1}),
-    "feddecorr, beta = 0": (fs.methods.feddecorr(0.0), fedavg(), 0.0, RAGGED, {"model": fs.models.MLP(hidden=8)}),
     "feddecorr, one row a mini-batch": (
         replace(fs.methods.feddecorr(5.0), pace=Fixed(batch_size=1)), fedavg(pace=Fixed(batch_size=1)), 1e-12, RAGGED,
         {"model": fs.models.MLP(hidden=8)},
     ),
-    "feduv, both weights 0": (fs.methods.feduv(0.0, 0.0), fedavg(), 0.0, RAGGED, {"model": fs.models.MLP(hidden=8)}),
     "feduv, one row a mini-batch": (
         replace(fs.methods.feduv(), pace=Fixed(batch_size=1)), fedavg(pace=Fixed(batch_size=1)), 1e-12, RAGGED,
         {"model": fs.models.MLP(hidden=8)},
     ),
-    "fedmlb, both weights 0": (
-        fs.methods.fedmlb(0.0, 0.0), fedavg(), 0.0, RAGGED, {"model": fs.models.TwoNN(hidden=6)},
-    ),
     "fedmlb, one block": (fs.methods.fedmlb(), fedavg(), 0.0, RAGGED, {"model": "logistic"}),
     "fedvls, all classes alike, no suppression": (fs.methods.fedvls(9.0, 0.0), fedavg(), 1e-12, BALANCED, {}),
-    "fedvls, both weights 0": (
-        fs.methods.fedvls(0.0, 0.0), Method("la", parts=(LogitAdjustment(),)), 1e-8,
-        [[5, 2, 9], [1, 7, 3], [4, 4, 1]], {},
-    ),
-    "feddisco, a = b = 0": (fs.methods.feddisco(0.0, 0.0), fedavg(), 1e-12, RAGGED, {}),
-    "feddisco, large b": (fs.methods.feddisco(0.5, 1e12), UNIFORM, 1e-10, RAGGED, {}),
     "feddisco, nothing left": (fs.methods.feddisco(1e9, -1.0, "l2"), fedavg(), 0.0, RAGGED, {}),
     "feddisco, labels of the target": (fs.methods.feddisco(9.0, 0.0, "kl_plain"), fedavg(), 1e-12, BALANCED, {}),
-    "fedpals, large lam": (fs.methods.fedpals(1e12), fedavg(), 1e-10, RAGGED, {}),
     "fedpals, alike": (fs.methods.fedpals(1.0), fedavg(), 1e-12, PROPORTIONAL, {}),
     "fedpals, one client": (fs.methods.fedpals(), fedavg(), 0.0, RAGGED, {"cohort": 1}),
-    "fedsol, rho = 0": (fs.methods.fedsol(0.0), fedavg(), 0.0, RAGGED, {}),
     "fedsol, one step a round": (replace(fs.methods.fedsol(5.0), pace=WHOLE), fedavg(pace=WHOLE), 0.0, RAGGED, {}),
     "clustered sampling, equal clients, everybody": (
         fs.methods.clusteredsampling(), UNIFORM, 0.0, BALANCED, {"cohort": 4},
@@ -445,49 +376,25 @@ NEUTRAL: dict[str, Neutral] = {
     "ccvr broadcasts": (tiny("ccvr"), tiny("fedavg"), 0.0, RAGGED, {}),
     "fedamp, no pull, first round": (fs.methods.fedamp(pull=0.0), fedavg(), 0.0, RAGGED, {"rounds": 1}),
     "ifca, one model": (fs.methods.ifca(1), UNIFORM, 1e-12, RAGGED, {}),
-    "precision weighted, large eps": (fs.methods.precisionweighted(1e12), UNIFORM, 1e-11, RAGGED, {}),
     "precision weighted, one client": (fs.methods.precisionweighted(), UNIFORM, 1e-12, RAGGED, {"cohort": 1}),
-    "fedcurv, lam = 0": (fs.methods.fedcurv(0.0), fedavg(), 0.0, RAGGED, {}),
     "fedcurv, first round": (fs.methods.fedcurv(9.0), fedavg(), 0.0, RAGGED, {"rounds": 1}),
     "fedcurv, one client": (fs.methods.fedcurv(9.0), fedavg(), 1e-12, [[5, 2, 4]], {"cohort": 1}),
-    "fedcm, alpha = 1": (fs.methods.fedcm(1.0), UNIFORM, 0.0, RAGGED, {}),
-    "fedcm, first round at a share of the rate": (
-        replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,
-        {"rounds": 1},
-    ),
-    "fedacg, beta = 0 and mu = 0": (fs.methods.fedacg(0.0, 0.0), UNIFORM, 0.0, RAGGED, {}),
-    "fedexp, large eps": (fs.methods.fedexp(1e9), UNIFORM, 1e-12, RAGGED, {}),
     "fedexp, one client": (fs.methods.fedexp(), UNIFORM, 1e-12, RAGGED, {"cohort": 1}),
-    "fedlesam, rho = 0": (fs.methods.fedlesam(0.0), UNIFORM, 0.0, RAGGED, {}),
     "fedlesam, first round": (fs.methods.fedlesam(0.5), UNIFORM, 0.0, RAGGED, {"rounds": 1}),
-    "fedsam, rho = 0": (fs.methods.fedsam(0.0), UNIFORM, 0.0, RAGGED, {}),
-    "fedsam, alpha = 0": (
-        replace(fs.methods.fedsam(), local=SharpnessAware(alpha=0.0)), UNIFORM, 1e-12, RAGGED, {},
-    ),
-    "mofedsam, rho = 0 and alpha = 1": (fs.methods.mofedsam(0.0, 1.0), UNIFORM, 0.0, RAGGED, {}),
     "scaffold, first round": (fs.methods.scaffold(), UNIFORM, 0.0, RAGGED, {"rounds": 1}),
     "fednova, equal steps": (fs.methods.fednova(), fedavg(), 1e-12, BALANCED, {}),
     "fednova, equal steps, momentum": (
         replace(fs.methods.fednova(), local=SGD(momentum=0.9)), fedavg(local=SGD(momentum=0.9)), 1e-12, BALANCED, {},
     ),
     "fednova, one client": (fs.methods.fednova(), fedavg(), 1e-12, RAGGED, {"cohort": 1}),
-    "server momentum 0": (fs.methods.fedavgm(beta=0.0, lr=1.0), fedavg(), 0.0, RAGGED, {}),
     "adam and yogi, v = 0, first round": (
         fedavg(server=Adam(initial=0.0)), fedavg(server=Yogi(initial=0.0)), 1e-12, RAGGED, {"rounds": 1},
     ),
-    "climb, dual_lr = 0": (fs.methods.climb(dual_lr=0.0), UNIFORM, 1e-12, RAGGED, {}),
-    "climb, large eps": (
-        Method("climb", weighting=Dual(eps=1e9, primal_rounds=1)), UNIFORM, 1e-12, RAGGED, {},
-    ),
-    "fedrl, beta = 0": (fs.methods.fedrl(1.0, 0.0), replace(fs.methods.fedrl(), parts=()), 1e-12, None, {}),
     "fedrl, first round": (fs.methods.fedrl(), replace(fs.methods.fedrl(), parts=()), 1e-12, None, {"rounds": 1}),
     "moon, mu = 0": (fs.methods.moon(mu=0.0), fedavg(), 0.0, RAGGED, {"rounds": 3, "model": HEADED}),
     "moon, mu = 0, no head": (fs.methods.moon(mu=0.0, projection=0), fedavg(), 0.0, RAGGED, {"rounds": 3}),
     "moon, first round": (fs.methods.moon(), fedavg(), 0.0, RAGGED, {"rounds": 1, "model": HEADED}),
     "power of choice, everybody": (fs.methods.powerofchoice(4), fedavg(), 0.0, RAGGED, {"cohort": 4}),
-    "power of choice, d = m": (
-        fs.methods.powerofchoice(2), fedavg(selector=BySize()), 0.0, RAGGED, {"cohort": 2, "rounds": 1},
-    ),
     "astraea, alpha = 0, gamma = 1": (fs.methods.astraea(0.0, 1), fedavg(), 1e-12, RAGGED, {}),
     "seolkim, three parts off": (fs.methods.seolkim(False, False, False), fedavg(pace=FIVE), 0.0, RAGGED, {}),
     "seolkim, one class a client": (
@@ -497,27 +404,12 @@ NEUTRAL: dict[str, Neutral] = {
     "seolkim, no scale of the batch": (
         Method("b", pace=Dynamic(epochs=2, beta=1, b0=1e-18)), fedavg(pace=ALL_ROWS), 1e-12, RAGGED, {},
     ),
-    "fedgrab, gains 0": (
-        Method("grab", parts=(GradientBalancer(0.0, 0.0, 0.0),)), fedavg(parts=(BinaryCrossEntropy(),)),
-        1e-12, RAGGED, {},
-    ),
     "fedla, proportional histograms": (fs.methods.fedla(), fedavg(), 1e-12, PROPORTIONAL, {}),
     "fedla, one client": (fs.methods.fedla(), fedavg(), 0.0, RAGGED, {"cohort": 1}),
-    "pfedme, K = 1 with reset": (
-        Method("p", pace=Fixed(lr=0.02), local=Moreau(inner_steps=1, reset=True, penalty=15.0, personal_lr=0.1)),
-        fedavg(pace=Fixed(lr=0.02 * 15.0 * 0.1)), 1e-12, RAGGED, {},
-    ),
-    "perfedavg, alpha = 0": (
-        replace(fs.methods.perfedavg(0.0), pace=ALL_ROWS), replace(UNIFORM, pace=ALL_ROWS), 1e-12, RAGGED, {},
-    ),
-    "fedrs, alpha = 1": (fs.methods.fedrs(1.0), fedavg(), 1e-12, RAGGED, {}),
-    "fedrs, all classes owned": (fs.methods.fedrs(0.3), fedavg(), 1e-12, BALANCED, {}),
-    "fedntd, beta = 0": (fs.methods.fedntd(beta=0.0), fedavg(), 1e-12, RAGGED, {}),
     "fedntd, two classes": (fs.methods.fedntd(beta=3.0), fedavg(), 1e-12, [[5, 2], [1, 7], [4, 4]], {}),
     "fedntd, first step": (
         replace(fs.methods.fedntd(beta=3.0), pace=WHOLE), fedavg(pace=WHOLE), 1e-12, RAGGED, {},
     ),
-    "fedfocal, gamma = 0": (fs.methods.fedfocal(gamma=0.0), fedavg(), 1e-12, RAGGED, {}),
     "fedlc, tau = 0": (fs.methods.fedlc(tau=0.0), fedavg(), 1e-12, RAGGED, {}),
     "fedlc, equal counts": (fs.methods.fedlc(tau=2.0), fedavg(), 1e-12, BALANCED, {}),
     "fedir, everybody like the whole": (fs.methods.fedir(), fedavg(), 1e-12, PROPORTIONAL, {}),

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import squareform
+from scipy.spatial.distance import pdist, squareform
 from torch import Tensor
 
-import fedskew as fs
 from fedskew import functional as F
 from fedskew import methods as m
 from fedskew import rng
-from fedskew.data.federation import Federation
 from fedskew.method.paces import Fixed
 from fedskew.method.selectors import ward_merges
 from fedskew.methods.clusteredsampling import ClusteredByUpdate, _drawn
@@ -66,34 +64,11 @@ def test_distributions_are_those_of_the_authors_code(draws: str) -> None:
     np.testing.assert_allclose(found, TOLD["distributions"][draws], rtol=0, atol=1e-7)
 
 
-def slow_ward(distances: np.ndarray[Any, Any]) -> list[set[int]]:
-    """The branches of Ward's tree by the Lance-Williams recursion, as sets of clients."""
-    groups, far = [frozenset([i]) for i in range(len(distances))], {}
-    for i, a in enumerate(groups):
-        far |= {frozenset([a, b]): distances[i, j] for j, b in enumerate(groups) if i < j}
-    made: list[set[int]] = []
-    while len(groups) > 1:
-        a, b = min(far, key=lambda pair: far[pair])
-        for c in (g for g in groups if g not in (a, b)):
-            n = len(a) + len(b) + len(c)
-            near = (len(a) + len(c)) * far[frozenset([a, c])] ** 2 + (len(b) + len(c)) * far[frozenset([b, c])] ** 2
-            far[frozenset([a | b, c])] = np.sqrt((near - len(c) * far[frozenset([a, b])] ** 2) / n)
-        groups = [g for g in groups if g not in (a, b)] + [a | b]
-        far = {pair: v for pair, v in far.items() if not pair & {a, b}}
-        made.append(set(a | b))
-    return made
-
-
-@pytest.mark.parametrize("rows", [True, False])
-def test_the_tree_is_that_of_the_recursion(rows: bool) -> None:
+def test_the_tree_is_that_of_the_points_whose_distances_are_given() -> None:
     points = np.random.default_rng(4).normal(size=(9, 3))
-    apart = np.linalg.norm(points[:, None] - points[None], axis=2)
-    asked = np.linalg.norm(apart[:, None] - apart[None], axis=2) if rows else apart
-    branches: list[set[int]] = [{i} for i in range(9)]
-    for a, b in ward_merges(torch.from_numpy(apart), rows).tolist():
-        branches.append(branches[a] | branches[b])
-    assert branches[9:] == slow_ward(asked)
-    assert np.array_equal(ward_merges(torch.from_numpy(asked)), linkage(squareform(asked), "ward")[:, :2])
+    apart = squareform(pdist(points))
+    assert np.array_equal(ward_merges(torch.from_numpy(apart)), linkage(points, "ward")[:, :2])
+    assert np.array_equal(ward_merges(torch.from_numpy(apart), rows=True), linkage(pdist(apart), "ward")[:, :2])
     assert ward_merges(torch.zeros(1, 1)).shape == (0, 2)
 
 
@@ -112,26 +87,13 @@ def test_every_client_is_drawn_in_proportion_to_its_rows(seed: int) -> None:
     assert bool((r >= 0).all()) and r.shape == (draws, clients)
 
 
-def test_each_draw_is_from_clients_that_are_alike() -> None:
-    """Four kinds of three equal clients and four draws: one draw from each kind."""
-    kinds, noise = torch.eye(4).repeat_interleave(3, 0), rng.normal(rng.key(0, "kinds"), (12, 4))
-    order = torch.tensor([7, 2, 11, 0, 5, 9, 1, 3, 10, 4, 8, 6])
-    angles = F.update_angles({"w": (kinds + 0.05 * noise)[order]})
-    for rows in (True, False):
-        r = F.similarity_draws(torch.full((12,), 5), 4, ward_merges(angles, rows))
-        found = {tuple(sorted((order[row > 0] // 3).tolist())) for row in r}
-        assert found == {(k, k, k) for k in range(4)}
-    unlike = F.cluster_draws(torch.full((12,), 5), 4)
-    assert all(len(set((order[row > 0] // 3).tolist())) > 1 for row in unlike)
-
-
 @pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
 def test_the_server_keeps_everyones_last_update(engine: str) -> None:
     """The oracle's updates are the ones that are kept, and the draws follow from them."""
     method = replace(m.clusteredsampling("similarity"), pace=PACE)
     replay = record(method, engine, rounds=4)
     sizes = torch.tensor([len(rows) for rows in replay.problem.rows])
-    _, told = replay.oracle("fedavg", weighting="uniform")
+    _, told = replay.oracle()
     kept = {n: np.zeros((len(sizes), *p.shape)) for n, p in replay.problem.params.items()}
     for round, (seen, trace) in enumerate(zip(replay.rounds, told["trace"], strict=True), 1):
         merges = ward_merges(F.update_angles({n: torch.from_numpy(d) for n, d in kept.items()}), rows=True)
@@ -160,28 +122,3 @@ def test_the_two_readings_of_the_distances_draw_others() -> None:
         for w in ("rows", "angles")
     ]
     assert not same(found[0].params, found[1].params)
-
-
-def kinds() -> Federation:
-    """Nine clients of one class each, three of each class."""
-    draw = np.random.default_rng(0)
-    y = np.tile(np.repeat(np.arange(3), 8), 3)
-    x = draw.normal(size=(len(y), 6)) + 2 * np.eye(3, 6)[y]
-    owner = np.repeat(np.arange(9), 8)
-    data = fs.data.from_arrays(x, y, x, y, classes=3, columns={"client": owner})
-    return fs.federate(data, "natural")
-
-
-@pytest.mark.parametrize("ward", ["rows", "angles"])
-def test_once_everyone_was_seen_each_class_is_drawn_once_a_round(ward: Any) -> None:
-    method = replace(m.clusteredsampling(), selector=ClusteredByUpdate(ward), pace=Fixed(batch_size=0))
-    replay = record(method, fed=kinds(), rounds=20, model="logistic")
-    seen: set[int] = set()
-    whole = 0
-    for r in replay.rounds:
-        drawn = r.assignment.chains.flatten().tolist()
-        if len(seen) == 9:
-            whole += 1
-            assert sorted(k % 3 for k in drawn) == [0, 1, 2]
-        seen |= set(drawn)
-    assert whole >= 3

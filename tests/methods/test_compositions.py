@@ -1,51 +1,60 @@
-"""Where arguments of methods go that the oracle is not told of. Defaults: `golden/addresses.json`."""
+"""What each argument of a method changes in it. Defaults: `golden/addresses.json`."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedskew import methods as m
 from fedskew.method import Method
 from fedskew.method.weightings import Uniform
 from fedskew.methods import METHODS
-from fedskew.methods.fedgrab import PriorAnalyser
+from support.paths import TESTS
 
 PLAIN = {"cross_entropy", "shuffle", "random", "fixed", "size", "plain", "sgd"}
 
 
-def test_arguments_of_methods_reach_their_components() -> None:
-    def value(method: Method, component: str, field: str) -> Any:
-        return getattr(next(c for c in method.components if c.name == component), field)
+def other(kind: Any, value: Any) -> Any:
+    """Another legal value of an argument."""
+    if get_origin(kind) is Literal:
+        return next(word for word in get_args(kind) if word != value)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1 if isinstance(value, int) else value / 2 + 0.125
+    if isinstance(value, tuple):
+        return ("fc", "hidden*") if value else (1.0, 2.0)
+    return 9 if isinstance(value, str) else Uniform()
 
-    cases = [
-        (m.climb(2.0, 0.5), "dual", "dual_lr", 2.0),
-        (m.climb(2.0, 0.5), "dual", "eps", 0.5),
-        (m.fednova(Uniform(), 0.5), "fednova", "base", Uniform()),
-        (m.fednova(Uniform(), 0.5), "global_momentum", "gmf", 0.5),
-        (m.fednova(Uniform(), 0.5), "global_momentum", "lr", 1.0),
-        (m.fedntd(0.5, 3.0), "not_true_distillation", "beta", 0.5),
-        (m.fedntd(0.5, 3.0), "not_true_distillation", "tau", 3.0),
-        (m.fedadagrad(0.5), "adagrad", "lr", 0.5),
-        (m.fedavgm(0.5, 0.25), "momentum", "beta", 0.5),
-        (m.fedavgm(0.5, 0.25), "momentum", "lr", 0.25),
-        (m.clusteredsampling("none"), "clustered", "clusters", "none"),
-        (m.ccvr(7), "virtual_representations", "samples", 7),
-        (m.fedloge(0.5), "initial_head", "sparsity", 0.5),
-        (m.fedloge(norm=0.5), "initial_head", "norm", 0.5),
-        (m.fedetf(projection=9, personal="alternating", cycles=7), "tuned_cosine_softmax", "cycles", 7),
-        (m.fedetf(projection=9, personal="alternating", steps=7), "tuned_cosine_softmax", "steps", 7),
-        (m.fedetf(7.0, 9, personal="alternating"), "tuned_cosine_softmax", "scale", 7.0),
-        (m.moon(2.0, 0.25, 9), "model_contrastive", "projection", 9),
-        (m.perfedavg(0.5), "meta", "alpha", 0.5),
-        (m.perfedavg(0.5, 0.25), "fixed", "lr", 0.25),
-        (m.fedavgm(nesterov=True), "momentum", "nesterov", True),
-    ]
-    for method, component, field, want in cases:
-        assert value(method, component, field) == want, (component, field)
-    assert [len(m.fedgr(a, b).parts) for a, b in ((True, True), (True, False), (False, True))] == [2, 1, 2]
-    assert m.fedgrab(analyser=True).parts[1:] == (PriorAnalyser(),)
-    assert {c.name for c in m.fedbal(False, False).components} == PLAIN
-    assert {c.name for c in m.seolkim(False, False, False).components} == PLAIN
+
+def held(method: Method) -> dict[str, Any]:
+    """The value of each field, by its place."""
+    found = {f"{at}.{f.name}": getattr(one, f.name) for at, one in method.ingredients() for f in fields(one)}
+    return found | {at: type(one).__name__ for at, one in method.ingredients()}
+
+
+def changes(factory: Callable[..., Method], name: str, kind: Any, **given: Any) -> list[str]:
+    """Fields and ingredients that an argument changes, with their value where it is not that of the argument."""
+    value = other(kind, inspect.signature(factory).parameters[name].default)
+    before, after = held(factory(**given)), held(factory(**{**given, name: value}))
+    new = {place: now for place, now in after.items() if place not in before or now != before[place]}
+    inner = {place for place, now in new.items() if place.rpartition(".")[0] in new and now != value}
+    told = [place if now == value else f"{place} {now}" for place, now in new.items() if place not in inner]
+    return sorted(told + [f"without {place}" for place in before.keys() - after.keys() if place.count(".") == 1])
+
+
+def test_each_argument_of_a_method_changes_what_is_written() -> None:
+    """What is new is in the golden file once it is written again: `json.dumps(found, indent=0)`."""
+    given = {name: dict[str, Any]() for name in METHODS} | {"fedetf alternating": {"personal": "alternating"}}
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, beside in given.items():
+        factory = METHODS[name.split()[0]]
+        kinds = {word: kind for word, kind in get_type_hints(factory).items() if word != "return"}
+        found[name] = {word: changes(factory, word, kind, **beside) for word, kind in kinds.items()}
+    assert found == json.loads((TESTS / "golden/arguments.json").read_text(encoding="utf-8"))
 
 
 def test_every_method_has_a_source_and_fedrl_alone_needs_rows_at_the_server() -> None:
@@ -53,3 +62,5 @@ def test_every_method_has_a_source_and_fedrl_alone_needs_rows_at_the_server() ->
     assert all(method.reference for method in made.values())
     needing = {name: max(c.auxiliary for c in method.components) for name, method in made.items()}
     assert {name: rows for name, rows in needing.items() if rows} == {"fedrl": 63}
+    for bare in (m.fedbal(False, False), m.seolkim(False, False, False)):
+        assert {c.name for c in bare.components} == PLAIN

@@ -121,14 +121,6 @@ def test_the_frame_is_sparse_and_wide_and_stands_still() -> None:
     assert not torch.equal(weight == 0, other.params["fc.weight"] == 0)
 
 
-def test_no_zeros_are_the_simplex_as_it_was() -> None:
-    method = replace(tiny("fedloge"), parts=(InitialHead(), Frozen()))
-    plain, none = (
-        go(skewed(), x, model="mlp", rounds=1).params for x in (method, method.with_("initial_head", steps=7))
-    )
-    assert same(plain, none)
-
-
 def test_orthogonal_rows_have_no_zeros() -> None:
     method = replace(tiny("fedloge"), parts=(InitialHead("orthogonal", sparsity=0.5),))
     with pytest.raises(FieldError, match=r"InitialHead.sparsity must be 0 for orthogonal rows; got 0.5"):

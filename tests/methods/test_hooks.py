@@ -15,20 +15,16 @@ from fedskew import rng
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method.paces import Fixed
 from fedskew.method.parts import DatasetMean
-from fedskew.method.steps import SGD
 from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import LDAM
 from fedskew.methods.climb import Dual, climb
 from fedskew.methods.creff import FederatedFeatures
-from fedskew.methods.fedavg import fedavg
 from fedskew.methods.fedbal import LocalBalancer
 from fedskew.methods.feddisco import DiscrepancyAware, check_target
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgrab import GradientBalancer, PriorAnalyser
 from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedvc import VirtualClient
-from fedskew.methods.moon import ModelContrastive, moon
-from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.powerofchoice import PowerOfChoice
 from fedskew.methods.scaffold import ControlVariate
@@ -112,11 +108,6 @@ def test_ldam_by_hand() -> None:
 # climb
 
 
-def test_duals_are_recorded() -> None:
-    record = Dual().record({"duals": torch.tensor([0.5, 0.0, 2.0])})
-    assert record == {"dual_min": 0.0, "dual_max": 2.0}
-
-
 def test_a_client_without_rows_has_no_loss() -> None:
     """What it would report, 0, is neither its loss nor part of the mean."""
     part, fed = Dual(), blobs([[2, 1], [0, 0], [3, 3]])
@@ -184,12 +175,6 @@ def test_a_batch_of_one_row_is_averaged_over_one() -> None:
     learnt, p = part.learn(seen), seen.out.logits[0].sigmoid()
     torch.testing.assert_close(learnt["positive"], (1 - p) * torch.tensor([0.0, 1.0, 0.0]))
     torch.testing.assert_close(learnt["negative"], p * torch.tensor([1.0, 0.0, 1.0]))
-
-
-def test_the_controller_starts_at_zero_in_the_parameters_precision() -> None:
-    memory = GradientBalancer().init_client(view([0]).params, {}, TASK)
-    assert memory.keys() == {"positive", "negative", "earlier", "previous", "u"}
-    assert all(t.dtype == torch.float64 and t.tolist() == [0, 0, 0] for t in memory.values())
 
 
 def controlled(**options: Any) -> tuple[GradientBalancer, View]:
@@ -306,19 +291,7 @@ def test_many_equal_remainders_go_to_the_lowest_classes() -> None:
     assert offered[0].tolist() == [1] * 40 + [0] * 260
 
 
-# moon
-
-
-def test_moon_asks_the_network_for_its_head() -> None:
-    assert (ModelContrastive().projects, ModelContrastive(projection=0).projects) == (256, 0)
-    assert (moon().projection, fedavg().projection) == (256, 0)
-
-
-# perfedavg and pfedme
-
-
-def test_a_meta_step_reads_three_batches_or_two() -> None:
-    assert (Meta().batches, Meta(hessian="none").batches, SGD().batches) == (3, 2, 1)
+# pfedme
 
 
 def test_a_client_that_never_took_part_has_the_global_model() -> None:

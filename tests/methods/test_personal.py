@@ -6,14 +6,13 @@ import json
 import re
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 import fedskew as fs
 from fedskew import methods as m
@@ -25,12 +24,9 @@ from fedskew.method.keeping import Frozen, Private
 from fedskew.method.paces import Fixed
 from fedskew.method.parts import CosineSoftmax, InitialHead
 from fedskew.method.servers import Adam, Momentum, Plain
-from fedskew.method.steps import SGD, AdamW, decayed
-from fedskew.methods.apfl import Mixed
-from fedskew.methods.ditto import Tethered
+from fedskew.method.steps import SGD, AdamW
 from fedskew.methods.fedrep import Alternating
 from fedskew.records.files import load_tree
-from fedskew.types import Carry, Context, Differentiate
 from oracle.personal import Personal, run_personal
 from support.command import fedskew, mistake
 from support.federations import blobs, skewed
@@ -38,7 +34,7 @@ from support.methods import spied, tiny
 from support.nets import norm_net
 from support.personal import CASES, HEAVY
 from support.replay import agree, record
-from support.runs import gap, go, rows_of, same
+from support.runs import go, rows_of, same
 
 
 @pytest.mark.parametrize("engine", ["sequential", pytest.param("threaded", marks=pytest.mark.thorough), "batched"])
@@ -261,70 +257,6 @@ def test_an_own_model_without_a_tie_is_trained_as_alone(rule: dict[str, float], 
             assert abs(row["personal_loss"] - one["personal_loss"]) <= limit
             assert row["personal_accuracy"] == one["personal_accuracy"]
             assert abs(row["loss"] - fourth["loss"]) <= limit
-
-
-@dataclass(frozen=True)
-class FormerTethered(Tethered):
-    """As version 2 had it."""
-
-    name = "tethered"
-
-    def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
-        kept = carry.memory[self.name]
-        own, statistics = kept["own"], kept.get("statistics", carry.buffers)
-        grads, _, seen = differentiate(carry._replace(params=own, buffers=statistics))
-        after, loss = SGD.step(self, carry, ctx, differentiate)
-        pull = tree.add(decayed(grads, own, self.clip, self.weight_decay), tree.sub(own, ctx.params), self.penalty)
-        memory = {**after.memory[self.name], "own": tree.add(own, pull, -(self.personal_lr or ctx.lr))}
-        if "statistics" in kept:
-            memory["statistics"] = seen.buffers
-        return after._replace(memory={**after.memory, self.name: memory}), loss
-
-
-@dataclass(frozen=True)
-class FormerMixed(Mixed):
-    """As version 2 had it."""
-
-    name = "mixed"
-
-    def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
-        memory, w = carry.memory[self.name], carry.params
-        own, alpha, statistics = memory["own"], memory["alpha"], memory.get("statistics", carry.buffers)
-        apart = tree.sub(own, w)
-        grads, _, seen = differentiate(carry._replace(params=tree.add(w, apart, alpha), buffers=statistics))
-        grads = decayed(grads, tree.add(w, apart, alpha), self.clip, self.weight_decay)
-        after, loss = SGD.step(self, carry, ctx, differentiate)
-        moved = {**after.memory[self.name], "own": tree.add(own, grads, -ctx.lr * alpha)}
-        if self.learnt:
-            slope = sum(((grads[n] * apart[n]).sum() for n in grads), start=alpha.new_zeros(()))
-            learnt = (alpha - ctx.lr * slope).clamp(0, 1)
-            moved["alpha"] = torch.where(memory["first"], learnt, alpha) if self.learns == "round" else learnt
-            moved["first"] = torch.zeros_like(memory["first"])
-        if "statistics" in memory:
-            moved["statistics"] = seen.buffers
-        return after._replace(memory={**after.memory, self.name: moved}), loss
-
-
-@pytest.mark.parametrize("model", ["mlp", norm_net()], ids=["mlp", "batchnorm"])
-@pytest.mark.parametrize("rule", [{}, {"weight_decay": 0.02, "clip": 0.3}], ids=["plain", "decay and clip"])
-@pytest.mark.parametrize(
-    ("now", "before"),
-    [
-        (m.ditto(0.3).local, FormerTethered(penalty=0.3)),
-        (m.ditto().with_("local", personal_lr=0.03).local, FormerTethered(personal_lr=0.03)),
-        (m.apfl().local, FormerMixed()),
-        (m.apfl(0.7, learns="step").local, FormerMixed(alpha=0.7, learns="step")),
-        (m.apfl(0.3, learnt=False).local, FormerMixed(alpha=0.3, learnt=False)),
-    ],
-    ids=["ditto", "ditto at a rate of its own", "apfl", "apfl at every step", "apfl of a fixed share"],
-)
-def test_own_models_without_momentum_keep_the_bits_of_version_2(
-    now: Any, before: Any, rule: dict[str, float], model: Any
-) -> None:
-    replays = [record(plain(local=replace(x, **rule)), "sequential", model, skewed(), rounds=2) for x in (now, before)]
-    for k in {k for r in replays[0].rounds for k in r.assignment.ids.tolist()}:
-        assert gap(*(replay.memory(k, now.name) for replay in replays)) == 0.0
-    assert rows_of(replays[0].result) == rows_of(replays[1].result)
 
 
 @pytest.mark.parametrize("name", ["ditto", "apfl", "pfedme", "perfedavg"])

@@ -21,7 +21,6 @@ from fedskew.fields import documented
 from fedskew.method import Method
 from fedskew.method.paces import Fixed
 from fedskew.method.weightings import Uniform, UnionShare
-from fedskew.methods.climb import Dual
 from fedskew.methods.feddyn import DynamicCorrection, WeightedRegulariser
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.seolkim import DecayingOversampling
@@ -136,38 +135,8 @@ def test_a_largest_change_of_exactly_0_belongs_to_no_class_unless_asked(by: Any)
 # FedDyn and FedGR
 
 
-@pytest.mark.parametrize("beside", [{"weighting": fs.weightings.FedNova(Uniform())}])
-def test_a_strength_of_each_client_s_own_does_not_go_with_what_reads_one(beside: dict[str, Any]) -> None:
-    method = avg(WeightedRegulariser(0.3), server=DynamicCorrection(alpha=0.3), **beside)
+def test_a_strength_of_each_client_s_own_does_not_go_with_what_reads_one() -> None:
+    slots = {"server": DynamicCorrection(alpha=0.3), "weighting": fs.weightings.FedNova(Uniform())}
+    method = avg(WeightedRegulariser(0.3), **slots)
     with pytest.raises(ConfigError, match="dynamic_regulariser beside fednova"):
         go(blobs(RAGGED), method)
-
-
-# Local steps of the personalised methods
-
-
-def test_rounding_grows_in_dead_features() -> None:
-    """A change of FedDecorr's beta by 1e-15: the authors' eps of 1e-8 makes it grow, and 1e-3 does not."""
-    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=5)
-
-    def moved(**options: float) -> float:
-        methods = [avg(fs.parts.CrossEntropy(), fs.parts.Decorrelation(b, **options)) for b in (0.1, 0.1 + 1e-15)]
-        run = {"model": "mlp", "rounds": 1, "dtype": "float64", "threads": 1, "engine": "sequential", "served": "none"}
-        one, two = (fs.run(fed, method, **run) for method in methods)
-        return gap(one.params, two.params)
-
-    assert moved() > 1e-13 and moved(eps=1e-3) < 1e-14
-
-
-def test_the_gradient_of_weighted_gravitation_is_that_of_its_value() -> None:
-    counts, draw = torch.tensor([[3, 1, 0], [0, 4, 2]]), np.random.default_rng(0)
-    rows, owned, mass = torch.as_tensor(draw.normal(size=(2, 3, 4))), counts > 0, F.gravitation_mass(counts)
-    live = rows.clone().requires_grad_()
-    F.gravitation(live, owned, mass).backward()
-    torch.testing.assert_close(F.gravitation_gradient(rows, owned, mass), live.grad, rtol=0, atol=1e-13)
-
-
-def test_climb_cuts_weights_to_whole_numbers_towards_0_as_fedga_s_copy_does() -> None:
-    state = {"duals": torch.tensor([0.0, 1.5, 4.0, 0.5])}
-    assert Dual()._weights(state).tolist() == [-0.5, 1.0, 3.5, 0.0]
-    assert Dual(whole=True)._weights(state).tolist() == [0.0, 1.0, 3.0, 0.0]

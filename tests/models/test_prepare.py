@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.func import functional_call, grad, grad_and_value, vmap
+from torch.func import grad, grad_and_value, vmap
 
 import fedskew as fs
 from fedskew import rng, tree
@@ -343,29 +343,6 @@ def test_batch_norm_in_float32_equals_torch_to_1e_6():
             assert torch.allclose(buffers[name], value, atol=1e-6), name
 
 
-def test_padding_is_invisible_to_batch_norm_and_its_gradient(net):
-    model = prepare(net, "fc", *SMALL_NET)
-    x, y = rand(4, 1, 6, 6), torch.tensor([0, 1, 2, 1])
-
-    def loss(params, x, mask):
-        out, buffers = run(model, x, mask, params=params)
-        return (F.cross_entropy(out.logits[:4], y, reduction="none") * mask[:4]).mean(), (out.logits[:4], buffers)
-
-    def gradients(x, mask):
-        params = {name: value.clone().requires_grad_() for name, value in model.params.items()}
-        value, (logits, buffers) = loss(params, x, mask)
-        return torch.autograd.grad(value, list(params.values())), logits, buffers
-
-    ones = torch.ones(4, dtype=D)
-    g, logits, buffers = gradients(x, ones)
-    for junk in (0.0, 1e6):
-        padded = torch.cat([x, torch.full((3, 1, 6, 6), junk, dtype=D)])
-        g2, logits2, buffers2 = gradients(padded, torch.cat([ones, torch.zeros(3, dtype=D)]))
-        assert torch.allclose(logits, logits2, atol=1e-10)
-        assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(g, g2, strict=True))
-        assert all(torch.allclose(buffers[n], buffers2[n], atol=1e-10) for n in buffers)
-
-
 def test_padded_row_may_stand_anywhere(net):
     model = prepare(build_net(p=0.0), "fc", *SMALL_NET)
     x = rand(4, 1, 6, 6)
@@ -502,21 +479,6 @@ def test_vmap_over_a_fully_masked_client(net):
     out, new = vmap(call)(params, buffers, x, masks, keys)
     assert out.logits.isfinite().all()
     assert all(torch.equal(new[n][1], buffers[n][1]) for n in new)
-
-
-@pytest.mark.parametrize("p", [0.0, 0.5])
-def test_grad_equals_autograd_and_functional_call(p):
-    module = build_net(p)
-    model = prepare(module, "fc", *SMALL_NET)
-    x = rand(5, 1, 6, 6)
-    loss = lambda params: run(model, x, params=params)[0].logits.square().sum()
-    params = {n: v.clone().requires_grad_() for n, v in model.params.items()}
-    plain = torch.autograd.grad(loss(params), list(params.values()))
-    func = grad(loss)(model.params)
-    assert all(torch.allclose(func[n], g, atol=1e-10) for n, g in zip(params, plain, strict=True))
-    if p == 0:
-        expected = functional_call(module, {**params, **tree.map_tree(torch.clone, model.buffers)}, (x,))
-        assert torch.allclose(run(model, x)[0].logits, expected)
 
 
 def test_second_derivatives():

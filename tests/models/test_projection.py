@@ -113,17 +113,6 @@ def test_the_saved_model_is_the_network_with_its_head(tmp_path: Path) -> None:
     assert float(right) == pytest.approx(result.summary["final_accuracy"], abs=1e-6)
 
 
-def test_the_command_records_the_head_that_was_used(tmp_path: Path) -> None:
-    from fedskew.config.experiment import load
-    from fedskew.config.flags import experiment_from
-
-    words = ["moon", "--clients", "3", "--rounds", "1", "--model.hidden", "4"]
-    experiment_from(words).run(tmp_path / "moon")
-    assert load(tmp_path / "moon").model == MLP(hidden=4, projection=256)
-    plain = experiment_from(["fedavg", *words[1:], "--model.projection", "8"]).run(tmp_path / "fedavg")
-    assert plain.task.features == 8
-
-
 @pytest.mark.parametrize("own", [False, True], ids=["of the table", "of your own"])
 def test_a_run_with_a_linear_projection_is_read_again(own: bool, tmp_path: Path) -> None:
     """The model and the configuration of the folder name it, and give the probabilities of the run."""

@@ -2,10 +2,9 @@
 
 Nothing here imports the library or an autograd. `model` is the network and its backward pass, `losses` every client
 loss with its gradient, `solvers` the local steps, `servers` the weights and server updates, `selection` who takes part;
-`recipes` names the methods, and `rounds.run` carries them out for a recorded plan.
+`ingredients` says what a method is made of, and `rounds.run` carries it out for a recorded plan.
 """
 
-from .recipes import RECIPES
 from .rounds import Problem, RoundPlan, run
 
-__all__ = ["RECIPES", "Problem", "RoundPlan", "run"]
+__all__ = ["Problem", "RoundPlan", "run"]

@@ -236,14 +236,3 @@ def grab_learn(s, dlogits, y, gains=(10.0, 0.01, 0.1)):
 def pid(error, e1, e2, gains=(10.0, 0.01, 0.1)):
     kp, ki, kd = gains
     return kp * (error - e1) + ki * error + kd * (error - 2 * e1 + e2)
-
-
-# --- card 2, diagnostic -----------------------------------------------------------------------------------------------
-
-
-def error_asymmetry(mean_p):
-    """EA(i) = (1 - p_ii) / sum_{c != i} p_ci from rows of mean predicted probabilities by true class; and max / min."""
-    p = np.asarray(mean_p, float)
-    own = np.diag(p)
-    ea = (1 - own) / (p.sum(0) - own)
-    return ea, ea.max() / ea.min()

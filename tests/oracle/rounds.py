@@ -1,19 +1,17 @@
-"""Whole federated rounds for a recorded plan: run(method, problem, rounds, **options).
+"""Whole federated rounds for a recorded plan: run(ingredients, problem, rounds, **options).
 
-A method is a row of RECIPES, a few options on top of COMMON; options given to `run` override both, so that for example
-run("scaffold", ..., weighting="balancer") is SCAFFOLD with FedBal's weights.
+What a method is made of says what is done, by `ingredients.MEANS`; options given to `run` override it.
 """
 
 from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from . import losses, servers, solvers, terms
+from .ingredients import settings
 from .model import Tree, backward, forward, head, lin, norm, zeros
-from .recipes import COMMON, RECIPES
 
 SCALE = "non_parametric_head.scale"  # of FedNH, where it is trained
 
@@ -93,7 +91,7 @@ def fedbal_strength(c, o):
 
 
 def client_loss(z, f, xb, y, c, o):
-    """(dL/dz, extra dL/df or 0) of the batch, by the recipe's loss."""
+    """(dL/dz, extra dL/df or 0) of the batch, by the method's loss."""
     match o.loss:
         case "ce" | "hybrid":
             return losses.affine_ce(z, y)[1], 0.0
@@ -112,7 +110,7 @@ def client_loss(z, f, xb, y, c, o):
             return losses.focal(z, y, o.gamma, o.alpha)[1], 0.0
         case "fedlc":
             counts = c.state["everyone"] if o.pooled else c.used
-            return losses.fedlc(z, y, counts, o.tau, o.floor)[1], 0.0
+            return losses.fedlc(z, y, counts, o.tau, 1e-8 if o.missing == "tiny" else 0.0)[1], 0.0
         case "adjusted":
             return losses.affine_ce(z, y, 1.0, losses.logit_adjust_shift(c.used, o.tau))[1], 0.0
         case "weighted":
@@ -192,7 +190,7 @@ def gradient(problem, c, o):
         if o.server == "dual" and o.apply == "loss":
             g = lin((dual_weights(c.state, o)[c.id], g))
         if o.loss == "grab":
-            c.memory["pid"] = losses.grab_learn(c.memory["pid"], dz, y, o.gains)
+            c.memory["pid"] = losses.grab_learn(c.memory["pid"], dz, y, (o.kp, o.ki, o.kd))
         if o.mu:
             g = lin((1, g), (o.mu, w), (-o.mu, c.x0))
         if o.own == "curvature":
@@ -201,7 +199,7 @@ def gradient(problem, c, o):
                     g = {n: g[n] + 2 * o.lam * fisher[n] * (w[n] - y_j[n]) for n in g}
         if o.own == "messages":
             g = lin((1, g), (o.pull_u, w), (-o.pull_u, c.memory["cloud"]))
-        if getattr(o, "pull", 0):
+        if o.pull:
             g = lin((1, g), (1, solvers.pull(w, c.x0, o.pull, o.form)))
         if o.control:
             g = lin((1, g), (1, c.state["c"]), (-1, c.memory["c"]))
@@ -256,7 +254,7 @@ def strength(problem, c, o):
 
 
 def clipping(o):
-    return solvers.as_is if o.clip is None else partial(solvers.clipped, limit=o.clip, eps=o.clip_eps)
+    return partial(solvers.clipped, limit=o.clip) if o.clip else solvers.as_is
 
 
 def local_training(problem, c, o, start):
@@ -274,7 +272,7 @@ def local_training(problem, c, o, start):
             )
             return y
         case "bilevel":
-            return solvers.bilevel(start, c.batches, grad, c.lr, o.alpha, o.variant, o.delta, **rest)
+            return solvers.bilevel(start, c.batches, grad, c.lr, o.alpha, o.hessian, o.delta, **rest)
     raise ValueError(o.local)
 
 
@@ -283,7 +281,7 @@ def remember(problem, c, y, o):
     c.memory["previous"] = y
     if o.control:
         new = solvers.control(c.memory["c"], c.state["c"], c.x0, y, len(c.batches), c.lr, o.momentum, o.division)
-        if getattr(o, "option", 2) == 1:
+        if o.option == 1:
             new = full_gradient(problem, c.x0, problem.rows[c.id])
         c.memory["delta_c"], c.memory["c"] = lin((1, new), (-1, c.memory["c"])), new
     if o.server in ("dynamic", "speed"):
@@ -304,10 +302,10 @@ def weigh(o, x, local, samples, used, whole):
         case "uniform":
             return np.full(len(n), 1 / len(n))
         case "disco":
-            start = n / n.sum() if o.disco_base == "size" else np.full(len(n), 1 / len(n))
-            return servers.disco(start, used, o.target, o.disco_a, o.disco_b, o.metric)
+            start = n / n.sum() if o.base.name == "size" else np.full(len(n), 1 / len(n))
+            return servers.disco(start, used, o.target, o.a, o.b, o.metric)
         case "pals":
-            return servers.pals(n, used, o.target, o.pals)
+            return servers.pals(n, used, o.target, o.lam)
         case "label_aware":
             return servers.label_aware(used)
         case "balancer":
@@ -383,7 +381,7 @@ def update(x, local, deltas, p, cohort, problem, o, state):
         case "momentum":
             return servers.momentum_step(x, average(p, deltas), state, o.server_lr, o.beta)
         case "adaptive":
-            rest = (o.kind, o.server_lr, o.beta1, o.beta2, o.tau, o.v0, o.bias_correction)
+            rest = (o.kind, o.server_lr, o.beta1, o.beta2, o.tau, o.initial, o.bias_correction)
             return servers.adaptive_step(x, average(p, deltas), state, *rest)
         case "private":
             return private_heads(x, local, p, cohort, o, state)
@@ -533,7 +531,7 @@ def train_cohort(problem, x, plan, o, state, memories):
 def initial(problem, o, total):
     """(server state, memories): all start at zero; private heads are born at the first visit."""
     x = problem.params
-    duals = np.full(len(problem.rows), getattr(o, "start", 0.0))
+    duals = np.full(len(problem.rows), o.start)
     state: dict[str, Any] = {
         "c": zeros(x),
         "h": zeros(x),
@@ -542,7 +540,7 @@ def initial(problem, o, total):
         "lambda": duals,
         "trace": [],
         "untrained": x,
-        "clusters": getattr(o, "models", None) or [x, lin((-1, x))],
+        "clusters": o.models or [x, lin((-1, x))],
     }
     everyone = np.concatenate([np.asarray(rows, int) for rows in problem.rows])
     state["everyone"] = np.bincount(problem.y[everyone], minlength=problem.classes)
@@ -561,7 +559,7 @@ def one_round(problem, x, plan, o, state, memories):
         state["reports"] = np.where(reporting, own_losses(problem, x), state["reports"])
     if plan.class_weights is not None:
         state["class_weights"] = np.asarray(plan.class_weights, float)
-    if o.loss == "weighted" and o.copy:
+    if o.loss == "weighted" and o.picks == "quotient":
         state["class_weights"] = o.alpha + o.beta * servers.ratios(auxiliary_gradients(problem, x), copy=True)
     if o.own == "curvature":
         after = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
@@ -570,12 +568,12 @@ def one_round(problem, x, plan, o, state, memories):
         told = [(problem.rows[k], memories[k]["previous"]) for k in state.get("last", [])]
         seen = [(forward(y, problem.x[rows])[1], problem.y[rows]) for rows, y in told]
         start = o.start_w(x[head(x)[0]]) if o.start_w else np.eye(*x[head(x)[0]].shape)
-        if o.sure:
+        if o.weighs == "confidence":
             scales = [y.get(SCALE, o.scale) for _, y in told]
             sure = [(f, y, s) for (f, y), s in zip(seen, scales, strict=True)]
-            state["W"] = terms.confident(state.get("W", start), sure, o.rho)
+            state["W"] = terms.confident(state.get("W", start), sure, o.smoothing)
         else:
-            state["W"] = terms.smoothed(state.get("W", start), seen, o.rho)
+            state["W"] = terms.smoothed(state.get("W", start), seen, o.smoothing)
         state["last"] = sorted({int(k) for k in plan.ids})
     state["own models"] = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
     local, members = train_cohort(problem, x, plan, o, state, memories)
@@ -591,14 +589,14 @@ def one_round(problem, x, plan, o, state, memories):
     state["step"] = lin((-1 / reach, average(p, deltas)))
     state["model before"] = x
     agreed = average(p / p.sum(), [memories[int(k)]["mu"] for k in plan.ids]) if o.perturb == "agreed" else zeros(x)
-    state["s"] = lin((getattr(o, "rho", 0.0) / (norm(agreed) + 1e-7), agreed))
+    state["s"] = lin((o.rho / (norm(agreed) + 1e-7), agreed))
     if o.control:
         among = len(plan.ids) if o.spread == "cohort" else len(problem.rows)
         part = [len(plan.ids) * n / sum(samples) if o.spread == "size" else 1 for n in samples]
         changes = [(f / among, memories[k]["delta_c"]) for k, f in zip(plan.ids, part, strict=True)]
         state["c"] = lin((1, state["c"]), *changes)
     if plan.auxiliary is not None and o.loss == "weighted":
-        lr = float(np.ravel(plan.lr)[0]) if o.aux_lr is None else o.aux_lr
+        lr = float(np.ravel(plan.lr)[0])
         estimate = servers.ratios if o.ratio == "masked" else servers.ratios_of_rows
         ra = estimate(auxiliary_changes(problem, x, plan.auxiliary, lr, o))
         state["class_weights"] = o.alpha + o.beta * ra  # of the round's starting model, for the next round
@@ -611,26 +609,15 @@ def one_round(problem, x, plan, o, state, memories):
     return new, state
 
 
-def settings(method, options):
-    """COMMON, the recipe, the options; a loss, local step or server of another recipe brings that one's defaults."""
-    known = {**COMMON, **RECIPES[method]}
-    for slot in {"loss", "local", "server"} & set(options):
-        donor = next((r for r in RECIPES.values() if r.get(slot) == options[slot]), {})
-        known = {**{k: v for k, v in donor.items() if k not in COMMON}, **known}
-    assert set(options) <= set(known), f"{method} has no option {set(options) - set(known)}"
-    return SimpleNamespace(**{**known, **options})
-
-
-def run(method, problem, rounds, **options):
+def run(ingredients, problem, rounds, **options):
     """(params after each round, final server state). state["clients"] holds each client's memory and state["trace"] the
-    weights, the multipliers of the deltas ("factors") and the local models of every round. An option that the method
-    does not have is an error.
+    weights, the multipliers of the deltas ("factors") and the local models of every round.
 
     The plan's lr is the step of w: pFedMe's eta and Per-FedAvg's beta. `server_lr` is eta_g and pFedMe's beta. Momentum
     is ignored by the local steps of pFedMe and Per-FedAvg.
     """
-    o = settings(method, options)
-    state, memories = initial(problem, o, o.total_rounds or len(rounds))
+    o = settings(ingredients, **options)
+    state, memories = initial(problem, o, len(rounds))
     x, history = problem.params, []
     for r, plan in enumerate(rounds, 1):
         state = {**state, "round": r}

@@ -22,7 +22,7 @@ def label_aware(counts):
 def label_shares(counts, target):
     """Shares of the labels of every participant, and those of the target (every class alike where none is given)."""
     n = np.asarray(counts, float)
-    t = np.ones(n.shape[1]) if target is None else np.asarray(target, float)
+    t = np.asarray(target, float) if target else np.ones(n.shape[1])
     return n / n.sum(1, keepdims=True), t / t.sum()
 
 
@@ -110,9 +110,9 @@ def momentum_step(x, delta, state, lr=1.0, beta=0.9):
     return lin((1, x), (lr, m)), {**state, "m": m}
 
 
-def adaptive_step(x, delta, state, kind, lr=0.1, beta1=0.9, beta2=0.99, tau=1e-3, v0=None, bias_correction="none"):
-    """FedAdagrad, FedAdam, FedYogi; the accumulator starts at tau^2 unless v0 is given."""
-    first = tau**2 if v0 is None else v0
+def adaptive_step(x, delta, state, kind, lr=0.1, beta1=0.9, beta2=0.99, tau=1e-3, initial=-1, bias_correction="none"):
+    """FedAdagrad, FedAdam, FedYogi; the accumulator starts at tau^2 where ``initial`` is negative."""
+    first = tau**2 if initial < 0 else initial
     t, m, v = state.get("t", 0) + 1, state.get("m", zeros(x)), state.get("v", {n: np.full_like(x[n], first) for n in x})
     m = lin((beta1, m), (1 - beta1, delta))
     square = {n: d**2 for n, d in delta.items()}

@@ -36,7 +36,7 @@ def moreau(w, batches, grad, lr, personal_lr, lam, inner, weight_decay=0.0, clip
     return w, theta
 
 
-def bilevel(w, batches, grad, lr, alpha, variant="hf", delta=1e-3, weight_decay=0.0, clip=as_is):
+def bilevel(w, batches, grad, lr, alpha, hessian="free", delta=1e-3, weight_decay=0.0, clip=as_is):
     """Per-FedAvg: batches are tuples (D, D') or (D, D', D''); lr is the outer rate beta.
 
     Clipping and decay belong to both steps, and to the whole gradient that is stepped along.
@@ -44,7 +44,7 @@ def bilevel(w, batches, grad, lr, alpha, variant="hf", delta=1e-3, weight_decay=
     for batch in batches:
         ahead = lin((1, w), (-alpha, lin((1, clip(grad(w, batch[0]))), (weight_decay, w))))
         g = grad(ahead, batch[1])
-        if variant == "hf":
+        if hessian == "free":
             up, down = (grad(lin((1, w), (s * delta, g)), batch[2]) for s in (1, -1))
             g = lin((1, g), (-alpha / (2 * delta), up), (alpha / (2 * delta), down))
         w = lin((1, w), (-lr, lin((1, clip(g)), (weight_decay, w))))

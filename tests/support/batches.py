@@ -1,31 +1,12 @@
-"""Random batches without any symmetry, one and a stack of three, for functions of logits, labels and counts."""
+"""A stack of three random batches without any symmetry, for functions of logits, labels and counts."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from support.tensors import draws, f64
 
-
-class Case:
-    """A random batch without any symmetry: B = 11 rows, C = 6 classes of which one has no sample, F = 5."""
-
-    def __init__(self, seed: int) -> None:
-        g = np.random.default_rng(seed)
-        self.z = g.normal(size=(11, 6)) * 2
-        self.features = g.normal(size=(11, 5))
-        self.counts = g.integers(1, 400, size=6).astype(float)
-        self.counts[g.integers(0, 6)] = 0
-        owned = np.flatnonzero(self.counts)
-        self.y = g.choice(owned, size=11)
-        self.teacher = g.normal(size=(11, 6))
-        self.rows = range(11)
-        self.owned = owned
-        self.labels = torch.as_tensor(self.y)
-
-
-# A stack of three: G = 3, B = 5 rows, C = 4 classes, F = 6 features
+# G = 3, B = 5 rows, C = 4 classes, F = 6 features
 
 COUNTS = f64([[7, 2, 40, 3], [90, 11, 0, 12], [1, 1, 1, 250]])  # [G, C], no two rows alike
 LABELS = torch.tensor([[0, 2, 1, 3, 2], [1, 0, 3, 0, 1], [3, 3, 2, 0, 1]])  # [G, B], never an absent class

@@ -64,6 +64,7 @@ class Round:
 class Replay:
     """A recorded run."""
 
+    method: fs.Method
     fed: Federation
     rounds: list[Round]
     result: fs.Result
@@ -81,9 +82,14 @@ class Replay:
         """What the oracle is told of every round."""
         return [plan(r) for r in self.rounds]
 
-    def oracle(self, recipe: str, **options: Any) -> tuple[list[dict[str, np.ndarray]], dict[str, Any]]:
-        """The oracle's run of a recipe under these plans: (parameters after each round, final state)."""
-        return run(recipe, self.problem, self.plans, **options)
+    def oracle(self, **options: Any) -> tuple[list[dict[str, np.ndarray]], dict[str, Any]]:
+        """The oracle's run of the method under these plans: (parameters after each round, final state).
+
+        The models that IFCA's clusters start from are drawn, so the oracle is given them.
+        """
+        clusters = self.rounds[0].common.get("cluster_identity", {}).get("models", {})
+        models = [dict(zip(clusters, own, strict=True)) for own in zip(*numpy(clusters).values(), strict=True)]
+        return run(self.method.components, self.problem, self.plans, models=models, **options)
 
     def memory(self, k: int, component: str) -> Any:
         """What a component keeps on a client after the last round."""
@@ -178,7 +184,7 @@ def record(
         patch.setitem(engines.ENGINES, engine, recorder(engines.ENGINES[engine], log, made))
         patch.setattr(server, "close_round", closed)
         result = fs.run(fed, method, model=MODELS.get(model, model), engine=engine, dtype="float64", **settings)
-    replay = Replay(fed, log, result, made[0])
+    replay = Replay(method, fed, log, result, made[0])
     check_plans(replay, whole=type(method.sampler).plan is Shuffle.plan)
     return replay
 

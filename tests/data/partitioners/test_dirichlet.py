@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew import rng
 from fedskew.data.partitioners import (
     DirClientEqual,
     DirExtended,
@@ -18,9 +17,8 @@ from fedskew.data.partitioners import (
     dirichlet,
     log_dirichlet,
 )
-from fedskew.data.partitioners.base import normalised
 from fedskew.errors import ConfigError
-from support.labels import BALANCED, MIXED, SITES, counted, histograms
+from support.labels import BALANCED, MIXED, SITES, content, counted, histograms
 from support.strategies import alphas, seeds, tables
 
 
@@ -113,22 +111,12 @@ def test_alpha_towards_zero_gives_one_class_a_client_where_clients_draw(clients,
 
 @given(clients=st.integers(1, 80), seed=seeds, alpha=alphas, samples=st.integers(0, 9), block=st.integers(1, 9))
 def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(clients, seed, alpha, samples, block):
-    gens = rng.generator(seed), rng.generator(seed)
-    left, size = np.bincount(MIXED) // 4, max(samples, 1)
-    size = min(size, int(left.sum()) // clients)
-    order, p = np.random.default_rng(seed).permutation(clients), np.bincount(MIXED) / len(MIXED)
-    one, rest = np.zeros((clients, 10), np.int64), left.copy()
-    apart = np.random.Generator(np.random.PCG64(int(gens[0].integers(2**63))))
-    a = np.maximum(alpha * p, 1e-300)
-    for k in order:
-        logs = np.log(gens[0].standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a
-        one[k] = dirichlet._serve(rest, normalised(logs[None])[0], size)
-        rest -= one[k]
-    blocks, monkeypatch = np.zeros((clients, 10), np.int64), pytest.MonkeyPatch()
-    with monkeypatch.context() as patch:
-        patch.setattr(dirichlet, "BLOCK", block)
-        dirichlet._serve_all(blocks, order, np.full(clients, alpha), p, np.full(clients, size), left, gens[1])
-    assert np.array_equal(one, blocks)
+    partitioner, found = DirPrior(alpha, samples=min(samples, len(MIXED) // clients)), []
+    with pytest.MonkeyPatch.context() as patch:
+        for size in (1, block):
+            patch.setattr(dirichlet, "BLOCK", size)
+            found.append(content(partitioner.split(MIXED, clients, seed)))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

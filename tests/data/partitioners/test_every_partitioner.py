@@ -177,6 +177,6 @@ def test_labels_must_be_a_vector_of_integers(labels):
 def test_a_thousand_clients_take_well_under_a_second(name):
     labels = np.repeat(np.arange(10), 6000)
     partitioner = PARTITIONERS[name]()
-    start = time.perf_counter()
+    start = time.process_time()
     partitioner.split(labels, 1000, 0, {"client": np.arange(60_000) % 1000})
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
