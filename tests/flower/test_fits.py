@@ -23,17 +23,10 @@ from fedskew.flower.options import experiment_of
 from fedskew.flower.wire import read
 from fedskew.functional import even_weights, logit_sums
 from fedskew.records.summary import AVERAGED, FITTED
-from support.flower_grid import Grid, bits, config, served
+from support.flower_grid import Grid, alone, bits, config, served
 from support.lies import LIAR, Change, lying, small
 
 pytestmark = pytest.mark.flower
-
-
-def alone(content: dict[str, Any]) -> Any:
-    """The run of the engine sequential."""
-    return experiment_of(
-        {**{name: value for name, value in content.items() if not name.startswith("flower.")}, "engine": "sequential"}
-    ).run()
 
 
 RUNS: dict[str, dict[str, Any]] = {

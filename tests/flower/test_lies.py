@@ -12,9 +12,10 @@ import torch
 
 pytest.importorskip("flwr")
 
-from fedskew.errors import FedskewError
+from fedskew.errors import FedskewError, TrainingError
+from fedskew.flower import serve
 from fedskew.flower.wire import Packed, pack
-from support.flower_grid import bits, config, plain, served
+from support.flower_grid import Grid, bits, config, plain, served
 from support.lies import LIAR, Change, lying, small
 
 pytestmark = pytest.mark.flower
@@ -163,6 +164,23 @@ def nan(facts: dict[str, Any], trees: dict[str, Any]) -> None:
     params.update({n: torch.full_like(p, float("nan")) for n, p in params.items()})
 
 
+def wrong_shape(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    params = trees["sent"]["params"]
+    params.update({n: p[..., :-1] for n, p in params.items()})
+
+
+def lost_name(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    trees["sent"]["params"].popitem()
+
+
+def late(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    facts["turn"] -= 1
+
+
+def fewer_steps(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    facts["steps"] -= 1
+
+
 TRAINED: dict[str, tuple[Change, str]] = {
     "stride 0": (expanded([1, 1 << 37], [0, 0]), "its own bytes for each element"),
     "overlap": (expanded([1 << 18, 1 << 18], [1, 1]), "its own bytes for each element"),
@@ -175,6 +193,9 @@ TRAINED: dict[str, tuple[Change, str]] = {
     "deep": (added(["a"] * 1000), "a list of at most"),
     "long name": (added(["sent", "a" * 1_000_000]), "a list of at most"),
     "nothing": (nothing, "tensors by the names that were asked for"),
+    "lost name": (lost_name, "tensors by the names that were asked for"),
+    "shape": (wrong_shape, "must be torch.float32"),
+    "late": (late, "is to another message"), "fewer steps": (fewer_steps, "what it trained must be"),
     "steps": (told(steps=float("nan")), "steps must be a whole number"),
     "digits": (told(steps=10**4000), "steps must be a whole number"),
     "samples": (told(samples=-5), "samples must be a whole number"),
@@ -203,7 +224,25 @@ def test_an_answer_of_no_use_costs_its_author_alone(name: str, tmp_path: Path) -
     with pytest.raises(FedskewError) as ended:
         served(tmp_path, dropping(tmp_path, flower__bad="stop", flower__out=str(tmp_path / "stop")),
                lie=lying("train", change))  # fmt: skip
-    assert "\n" not in str(ended.value) and len(str(ended.value)) < 700
+    said = str(ended.value)
+    assert "client 1" in said and reason in said and "\n" not in said and len(said) < 700
+
+
+def test_an_update_that_is_not_finite_goes_by_the_runs_own_rule(tmp_path: Path) -> None:
+    content = config(tmp_path, cohort=4, rounds=2)
+    with pytest.raises(TrainingError, match=r"parameter .* is not finite at client 1"):
+        served(tmp_path, content, lie=lying("train", nan))
+    found = served(
+        tmp_path, {**content, "nonfinite": "drop", "flower.out": str(tmp_path / "drop")}, lie=lying("train", nan)
+    )
+    assert [[d["client"] for d in row["dropped"]] for row in found.rounds] == [[LIAR], [LIAR]]
+
+
+def test_the_others_are_not_asked_again_when_one_is_dropped(tmp_path: Path) -> None:
+    content = dropping(tmp_path, rounds=1)
+    grid = Grid(4, content, tmp_path, lie=lying("train", wrong_shape))
+    serve.serve(grid, content)
+    assert sorted(k for k, kind in grid.pushed if kind == "train") == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("method", ["scaffold", "creff", "powerofchoice", "climb", "ccvr"])
@@ -257,7 +296,9 @@ HELLOS: dict[str, tuple[dict[str, Any], str]] = {
     "below": ({"client": -3}, "client must be a whole number from 0 to 3"),
     "name": ({"name": ["x"]}, "name must be a text"),
     "permits": ({"permits": ["everything"]}, "permits must be a list of"),
-    "counts": ({"counts": [1] * 10**5}, "must tell 10 counts"),
+    "no permits": ({"permits": None}, "must say who it is: permits must be a list of"),
+    "no number": ({"client": "one"}, "must say who it is: client must be a whole number"),
+    "counts": ({"counts": [1] * 10**5}, "must tell 10 counts"), "words": ({"counts": "many"}, "must tell 10 counts"),
     "sums": ({"counts": [1 << 63, -(1 << 63), *[0] * 8]}, "must tell 10 counts"),
     "labels": ({"counts": None, "labels": [0] * 100}, "must tell which of 10 classes"),
     "no labels": ({"counts": None, "labels": []}, "must tell which of 10 classes its"),
