@@ -243,7 +243,7 @@ def test_a_message_of_another_form_is_found_before_the_phase_is_closed(case: str
     assert set(server.advertise(good)) == {1, 2}, "the phase is still open"
 
 
-@pytest.mark.parametrize(("phase", "length"), [("share", 82), ("masked", 8), ("unmask", 33)])
+@pytest.mark.parametrize(("phase", "length"), [("advertise", 64), ("share", 82), ("masked", 8), ("unmask", 33)])
 def test_each_phase_has_its_form(phase: str, length: int) -> None:
     clients, server, asked = begun(phase)
     good = answer(clients[0], phase, asked[0])
