@@ -21,49 +21,13 @@ from typing import Any
 
 from support.paths import ROOT
 
-__all__ = ["NODES", "Deployment", "altered"]
+__all__ = ["NODES", "Deployment"]
 
 NODES = 5
 BIN = Path(sys.executable).parent
-# what a node's process imports first: it alters what the node says of itself as the file of that name tells
-SITECUSTOMIZE = """
-import importlib.util, json, os, sys
-
-
-class Altered:
-    def find_spec(self, name, path, target=None):
-        if name != "fedskew.flower.contract":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-
-        def exec_module(module):
-            load(module)
-            plain = module.contract
-            with open(os.environ["ALTERED"]) as file:
-                change = json.load(file)
-            module.contract = lambda *given: {**plain(*given), **change}
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
-sys.meta_path.insert(0, Altered())
-"""
-
-
 # kills the groups of processes of a file once the tests' process has gone, however it ended
 REAPER = """while kill -0 "$1" 2>/dev/null; do sleep 1; done
 for group in $(cat "$2"); do kill -9 "-$group" 2>/dev/null; done"""
-
-
-def altered(folder: Path) -> dict[str, str]:
-    """The environment of a node that is not what it should be: ``change.json`` of the folder says in what."""
-    folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(SITECUSTOMIZE, encoding="utf-8")
-    (folder / "change.json").write_text("{}", encoding="utf-8")
-    return {"ALTERED": str(folder / "change.json"), "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT / "src")])}
 
 
 def _ports(count: int) -> list[int]:
