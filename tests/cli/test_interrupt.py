@@ -7,16 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import fedskew as fs
 from fedskew.catalogue import listing as catalogue
 from fedskew.cli import interrupt as _interrupt
-from fedskew.session import Session
 from support.command import fedskew, mistake
-from support.resuming import equal
 
 # A process that is started in the background, as by `make test &`, ignores SIGINT, and its children inherit that.
 RESTORED = (
@@ -85,37 +82,6 @@ def test_an_interruption_of_a_command_is_one_word(
 
 
 RUN = ["run", "fedavg", "--data", "digits", "--clients", "5", "--cohort", "2", "--model", "logistic", "--rounds"]
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_run_that_a_scheduler_ends_keeps_its_rounds(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The signal comes between two checkpoints; a second one, which follows at once, is the same request."""
-    number = getattr(signal, name)
-    plain, before = Session.round, {n: signal.getsignal(n) for n in (signal.SIGINT, *_interrupt.ASKED)}
-
-    def asked(session: Session) -> dict[str, Any]:
-        if session.state.round == 2:
-            for _ in range(2):
-                os.kill(os.getpid(), number)
-        return plain(session)
-
-    monkeypatch.setattr(Session, "round", asked)
-    monkeypatch.setattr(sys, "argv", ["fedskew"])
-    monkeypatch.setattr(_interrupt, "_got", [])
-    signal.signal(number, signal.SIG_DFL)  # tests that `nohup` began ignore SIGHUP, and so would the run
-    monkeypatch.setattr(_interrupt.atexit, "register", lambda *_: None)  # it would end pytest with this code
-    try:
-        assert fedskew(*RUN, 9, "--out", tmp_path / "run") == 128 + number
-    finally:
-        monkeypatch.setattr(sys, "argv", ["pytest"])
-        for each, handler in before.items():
-            signal.signal(each, handler)
-    assert "stopped after 2 rounds; the record is kept" in capsys.readouterr().out
-    monkeypatch.setattr(Session, "round", plain)
-    assert fedskew("run", "--resume", tmp_path / "run") == 0 and fedskew(*RUN, 9, "--out", tmp_path / "whole") == 0
-    equal(tmp_path / "whole", tmp_path / "run")
 
 
 ASKED_IN_EXEC = """
