@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from support.lives import below
 from support.paths import ROOT
 
 __all__ = ["NODES", "Deployment"]
@@ -115,7 +116,7 @@ class Deployment:
     def kill(self, name: str, *, alone: bool = False) -> None:
         """Kill a group of processes, and unless ``alone`` those that it began in groups of their own."""
         process = self.alive.pop(name)
-        children = [] if alone else self.below(process.pid)
+        children = [] if alone else below(process.pid)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         for child in children:
@@ -130,19 +131,6 @@ class Deployment:
         process.terminate()
         process.wait(timeout=300)
         self.noted()
-
-    def below(self, pid: int) -> list[int]:
-        """Processes that a process began, and those that they began."""
-        tree: dict[int, list[int]] = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with suppress(OSError, ValueError):
-                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                    tree.setdefault(parent, []).append(int(entry.name))
-        found = list(tree.get(pid, []))
-        for child in found:
-            found += tree.get(child, [])
-        return found
 
     def log(self, name: str) -> str:
         """What a group of processes has said."""

@@ -31,3 +31,13 @@ def cluster() -> Iterator[Any]:
     yield made
     ray.shutdown()
     made.shutdown()
+
+
+@pytest.fixture
+def by_value(cluster: Any, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Components of a test's file go to the workers by value, as those of a user's main program do."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
