@@ -208,7 +208,6 @@ def bombs(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     y = labels_npy(np.arange(20) % 2)
     x = labels_npy(np.ones((20, 2)))
     for shape, descr in (
-        ((2_500_000_000_000,), "<f8"),
         ((10**6, 10**6, 20), "|u1"),
         ((2**62, 2**62), "<f8"),
         ((10**13,), "|S0"),
@@ -225,14 +224,9 @@ def bombs(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     raw[at + 20 : at + 28] = struct.pack("<II", 0xFFFFFFF0, 0xFFFFFFF0)  # the directory's sizes of x
     (folder / "lying.npz").write_bytes(raw)
     yield "npz whose directory lies", lambda: load("npz", str(folder / "lying.npz"))
-    for value in (9_000_000_000, 2**62, -(2**63)):
-        path = str(npz(folder, x=x, y=labels_npy(np.array([0, 1] * 9 + [0, value]))))
+    for value in (9_000_000_000, 2**62, -(2**63), 1e300, 9e18, -1e300, np.uint64(2**64 - 1)):
+        path = str(npz(folder, x=x, y=labels_npy(np.append(np.array([0, 1] * 9 + [0], np.array(value).dtype), value))))
         yield f"label {value}", lambda path=path: load("npz", path)
-    for real in (1e300, 9e18, -1e300):
-        path = str(npz(folder, x=x, y=labels_npy(np.array([0, 1] * 9 + [0, real]))))
-        yield f"label {real}", lambda path=path: load("npz", path)
-    path = str(npz(folder, x=x, y=labels_npy(np.array([0, 1] * 9 + [0, 2**64 - 1], dtype=np.uint64))))
-    yield "label 2^64 - 1", lambda path=path: load("npz", path)
     for label in ("9000000000", "1e300", "9" * 300):
         (folder / "far.csv").write_text("a,label\n" + "1,0\n2,1\n" * 20 + f"3,{label}\n")
         yield f"csv, label {label[:20]}", lambda: load("csv", str(folder / "far.csv"))
