@@ -215,6 +215,31 @@ def test_a_damaged_checkpoint(damage: str, tmp_path: Path) -> None:
     assert path.read_bytes() == new[damage]  # left for whoever wants to look
 
 
+def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    def fill(row: dict[str, Any]) -> None:
+        monkeypatch.setattr(os, "fsync", full)
+
+    one_line(lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path / "a", on_round=fill), "cannot write", "No space")
+
+
+def test_a_disk_that_removes_nothing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on removes the summary of its former end."""
+    go(skewed(), fs.methods.fedavg(), rounds=1, out=tmp_path / "a")
+    plain = os.unlink
+
+    def unlink(path: Any, **options: Any) -> None:
+        if str(path).endswith("summary.json"):
+            raise OSError(30, "Read-only file system")
+        plain(path, **options)
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    on = lambda: go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "a", resume=True)
+    one_line(on, "cannot write", "summary.json", "Read-only")
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Killed
 
