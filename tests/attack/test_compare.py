@@ -19,17 +19,7 @@ from support.grammar import mutated
 from support.grammar_compare import STUDY, CompareGrammar, toml_of
 
 CHUNK = 250
-STUDIES = (
-    "good.toml",
-    "tuned.toml",
-    "bad.toml",
-    "text.toml",
-    "folder.toml",
-    "absent.toml",
-    "deep.toml",
-    "skew",
-    "empty.toml",
-)
+STUDIES = ["skew", *(f"{n}.toml" for n in ("good", "tuned", "bad", "text", "folder", "absent", "deep", "empty"))]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tuned.toml").write_text(toml_of({**STUDY, "options": {**STUDY["options"], **small}}))
     (folder / "bad.toml").write_text(toml_of({"methods": ["fedavg"], "seed": 1}))
     (folder / "deep.toml").write_text("methods = " + "[" * 50_000)
-    (folder / "empty.toml",)  # fmt: skip.write_text("")
+    (folder / "empty.toml").write_text("")
     shutil.copy(folder / "text", folder / "text.toml")
     (folder / "folder.toml").mkdir()
     return folder

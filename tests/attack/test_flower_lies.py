@@ -7,7 +7,6 @@ values in the right places are no lie that anybody could see: they are not alter
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,14 +17,13 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedskew.errors import FedskewError
-from fedskew.flower.wire import Packed, pack, read, record
+from fedskew.flower.wire import pack
 from support.attack import Line, some
 from support.bounds import bounded, within
 from support.flower_grid import bits, config, served
-from support.lies import alteration
+from support.lies import alteration, lying
 
 pytestmark = pytest.mark.flower
-LIAR = 2
 ROOM, SECONDS = 1 << 30, 30
 METHODS = {"scaffold": ("hello", "train", "evaluate"), "creff": ("hello", "train", "ask")}
 Bits = list[bytes]
@@ -34,17 +32,6 @@ Bits = list[bytes]
 def content(folder: Path, method: str, **more: Any) -> dict[str, Any]:
     usual = {"rounds": 2, "cohort": 4, "local_test": 0.2, "flower__bad": "drop", "flower__missing": "drop"}
     return config(folder, method, flower__wait_s=0.2, **usual | more)
-
-
-def lying(kind: str, alter: Callable[[dict[str, Any], Packed], tuple[Any, Packed]]) -> Any:
-    def lie(client: int, message: Any) -> Any:
-        envelope = read(message)
-        if client != LIAR or envelope.facts.get("kind") != kind:
-            return message
-        facts, packed = alter(dict(envelope.facts), pack(envelope.trees))
-        return record(facts, sent=packed)
-
-    return lie
 
 
 def result(method: str, lie: Any, **more: Any) -> Bits:
@@ -63,7 +50,7 @@ def without(method: str, kind: str) -> Bits:
     key, value = {"hello": ("rows", -1)}.get(kind, ("turn", -1))
     if kind == "evaluate":
         return honest(method)  # it is left out of the metric alone
-    return result(method, lying(kind, lambda facts, packed: ({**facts, key: value}, packed)))
+    return result(method, lying(kind, lambda facts, trees: facts.update({key: value})))
 
 
 def outcome(method: str, kind: str, alter: Any, bad: str) -> str:
@@ -71,7 +58,8 @@ def outcome(method: str, kind: str, alter: Any, bad: str) -> str:
     known = honest(method), without(method, kind)
     try:
         with bounded(ROOM), within(SECONDS):
-            found = result(method, lying(kind, alter), flower__bad=bad)
+            lie = lying(kind, lambda facts, trees: alter(facts, pack(trees))[1])
+            found = result(method, lie, flower__bad=bad)
     except FedskewError as error:
         line = str(error)
         return "" if line.isprintable() and len(line) < 1000 else f"the line {line[:200]!r}"

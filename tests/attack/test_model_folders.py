@@ -216,20 +216,8 @@ def test_code_in_a_folder_never_runs(
     data = tmp_path / "data.npz"
     fed = skewed(True).dataset
     np.savez(data, x=fed.x, y=fed.y, x_test=fed.x_test, y_test=fed.y_test)
-    words = (
-        "--model",
-        "hf",
-        "--model.path",
-        folder,
-        "--data",
-        "npz",
-        "--path",
-        data,
-        "--rounds",
-        "1",
-        "--clients",
-        "2",
-    )
+    model = ("--model", "hf", "--model.path", folder)
+    words = (*model, "--data", "npz", "--path", data, "--rounds", "1", "--clients", "2")
     assert fedskew("run", "fedavg", *words, "--cohort", "2", "--out", tmp_path / "good") == 0
     (folder / "evil.py").write_text(CODE.format(str(mark)))
     for file, names in MAPS.items():

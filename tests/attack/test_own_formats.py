@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fedskew.data import load
+from fedskew.data.counts import read_counts
 from fedskew.errors import FedskewError
 from support.attack import Line, outcome, some, struck
 from support.bounds import bounded
@@ -69,7 +70,23 @@ def mapped(place: Path) -> tuple[Path, Callable[[], Any]]:
     return place / "x_train.npy", lambda: load("npz", str(place))
 
 
-FORMS = (text, keel, csv, parquet, images, mapped)
+def packed(place: Path) -> tuple[Path, Callable[[], Any]]:
+    y = np.array(["a", "b", "c"])[np.arange(30) % 3]
+    np.savez_compressed(place / "t.npz", x=GEN.integers(0, 9, (30, 3)).astype(np.uint8), y=y, client=np.arange(30) % 3)
+    return place / "t.npz", lambda: load("npz", str(place / "t.npz"))
+
+
+def counts(place: Path) -> tuple[Path, Callable[[], Any]]:
+    (place / "t.csv").write_text("cat,dog\n5,0\n1,4\n")
+    return place / "t.csv", lambda: read_counts(place / "t.csv")
+
+
+def count_arrays(place: Path) -> tuple[Path, Callable[[], Any]]:
+    np.save(place / "t.npy", np.array([[5, 0], [1, 4]]))
+    return place / "t.npy", lambda: read_counts(place / "t.npy")
+
+
+FORMS = (text, keel, csv, parquet, images, mapped, packed, counts, count_arrays)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)

@@ -163,6 +163,9 @@ def harm_to_list(state: State, base: Path) -> str:
         for run in runs.described([store.folder / "runs"]):
             if run.folder.name == NEW and (found := runs.remove(run, [store.folder])):
                 return found
+        files = (path for path in (folder / "runs" / NEW).rglob("[!.]*") if path.is_file())
+        if left := {path.name for path in files} - {"config.json"}:  # which alone is no run
+            return f"{left} are left, and no list names them"
         return "" if whole(Store(folder), NEW) == "missing" else "it comes back"
     except RecordError as error:
         return str(error)

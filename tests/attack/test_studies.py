@@ -20,6 +20,7 @@ from fedskew.config.recorded import finished
 from fedskew.errors import RecordError
 from fedskew.studies.store import Store
 from support.attack import FULL, Line, some
+from support.lives import below
 
 METHODS = ("fedavg", "fedla", "scaffold", "fedbal")[: some(1, 4)]
 SEEDS = some(6, 30)
@@ -43,16 +44,6 @@ def begun(store: Path, *more: str, rounds: int = ROUNDS) -> subprocess.Popen[str
         words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-
-
-def below(pid: int) -> list[int]:
-    """Processes that a process began, and those that they began."""
-    found: list[int] = []
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found += [int(child), *below(int(child))]
-    return found
 
 
 def workers(pid: int) -> list[int]:

@@ -82,7 +82,7 @@ def test_a_loss_that_is_not_finite_names_client_round_and_step(
         fedskew("run", "fedavg", *SMALL, "--lr", "1e38", "--epochs", 9, "--batch-size", 8, "--out", tmp_path / "a") == 2
     )
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "client" in said and "round 1" in said and "step" in said
+    assert all(word in said for word in ("client", "round 1", "step", "learning rate")), said
     assert "TrainingError" in read(tmp_path / "a")[2]["stopped"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_a_dry_run_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert not list((tmp_path / "store" / "runs").iterdir())
     assert fedskew("compare", "fedavg", *SMALL) == 0
     said = output_of(capsys, "compare", "fedavg", *SMALL, "--seeds", "0-2", "--dry-run")
-    assert "1 done, 2 missing" in said and "about 0 s with" in said
+    assert "1 done, 2 missing" in said and re.search(r"about \d+ s with", said)
     assert fedskew("compare", "fedavg", *SMALL, "--seeds", "5", "--dry-run") == 0
     assert "--seeds 5 is one seed, which gives no interval; 0-4 are five" in capsys.readouterr().err
 
@@ -67,19 +68,6 @@ def test_a_dry_run_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 def test_a_run_that_two_methods_share_is_missing_once_and_not_done(capsys: pytest.CaptureFixture[str]) -> None:
     said = output_of(capsys, "compare", "fedavg", "fedla", "--controls", *SMALL, "--dry-run")
     assert "4 runs: 0 done, 3 missing, 0 refused; 1 the same as others" in said
-
-
-def test_a_method_that_there_is_not_ends_the_command_wherever_it_stands(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """Marked refused, the others would run for hours without it."""
-    assert "did you mean 'fedla'?" in mistake(capsys, "compare", "fedavg", "fedlaa", *SMALL)
-    assert "unknown option '--lrr'" in mistake(capsys, "compare", "fedavg", "fedla(lrr=3)", *SMALL)
-    file = tmp_path / "s.toml"
-    file.write_text('methods = ["fedavg"]\n[method.x]\nmethod = 3\n')
-    assert "unknown method '3'" in mistake(capsys, "compare", file, "--dry-run")
-    file.write_text('methods = ["fedavg"]\ncontrols = "no"\n')
-    assert "unknown control 'no'; known: " in mistake(capsys, "compare", file, "--dry-run")
 
 
 def test_controls_and_brackets(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,8 +119,6 @@ def test_a_study_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     ("words", "told"),
     [
         ([], "needs at least one METHOD"),
-        (["fedavgg"], "did you mean 'fedavg'"),
-        (["fedavg", "fedavg"], "methods must be different"),
         (["fedavg", "--seeds", "x"], "--seeds must be numbers such as 0-4"),
         (["fedavg", "--lrr", "1"], "--lr"),
         (["fedavg", "--lr", "0.1,,2"], "--lr must name each value once"),
@@ -149,19 +135,33 @@ def test_a_study_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (["fedavg("], "method must be a name, or NAME(option=value, ...)"),
         (["fedavg", "--store", "file"], "writable folder"),
         (["fedavg", "--rounds", "0"], "rounds must be at least 1"),
+        (["fedavg", "--processes", "1" * 5_000], "--processes must be a whole number"),
+        (["fedavg", "--shard", "²/2"], "--shard must be PART/PARTS"),
+        (["fedavg", "--tune", "lr=0..1", "--tune-trials", "9" * 18], "--tune-trials must be at most 10000"),
+        (["trials.toml"], "trials.toml: tune_trials must be at most 10000"),
+        (["deep.toml"], "'deep.toml' is not a study: it is nested too deep"),
+        (["options.toml"], "options.toml: options must be a table of options; got 'x'"),
+        (["plain.toml", "--rounds", "3"], "must be used alone"),
+        (["plain.toml", "fedla"], "must be used alone"),
+        (["fedavg", "--metric", "total_upload_bytes", "--fitted"], "unknown fitted metric"),
+        (["fedavg", "fedlaa"], "did you mean 'fedla'?"),
+        (["fedavg", "fedla(lrr=3)"], "unknown option '--lrr'"),
+        (["method.toml"], "unknown method '3'"),
+        (["control.toml"], "unknown control 'no'; known: "),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "study.json").write_text('{"runs": [{"address": "other", "label": "fedprox"}]}')
     (tmp_path / "file").write_text("")
+    files = {
+        "deep": "methods = " + "[" * 50_000, "trials": f'tune_trials = 1{"0" * 30}\ntune = {{lr = "0..1"}}',
+        "options": 'options = "x"', "plain": "", "method": "[method.x]\nmethod = 3", "control": 'controls = "no"',
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / f"{name}.toml").write_text(text if name == "deep" else f'methods = ["fedavg"]\n{text}\n')
     assert told in mistake(capsys, "compare", *words)
-
-
-def test_a_study_file_stands_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text('methods = ["fedavg"]\n')
-    assert "must be used alone" in mistake(capsys, "compare", "s.toml", "--rounds", "3")
-    assert "must be used alone" in mistake(capsys, "compare", "s.toml", "fedla")
+    assert not (tmp_path / "store" / "runs").exists() or not list((tmp_path / "store" / "runs").iterdir())
 
 
 def test_a_study_file_runs_elsewhere(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -187,26 +187,6 @@ engine = "debug"
     assert {c["engine"] for c in configs} == {"sequential"} and len(configs) == 2
     held = json.loads((tmp_path / "study" / "study.json").read_text())
     assert held["command"] == "fedskew compare s.toml --engine sequential"
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["fedavg", "--processes", "1" * 5_000], "--processes must be a whole number"),
-        (["fedavg", "--shard", "²/2"], "--shard must be PART/PARTS"),
-        (["fedavg", "--tune", "lr=0..1", "--tune-trials", "9" * 18], "--tune-trials must be at most 10000"),
-        (["trials.toml"], "trials.toml: tune_trials must be at most 10000"),
-        (["deep.toml"], "'deep.toml' is not a study: it is nested too deep"),
-        (["options.toml"], "options.toml: options must be a table of options; got 'x'"),
-    ],
-)
-def test_what_the_fuzzer_found_is_one_line(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "deep.toml").write_text("methods = " + "[" * 50_000)
-    (tmp_path / "trials.toml").write_text(f'methods = ["fedavg"]\ntune_trials = 1{"0" * 30}\ntune = {{lr = "0..1"}}\n')
-    (tmp_path / "options.toml").write_text('methods = ["fedavg"]\noptions = "x"\n')
-    assert told in mistake(capsys, "compare", *words, "--dry-run")
 
 
 @pytest.mark.parametrize("name", ["label", "seed", "final_acuracy"])
@@ -255,13 +235,6 @@ def test_a_comparison_under_controls_has_no_line_of_prose_for_a_method(capsys: p
     assert [head[1] for head in heads] == ["seeds", "steps"] and heads[1][-1] == "worth"
     assert not any(line.startswith(("fedga:", "scaffold:", "work of")) for line in said.splitlines())
     assert max(map(len, said.splitlines())) <= 80
-
-
-def test_a_metric_without_a_fitted_form_is_told_before_a_run_is_made(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    told = mistake(capsys, "compare", "fedavg", *SMALL, "--metric", "total_upload_bytes", "--fitted")
-    assert "unknown fitted metric" in told and not (tmp_path / "store" / "runs").exists()
 
 
 def test_what_a_time_limit_stopped_has_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

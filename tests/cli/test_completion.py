@@ -131,17 +131,19 @@ def test_the_command_starts_without_torch(words: list[str]) -> None:
     assert process("-c", code).stdout.endswith("[]\n")
 
 
-def test_the_package_is_imported_without_torch() -> None:
-    done = process("-c", f"import fedskew, sys; print([name for name in {LATE} if name in sys.modules])")
-    assert done.stdout == "[]\n"
-
-
-def test_what_is_imported_beside_torch_is_little() -> None:
-    done = process(
-        "-c",
-        f"import fedskew as fs, sys; fs.run, fs.methods, fs.parts; print([n for n in {LATE[2:]} if n in sys.modules])",
-    )
-    assert done.stdout == "[]\n"
+@pytest.mark.parametrize(
+    ("code", "late"),
+    [
+        ("import fedskew", LATE),
+        ("import fedskew as fs; fs.run, fs.methods, fs.parts", LATE[2:]),
+        ("import fedskew as fs, fedskew.engines; fs.track.TRACKERS", ("ray", "tensorboard")),
+        ("import fedskew.cli.command", ("ray", "fedskew.privacy")),
+        ("import fedskew.privacy", ("cryptography",)),
+    ],
+)
+def test_what_is_not_used_is_not_imported(code: str, late: tuple[str, ...]) -> None:
+    done = process("-c", f"import sys; {code}; print([name for name in {late} if name in sys.modules])")
+    assert done.stdout == "[]\n", done.stderr
 
 
 SLOW = (  # a second each, more or less; none is of use to a short run

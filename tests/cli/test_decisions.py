@@ -25,7 +25,7 @@ RULE = ["--positive", "ill", "--threshold", "recall@specificity=0.8"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the page's table, and a run of it without validation rows beside the page's run."""
     place = tmp_path_factory.mktemp("hospitals")
     with pytest.MonkeyPatch.context() as patch:
@@ -36,6 +36,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bare = " ".join(words).replace("--validation 0.2", "--local-test 0.3").replace("heart", "bare").split()
         assert fedskew(*bare) == 0
     return place
+
+
+@pytest.fixture
+def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same folder, in which the test works."""
+    monkeypatch.chdir(made)
+    return made
+
+
+def federation() -> fs.data.Federation:
+    """The federation of the page's run."""
+    words = {"y_column": "outcome", "columns": "hospital", "categories": "sex", "validation": 0.2}
+    return fs.federate("csv", "natural", path="patients.csv", **words)
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
@@ -55,7 +68,6 @@ def test_the_page_is_true(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.chdir(folder)
     assert len(PAGE.split()) <= 750
     names: dict[str, Any] = {}
     said = ""
@@ -80,13 +92,10 @@ def test_the_page_is_true(
 
 
 def test_the_threshold_is_of_validation_rows_and_serves_test_rows(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(folder)
     found = told(capsys, "heart", *RULE)
-    fed = fs.federate(
-        "csv", "natural", path="patients.csv", y_column="outcome", columns="hospital", categories="sex", validation=0.2
-    )
+    fed = federation()
     trained = fs.load_model("heart")
     x, y, _ = trained.rows_on(fed, "validation")
     assert np.array_equal(x, fed.dataset.x[fed.validation_rows]) and found["decision"]["rows"] == len(x) == 89
@@ -108,12 +117,10 @@ def test_the_threshold_is_of_validation_rows_and_serves_test_rows(
 
 
 def test_each_client_gets_a_threshold_of_its_own_validation_rows(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(folder)
     whole, found = told(capsys, "heart", *RULE), told(capsys, "heart", *RULE, "--per-client")
-    words = {"y_column": "outcome", "columns": "hospital", "categories": "sex", "validation": 0.2}
-    fed = fs.federate("csv", "natural", path="patients.csv", **words)
+    fed = federation()
     trained = fs.load_model("heart")
     x, y, owners = trained.rows_on(fed, "validation")
     test, test_y, of_test = trained.rows_on(fed, "test")
@@ -145,13 +152,7 @@ def test_each_client_gets_a_threshold_of_its_own_validation_rows(
 def test_a_client_with_few_rows_has_the_threshold_of_all_and_that_is_said(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(folder)
-    _, y, owners = fs.load_model("heart").rows_on(
-        fed := fs.federate(
-            "csv", "natural", path="patients.csv", y_column="outcome", columns="hospital", categories="sex",
-            validation=0.2,
-        ), "validation",
-    )  # fmt: skip
+    _, y, owners = fs.load_model("heart").rows_on(fed := federation(), "validation")
     least = [min((y[owners == k] == 0).sum().item(), (y[owners == k] == 1).sum().item()) for k in range(fed.clients)]
     assert min(least) < max(least)
     monkeypatch.setattr("fedskew.engines.trained.FEW", max(least))
@@ -168,17 +169,13 @@ def test_a_client_with_few_rows_has_the_threshold_of_all_and_that_is_said(
 
 @pytest.mark.parametrize("words", [["--threshold", "0.3"], []])
 def test_thresholds_of_each_client_need_a_rule(
-    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(folder)
     said = mistake(capsys, "evaluate", "heart", "--positive", "ill", "--per-client", *words)
     assert "--per-client must go with a --threshold that is a rule" in said
 
 
-def test_validation_training_and_local_rows_are_evaluated(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
+def test_validation_training_and_local_rows_are_evaluated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "heart", "--on", "validation")["rows"] == 89
     assert told(capsys, "heart", "--on", "train")["rows"] == 448 - 89
     local = told(capsys, "bare", "--on", "local", "--positive", "ill")
@@ -203,10 +200,7 @@ def test_one_class_of_several_is_decided_and_dealt_rows_are_noted(
     assert {row["decided"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())} == {"8", "not 8"}
 
 
-def test_new_rows_with_labels_are_told_by_hospital(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
+def test_new_rows_with_labels_are_told_by_hospital(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--data", "csv", "--data.path", "patients.csv", "--data.y_column", "outcome"]
     found = told(capsys, "heart", "--positive", "ill", "--threshold", "0.3", *words, "--data.columns", "hospital")
     hospitals = [line.partition(",")[0] for line in Path("patients.csv").read_text().splitlines()[1:]]
@@ -217,10 +211,7 @@ def test_new_rows_with_labels_are_told_by_hospital(
     assert found["decision"] is None and "clients" not in found["one_against_rest"]
 
 
-def test_scored_rows_come_with_their_threshold(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
+def test_scored_rows_come_with_their_threshold(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["evaluate", "heart", *RULE, "--data", "csv", "--data.path", "new.csv", "--data.columns", "hospital"]
     line = (
         "threshold for ill: p >= 0.262809, chosen by recall@specificity=0.8 on 89 validation rows, 25 of them positive"
@@ -232,14 +223,11 @@ def test_scored_rows_come_with_their_threshold(
 
 
 def test_the_threshold_of_a_clients_model_is_of_its_own_validation_rows(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(folder)
     line = BLOCKS[1][1].replace("fedavg", "ditto").replace("20 --out heart", "2 --keep-own true --out ditto")
     assert fedskew(*shlex.split(line)[1:]) == 0
-    fed = fs.federate(
-        "csv", "natural", path="patients.csv", y_column="outcome", columns="hospital", categories="sex", validation=0.2
-    )
+    fed = federation()
     rows, owners = fed.rows_on("validation")
     mine = rows[owners == fed.client_names.index("south")]
     p = fs.load_model("ditto", client="south").of_samples(fed.dataset.x[mine])[:, 0].numpy()
@@ -304,9 +292,6 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_line(
-    case: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
+def test_a_mistake_is_one_line(case: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words, expected = MISTAKES[case]
     assert expected in mistake(capsys, "evaluate", *words)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 import fedskew as fs
 from fedskew.records.folder import read
 from support.command import SMALL, fedskew, mistake, output_of
-from support.disk import Disk
 from support.old_format import as_format_1
 
 DRAW = np.random.default_rng(0)
@@ -134,27 +132,6 @@ def test_a_run_that_was_interrupted_is_noted(run: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
     assert fedskew("evaluate", run) == 0
     assert "the run stopped after round 2 of 2 (interrupted)" in capsys.readouterr().err
-
-
-def test_scores_on_a_full_disk_are_one_line_and_leave_nothing(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "full" / "scores.csv"
-    out.parent.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        disk = Disk(out.parent).attach(patch)
-        assert fedskew("evaluate", run, "--out", out) == 0
-    whole = out.read_bytes()
-    for at, fate in itertools.product(range(len(disk.calls)), ("fail", "short")):
-        out.unlink(missing_ok=True)
-        capsys.readouterr()
-        with pytest.MonkeyPatch.context() as patch:
-            Disk(out.parent, lambda n, at=at, fate=fate: fate if n == at else "").attach(patch)  # type: ignore[misc]
-            ended = fedskew("evaluate", run, "--out", out)
-        said = [line for line in capsys.readouterr().err.splitlines() if "note:" not in line]
-        assert ended in (0, 2) and len(said) == (ended == 2), (at, said)
-        assert {f.name for f in out.parent.iterdir()} <= {out.name}, at
-        assert not out.exists() or out.read_bytes() == whole, at
 
 
 def test_a_run_of_python_is_asked_about_named_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

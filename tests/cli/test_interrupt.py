@@ -6,27 +6,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import fedskew as fs
 from fedskew.catalogue import listing as catalogue
 from fedskew.cli import interrupt as _interrupt
-from fedskew.session import Session
 from support.command import fedskew, mistake
-from support.resuming import equal
 
 # A process that is started in the background, as by `make test &`, ignores SIGINT, and its children inherit that.
 RESTORED = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
 )
-BACKGROUND = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]  # begins the words after it with SIGINT ignored
 
 
-def interrupted(tmp_path: Path, *words: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+def interrupted(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A process that gets SIGINT in the midst of importing torch, whatever became of SIGINT here."""
     (tmp_path / "torch").mkdir(exist_ok=True)
     (tmp_path / "torch/__init__.py").write_text(
@@ -34,20 +29,13 @@ def interrupted(tmp_path: Path, *words: str, before: Sequence[str] = ()) -> subp
     )
     paths = os.pathsep.join([str(tmp_path), str(Path(fs.__file__).parents[1])])
     environment = {**os.environ, "PYTHONPATH": paths}
-    child = [*before, sys.executable, "-c", RESTORED, sys.executable, *words]
+    child = [sys.executable, "-c", RESTORED, sys.executable, *words]
     return subprocess.run(child, env=environment, capture_output=True, text=True, timeout=60)
 
 
 def test_an_interruption_while_importing_is_one_word(tmp_path: Path) -> None:
     done = interrupted(tmp_path, "-m", "fedskew", "methods")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
-
-
-def test_these_tests_hold_in_a_background_job_that_ignores_interruptions(tmp_path: Path) -> None:
-    done = interrupted(tmp_path, "-m", "fedskew", "methods", before=BACKGROUND)
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
-    done = interrupted(tmp_path, "-c", "import fedskew; fedskew.run", before=BACKGROUND)
-    assert done.returncode != 130 and "KeyboardInterrupt" in done.stderr
 
 
 LATE = """
@@ -94,37 +82,6 @@ def test_an_interruption_of_a_command_is_one_word(
 
 
 RUN = ["run", "fedavg", "--data", "digits", "--clients", "5", "--cohort", "2", "--model", "logistic", "--rounds"]
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_run_that_a_scheduler_ends_keeps_its_rounds(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The signal comes between two checkpoints; a second one, which follows at once, is the same request."""
-    number = getattr(signal, name)
-    plain, before = Session.round, {n: signal.getsignal(n) for n in (signal.SIGINT, *_interrupt.ASKED)}
-
-    def asked(session: Session) -> dict[str, Any]:
-        if session.state.round == 2:
-            for _ in range(2):
-                os.kill(os.getpid(), number)
-        return plain(session)
-
-    monkeypatch.setattr(Session, "round", asked)
-    monkeypatch.setattr(sys, "argv", ["fedskew"])
-    monkeypatch.setattr(_interrupt, "_got", [])
-    signal.signal(number, signal.SIG_DFL)  # tests that `nohup` began ignore SIGHUP, and so would the run
-    monkeypatch.setattr(_interrupt.atexit, "register", lambda *_: None)  # it would end pytest with this code
-    try:
-        assert fedskew(*RUN, 9, "--out", tmp_path / "run") == 128 + number
-    finally:
-        monkeypatch.setattr(sys, "argv", ["pytest"])
-        for each, handler in before.items():
-            signal.signal(each, handler)
-    assert "stopped after 2 rounds; the record is kept" in capsys.readouterr().out
-    monkeypatch.setattr(Session, "round", plain)
-    assert fedskew("run", "--resume", tmp_path / "run") == 0 and fedskew(*RUN, 9, "--out", tmp_path / "whole") == 0
-    equal(tmp_path / "whole", tmp_path / "run")
 
 
 ASKED_IN_EXEC = """

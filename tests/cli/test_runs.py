@@ -220,33 +220,6 @@ def test_a_folder_that_another_process_takes_as_it_is_deleted_stays_locked(
     others[0].release()
 
 
-@pytest.mark.parametrize("whole", range(12))
-def test_a_run_deleted_halfway_can_be_deleted_again(whole: int, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill after any number of files leaves a run that the list still finds, or nothing that makes a run."""
-    from fedskew.studies.runs import OWN, described, remove
-
-    unlink, gone = Path.unlink, []
-
-    def killed(self: Path, missing_ok: bool = False) -> None:
-        if not self.name.startswith("."):
-            if len(gone) == whole:
-                raise KeyboardInterrupt
-            gone.append(self.name)
-        unlink(self, missing_ok=missing_ok)
-
-    (run,) = described([runs / "a"])
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", killed)
-        with pytest.raises(KeyboardInterrupt):
-            remove(run, [runs])
-    assert len(gone) == whole and len(OWN) == 12
-    left = described([runs / "a"])
-    if whole < 11:
-        assert len(left) == 1 and remove(left[0], [runs]) == "" and not (runs / "a").exists()
-    else:
-        assert sorted(p.name for p in (runs / "a").iterdir() if p.suffix) == ["config.json"]
-
-
 MISTAKES = {
     "no folder": (["no/such"], "there is no run at 'no/such': no such file or folder"),
     "no condition": (["--where", "accuracy"], "--where must be FIELD=VALUE, or with one of"),

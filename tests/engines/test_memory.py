@@ -11,7 +11,7 @@ import fedskew as fs
 from fedskew.engines.clients import ClientMemory
 from support.federations import skewed
 from support.methods import tiny
-from support.resuming import dying_after, stop_after
+from support.resuming import stop_after
 from support.runs import go, rows_of, same
 
 
@@ -28,16 +28,6 @@ def test_a_run_on_the_device_goes_on_in_ram(tmp_path: Path) -> None:
     go(skewed(), fs.methods.scaffold(), rounds=6, out=tmp_path / "half", on_round=stop_after(3))
     rest = go(skewed(), fs.methods.scaffold(), rounds=6, out=tmp_path / "half", resume=True, memory="ram")
     assert same(whole.params, rest.params) and rows_of(whole) == rows_of(rest)
-
-
-def test_who_died_between_checkpoints_goes_on_from_the_last(tmp_path: Path) -> None:
-    """Rounds 3 and 4 have overwritten every client's memory before the process dies."""
-    options = {"rounds": 6, "cohort": 6, "checkpoint_every": 2}
-    whole = go(skewed(), fs.methods.scaffold(), out=tmp_path / "whole", **options)
-    with dying_after(4, checkpoint=2) as die:
-        go(skewed(), fs.methods.scaffold(), out=tmp_path / "dead", on_round=die, **options)
-    again = go(skewed(), fs.methods.scaffold(), out=tmp_path / "dead", resume=True, **options)
-    assert same(whole.params, again.params) and rows_of(whole) == rows_of(again)
 
 
 def test_memories_in_a_file_of_an_earlier_version_are_told() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,11 +16,6 @@ def test_the_extra_is_named(
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     said = mistake(capsys, "run", "fedavg", *SMALL, "--engine", "ray", "--out", tmp_path / "run")
     assert "pip install '.[ray]'" in said and not (tmp_path / "run").exists()
-
-
-def test_ray_is_not_imported_with_fedskew() -> None:
-    code = "import sys, fedskew as fs, fedskew.engines, fedskew.cli.command; sys.exit('ray' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("address", ["nowhere", "ray://127.0.0.1:10001", "127.0.0.1:none"])

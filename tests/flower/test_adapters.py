@@ -14,8 +14,7 @@ pytest.importorskip("peft")
 import numpy as np
 
 import fedskew as fs
-from fedskew.flower.options import experiment_of
-from support.flower_grid import config, served
+from support.flower_grid import alone, config, served
 from support.pretrained import folder_of, skewed
 
 pytestmark = pytest.mark.flower
@@ -37,10 +36,9 @@ def test_the_adapters_of_the_simulated_run_and_little_more_travel(
     assert len(found[1]) == 3 and all(update <= size <= 1.05 * update for size in found[1]), (update, found[1])
     assert found[0].rounds[0]["upload_bytes"] == 3 * update
     more = served(tmp_path, {**content, "rounds": 3})
-    plain = {name: value for name, value in content.items() if not name.startswith("flower.")}
-    alone = experiment_of({**plain, "engine": "sequential", "rounds": 3}).run(tmp_path / "alone")
-    assert all(torch.equal(more.params[n], alone.params[n]) for n in alone.params)
-    assert torch.equal(fs.load_model(more.folder).params["head.weight"], alone.params["head.weight"])
+    simulated = alone(content, tmp_path / "alone", rounds=3)
+    assert all(torch.equal(more.params[n], simulated.params[n]) for n in simulated.params)
+    assert torch.equal(fs.load_model(more.folder).params["head.weight"], simulated.params["head.weight"])
 
 
 def _counted(tmp_path: Path, content: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[fs.Result, list[int]]:

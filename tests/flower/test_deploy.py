@@ -1,6 +1,7 @@
 """A deployment on this machine: SuperLink and nodes are processes, which speak over TLS.
 
-What a node may send that is of no use is tested without processes, in test_grid.py. Nodes that are killed are in
+What a node may send that is of no use is tested without processes, in test_lies.py, and one that differs from the
+server in test_grid.py. Nodes that are killed are in
 tests/attack/test_flower_nodes.py.
 """
 
@@ -15,7 +16,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from support.deployment import NODES, Deployment, altered
+from support.deployment import NODES, Deployment
 from support.kills import alone, differs
 
 pytestmark = pytest.mark.flower
@@ -24,15 +25,13 @@ CONFIG: dict[str, Any] = {
     "clients": NODES, "cohort": NODES, "rounds": 2, "epochs": 1, "checkpoint-every": 1,
 }  # fmt: skip
 WORDS = [f"--{name}={value}" for name, value in CONFIG.items() if name not in ("method", "clients")]
-LAST = NODES - 1  # the node that tells the server what the tests make it tell
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """One for all tests of this file, which leave its nodes as they were."""
-    folder = tmp_path_factory.mktemp("deployment")
-    with Deployment(folder, "scaffold", *WORDS) as made:
-        made.begin(env={LAST: altered(folder / "altered")})
+    with Deployment(tmp_path_factory.mktemp("deployment"), "scaffold", *WORDS) as made:
+        made.begin()
         yield made
 
 
@@ -68,29 +67,6 @@ def test_a_node_that_is_not_registered_is_refused(deployment: Deployment) -> Non
     assert "Failed to activate SuperNode" in said
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"fedskew": "0.0.9"}, 'fedskew is "0.1.0" at the server and "0.0.9" at the node'),
-        pytest.param({"model": "0123456789abcdef"}, 'and "0123456789abcdef" at the node', marks=pytest.mark.slow),
-        ({"classes": ["cat", "dog"]}, 'and ["cat", "dog"] at the node'),
-    ],
-    ids=["version", "model", "labels"],
-)
-def test_a_node_that_is_not_what_the_server_is_ends_the_run_in_one_line(
-    deployment: Deployment, change: dict[str, Any], told: str
-) -> None:
-    file = deployment.app.parent / "altered" / "change.json"
-    file.write_text(json.dumps(change), encoding="utf-8")
-    try:
-        said = deployment.ended(deployment.run("refused", name=f"refused-{next(iter(change))}"), code=1)
-    finally:
-        file.write_text("{}", encoding="utf-8")
-    line = one_line(said, "must agree with the server")
-    assert f"the node of client {LAST} must agree with the server: {next(iter(change))} is " in line and told in line
-    assert not (deployment.app / "refused").exists()
-
-
 @pytest.mark.slow
 def test_a_second_run_in_the_same_folder_is_refused_and_a_stopped_one_goes_on(
     deployment: Deployment, tmp_path: Path
@@ -110,7 +86,7 @@ def test_a_second_run_in_the_same_folder_is_refused_and_a_stopped_one_goes_on(
 def test_a_node_that_forbids_histograms_refuses_a_method_that_asks_for_them(deployment: Deployment) -> None:
     deployment.end("node-0")
     deployment.node(0, "none")
-    said = deployment.ended(deployment.run("forbidden", method="fedla"))
+    said = deployment.ended(deployment.run("forbidden", method="fedla"), code=1)
     line = one_line(said, "must allow")
     assert "the node of client 0 must allow histogram (the rows of each class that the client holds) for fedla" in line
     assert not (deployment.app / "forbidden").exists()

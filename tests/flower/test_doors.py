@@ -25,6 +25,7 @@ pytest.importorskip("flwr")
 
 from fedskew.flower import launcher
 from support.deployment import BIN, Deployment
+from support.lives import below
 
 pytestmark = pytest.mark.flower
 NODES = 2
@@ -145,7 +146,7 @@ def listening(pids: set[int]) -> set[tuple[str, int]]:
 @needs_front
 def test_one_port_is_open_to_other_machines(deployment: Deployment) -> None:
     pids = {p.pid for p in deployment.alive.values()}
-    open_ports = listening(pids | {child for pid in pids for child in deployment.below(pid)})
+    open_ports = listening(pids | {child for pid in pids for child in below(pid)})
     nodes = int(deployment.env["NODE_PORT"])
     here = {("127.0.0.1", deployment.port), *(("127.0.0.1", nodes + k) for k in range(NODES))}
     assert open_ports == {("0.0.0.0", deployment.outside), *here}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,10 @@ from fedskew.flower.options import experiment_of
 from fedskew.flower.wire import read
 from fedskew.functional import even_weights, logit_sums
 from fedskew.records.summary import AVERAGED, FITTED
-from support.flower_grid import Grid, bits, config, served
-from support.lies import LIAR, Change, lying, small
+from support.flower_grid import Grid, alone, bits, config, served
+from support.lies import LIAR, Change, lying, small, told
 
 pytestmark = pytest.mark.flower
-
-
-def alone(content: dict[str, Any]) -> Any:
-    """The run of the engine sequential."""
-    return experiment_of(
-        {**{name: value for name, value in content.items() if not name.startswith("flower.")}, "engine": "sequential"}
-    ).run()
 
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -127,82 +121,48 @@ def test_a_model_is_sent_once_and_its_logits_are_kept_until_the_next_message(tmp
 # lies of a node
 
 
-def rows_of_others(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["gradient"][:-1] = trees["sums"]["gradient"][:-1].roll(1)
+def summed(**changes: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    """Some of the sums are others."""
+
+    def change(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+        trees["sums"] = {name: changes.get(name, torch.clone)(leaf) for name, leaf in trees["sums"].items()}
+
+    return change
 
 
-def more_rows(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    for name, leaf in trees["sums"].items():
-        trees["sums"][name] = leaf * 10
+def ending(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Another last number."""
+    return lambda leaf: torch.cat([leaf[:-1], torch.full_like(leaf[-1:], value)])
 
 
-def endless(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["triangle"][3] = float("nan")
-
-
-def below_zero(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["loss"] = trees["sums"]["loss"] - 1e6
-
-
-def other_loss(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["loss"] = trees["sums"]["loss"] + 1e6
-
-
-def steep(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["gradient"][-1] = -1e9
-
-
-def hollow(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["triangle"] = -trees["sums"]["triangle"]
-
-
-def indefinite(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["triangle"][-1] = 0.0
-
-
-def bent(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["triangle"][-1] *= 1e6
-
-
-def narrow(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["gradient"] = trees["sums"]["gradient"][:-1]
-
-
-def single(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["triangle"] = trees["sums"]["triangle"].float()
-
-
-def whole(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    trees["sums"]["triangle"] = torch.zeros(11, 11, dtype=torch.float64)
-
-
-def no_receipt(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    facts["logits"] = ""
-
-
-def path(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    facts["logits"] = "../" * 10
-
-
-LIES = {
-    rows_of_others: "its gradient must be of the rows of each class", more_rows: "its gradient must be of the rows",
-    endless: "its sums must be finite", below_zero: "its loss must be from 0", other_loss: "must be of the same rows",
-    steep: "must be of the same rows", hollow: "its Hessian must be of the rows",
-    bent: "its curvature must be that of probabilities", indefinite: "must be positive semidefinite",
-    narrow: "gradient must be torch.float64 (11,)", single: "triangle must be torch.float64 (66,)",
-    whole: "triangle must be torch.float64 (66,)", no_receipt: "which logits it keeps",
-    path: "a receipt must have 32 hex digits",
+LIES: dict[str, tuple[Change, str]] = {
+    "rows of others": (summed(gradient=lambda g: torch.cat([g[:-1].roll(1), g[-1:]])), "be of the rows of each class"),
+    "more rows": (summed(**dict.fromkeys(("loss", "gradient", "triangle"), lambda leaf: 10 * leaf)),
+                  "its gradient must be of the rows"),
+    "endless": (summed(triangle=ending(float("nan"))), "its sums must be finite"),
+    "below zero": (summed(loss=lambda loss: loss - 1e6), "its loss must be from 0"),
+    "other loss": (summed(loss=lambda loss: loss + 1e6), "must be of the same rows"),
+    "steep": (summed(gradient=ending(-1e9)), "must be of the same rows"),
+    "hollow": (summed(triangle=torch.neg), "its Hessian must be of the rows"),
+    "bent": (summed(triangle=lambda t: torch.cat([t[:-1], 1e6 * t[-1:]])), "curvature must be that of probabilities"),
+    "indefinite": (summed(triangle=ending(0.0)), "must be positive semidefinite"),
+    "narrow": (summed(gradient=lambda g: g[:-1]), "gradient must be torch.float64 (11,)"),
+    "single": (summed(triangle=lambda t: t.float()), "triangle must be torch.float64 (66,)"),
+    "whole": (summed(triangle=lambda t: t.new_zeros(11, 11)), "triangle must be torch.float64 (66,)"),
+    "no receipt": (told(logits=""), "which logits it keeps"),
+    "path": (told(logits="../" * 10), "a receipt must have 32 hex digits"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
-def test_sums_that_cannot_be_cost_their_author_alone(lie: Change, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", LIES)
+def test_sums_that_cannot_be_cost_their_author_alone(name: str, tmp_path: Path) -> None:
     """The liar is honest in the first exchanges: what it gave there is in no sum of the fit, either."""
+    lie, reason = LIES[name]
     content = config(tmp_path, cohort=4, rounds=1, flower__bad="drop", fit_logits="every")
     with small():
         found = served(tmp_path, content, lie=lying("fit", lie, first=2))
     for named in (found.rounds[0]["dropped"], found.summary["final_dropped"]):
-        assert [d["client"] for d in named] == [LIAR] and LIES[lie] in named[0]["tensor"]
+        assert [d["client"] for d in named] == [LIAR] and reason in named[0]["tensor"]
     assert bits(found) == bits(alone(content)), "it takes part in training still"
     fed = experiment_of(content).federation()
     for objective, one in found.trained.fits.items():
@@ -228,7 +188,7 @@ def test_liars_without_an_end_leave_no_fit_and_no_ruin(tmp_path: Path, caplog: p
     content = config(tmp_path, rounds=1, flower__bad="drop")
 
     def lie(client: int, reply: Any) -> Any:
-        return lying("fit", endless)(LIAR, reply)
+        return lying("fit", LIES["endless"][0])(LIAR, reply)
 
     found = served(tmp_path, content, lie=lie)
     assert "final_fit" not in found.summary and [d["client"] for d in found.summary["final_dropped"]] == [0, 1, 2, 3]

@@ -12,10 +12,11 @@ import torch
 
 pytest.importorskip("flwr")
 
-from fedskew.errors import FedskewError
+from fedskew.errors import FedskewError, TrainingError
+from fedskew.flower import serve
 from fedskew.flower.wire import Packed, pack
-from support.flower_grid import bits, config, plain, served
-from support.lies import LIAR, Change, lying, small
+from support.flower_grid import Grid, bits, config, plain, served
+from support.lies import LIAR, Change, lying, small, told
 
 pytestmark = pytest.mark.flower
 
@@ -64,22 +65,16 @@ def other_classes(facts: dict[str, Any], trees: dict[str, Any]) -> None:
     trees["matrix"] = trees["matrix"].roll(1, 0)
 
 
-def endless_loss(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    facts["loss"] = "inf"
-
-
-def loss_below_zero(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-    facts["loss"] = "-0x1p+300"
-
-
-METRICS = {
-    gone_round: "must count its", more_rows: "must count its", endless_loss: "loss must be a finite number",
-    loss_below_zero: "its mean loss must be a number from 0",
+METRICS: dict[str, tuple[Change, str]] = {
+    "gone round": (gone_round, "must count its"), "more rows": (more_rows, "must count its"),
+    "endless loss": (told(loss="inf"), "loss must be a finite number"),
+    "loss below zero": (told(loss="-0x1p+300"), "its mean loss must be a number from 0"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("lie", METRICS, ids=lambda lie: lie.__name__)
-def test_a_matrix_that_does_not_fit_the_hello_is_in_no_pooled_metric(lie: Change, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", METRICS)
+def test_a_matrix_that_does_not_fit_the_hello_is_in_no_pooled_metric(name: str, tmp_path: Path) -> None:
+    lie, reason = METRICS[name]
     tested = {"cohort": 4, "rounds": 2, "local_test": 0.3, "validation": 0.1}
     shy = {LIAR: {"allow": "histogram"}}  # it permits no metrics, so it is in none
     (tmp_path / "shy").mkdir()
@@ -87,11 +82,11 @@ def test_a_matrix_that_does_not_fit_the_hello_is_in_no_pooled_metric(lie: Change
     content = config(tmp_path, **tested, flower__bad="drop")
     found = served(tmp_path, content, lie=lying("evaluate", lie))
     for row, other in zip(found.rounds, expected.rounds, strict=True):
-        assert [(d["client"], METRICS[lie] in d["tensor"]) for d in row["dropped"]] == [(LIAR, True)]
+        assert [(d["client"], reason in d["tensor"]) for d in row["dropped"]] == [(LIAR, True)]
         assert row["local_accuracy"] == other["local_accuracy"] and row["local_loss"] == other["local_loss"]
     assert bits(found) == bits(expected), "it takes part in training still"
     stop = {**content, "flower.bad": "stop", "flower.out": str(tmp_path / "stop")}
-    with pytest.raises(FedskewError, match=f"the node of client 1: .*{METRICS[lie]}"):
+    with pytest.raises(FedskewError, match=f"the node of client 1: .*{reason}"):
         served(tmp_path, stop, lie=lying("evaluate", lie))
 
 
@@ -139,14 +134,6 @@ def extra_upload(facts: dict[str, Any], trees: dict[str, Any]) -> None:
     trees["sent"]["uploads"] = {**trees["sent"]["uploads"], "scaffold": {"w": torch.zeros(1, 3)}}
 
 
-def told(**more: Any) -> Change:
-    def change(facts: dict[str, Any], trees: dict[str, Any]) -> None:
-        facts.update(more)
-
-    change.__name__ = "_".join(more)
-    return change
-
-
 def reported(name: str, value: float) -> Change:
     def change(facts: dict[str, Any], trees: dict[str, Any]) -> None:
         trees["sent"]["report"][name] = torch.full_like(trees["sent"]["report"][name], value)
@@ -163,6 +150,23 @@ def nan(facts: dict[str, Any], trees: dict[str, Any]) -> None:
     params.update({n: torch.full_like(p, float("nan")) for n, p in params.items()})
 
 
+def wrong_shape(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    params = trees["sent"]["params"]
+    params.update({n: p[..., :-1] for n, p in params.items()})
+
+
+def lost_name(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    trees["sent"]["params"].popitem()
+
+
+def late(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    facts["turn"] -= 1
+
+
+def fewer_steps(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    facts["steps"] -= 1
+
+
 TRAINED: dict[str, tuple[Change, str]] = {
     "stride 0": (expanded([1, 1 << 37], [0, 0]), "its own bytes for each element"),
     "overlap": (expanded([1 << 18, 1 << 18], [1, 1]), "its own bytes for each element"),
@@ -175,6 +179,9 @@ TRAINED: dict[str, tuple[Change, str]] = {
     "deep": (added(["a"] * 1000), "a list of at most"),
     "long name": (added(["sent", "a" * 1_000_000]), "a list of at most"),
     "nothing": (nothing, "tensors by the names that were asked for"),
+    "lost name": (lost_name, "tensors by the names that were asked for"),
+    "shape": (wrong_shape, "must be torch.float32"),
+    "late": (late, "is to another message"), "fewer steps": (fewer_steps, "what it trained must be"),
     "steps": (told(steps=float("nan")), "steps must be a whole number"),
     "digits": (told(steps=10**4000), "steps must be a whole number"),
     "samples": (told(samples=-5), "samples must be a whole number"),
@@ -203,7 +210,25 @@ def test_an_answer_of_no_use_costs_its_author_alone(name: str, tmp_path: Path) -
     with pytest.raises(FedskewError) as ended:
         served(tmp_path, dropping(tmp_path, flower__bad="stop", flower__out=str(tmp_path / "stop")),
                lie=lying("train", change))  # fmt: skip
-    assert "\n" not in str(ended.value) and len(str(ended.value)) < 700
+    said = str(ended.value)
+    assert "client 1" in said and reason in said and "\n" not in said and len(said) < 700
+
+
+def test_an_update_that_is_not_finite_goes_by_the_runs_own_rule(tmp_path: Path) -> None:
+    content = config(tmp_path, cohort=4, rounds=2)
+    with pytest.raises(TrainingError, match=r"parameter .* is not finite at client 1"):
+        served(tmp_path, content, lie=lying("train", nan))
+    found = served(
+        tmp_path, {**content, "nonfinite": "drop", "flower.out": str(tmp_path / "drop")}, lie=lying("train", nan)
+    )
+    assert [[d["client"] for d in row["dropped"]] for row in found.rounds] == [[LIAR], [LIAR]]
+
+
+def test_the_others_are_not_asked_again_when_one_is_dropped(tmp_path: Path) -> None:
+    content = dropping(tmp_path, rounds=1)
+    grid = Grid(4, content, tmp_path, lie=lying("train", wrong_shape))
+    serve.serve(grid, content)
+    assert sorted(k for k, kind in grid.pushed if kind == "train") == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("method", ["scaffold", "creff", "powerofchoice", "climb", "ccvr"])
@@ -257,7 +282,9 @@ HELLOS: dict[str, tuple[dict[str, Any], str]] = {
     "below": ({"client": -3}, "client must be a whole number from 0 to 3"),
     "name": ({"name": ["x"]}, "name must be a text"),
     "permits": ({"permits": ["everything"]}, "permits must be a list of"),
-    "counts": ({"counts": [1] * 10**5}, "must tell 10 counts"),
+    "no permits": ({"permits": None}, "must say who it is: permits must be a list of"),
+    "no number": ({"client": "one"}, "must say who it is: client must be a whole number"),
+    "counts": ({"counts": [1] * 10**5}, "must tell 10 counts"), "words": ({"counts": "many"}, "must tell 10 counts"),
     "sums": ({"counts": [1 << 63, -(1 << 63), *[0] * 8]}, "must tell 10 counts"),
     "labels": ({"counts": None, "labels": [0] * 100}, "must tell which of 10 classes"),
     "no labels": ({"counts": None, "labels": []}, "must tell which of 10 classes its"),

@@ -15,13 +15,12 @@ import fedskew as fs
 from fedskew.data import from_table
 from fedskew.data.inputs import Inputs
 from fedskew.flower.memory import OWN
-from fedskew.flower.options import experiment_of
 from fedskew.flower.rows import inputs_text
 from fedskew.flower.wire import pack, read
 from fedskew.records.files import load_tree, save_tree
 from fedskew.records.folder import troubles
 from support.command import fedskew
-from support.flower_grid import config, served
+from support.flower_grid import alone, config, served
 
 pytestmark = pytest.mark.flower
 
@@ -35,9 +34,8 @@ def taken(tmp_path: Path, k: int, out: str = "own") -> Any:
 
 
 def simulated(tmp_path: Path, content: dict[str, Any]) -> Path:
-    plain = {name: value for name, value in content.items() if not name.startswith("flower.")}
     folder = tmp_path / f"simulated-{content['rounds']}"
-    experiment_of({**plain, "engine": "sequential", "keep-own": True}).run(folder)
+    alone(content, folder, **{"keep-own": True})
     return folder
 
 
@@ -56,9 +54,9 @@ def test_it_has_the_bytes_of_the_simulated_runs(method: str, tmp_path: Path, cap
     said = [answer for answer in told if answer.facts["kind"] == "own"]
     assert len(said) == 4
     assert all(not set(one.facts) - {"kind", "session", "turn", "client"} and not one.trees for one in said)
-    alone = simulated(tmp_path, content)
+    expected = simulated(tmp_path, content)
     for k in range(4):
-        mine, other = taken(tmp_path, k), fs.load_model(alone, client=k)
+        mine, other = taken(tmp_path, k), fs.load_model(expected, client=k)
         assert mine.label_names == other.label_names and mine.params.keys() == other.params.keys()
         for one, two in ((mine.params, other.params), (mine.buffers, other.buffers)):
             assert all(torch.equal(one[name], two[name]) for name in two)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,6 +81,7 @@ LIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "field": ("ask", {"what": "name"}, "a question must name a function"),
     "part": ("ask", {"part": "x\x1b" * 10**5}, "must have the component that asks"),
     "keep": ("ask", {"keep": 1}, "keep must be true or false"),
+    "logits": ("fit", {"logits": "../" * 10}, "a receipt must have 32 hex digits"),
 }  # fmt: skip
 
 
@@ -94,73 +96,35 @@ def grids(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("name", LIES)
 def test_facts_that_cannot_be_are_one_line(name: str, grids: dict[str, Any]) -> None:
     kind, change, reason = LIES[name]
-    grid, kept = grids[kind]
+    grid, kept = grids["ask" if kind == "ask" else "train"]
     facts, trees = kept[kind]
     told = answer(grid, {**facts, "session": SESSION, "turn": next(TURNS), **change}, trees)["error"]
     assert reason in told and told.isprintable() and len(told) < 700
     assert sorted(path.name for path in grid.folder.iterdir()) == ["run", "state"], "nothing is written elsewhere"
 
 
-def wide(trees: dict[str, Any]) -> None:
-    trees["own"]["used"] = torch.full_like(trees["own"]["used"], 1 << 60)
-
-
-def below(trees: dict[str, Any]) -> None:
-    trees["own"]["offered"] = -trees["own"]["offered"] - 1
-
-
-def other_memory(trees: dict[str, Any]) -> None:
-    trees["own"]["written"] = {"scaffold": {"control": torch.zeros(1 << 20)}}
-
-
-def no_model(trees: dict[str, Any]) -> None:
-    trees["shared"]["params"] = torch.zeros(3)
-
-
-def no_round(trees: dict[str, Any]) -> None:
-    trees["shared"]["round"] = torch.tensor([1, 2])
-
-
-TREES = {
-    wide: "used must be numbers from 0 to", below: "offered must be numbers from 0 to",
-    other_memory: "what is written to a client must be of its memory", no_model: "must be named tensors",
-    no_round: "round of a message must be a whole number",
+LEAVES: dict[str, tuple[str, str, str, Callable[[Any], Any], str]] = {
+    "wide": ("train", "own", "used", lambda used: torch.full_like(used, 1 << 60), "used must be numbers from 0 to"),
+    "below": ("train", "own", "offered", lambda offered: -offered - 1, "offered must be numbers from 0 to"),
+    "memory": ("train", "own", "written", lambda _: {"scaffold": {"control": torch.zeros(1 << 20)}},
+               "what is written to a client must be of its memory"),
+    "model": ("train", "shared", "params", lambda _: torch.zeros(3), "must be named tensors"),
+    "round": ("train", "shared", "round", lambda _: torch.tensor([1, 2]), "round of a message must be a whole number"),
+    "point": ("fit", "own", "point", lambda point: point + torch.inf, "point must be numbers from -1.79769e+308 to"),
+    "length": ("fit", "own", "point", lambda point: point[:1].repeat(1 << 20), "point must be 11 numbers of"),
+    "type": ("fit", "own", "point", lambda point: point.float(), "point must be 11 numbers of torch.float64"),
+    "weights": ("fit", "own", "weights", lambda weights: -weights - 1, "weights must be numbers from 0 to"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("change", TREES, ids=lambda change: change.__name__)
-def test_trees_that_cannot_be_are_one_line(change: Any, grids: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", LEAVES)
+def test_tensors_that_cannot_be_are_one_line(name: str, grids: dict[str, Any]) -> None:
+    kind, tree, leaf, change, reason = LEAVES[name]
     grid, kept = grids["train"]
-    facts, trees = kept["train"]
-    trees = {name: dict(tree) for name, tree in trees.items()}
-    change(trees)
-    told = answer(grid, {**facts, "session": SESSION, "turn": next(TURNS)}, trees)
-    assert TREES[change] in told["error"] and told["error"].isprintable()
-
-
-POINTS = {
-    "point": (torch.full((11,), float("inf")).double(), "point must be numbers from -1.79769e+308 to"),
-    "length": (torch.zeros(1 << 20).double(), "point must be 11 numbers of torch.float64"),
-    "type": (torch.zeros(11), "point must be 11 numbers of torch.float64"),
-    "weights": (-torch.ones(10).double(), "weights must be numbers from 0 to"),
-}
-
-
-@pytest.mark.parametrize("name", POINTS)
-def test_points_that_cannot_be_are_one_line(name: str, grids: dict[str, Any]) -> None:
-    grid, kept = grids["train"]
-    leaf, reason = POINTS[name]
-    facts, trees = kept["fit"]
-    own = {**trees["own"], "weights" if name == "weights" else "point": leaf}
-    told = answer(grid, {**facts, "session": SESSION, "turn": next(TURNS)}, {**trees, "own": own})["error"]
+    facts, trees = kept[kind]
+    trees = {**trees, tree: {**trees[tree], leaf: change(trees[tree][leaf])}}
+    told = answer(grid, {**facts, "session": SESSION, "turn": next(TURNS)}, trees)["error"]
     assert reason in told and told.isprintable()
-
-
-def test_a_receipt_of_logits_is_no_path(grids: dict[str, Any]) -> None:
-    grid, kept = grids["train"]
-    facts, trees = kept["fit"]
-    told = answer(grid, {**facts, "session": SESSION, "turn": next(TURNS), "logits": "../" * 10}, trees)["error"]
-    assert "a receipt must have 32 hex digits" in told
 
 
 @pytest.mark.parametrize("out", ["..", "a/..", "x\n", "\x1b[2J", "n" * 300])

@@ -137,53 +137,6 @@ def test_a_composition_may_replace_the_servers_half() -> None:
     assert model["w"].tolist() == [3.0]  # 2, then half of it again
 
 
-@pytest.mark.flower
-def test_the_strategy_takes_the_place_of_fedavg() -> None:
-    """Flower's own loop over a grid whose clients add their number to the model."""
-    pytest.importorskip("flwr")
-    from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-    from flwr.serverapp.strategy import FedAvg
-    from flwr.supercore.task_identity import TaskIdentity
-
-    from fedskew.flower import FedSkewStrategy
-
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
-
-    class Grid:
-        def get_node_ids(self) -> list[int]:
-            return [1, 2, 3]
-
-        def send_and_receive(self, messages: Any, timeout: float | None = None) -> list[Any]:
-            return [self.reply(m) for m in messages]
-
-        def reply(self, message: Any) -> Any:
-            k = message.metadata.dst_node_id
-            message.metadata.__dict__["_message_id"] = str(k)
-            sent = message.content["arrays"]
-            counts = [10, 0] if k == 1 else [5, 5]
-            metrics: dict[str, Any] = {"num-examples": 10, "loss": float(k), "label-counts": counts}
-            arrays = {name: Array(a.numpy() + k) for name, a in sent.items()}
-            content = RecordDict({"metrics": MetricRecord(metrics)})
-            if message.metadata.message_type == "train":
-                content["arrays"] = ArrayRecord(arrays)
-            return Message(content, reply_to=message)
-
-    def run(strategy: Any) -> Any:
-        start = ArrayRecord({"w": Array(np.zeros(2, np.float32))})
-        result = strategy.start(grid=Grid(), initial_arrays=start, num_rounds=2)
-        return result.arrays["w"].numpy(), result.train_metrics_clientapp[2]
-
-    plain, metrics = run(FedAvg())
-    same, told = run(FedSkewStrategy("fedavg"))
-    np.testing.assert_allclose(same, plain)
-    assert told["loss"] == pytest.approx(metrics["loss"])
-    aware, _ = run(FedSkewStrategy("fedla"))
-    weights = aggregation_weights("label_aware", [10] * 3, counts=[[10, 0], [5, 5], [5, 5]])
-    np.testing.assert_allclose(aware, np.full(2, 2 * weights @ [1, 2, 3]), rtol=1e-6)
-    with pytest.raises(ConfigError, match="scaffold changes what clients do"):
-        FedSkewStrategy("scaffold")
-
-
 class Served:
     """A ServerApp of a user's own, over a grid that answers by a ClientApp: each client trains a network a little."""
 
@@ -221,7 +174,7 @@ class Served:
         return found
 
     def run(self, strategy: Any) -> dict[str, Any]:
-        """The arrays after three rounds of Flower's own loop."""
+        """The arrays after three rounds of Flower's own loop; the metrics of the last one are kept."""
         from flwr.app import ArrayRecord
         from flwr.serverapp import ServerApp
 
@@ -233,12 +186,41 @@ class Served:
             found.append(strategy.start(grid=grid, initial_arrays=start, num_rounds=3))
 
         app(self, self.context)  # type: ignore[arg-type]
+        self.metrics = found[0].train_metrics_clientapp[3]
         return {name: array.numpy() for name, array in found[0].arrays.items()}
 
 
 def normed() -> Any:
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+
+
+@pytest.mark.flower
+def test_the_strategy_takes_the_place_of_fedavg() -> None:
+    """Each client adds its number to the model."""
+    pytest.importorskip("flwr")
+    from flwr.serverapp.strategy import FedAvg
+
+    from fedskew.flower import FedSkewStrategy
+
+    def added(k: int) -> Any:
+        told = {"loss": float(k), "label-counts": [10, 0] if k == 1 else [5, 5]}
+        return {name: leaf + k for name, leaf in served.model.state_dict().items()}, told
+
+    def run(strategy: Any) -> tuple[Any, Any]:
+        torch.nn.init.zeros_(served.model.bias)
+        return served.run(strategy)["bias"], served.metrics
+
+    served = Served(torch.nn.Linear(4, 2), added)
+    plain, metrics = run(FedAvg(fraction_evaluate=0.0))
+    same, told = run(FedSkewStrategy("fedavg", fraction_evaluate=0.0))
+    np.testing.assert_allclose(same, plain)
+    assert told["loss"] == pytest.approx(metrics["loss"])
+    aware, _ = run(FedSkewStrategy("fedla", fraction_evaluate=0.0))
+    weights = aggregation_weights("label_aware", [10, 20, 30], counts=[[10, 0], [5, 5], [5, 5]])
+    np.testing.assert_allclose(aware, np.full(2, 3 * weights @ [1, 2, 3]), rtol=1e-6)
+    with pytest.raises(ConfigError, match="scaffold changes what clients do"):
+        FedSkewStrategy("scaffold")
 
 
 @pytest.mark.flower

@@ -27,7 +27,7 @@ from fedskew.flower.options import experiment_of
 from fedskew.flower.rows import inputs_text
 from fedskew.flower.wire import opened, pack, read, record
 from fedskew.privacy import PHASES
-from support.flower_grid import NODES, Grid, config, served
+from support.flower_grid import NODES, Grid, alone, config, served
 from support.forms import forms
 from support.lies import alteration, lying, small
 from support.runs import gap
@@ -38,12 +38,6 @@ WEIGHTS, UPDATE = ("weights", 0), ("update",)
 
 def secure(folder: Path, method: str = "fedla", **options: Any) -> dict[str, Any]:
     return config(folder, method, **{"secure": "sums", "cohort": 4, "rounds": 2, **options})
-
-
-def alone(content: dict[str, Any], **options: Any) -> Any:
-    """The same run in one process."""
-    usual = {name: value for name, value in content.items() if not name.startswith("flower.")}
-    return experiment_of({**usual, "engine": "sequential", **options}).run()
 
 
 def silent(client: int, phase: str, place: tuple[str | int, ...], number: int = 1) -> Callable[[int, Any], Any]:

@@ -58,14 +58,3 @@ def test_run_is_the_function_alone() -> None:
     assert callable(fedskew.run)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("fedskew.run")
-
-
-def test_a_star_imports_the_public_names() -> None:
-    found: dict[str, object] = {}
-    exec("from fedskew import *", found)
-    assert set(found) - {"__builtins__"} == set(fedskew.__all__)
-
-
-def test_the_version_is_public() -> None:
-    parts = fedskew.__version__.split(".")
-    assert len(parts) >= 3 and parts[0].isdigit() and parts[1].isdigit()

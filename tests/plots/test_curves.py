@@ -19,6 +19,7 @@ from fedskew.plots import curves as plots
 from fedskew.plots.canvas import look_of
 from fedskew.plots.groups import recall_of, title_of
 from fedskew.records.summary import summarise
+from support.pictures import size_of
 
 pytest.importorskip("matplotlib")
 
@@ -47,13 +48,6 @@ def written(folder: Path, accuracies: list[float | None], **changed: Any) -> Pat
 
 def method(name: str, **weighting: Any) -> dict[str, Any]:
     return {"name": name, "parts": [{"name": "cross_entropy"}], "weighting": {"name": "size", **weighting}}
-
-
-def size(picture: Path) -> tuple[int, int]:
-    from matplotlib.image import imread
-
-    height, width = imread(picture).shape[:2]
-    return width, height
 
 
 # Finding
@@ -214,7 +208,7 @@ def test_the_picture_is_written_and_is_the_same_again(tmp_path: Path, suffix: st
     one, two = (canvas.save(plots.comparison(folders), tmp_path / "new" / f"{n}{suffix}") for n in "ab")
     assert one.suffix == (suffix or ".png") and one.read_bytes() == two.read_bytes()
     if one.suffix == ".png":
-        assert size(one)[0] == 1600
+        assert size_of(one)[0] == 1600
 
 
 def test_another_suffix_an_unwritable_place_and_runs_without_a_round_are_one_line(tmp_path: Path) -> None:

@@ -12,11 +12,15 @@ from fedskew.cli.command import main
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots import canvas
+from fedskew.plots import rounds as diagplots
+from fedskew.plots.groups import groups_of
 from fedskew.records.diagnostics import DIAGNOSTICS
 from support.federations import skewed
 from support.methods import tiny
 from support.paths import ROOT
 from support.runs import go
+
+pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +33,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_figure_is_drawn_from_a_record(recorded: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from fedskew.plots import rounds as diagplots
-
     for name in diagplots.FIGURES:
         picture = canvas.save(diagplots.draw(name, [recorded]), tmp_path / f"{name}.svg")
         assert picture.read_text().count("<path") > 10, name
 
 
 def test_runs_stand_side_by_side_and_equal_records_give_equal_files(recorded: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from fedskew.plots import rounds as diagplots
-
     other = tmp_path / "fedother"
     other.mkdir()
     content = json.loads((recorded / "config.json").read_text())
@@ -56,8 +54,6 @@ def test_runs_stand_side_by_side_and_equal_records_give_equal_files(recorded: Pa
 
 def test_asymmetry_shows_the_mean_of_the_local_models(tmp_path: Path) -> None:
     """The lines of FedGA's figure 5; the evaluated model's is thin and dashed."""
-    pytest.importorskip("matplotlib")
-    from fedskew.plots import rounds as diagplots
 
     def row(n: int) -> dict[str, Any]:
         local = {"each": [2.0, 3.0, 4.0], "ratio": 10.0 + n, "models": 10}
@@ -72,10 +68,6 @@ def test_asymmetry_shows_the_mean_of_the_local_models(tmp_path: Path) -> None:
 
 
 def test_per_class_shows_the_mean_of_the_cohort_beside_single_clients(recorded: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from fedskew.plots import rounds as diagplots
-    from fedskew.plots.groups import groups_of
-
     (group,) = groups_of([recorded])
     run = group.runs[0]
     figure = diagplots.per_class([diagplots.Shown("x", run.folder, run.config, run.rows)])
@@ -84,7 +76,6 @@ def test_per_class_shows_the_mean_of_the_cohort_beside_single_clients(recorded: 
 
 
 def test_a_figure_of_what_was_not_recorded_says_how_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
     go(skewed(), tiny("fedavg"), out=tmp_path / "run")
     with pytest.raises(SystemExit) as left:
         main(["plot", str(tmp_path / "run"), "--figure", "drift"])
@@ -94,18 +85,14 @@ def test_a_figure_of_what_was_not_recorded_says_how_to(tmp_path: Path, capsys: p
         main(["plot", str(tmp_path / "run"), "--figure", "drfit"])
     assert "unknown figure 'drfit'; did you mean 'drift'?" in capsys.readouterr().err
     with pytest.raises(RecordError, match="cannot be read"):
-        from fedskew.plots import rounds as diagplots
-
         row = {"round": 1, "diagnostics": {"features": {"file": "features/none.safetensors"}}}
         diagplots.tsne([diagplots.Shown("x", tmp_path, {}, [row])])
 
 
 def test_the_page_of_figures_names_what_there_is() -> None:
-    from fedskew.plots.rounds import FIGURES
-
     pages = ("docs/reference/diagnostics.md", "notes/figures.md")
     page = "".join((ROOT / name).read_text(encoding="utf-8") for name in pages)
-    for name in FIGURES:
+    for name in diagplots.FIGURES:
         assert f"--figure {name}" in page
     for name in DIAGNOSTICS:
         assert f"`{name}`" in page

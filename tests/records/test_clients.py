@@ -24,6 +24,7 @@ from fedskew.records.metrics import confusion
 from fedskew.studies.runs import plain_files
 from support.command import fedskew, mistake
 from support.resuming import dying_after, stop_after
+from support.runs import rows_of
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 3, "cohort": 3}
 NAMED = ("../../out", "", "a/b")
@@ -95,10 +96,7 @@ def test_when_clients_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_measuring_clients_changes_no_round(tmp_path: Path) -> None:
     plain, more = (fs.run(federation(), fs.methods.ditto(), **SMALL, clients_every=every).rounds for every in (None, 1))
-    times = {name for name in plain[0] if name.endswith("_s")}
-    assert [{k: v for k, v in row.items() if k not in times} for row in plain] == [
-        {k: v for k, v in row.items() if k not in times} for row in more
-    ]
+    assert rows_of(plain) == rows_of(more)
 
 
 def test_a_frame_where_pandas_is(kept: tuple[fs.data.Federation, Any]) -> None:
@@ -215,14 +213,6 @@ def test_a_client_whose_own_model_is_the_global_one_is_in_the_file(tmp_path: Pat
     fs.run(federation(), fs.methods.fedper(), out=tmp_path / "a", **options)
     for k in range(4):
         fs.load_model(tmp_path / "a", client=k)
-
-
-def test_what_is_not_kept_is_told_in_one_line(tmp_path: Path, kept: tuple[fs.data.Federation, Any]) -> None:
-    fs.run(federation(), fs.methods.ditto(), **SMALL, out=tmp_path / "a")
-    with pytest.raises(fs.ConfigError, match="keeps no clients' own models; a run with keep_own"):
-        fs.load_model(tmp_path / "a", client=0)
-    with pytest.raises(fs.ConfigError, match="unknown client 'vaa'"):
-        fs.load_model(kept[1].folder, client="vaa")
 
 
 def test_own_models_that_no_file_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from fedskew.types import Cohort, Params, Report, Task, Weights
 from support.federations import blobs, skewed
 from support.methods import FixedCohort, each, spied, tiny
 from support.nets import norm_net
+from support.resuming import stop_after
 from support.runs import go, rows_of, same
 
 ALL = tuple(DIAGNOSTICS)
@@ -279,13 +280,7 @@ def test_a_record_holds_no_nan(tmp_path: Path) -> None:
 def test_resuming_keeps_the_diagnostics(tmp_path: Path) -> None:
     options = {"rounds": 4, "checkpoint_every": 2, "diagnose": Diagnostics(ALL, clients=(0, 1, 2))}
     whole = go(skewed(), tiny("scaffold"), out=tmp_path / "whole", **options)
-
-    def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 3:
-            raise RuntimeError("stop")
-
-    with pytest.raises(RuntimeError, match="stop"):
-        go(skewed(), tiny("scaffold"), out=tmp_path / "parted", on_round=stop, **options)
+    go(skewed(), tiny("scaffold"), out=tmp_path / "parted", on_round=stop_after(3), **options)
     resumed = go(skewed(), tiny("scaffold"), out=tmp_path / "parted", resume=True, **options)
     assert rows_of(resumed) == rows_of(whole)
     read = [records.read(tmp_path / folder)[1] for folder in ("whole", "parted")]

@@ -119,16 +119,8 @@ def test_a_run_that_goes_on_elsewhere_says_where(tmp_path: Path) -> None:
     fed, method, folder = skewed(), fs.methods.scaffold(), tmp_path / "a"
     go(fed, method, rounds=4, out=tmp_path / "b")
     go(fed, method, rounds=4, out=folder, ray_address="10.0.0.1:6379", ray_gpus=0.5, on_round=stop_after(1))
-    go(
-        fed,
-        method,
-        rounds=4,
-        out=folder,
-        resume=True,
-        ray_address="10.0.0.2:7000",
-        ray_workers=3,
-        on_round=stop_after(2),
-    )
+    elsewhere = {"ray_address": "10.0.0.2:7000", "ray_workers": 3, "on_round": stop_after(2)}
+    go(fed, method, rounds=4, out=folder, resume=True, **elsewhere)
     told = json.loads((folder / "config.json").read_text())
     assert told["ray_address"] == "10.0.0.2:7000" and told["ray_workers"] == 3 and "ray_gpus" not in told
     go(fed, method, rounds=4, out=folder, resume=True)

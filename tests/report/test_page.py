@@ -22,18 +22,13 @@ from fedskew.report.compared import compare
 from fedskew.report.figures import curves
 from fedskew.report.page import _asset
 from fedskew.report.sentences import collapses_of
-from support.reports import made_run, parsed, study, words_of
+from support.reports import made_run, parsed, sections, study, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
 
 TEN = tuple(f"class {i}" for i in range(10))
 HOSTILE = '<script>alert(1)</script> & "quoted" \' \x1b[2J </title></svg>]]>'
-
-
-def sections(page: str) -> dict[str, str]:
-    """Text of each section, by its key."""
-    return {s.attrib["id"]: words_of(s) for s in parsed(page).iter("section")}
 
 
 @pytest.fixture(scope="module")

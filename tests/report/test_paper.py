@@ -52,17 +52,7 @@ def test_every_table_of_a_page_is_latex_that_balances_and_escapes(tmp_path: Path
     list(paper.write(entries, tmp_path / "r.html", tmp_path / "t", trials=trials, targets=(0.1, 0.9)))
     found = sorted((tmp_path / "t").glob("*.tex"))
     kinds = {re.sub(r"-\d+\.tex$", "", path.name) for path in found}
-    assert {
-        "results",
-        "together",
-        "scores",
-        "mixes",
-        "ranks",
-        "cost",
-        "targets",
-        "tuning",
-        "runs",
-    } <= kinds
+    assert {"results", "together", "scores", "mixes", "ranks", "cost", "targets", "tuning", "runs"} <= kinds
     labels = [re.search(r"\\label\{(.*)\}", path.read_text()).group(1) for path in found]  # type: ignore[union-attr]
     assert len(set(labels)) == len(labels), "a label twice leads every reference to the wrong table"
     for path in found:

@@ -17,15 +17,10 @@ from fedskew.report import Entry, paper, scored
 from fedskew.report.listings import rank_cells
 from fedskew.studies.differences import average_ranks, differences
 from fedskew.studies.scores import Scores, reach
-from support.reports import made_run, parsed, study, words_of
+from support.reports import made_run, sections, study
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
-
-
-def sections(page: str) -> dict[str, str]:
-    """Text of each section, by its key."""
-    return {s.attrib["id"]: words_of(s) for s in parsed(page).iter("section")}
 
 
 def scores_of(entries: list[Entry], key: str = "mean10_accuracy", higher: bool = True) -> Scores:

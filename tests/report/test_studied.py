@@ -8,7 +8,7 @@ import pytest
 
 from fedskew.report.entries import of_study
 from support.command import fedskew
-from support.reports import parsed, words_of
+from support.reports import parsed, sections
 from support.scheduling import without_workers
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
@@ -41,8 +41,7 @@ def test_title_notes_metric_and_baseline_of_a_study_file_reach_the_page(
     assert asked["notes"] == ["The learning rates are those of the papers: <b>nothing</b> is tuned. 5 % of all."]
     fedskew("report", "out", "--out", "again.html")
     for page in ("out/report.html", "again.html"):
-        root = parsed((tmp_path / page).read_text())
-        section = {s.attrib["id"]: words_of(s) for s in root.iter("section")}
+        root, section = parsed(text := (tmp_path / page).read_text()), sections(text)
         assert "those of the papers: <b>nothing</b> is tuned. 5 % of all." in section["cautions"]
         assert root.findtext(".//h1") == "Five & <one>"
         assert "Gains over fedla in macro F1: 1 seed, at the last evaluation." in section["verdict"]

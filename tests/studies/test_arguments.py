@@ -213,11 +213,6 @@ def test_a_study_file_with_a_mistake_is_one_line(content: str, told: str, tmp_pa
     assert "\n" not in str(raised.value) and "study.toml" in str(raised.value)
 
 
-def test_a_study_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read the study"):
-        read_spec(tmp_path / "none.toml")
-
-
 # Tuning
 
 

@@ -24,20 +24,7 @@ from support.command import fedskew, mistake, output_of
 from support.scheduling import without_workers
 
 ROW = {"round": 1, "rows": 20, "per_class_recall": [0.5, 1.0], "support": [2, 18], "auroc": None, "dealt": True}
-RUN = [
-    "--data",
-    "digits",
-    "--model",
-    "logistic",
-    "--rounds",
-    "2",
-    "--cohort",
-    "4",
-    "--clients",
-    "4",
-    "--engine",
-    "sequential",
-]
+RUN = ["--data=digits", "--model=logistic", "--rounds=2", "--cohort=4", "--clients=4", "--engine=sequential"]
 
 
 def row(client: int, name: str, accuracy: float, **more: Any) -> dict[str, Any]:

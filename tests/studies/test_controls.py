@@ -218,12 +218,8 @@ def test_the_command_prints_levels_gains_work_and_a_verdict(
 
 
 def test_runs_without_mean_models_have_a_table_of_what_was_measured(tmp_path: Path) -> None:
-    study = fs.study(
-        ["fedavg", "fedga"],
-        seeds="0-1",
-        store=tmp_path,
-        **(SMALL | {"options": {**SMALL["options"], "average-models": "none"}}),
-    )
+    small = SMALL | {"options": {**SMALL["options"], "average-models": "none"}}
+    study = fs.study(["fedavg", "fedga"], seeds="0-1", store=tmp_path, **small)
     study.run(1)
     found = compared(study)
     table: Any = results(found, found.settings[0])

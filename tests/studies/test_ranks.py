@@ -124,12 +124,8 @@ def test_neither_the_order_of_seeds_nor_a_shift_changes_ranks(seed: int, shift: 
     told = average_ranks(study(values, better), permutations=100)
     for other in (values[..., order], values + shift):
         found = average_ranks(study(other, better), permutations=100)
-        assert (found.methods, found.ranks, found.p, found.conclusion) == (
-            told.methods,
-            told.ranks,
-            told.p,
-            told.conclusion,
-        )
+        for name in ("methods", "ranks", "p", "conclusion"):
+            assert getattr(found, name) == getattr(told, name)
 
 
 @pytest.mark.parametrize(

@@ -19,51 +19,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from support.lives import below
 from support.paths import ROOT
 
-__all__ = ["NODES", "Deployment", "altered"]
+__all__ = ["NODES", "Deployment"]
 
 NODES = 5
 BIN = Path(sys.executable).parent
-# what a node's process imports first: it alters what the node says of itself as the file of that name tells
-SITECUSTOMIZE = """
-import importlib.util, json, os, sys
-
-
-class Altered:
-    def find_spec(self, name, path, target=None):
-        if name != "fedskew.flower.contract":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-
-        def exec_module(module):
-            load(module)
-            plain = module.contract
-            with open(os.environ["ALTERED"]) as file:
-                change = json.load(file)
-            module.contract = lambda *given: {**plain(*given), **change}
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
-sys.meta_path.insert(0, Altered())
-"""
-
-
 # kills the groups of processes of a file once the tests' process has gone, however it ended
 REAPER = """while kill -0 "$1" 2>/dev/null; do sleep 1; done
 for group in $(cat "$2"); do kill -9 "-$group" 2>/dev/null; done"""
-
-
-def altered(folder: Path) -> dict[str, str]:
-    """The environment of a node that is not what it should be: ``change.json`` of the folder says in what."""
-    folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(SITECUSTOMIZE, encoding="utf-8")
-    (folder / "change.json").write_text("{}", encoding="utf-8")
-    return {"ALTERED": str(folder / "change.json"), "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT / "src")])}
 
 
 def _ports(count: int) -> list[int]:
@@ -151,7 +116,7 @@ class Deployment:
     def kill(self, name: str, *, alone: bool = False) -> None:
         """Kill a group of processes, and unless ``alone`` those that it began in groups of their own."""
         process = self.alive.pop(name)
-        children = [] if alone else self.below(process.pid)
+        children = [] if alone else below(process.pid)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         for child in children:
@@ -166,19 +131,6 @@ class Deployment:
         process.terminate()
         process.wait(timeout=300)
         self.noted()
-
-    def below(self, pid: int) -> list[int]:
-        """Processes that a process began, and those that they began."""
-        tree: dict[int, list[int]] = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with suppress(OSError, ValueError):
-                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                    tree.setdefault(parent, []).append(int(entry.name))
-        found = list(tree.get(pid, []))
-        for child in found:
-            found += tree.get(child, [])
-        return found
 
     def log(self, name: str) -> str:
         """What a group of processes has said."""

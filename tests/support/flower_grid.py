@@ -81,6 +81,12 @@ def served(folder: Path, content: Mapping[str, Any], **options: Any) -> Any:
     return serve.serve(Grid(int(content["clients"]), content, folder, **options), content, folder=app)
 
 
+def alone(content: Mapping[str, Any], out: Path | None = None, **options: Any) -> Any:
+    """The result of the same run by the engine sequential."""
+    usual = {name: value for name, value in content.items() if not name.startswith("flower.")}
+    return experiment_of({**usual, "engine": "sequential", **options}).run(out)
+
+
 def plain(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rounds without seconds."""
     return [{name: value for name, value in row.items() if not name.endswith("_s")} for row in rounds]

@@ -41,21 +41,8 @@ def fuzz_place(folder: Path) -> Path:
     (folder / "folder").mkdir()
     (folder / "deep.json").write_text("[" * 50_000)
     with contextlib.chdir(folder):
-        words = [
-            "--data",
-            "npz",
-            "--path",
-            "table.npz",
-            "--clients",
-            "3",
-            "--cohort",
-            "2",
-            "--rounds",
-            "2",
-            "--model",
-            "logistic",
-        ]
-        assert ended(["run", "fedavg", *words, "--diagnose", "drift", "--out", "run"])[0] == 0
+        words = "--data npz --path table.npz --clients 3 --cohort 2 --rounds 2 --model logistic --diagnose drift"
+        assert ended(["run", "fedavg", *words.split(), "--out", "run"])[0] == 0
     return folder
 
 

@@ -134,32 +134,10 @@ class Grammar:
         return [self.one(LISTS), *(self.one(names) for _ in range(int(self.gen.integers(0, 3))))]
 
     def _noise(self, number: int) -> list[str]:
-        flags = (
-            "--help",
-            "-h",
-            "--version",
-            "--json",
-            "--out",
-            "--from",
-            "--resume",
-            "--lr",
-            "--data",
-            "--top",
-        )
-        commands = (
-            "run",
-            "plot",
-            "report",
-            "advise",
-            "evaluate",
-            "describe",
-            "partition",
-            "completion",
-            "help",
-            *LISTS,
-        )
+        flags = ["--help", "-h", "--version", "--json", "--out", "--from", "--resume", "--lr", "--data", "--top"]
+        commands = ("run", "plot", "report", "advise", "evaluate", "describe", "partition", "completion", "help")
         drawn = [self.one((*flags, *WORDS, *METHODS)) for _ in range(int(self.gen.integers(0, 5)))]
-        return [self.one(commands), *drawn] if self.often(0.9) else drawn
+        return [self.one((*commands, *LISTS)), *drawn] if self.often(0.9) else drawn
 
     def _spoilt(self, words: list[str]) -> list[str]:
         """A word left out, doubled, moved, cut or replaced."""

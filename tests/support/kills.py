@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support.deployment import Deployment
-from support.lives import unlike
+from support.lives import below, unlike
 
 __all__ = ["Killer", "alone", "differs"]
 
@@ -64,7 +64,7 @@ class Killer:
     def kill(self, k: int) -> None:
         """Kill one node: in one of four times the process that trains alone, else all of its processes."""
         name = f"node-{k}"
-        children = [pid for pid in self.deployment.below(self.deployment.alive[name].pid) if _trains(pid)]
+        children = [pid for pid in below(self.deployment.alive[name].pid) if _trains(pid)]
         self.kills += 1
         del self.due[k]
         if children and self.rng.random() < 0.25:

@@ -13,7 +13,7 @@ import torch
 from fedskew.flower.wire import Packed, pack, read, record
 from support.bounds import bounded, within
 
-__all__ = ["LIAR", "Change", "alteration", "implausible", "lying", "small"]
+__all__ = ["LIAR", "Change", "alteration", "implausible", "lying", "small", "told"]
 
 LIAR = 1
 ROOM = 1 << 30  # bytes beside those of an honest run
@@ -42,6 +42,15 @@ def lying(kind: str, change: Change, first: int = 0) -> Any:
         return record(facts, sent=packed or pack(trees))
 
     return lie
+
+
+def told(**more: Any) -> Change:
+    """Other facts."""
+
+    def change(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+        facts.update(more)
+
+    return change
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from support.attack import FULL
 from support.paths import TESTS
 from support.resuming import recorded
 
-__all__ = ["ended", "finished", "fork", "script", "start", "tried_by", "unlike", "wait_for", "warm"]
+__all__ = ["below", "ended", "finished", "fork", "script", "start", "tried_by", "unlike", "wait_for", "warm"]
 
 HANGS = 600  # seconds after which a life has hung, on a machine that is busy
 
@@ -114,6 +114,16 @@ def start(words: list[str], said: Path, *, setup: str = "") -> subprocess.Popen[
 def ended(pid: int) -> int:
     """Wait for a forked life: its exit code; minus the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def below(pid: int) -> list[int]:
+    """Processes that a process began, and those that they began."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *below(int(child))]
+    return found
 
 
 def wait_for(holds: Callable[[], bool], seconds: float = 60) -> None:

@@ -95,6 +95,11 @@ def parsed(page: str) -> ET.Element:
     return ET.fromstring(rest)
 
 
+def sections(page: str) -> dict[str, str]:
+    """Text of each section, by its key."""
+    return {s.attrib["id"]: words_of(s) for s in parsed(page).iter("section")}
+
+
 def words_of(element: ET.Element) -> str:
     """All text of an element, without scripts and styles."""
     for hidden in [*element.iter("script"), *element.iter("style")]:

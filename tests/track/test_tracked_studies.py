@@ -237,14 +237,6 @@ def test_a_mistake_is_one_line_before_anything_runs(
     assert not (tmp_path / "store").exists()
 
 
-def test_a_package_that_is_missing_is_one_line_before_anything_runs(
-    here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_base, "_installed", lambda package: False)
-    said = mistake(capsys, "compare", "fedavg", *WORDS, "--track", "tensorboard")
-    assert "pip install '.[track]'" in said and not (tmp_path / "store").exists()
-
-
 def test_trackers_stand_beside_a_study_file_which_does_not_name_them(
     board: type[Board], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from support.runs import measured as go
 
 pytestmark = [
     pytest.mark.ray,
+    pytest.mark.usefixtures("by_value"),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 HERE = os.getpid()
@@ -58,15 +58,6 @@ class Slow(Component):
             (Path(self.folder) / f"{node}-{time.monotonic_ns()}").touch()
             time.sleep(0.2)
         return {}, local.memory[self.name]
-
-
-@pytest.fixture(autouse=True)
-def by_value(cluster: Any) -> Any:
-    from ray import cloudpickle
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def armed(method: Method, part: Component) -> Method:

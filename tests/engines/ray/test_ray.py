@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from fedskew.types import Params, View
 from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, each, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
-from support.resuming import equal, recorded, stop_after
+from support.resuming import equal, recorded
 from support.runs import measured as go
 
 pytestmark = [
@@ -76,15 +75,6 @@ def test_diagnostics_and_personal_models(tmp_path: Path) -> None:
     equal(*both(tiny("perfedavg"), tmp_path, **options))
 
 
-def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    go(skewed(), tiny("scaffold"), rounds=4, out=tmp_path / "whole")
-    part = tmp_path / "part"
-    stopped = go(skewed(), tiny("scaffold"), rounds=4, out=part, engine="ray", on_round=stop_after(2))
-    assert stopped.stopped == "interrupted" and len(recorded(part)) == 2
-    go(skewed(), tiny("scaffold"), rounds=4, out=part, engine="ray", resume=True)
-    equal(tmp_path / "whole", part)
-
-
 def test_values_that_are_not_finite_are_told_as_by_sequential() -> None:
     method = replace(tiny("fedavg"), pace=Fixed(epochs=2, lr=1e30, batch_size=16))
     said = []
@@ -121,16 +111,6 @@ class Wrong(Component):
         if view.ctx.shared[self.name]["on"]:
             raise ValueError("shapes differ\nin two lines")
         return grads
-
-
-@pytest.fixture
-def by_value(cluster: Any) -> Any:
-    """Components of this file go to the workers by value, as those of a user's main program do."""
-    from ray import cloudpickle
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.mark.usefixtures("by_value")
