@@ -10,16 +10,13 @@ from fedskew.cli.output import grid, say, show
 from fedskew.cli.values import Names
 from fedskew.errors import ConfigError
 
-WIDE = 200  # columns of a wide table
-
 
 @click.command(
     cls=Command, lines=("fedskew methods", "fedskew methods fedbal aggregation_balancer", "fedskew methods --json")
 )
 @click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("method"))
-@click.option("--wide", is_flag=True, help=f"also list extra traffic, in a table of {WIDE} columns")
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON, with fields and references")
-def methods(wanted: tuple[str, ...], wide: bool, as_json: bool) -> None:
+def methods(wanted: tuple[str, ...], as_json: bool) -> None:
     """List the methods, or explain the named methods and ingredients.
 
     The list has each method's composition and what must leave the client; the page of a NAME has formula, options,
@@ -34,25 +31,21 @@ def methods(wanted: tuple[str, ...], wide: bool, as_json: bool) -> None:
     elif as_json:
         say(json.dumps(listing.catalogue(), indent=1))
     else:
-        _print_methods(listing.catalogue(), wide)
+        _print_methods(listing.catalogue())
 
 
-def _print_methods(rows: list[dict[str, Any]], wide: bool) -> None:
+def _print_methods(rows: list[dict[str, Any]]) -> None:
     lines = []
     plain = next(r for r in rows if r["name"] == "fedavg")["slots"]
     for row in rows:
         own = [p["name"] for p in row["slots"]["parts"] if p["name"] != "cross_entropy"]
         own += [v["name"] for slot, v in row["slots"].items() if slot != "parts" and v["name"] != plain[slot]["name"]]
-        up, down = ("; ".join(row[f]) or "–" for f in ("extra_upload", "extra_download"))
-        line = [row["name"], ", ".join(own) or "–", row["serves"], row["suffices"], "; ".join(row["reads"]) or "–"]
-        lines.append([*line, *["–" if (up, down) == ("–", "–") else f"{up} / {down}"] * wide])
-    heads = ("method", "beyond FedAvg", "serves", "suffices", "leaves the client", "extra up / down")
-    show(grid(heads[: 5 + wide], lines, width=WIDE * wide), WIDE * wide)
+        leaves = "; ".join(row["reads"]) or "–"
+        lines.append([row["name"], ", ".join(own) or "–", row["serves"], row["suffices"], leaves])
+    show(grid(("method", "beyond FedAvg", "serves", "suffices", "leaves the client"), lines))
     say("serves: what clients use, the global model, their own models, or both")
     say("suffices: what must leave the client beside its model, a sum or its own number")
-    if wide:
-        say("P parameters, C classes, F features: numbers a client and round")
-    say("`fedskew methods NAME` explains one" + ", --wide adds what it sends" * (not wide))
+    say("`fedskew methods NAME` explains one, and says what it sends")
 
 
 def _lister(command: str, slot: str, what: str, named: str) -> click.Command:

@@ -82,10 +82,7 @@ def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
     return Group("", Text(visible(table.caption), style="bold"), view, *notes)
 
 
-def grid(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], plain: bool = False, words: int | None = None,
-    width: int = 0,
-) -> View:  # fmt: skip
+def grid(heads: Sequence[str], rows: Iterable[Sequence[str]], plain: bool = False, words: int | None = None) -> View:
     """A table of `rich`: no word and no number is cut while the terminal has room for the longest of each column.
 
     Args:
@@ -93,7 +90,6 @@ def grid(
         rows: Their cells.
         plain: Whether columns after the first are numbers.
         words: Leading columns of words; unless given all, or one of a plain table.
-        width: Columns of the terminal; 0: those that it has.
     """
     from rich.table import Table as View
 
@@ -105,7 +101,7 @@ def grid(
         parts = lines if place >= words else [word for line in lines for word in line.split()]
         least.append(max(map(len, [*head.split(), *parts]), default=0))
         most.append(max(map(len, [head, *lines])))
-    width = width or console().width
+    width = console().width
     gap = 2 if sum(least) + 2 * (len(heads) - 1) <= width else 1
     room, widths = width - gap * (len(heads) - 1), list(least)
     while sum(widths) < min(room, sum(most)):  # to the column that takes most lines
@@ -119,12 +115,11 @@ def grid(
     return view
 
 
-def show(body: RenderableType, width: int = 0) -> None:
-    """Print a table or a text of `rich`, as wide as the terminal unless a width is given."""
+def show(body: RenderableType) -> None:
+    """Print a table or a text of `rich`."""
     from rich.segment import Segment
 
     made = console()
-    made.width = width or made.width
 
     class Shown:
         """What is inside, its text without control characters."""

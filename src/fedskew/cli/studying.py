@@ -16,7 +16,7 @@ from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show, table_of
 from fedskew.cli.values import FILE, FOLDER, POSITIVE, Names, names
 from fedskew.config.words import Pair
-from fedskew.errors import ConfigError, FedskewError, json_file, plural, require, some, visible
+from fedskew.errors import ConfigError, FedskewError, json_file, plural, require, some
 
 if TYPE_CHECKING:
     from fedskew.report.compared import Compared
@@ -42,7 +42,7 @@ def study_tables(study: Study, under_controls: bool = False) -> Iterator[Any]:
     if any(entry.run.last for entry in entries):
         compared = compare(entries, study.spec.metric, study.spec.reference)
         yield from results_of(compared, under_controls, _computed(study))
-    yield from map(visible, [*lost, *_tuned_notes(study)])
+    yield from [*lost, *_tuned_notes(study)]
 
 
 def results_of(
@@ -54,14 +54,14 @@ def results_of(
     models = None if under_controls else [controls.model_of(compared)]
     for setting in compared.settings:
         yield table_of(listings.results(compared, setting, models, brief=True))
-    yield "\n".join(["", *map(visible, sentences.verdict(compared))])
+    yield "\n".join(["", *sentences.verdict(compared)])
     if under_controls and "fitted" not in controls.models_of(compared):
         yield f"no run of {compared.baseline} has fitted numbers; --fit-logits last measures them"
     work = controls.work(compared, computed)
     yield from [table_of(work)] if work else []
     if len(compared.settings) > 1 and compared.ranks is not None:
         yield table_of(listings.ranks(compared))
-    yield from map(visible, sentences.cautions(compared))
+    yield from sentences.cautions(compared)
 
 
 def comparison_tables(folders: Iterable[Path]) -> Iterator[Any]:
@@ -71,11 +71,11 @@ def comparison_tables(folders: Iterable[Path]) -> Iterator[Any]:
     from fedskew.report.entries import from_folders
 
     compared = compare(from_folders(folders))
-    yield visible(sentences.compared_what(compared))
+    yield sentences.compared_what(compared)
     for setting in compared.settings:
         yield table_of(listings.results(compared, setting, [], brief=True))
         yield table_of(listings.costs(compared, setting))
-    yield from map(visible, sentences.cautions(compared))
+    yield from sentences.cautions(compared)
 
 
 def clients_tables(study: Study, wanted: bool) -> Iterator[Any]:
