@@ -12,12 +12,10 @@ import click
 import pytest
 
 from fedskew.cli.command import root
-from fedskew.cli.values import SLOTS, TABLES, names
+from fedskew.cli.composed import SLOTS
 from fedskew.config.flags import NAMED, experiment_from, options_of
-from fedskew.config.tables import TABLES as CLASSES
 from fedskew.config.words import ALIASES
 from fedskew.methods import METHODS
-from fedskew.plots.rounds import FIGURES
 from support.command import fedskew, output_of
 
 
@@ -142,12 +140,8 @@ def test_an_optional_value_is_unset_by_none() -> None:
     assert experiment_from(["fedavg", "--partition.least", "3", "--auxiliary=null"]).partition.least == 3
 
 
-def test_the_names_that_are_read_from_the_source_are_those_of_the_tables() -> None:
-    for slot in SLOTS:
-        assert list(names(slot)) == sorted(CLASSES[slot]), slot
+def test_help_has_the_names_of_every_slot() -> None:
     assert {*SLOTS, "weighting.base", "partition.base", "preset"} == set(NAMED)
-    assert names("method") == tuple(sorted(METHODS)) and names("figure") == FIGURES
-    assert all(names(table) for table in TABLES)
 
 
 def test_every_alias_names_an_option() -> None:

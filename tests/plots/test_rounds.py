@@ -11,7 +11,7 @@ import pytest
 from fedskew.cli.command import main
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
-from fedskew.plots import canvas
+from fedskew.plots import FIGURES, canvas
 from fedskew.records.diagnostics import DIAGNOSTICS
 from support.federations import skewed
 from support.methods import tiny
@@ -32,7 +32,7 @@ def test_every_figure_is_drawn_from_a_record(recorded: Path, tmp_path: Path) -> 
     pytest.importorskip("matplotlib")
     from fedskew.plots import rounds as diagplots
 
-    for name in diagplots.FIGURES:
+    for name in FIGURES:
         picture = canvas.save(diagplots.draw(name, [recorded]), tmp_path / f"{name}.svg")
         assert picture.read_text().count("<path") > 10, name
 
@@ -101,8 +101,6 @@ def test_a_figure_of_what_was_not_recorded_says_how_to(tmp_path: Path, capsys: p
 
 
 def test_the_page_of_figures_names_what_there_is() -> None:
-    from fedskew.plots.rounds import FIGURES
-
     pages = ("docs/reference/diagnostics.md", "notes/figures.md")
     page = "".join((ROOT / name).read_text(encoding="utf-8") for name in pages)
     for name in FIGURES:

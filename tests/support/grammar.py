@@ -154,7 +154,6 @@ class Grammar:
             "evaluate",
             "describe",
             "partition",
-            "completion",
             "help",
             *LISTS,
         )

@@ -7,14 +7,13 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.output import grid, say, show
-from fedskew.cli.values import Names
 from fedskew.errors import ConfigError
 
 
 @click.command(
     cls=Command, lines=("fedskew methods", "fedskew methods fedbal aggregation_balancer", "fedskew methods --json")
 )
-@click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("method"))
+@click.argument("wanted", nargs=-1, metavar="[NAME ...]")
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON, with fields and references")
 def methods(wanted: tuple[str, ...], as_json: bool) -> None:
     """List the methods, or explain the named methods and ingredients.
@@ -63,7 +62,7 @@ def _lister(command: str, slot: str, what: str, named: str) -> click.Command:
             show(grid((f"--{slot}", "what it is", f"--{slot}.OPTION"), lines))
             say(f"`fedskew {command} NAME` says what the options of NAME mean")
 
-    names = click.Argument(["wanted"], nargs=-1, metavar="[NAME ...]", type=Names(slot))
+    names = click.Argument(["wanted"], nargs=-1, metavar="[NAME ...]")
     about = f"List {what}, or explain those named and their options."
     lines = f"fedskew {command}", f"fedskew {command} {named}"
     return Command(command, params=[names], callback=listed, help=about, lines=lines)
@@ -78,7 +77,7 @@ CITED = "at least one method, ingredient or dataset, or fedskew"
 
 
 @click.command(cls=Command, lines=("fedskew cite fedbal scaffold", "fedskew cite fedskew cifar10"), missing=CITED)
-@click.argument("wanted", nargs=-1, metavar="NAME [NAME ...]", type=Names("method"))
+@click.argument("wanted", nargs=-1, metavar="NAME [NAME ...]")
 def cite(wanted: tuple[str, ...]) -> None:
     """Print BibTeX of methods, ingredients and datasets, and of fedskew itself."""
     from fedskew.catalogue.listing import citations

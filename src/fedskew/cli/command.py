@@ -2,18 +2,16 @@
 
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from itertools import chain, groupby
 
 import click
-from click.shell_completion import shell_complete
 
 from fedskew import __version__, plugins
 from fedskew.cli import interrupt
-from fedskew.cli.base import ASKED, Group
+from fedskew.cli.base import Group
 from fedskew.cli.output import say, speaking
 from fedskew.errors import ConfigError, FedskewError, of_interrupt, one_line
 
@@ -27,7 +25,6 @@ TITLES = {
     "Keep and share runs": ("runs", "show", "study", "verify"),
     "Divide data over clients": ("describe", "partition"),
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
-    "Shell": ("completion",),
 }
 FILES = {  # of several commands; another command stands in the file of its own name
     "catalogue": ("methods", "datasets", "partitions", "models", "cite"), "records": ("runs", "show", "verify"),
@@ -141,9 +138,6 @@ def main(words: Sequence[str] | None = None) -> None:
 def _exit_code(words: list[str]) -> int:
     """Run the command, and say in one line what went wrong; the exit code."""
     try:
-        if asked := os.environ.get(ASKED):
-            warnings.simplefilter("ignore")  # nobody reads of a wrong plug-in on Tab
-            return shell_complete(root, {}, "fedskew", ASKED, asked)
         if not words or words[0] == "help":  # `fedskew help run` is `fedskew run --help`
             words = [*words[1:], "--help"]
         with root.make_context("fedskew", words) as context:

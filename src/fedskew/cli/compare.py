@@ -21,7 +21,7 @@ from fedskew.cli.studying import (
     track_options,
     trackers,
 )
-from fedskew.cli.values import POSITIVE, Names, Value
+from fedskew.cli.values import POSITIVE, Value
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError
 
@@ -65,7 +65,7 @@ class CompareCommand(Optioned):
 
 
 @click.command(cls=CompareCommand, lines=EXAMPLES, missing=MISSING)
-@click.argument("methods", nargs=-1, metavar="METHOD [METHOD ...] | STUDY.toml", type=Names("method"))
+@click.argument("methods", nargs=-1, metavar="METHOD [METHOD ...] | STUDY.toml")
 @click.option("--seeds", metavar="NUMBERS", help="seeds of every method, such as 0-4 or 0,3,7  [default: 0]")
 @store_options("results/studies")
 @click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for job arrays, such as 2/8")

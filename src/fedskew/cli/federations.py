@@ -12,7 +12,7 @@ import click
 from fedskew.cli.base import TYPED, Command, Group
 from fedskew.cli.composed import Beside, FileOrOptions
 from fedskew.cli.output import say, show
-from fedskew.cli.values import FILE, POSITIVE, RUN, Names
+from fedskew.cli.values import FILE, POSITIVE, RUN
 from fedskew.errors import plural, require
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _verify(file: str, experiment: Experiment | None) -> None:
 @click.argument("file", required=False, metavar="[FILE]", type=FILE)
 @click.option("--from", "source", type=RUN, help="a run folder or its config.json: its federation")
 @click.option(
-    "--measure", metavar="NAME", type=Names("measure of advice"), default="accuracy",
+    "--measure", metavar="NAME", default="accuracy",
     help="a name: accuracy or macro_f1, of the last ten rounds",
 )  # fmt: skip
 @click.option("--top", type=POSITIVE, default=5, help="a whole number: methods to list at most")

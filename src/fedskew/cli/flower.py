@@ -9,7 +9,7 @@ import click
 from fedskew.cli.base import TYPED, Command, Group
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
-from fedskew.cli.values import FOLDER, POSITIVE, Names, Value
+from fedskew.cli.values import FOLDER, POSITIVE, Value
 from fedskew.errors import plural, require, some
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def flower() -> None:
 
 
 @flower.command("init", cls=Composed, lines=(EXAMPLES[0],))
-@click.argument("method", required=False, metavar="METHOD", type=Names("method"))
+@click.argument("method", required=False, metavar="METHOD")
 @click.option("--out", type=FOLDER, default="app", help="the app's folder")
 @click.option("--own-data", is_flag=True, help="nodes bring their own data, in the form of --data")
 @click.option(

@@ -7,7 +7,8 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
-from fedskew.cli.values import FILE, FOLDER, RUN, Names, names
+from fedskew.cli.values import FILE, FOLDER, RUN
+from fedskew.plots import FIGURES
 
 
 @click.command(
@@ -21,8 +22,8 @@ from fedskew.cli.values import FILE, FOLDER, RUN, Names, names
 )
 @click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=RUN)
 @click.option(
-    "--figure", metavar="NAME", type=Names("figure"),
-    help=f"a figure of docs/reference/diagnostics.md: {', '.join(names('figure'))}  [default: curves, with a table]",
+    "--figure", metavar="NAME",
+    help=f"a figure of docs/reference/diagnostics.md: {', '.join(FIGURES)}  [default: curves, with a table]",
 )  # fmt: skip
 @click.option(
     "--out", metavar="PICTURE", type=FILE,

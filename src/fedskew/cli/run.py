@@ -13,7 +13,7 @@ from fedskew.cli.base import WORDS
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
 from fedskew.cli.studying import track_options, trackers
-from fedskew.cli.values import FOLDER, RUN, Names
+from fedskew.cli.values import FOLDER, RUN
 from fedskew.config.words import SHORT, Pair, scan
 from fedskew.errors import ConfigError, FieldError
 
@@ -78,7 +78,7 @@ class RunCommand(Composed):
 
 
 @click.command(cls=RunCommand, lines=EXAMPLES)
-@click.argument("method", required=False, metavar="METHOD", type=Names("method"))
+@click.argument("method", required=False, metavar="METHOD")
 @click.option("--out", type=FOLDER, help="a folder for the record  [default: runs/METHOD-HASH]")
 @click.option(
     "--from", "source", type=RUN,

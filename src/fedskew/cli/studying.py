@@ -14,9 +14,10 @@ from fedskew.cli.base import WORDS, Command, decorated
 from fedskew.cli.composed import check_composed
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show, table_of
-from fedskew.cli.values import FILE, FOLDER, POSITIVE, Names, names
+from fedskew.cli.values import FILE, FOLDER, POSITIVE
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, FedskewError, json_file, plural, require, some
+from fedskew.track import TRACKERS
 
 if TYPE_CHECKING:
     from fedskew.report.compared import Compared
@@ -134,8 +135,8 @@ def _edge(value: float, tried: list[float]) -> str:
 
 track_options = decorated(
     click.option(
-        "--track", metavar="NAME,...", type=Names("tracker", True),
-        help=f"trackers that follow every round: {', '.join(names('tracker'))}",
+        "--track", metavar="NAME,...",
+        help=f"trackers that follow every round: {', '.join(TRACKERS)}",
     ),
     click.option("--track.folder", "track_folder", type=FOLDER, help="a folder for their files  [default: track]"),
 )  # fmt: skip

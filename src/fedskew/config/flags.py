@@ -193,9 +193,9 @@ def _lengthened(experiment: Experiment, typed: Mapping[str, str]) -> Experiment:
     return experiment
 
 
-def outline(words: Sequence[str], bare: Collection[str] = ()) -> Experiment:
+def outline(words: Sequence[str]) -> Experiment:
     """The composition of half a command line: what is unknown or wrong is left out, FedAvg where METHOD is missing."""
-    pairs = [(flag, value) for flag, value in scan(words, bare) if value is not None]
+    pairs = [(flag, value) for flag, value in scan(words) if value is not None]
     method = next((value for flag, value in pairs if not flag and value in METHODS), "")
     try:
         experiment = _begin([method] if method else [], [value for flag, value in pairs if flag == "--from"])

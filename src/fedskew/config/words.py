@@ -54,7 +54,7 @@ def scan(words: Sequence[str], bare: Collection[str] = ()) -> Iterator[tuple[str
     """(flag, value) for ``--flag value`` and ``--flag=value``, in order; ("", word) for a positional word.
 
     The value is None where none follows: at the end, before another flag, and for the flags in ``bare``, which take
-    none. Raises nothing, so that help and completion can read half a command line.
+    none. Raises nothing, so that help can read half a command line.
     """
     rest = list(words)
     while rest:

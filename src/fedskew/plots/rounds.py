@@ -17,8 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from fedskew.config.recorded import Run, read_run
 from fedskew.errors import RecordError, regular, require, unknown
-from fedskew.plots import canvas
-from fedskew.plots import curves as plots
+from fedskew.plots import FIGURES, canvas
 from fedskew.plots.canvas import (
     Axes,
     Figure,
@@ -33,6 +32,7 @@ from fedskew.plots.canvas import (
     readable,
 )  # fmt: skip
 from fedskew.plots.groups import Group, federation_of, groups_of, title_of
+from fedskew.plugins import at
 from fedskew.records import digests
 from fedskew.records.files import member
 from fedskew.records.typed import Row
@@ -72,11 +72,12 @@ def draw(name: str, folders: Iterable[str | Path]) -> Figure:
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     places = list(folders)
-    if name in _WHOLE:
-        return _WHOLE[name](places)
+    place, most = FIGURES[name]
+    figure: Callable[..., Figure] = at(f"fedskew.plots.{place}")
+    if not most:
+        return figure(places)
     groups = groups_of(places)
     runs, told = _shown(groups)
-    figure, most = _DRAWN[name]
     require(len(runs) <= most, "fedskew plot", f"be given at most {most} configurations for {name}", len(runs))
     empty = next((run for run in runs if not run.rows), None)
     if empty:
@@ -308,7 +309,7 @@ def oversampling(runs: list[Shown]) -> Figure:
     return legend(figure, grid[0, 0])
 
 
-def _heatmap(folders: list[str | Path]) -> Figure:
+def heatmap(folders: list[str | Path]) -> Figure:
     """Rows of each class at each client: those on record, or of the split made again from the configuration."""
     from fedskew.plots import skew as skewplots
 
@@ -356,17 +357,3 @@ def _features(run: Shown, row: dict[str, Any]) -> tuple[npt.NDArray[np.float32],
             return file.get_tensor("features"), file.get_tensor("labels")
     except (OSError, SafetensorError) as error:
         raise RecordError(f"{run.folder / name} cannot be read: {error}") from None
-
-
-_WHOLE: dict[str, Callable[[list[str | Path]], Figure]] = {"curves": plots.comparison, "heatmap": _heatmap}
-_DRAWN: dict[str, tuple[Callable[[list[Shown]], Figure], int]] = {  # name -> (what draws it, most configurations)
-    "asymmetry": (asymmetry, 28),
-    "cosine": (cosine, 4),
-    "drift": (drift, 28),
-    "oversampling": (oversampling, 4),
-    "per_class": (per_class, 4),
-    "selection": (selection, 28),
-    "tsne": (tsne, 4),
-    "weights": (weights, 3),
-}
-FIGURES = tuple(sorted((*_WHOLE, *_DRAWN)))
