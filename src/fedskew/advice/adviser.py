@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from fedskew.advice.evidence import LONGER, MEASURES, MODELS, Federation, Gain, descriptors, packaged
 from fedskew.data.describe import Source, counted
 from fedskew.errors import require, unknown
-from fedskew.method import Component
 from fedskew.methods import METHODS
 from fedskew.studies.scores import NO_VERDICT
 from fedskew.studies.verdicts import OPEN, OWN, POINT, RAW, verdict
@@ -265,8 +264,7 @@ def needs(method: str) -> str:
     bare = method.partition(" (")[0]
     if bare not in METHODS:
         return "unknown: a composition"
-    parts = [c for top in METHODS[bare]().components for c in (top, getattr(top, "base", None))]
-    known = [c for c in parts if isinstance(c, Component)]
+    known = [component for _, component in METHODS[bare]().ingredients()]
     told = [", ".join(dict.fromkeys([str(read) for c in known for read in c.reads])) or "nothing beside the model"]
     for what in ("uploads", "downloads"):
         more = dict.fromkeys(getattr(c, what) for c in known if getattr(c, what))
