@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.base import TYPED, WORDS, Command, Section, prepare
-from fedskew.cli.values import Value, metavar_of
+from fedskew.cli.values import metavar_of
 from fedskew.config.words import Pair, as_word, scan
 from fedskew.errors import ConfigError
 from fedskew.fields import choices_of, limits_of
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SLOTS = ("data", "partition", "model", "parts", "sampler", "selector", "pace", "weighting", "server", "local")
 
 
-def click_option(option: Option) -> click.Option:
-    """An option of a field as one of Click, for help: "what it is  [choices; limits; default]"."""
+def help_of(option: Option) -> tuple[str, str]:
+    """A line of help: (its flags and a word for the value, "what it is  [choices; limits; default]")."""
     metavar = "PATH" if option.place[-1] == "path" else metavar_of(option.type)
     listed = choices_of(option.type)
     facts = [] if "|".join(listed) in metavar else [f"one of {', '.join(listed)}"]
@@ -31,8 +31,7 @@ def click_option(option: Option) -> click.Option:
     if option.default is not None and (default := as_word(option.default)):  # the help explains what is unset
         facts.append(f"default: {default}")
     told = " ".join(option.help.split()) + (f"  [{'; '.join(facts)}]" if facts else "")
-    name = f"field_{option.flag[2:].replace('.', '_').replace('-', '_')}"
-    return click.Option([*option.flags, name], type=Value(option.type), metavar=metavar, help=told)
+    return f"{', '.join(option.flags)} {metavar}", told
 
 
 class Composed(Command):
@@ -101,8 +100,8 @@ class Composed(Command):
         yield f"Composition{method}", [*composed, *([_preset_of(base)] if "pace" in self.slots else [])]
         rows: dict[str, list[tuple[str, str]]] = {}
         for option in options_of(base):
-            if self._shows(option) and (record := click_option(option).get_help_record(ctx)):
-                rows.setdefault(option.section, []).append(record)
+            if self._shows(option):
+                rows.setdefault(option.section, []).append(help_of(option))
         for section, listed in rows.items():
             title = "Federation" if section == "run" and self.fields != "all" else _title(section, base)
             yield title, listed
