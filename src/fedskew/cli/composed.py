@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,8 +34,25 @@ def help_of(option: Option) -> tuple[str, str]:
     return f"{', '.join(option.flags)} {metavar}", told
 
 
-class Composed(Command):
-    """A command that takes the options of `run`.
+class WithRunOptions(Command):
+    """A command that takes the options of `run` beside its own."""
+
+    def check_known(self, ctx: click.Context, flag: str) -> None:
+        """Raise UnknownOption for an option that neither the command nor a METHOD among the words takes."""
+        from fedskew.config.flags import NAMED, Options, outline, unknown_option
+        from fedskew.methods import METHODS
+
+        words = ctx.meta[WORDS]
+        if flag in self.own or flag[2:] in NAMED:
+            return
+        lines = [[word, *words] for word in words if word in METHODS] or [words]  # without METHOD, --from may name one
+        options = [Options(outline(line)) for line in lines]
+        if not any(flag in each for each in options):
+            unknown_option(flag, options[0], self.own)
+
+
+class Composed(WithRunOptions):
+    """A command whose options of `run` make an experiment.
 
     Args:
         slots: the slots whose names and options its help lists; all are taken.
@@ -47,10 +64,6 @@ class Composed(Command):
         self.slots, self.fields = tuple(slots), fields
 
     # Words
-
-    def check_known(self, ctx: click.Context, flag: str) -> None:
-        """Raise UnknownOption for an option that neither the command nor the composition has."""
-        check_composed(ctx.meta[WORDS], flag, self.own)
 
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Both passes: ``ctx.params["experiment"]`` is what the words name. Raises ConfigError."""
@@ -113,19 +126,6 @@ class Composed(Command):
             names = {"all": (option.place[0],), "federation": (*DIVISION, "seed"), "path": ("path",)}
             return option.place[0] in names[self.fields]
         return option.section.partition(".")[0] in self.slots
-
-
-def check_composed(words: Sequence[str], flag: str, own: Iterable[str]) -> None:
-    """Raise UnknownOption for a flag that is not one of ``own`` and that no METHOD among the words takes."""
-    from fedskew.config.flags import NAMED, Options, outline, unknown_option
-    from fedskew.methods import METHODS
-
-    if flag in own or flag[2:] in NAMED:
-        return
-    lines = [[word, *words] for word in words if word in METHODS] or [[*words]]  # without METHOD, --from may name one
-    options = [Options(outline(line)) for line in lines]
-    if not any(flag in each for each in options):
-        unknown_option(flag, options[0], own)
 
 
 class FileOrOptions(Composed):

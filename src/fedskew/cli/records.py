@@ -229,7 +229,7 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     plain = str.maketrans(SPELLINGS if as_ascii else {})
     for line in drawn:
         say(line.translate(plain))
-    for line in (*_numbers(recorded), *_own_models(folder), *_settings(recorded, run)):
+    for line in (*_numbers(recorded), *_own_models(folder), *_settings(recorded), _again(recorded, run)):
         say(line)
 
 
@@ -360,9 +360,9 @@ def _own_models(folder: Path) -> Iterator[str]:
         yield f"own models: {some(names)}; `fedskew evaluate {folder} --client NAME` evaluates one"
 
 
-def _settings(run: Run, folder: str) -> Iterator[str]:
-    """In what method and run differ from the defaults, and the command that repeats the run."""
-    from fedskew.config.experiment import Experiment, repeatable
+def _settings(run: Run) -> Iterator[str]:
+    """In what method and run differ from the defaults."""
+    from fedskew.config.experiment import Experiment
     from fedskew.plots.groups import HEADED
 
     plain = {f.name: f.default for f in fields(Experiment) if f.metadata.get("decides", "nothing") != "nothing"}
@@ -370,23 +370,25 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
     given["diagnose"] = ",".join((given["diagnose"] or {}).get("names", ())) if "diagnose" in given else ""
     changed = {name.removeprefix("method."): value for name, value in run.changed.items()}
     changed |= {name: value for name, value in given.items() if value and value != plain[name]}
-    yield ""
-    yield from _wrapped(
-        f"differs from the defaults: {', '.join(f'{n} {cell(v)}' for n, v in changed.items()) or 'nothing'}"
-    )
+    told = ", ".join(f"{name} {cell(value)}" for name, value in changed.items())
+    yield from ("", *_wrapped(f"differs from the defaults: {told or 'nothing'}"))
     if noise := run.config.get("histogram_noise"):
         yield f"label histograms: each told once with epsilon {cell(run.config['histogram_epsilon'])} ({noise})"
+
+
+def _again(run: Run, folder: str) -> str:
+    """The command that repeats a run, or why there is none."""
+    from fedskew.config.experiment import repeatable
+
     if run.config.get("started_by") == "python":
-        yield "started from Python: continue with fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
-    elif run.config.get("own_data"):
-        yield "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app continues"
-    else:
-        try:
-            repeatable(run.config, folder)
-        except (FedskewError, KeyError, TypeError, ValueError) as error:
-            yield f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
-            return
-        yield f"again: {shlex.join(['fedskew', 'run', '--from', folder])}"
+        return "started from Python: continue with fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
+    if run.config.get("own_data"):
+        return "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app continues"
+    try:
+        repeatable(run.config, folder)
+    except (FedskewError, KeyError, TypeError, ValueError) as error:
+        return f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
+    return f"again: {shlex.join(['fedskew', 'run', '--from', folder])}"
 
 
 @click.command(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli.base import WORDS, Command, decorated
-from fedskew.cli.composed import check_composed
+from fedskew.cli.base import decorated
+from fedskew.cli.composed import WithRunOptions
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show, table_of
 from fedskew.cli.values import FILE, FOLDER, POSITIVE
@@ -153,8 +153,8 @@ def trackers(listed: str | None, folder: str | None) -> Named | None:
     return named(listed, folder)
 
 
-class Optioned(Command):
-    """A command with its own options, and every option of ``run`` beside them."""
+class Optioned(WithRunOptions):
+    """A command whose options of ``run`` are those of many runs: they are set aside as they are typed."""
 
     def about(self) -> str:
         """What is said of the options of ``run``."""
@@ -163,10 +163,6 @@ class Optioned(Command):
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Set the options of the runs aside."""
         ctx.params["options"] = [(flag[2:], value) for flag, value in flags if flag not in self.own]
-
-    def check_known(self, ctx: click.Context, flag: str) -> None:
-        """Raise UnknownOption for an option that neither the command nor one of its methods has."""
-        check_composed(ctx.meta[WORDS], flag, self.own)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Where the options of the runs are explained."""
