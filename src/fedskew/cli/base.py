@@ -12,7 +12,7 @@ import click
 
 from fedskew.cli import interrupt
 from fedskew.cli.output import say
-from fedskew.config.words import SHORT, Pair, split
+from fedskew.config.words import SHORT, Pair, flag_of, split
 from fedskew.errors import ConfigError, FedskewError, FieldError, closest, unknown
 
 HELP = ("-h", "--help")
@@ -117,7 +117,7 @@ class Command(Page):
             raise
         except FedskewError as error:
             first = str(error).partition(" must ")[0]
-            flag = f"--{first.replace('_', '-')}"
+            flag = flag_of(first)
             if flag not in self.flags():
                 raise
             named = SHORT.get(flag, flag)  # --data.path, which is what users type

@@ -9,7 +9,7 @@ import click
 
 from fedskew.cli.base import TYPED, WORDS, Command, Section, prepare
 from fedskew.cli.values import metavar_of
-from fedskew.config.words import Pair, as_word, scan
+from fedskew.config.words import Pair, as_word, flag_of, scan
 from fedskew.errors import ConfigError
 from fedskew.fields import choices_of, limits_of
 
@@ -84,7 +84,7 @@ class Composed(WithRunOptions):
         from fedskew.config.experiment import DIVISION
         from fedskew.config.flags import NAMED
 
-        return {*super().flags(), *(f"--{name.replace('_', '-')}" for name in (*NAMED, *DIVISION))}
+        return {*super().flags(), *map(flag_of, (*NAMED, *DIVISION))}
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; a field that is found wrong only now is named by its flag, too."""

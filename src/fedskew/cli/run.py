@@ -14,7 +14,7 @@ from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
 from fedskew.cli.studying import track_options, trackers
 from fedskew.cli.values import FOLDER, RUN
-from fedskew.config.words import SHORT, Pair, scan
+from fedskew.config.words import SHORT, Pair, flag_of, scan
 from fedskew.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class RunCommand(Composed):
         from fedskew.records.typed import object_of
         from fedskew.settings import Settings
 
-        new = [f"--{name.replace('_', '-')}" for name in resumed(Settings, "new")]
+        new = map(flag_of, resumed(Settings, "new"))
         beside = [*(SHORT.get(flag, flag) for flag in new), "--track", "--track.folder"]
         others = {flag: value for flag, value in given.items() if SHORT.get(flag, flag) not in ("--resume", *beside)}
         if others or positional:

@@ -111,6 +111,11 @@ def as_word(value: Any) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def flag_of(name: str) -> str:
+    """The flag of a field, or of a parameter of a command: "--fit-logits" of fit_logits."""
+    return f"--{name.replace('_', '-')}"
+
+
 def flags_of(options: Iterable[Pair]) -> list[Pair]:
     """Options without their dashes as flags: "lr" is "--lr"."""
     return [(f"--{option}", value) for option, value in options]
