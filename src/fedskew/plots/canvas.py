@@ -238,9 +238,9 @@ def readable(name: str, folders: Iterable[Path]) -> Iterator[None]:
 
 
 def panels_of(rows: int, columns: int, height: float = 4.2) -> tuple[Figure, Any]:
-    """A figure with rows and columns of panels."""
+    """A figure and its panels, [rows, columns]."""
     made = figure((height if rows == 1 else 3.3 * rows) + 0.6)
-    return made, made.subplots(rows, columns)
+    return made, made.subplots(rows, columns, squeeze=False)
 
 
 def floats(values: Iterable[Any]) -> Floats:
