@@ -78,9 +78,9 @@ LINES = {  # of `fedskew run`
 
 OTHERS = {  # of other commands, and of the words before options
     "option before the command": (["--dta", "x"], "unknown option '--dta'"),
-    "no action": (["partition"], "fedskew partition needs one of make, show, verify"),
+    "no action": (["partition"], "fedskew partition needs one of make, verify"),
     "action": (["partition", "verfy"], "unknown action of fedskew partition 'verfy'; did you mean 'verify'?"),
-    "no file": (["partition", "show"], "fedskew partition show needs a file"),
+    "no file": (["partition", "verify"], "fedskew partition verify needs a file"),
     "two files": (["partition", "verify", "a", "b"], "one FILE at a time"),
     "nothing to cite": (["cite"], "fedskew cite needs at least one method, ingredient or dataset, or fedskew"),
     "two forms of a page": (["methods", "fedavg", "--json"], "takes NAME or --json; got both"),

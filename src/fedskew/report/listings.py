@@ -270,7 +270,7 @@ def runs(compared: Compared) -> Table:
 
 def _environment(run: Run) -> str:
     """What a run ran on, as far as it is on record: versions, processor, cores."""
-    env = env_of(run.folder)
+    env = run.env or env_of(run.folder)  # a run of an archive has no folder
     versions = env.get("versions")
     named = [f"{name} {v}" for name, v in versions.items()] if isinstance(versions, dict) else []
     return ", ".join([*named, *(f"{name} {env[name]}" for name in HARDWARE if env.get(name))])[: 2 * LONGEST] or "–"
