@@ -153,8 +153,8 @@ def advise(
         if theirs and mine not in theirs:
             yours = f"yours is {mine!r}" if mine else "yours is not named"
             notes.append(f"the {what} there: {', '.join(dict.fromkeys(theirs))}; {yours}, and gains may differ")
-    found = rule(known, measure)
-    told = tuple(worth[:top]), unjudged, others, tuple(near), found, tuple(notes)
+    everywhere = rule(known, measure)
+    told = tuple(worth[:top]), unjudged, others, tuple(near), everywhere, tuple(notes)
     return Advice(about.title, measure, here, means, unmeasured, *told)
 
 
@@ -176,7 +176,7 @@ def _harms(gain: Gain) -> bool:
 
 def _means(close: Sequence[Federation], measure: str) -> tuple[Means, ...]:
     """What FedAvg can have on these federations, the cheapest first."""
-    found = []
+    means = []
     for name, cost in COSTS.items():
         number = f"{MODELS[name]}{measure}"
         on = {place: f.fedavg[number] for place, f in enumerate(close, 1) if number in f.fedavg}
@@ -184,8 +184,8 @@ def _means(close: Sequence[Federation], measure: str) -> tuple[Means, ...]:
             times = [f.works[LONGER][0] for f in close if LONGER in f.works]
             fits = [f.exchanges for f in close if f.exchanges is not None]
             told = cost.format(exchanges=_range(fits, ".0f"), times=_range(times, ".2g"))
-            found.append(Means(name, statistics.fmean(gain.mean for gain in on.values()), on, told))
-    return tuple(found)
+            means.append(Means(name, statistics.fmean(gain.mean for gain in on.values()), on, told))
+    return tuple(means)
 
 
 def _range(values: Sequence[float | None], digits: str) -> str:
@@ -228,9 +228,9 @@ def verdict_on(by: dict[str, Gain], measure: str, work: Sequence[float | None] |
     return verdict(of, Work(*times).dear)
 
 
-def is_strong(found: dict[str, float]) -> bool:
+def is_strong(descriptors: dict[str, float]) -> bool:
     """Whether the label skew of a federation is strong."""
-    return found["js_mean"] >= STRONG * math.log(2)
+    return descriptors["js_mean"] >= STRONG * math.log(2)
 
 
 def rule(known: Sequence[Federation], measure: str = "accuracy") -> Rule | None:

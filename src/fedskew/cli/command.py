@@ -54,30 +54,30 @@ class Commands(Mapping[str, click.Command]):
     @cached_property
     def added(self) -> dict[str, plugins.Brought]:
         """Those of plug-ins: each is a place "module:name" and a line of help."""
-        found = plugins.distinct("command", self.own, plugins.brought("commands"))
-        for name, (distribution, _, thing) in list(found.items()):
+        commands = plugins.distinct("command", self.own, plugins.brought("commands"))
+        for name, (distribution, _, thing) in list(commands.items()):
             if not isinstance(thing, tuple) or [type(each) for each in thing] != [str, str]:
                 rule = 'it must be ("module:name", "what it does"); got'
                 plugins.leave_out(f"the command {name!r} of {distribution} is left out", f"{rule} {thing!r}")
-                del found[name]
-        return found
+                del commands[name]
+        return commands
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self.own:
             return self._of_plugin(self.added[name])
         file = next((file for file, names in FILES.items() if name in names), name)
-        found: click.Command = vars(import_module(f"fedskew.cli.{file}"))[name]
-        return found
+        command: click.Command = vars(import_module(f"fedskew.cli.{file}"))[name]
+        return command
 
     def _of_plugin(self, brought: plugins.Brought) -> click.Command:
         told = f"the command {brought.name!r} of {brought.distribution} cannot be used"
         try:
-            found = plugins.at(brought.thing[0])
+            command = plugins.at(brought.thing[0])
         except Exception as error:
             raise ConfigError(one_line(f"{told}; {type(error).__name__}: {error}")) from None
-        if isinstance(found, click.Command):
-            return found
-        raise ConfigError(one_line(f"{told}; {brought.thing[0]} must be a command of click; got {found!r}"))
+        if isinstance(command, click.Command):
+            return command
+        raise ConfigError(one_line(f"{told}; {brought.thing[0]} must be a command of click; got {command!r}"))
 
     def __iter__(self) -> Iterator[str]:
         yield from (*self.own, *self.added)

@@ -56,7 +56,7 @@ def describe(file: str | None, out: str | None, wide: bool, as_json: bool, exper
 
     path = canvas.target(out) if out else None
     source = source_of(file, experiment)
-    found = words.counted(source)
+    counted = words.counted(source)
     dataset = getattr(source, "dataset", None)
     notes = [flagged(note, experiment) for note in dataset.notes] if dataset else []
     if as_json:
@@ -69,7 +69,7 @@ def describe(file: str | None, out: str | None, wide: bool, as_json: bool, exper
         for note in notes:
             say(f"note: {note}")
     if path is not None:
-        drawn = canvas.save(skew.draw(found.counts, found.title, found.class_names), path)
+        drawn = canvas.save(skew.draw(counted.counts, counted.title, counted.class_names), path)
         say(f"heat map: {drawn}", sys.stderr if as_json else sys.stdout)
     elif not as_json:
         say("`--out federation.png` draws it" + ", `--wide` shows all measures" * (not wide))
@@ -161,5 +161,5 @@ def advise(
     typed = dict(ctx.meta[TYPED]).keys()
     model = experiment.model.name if experiment and typed & {"--model", "--from"} else None
     cohort = experiment.cohort if experiment and typed & {"--cohort", "--from"} else None
-    found = adviser.advise(source_of(file, experiment), model=model, cohort=cohort, measure=measure, top=top)
-    say(json.dumps(found.to_json(), indent=1)) if as_json else show(advice_table(found))
+    advice = adviser.advise(source_of(file, experiment), model=model, cohort=cohort, measure=measure, top=top)
+    say(json.dumps(advice.to_json(), indent=1)) if as_json else show(advice_table(advice))

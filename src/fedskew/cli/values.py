@@ -25,10 +25,10 @@ class Value(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value. Raises ConfigError."""
         flag = param.opts[0] if param else "value"
-        found = parse(flag, self.kind, value)
-        if broken := breach(self.kind, found):
-            raise ConfigError(f"{flag} must {broken[0]}; got {found!r}")
-        return found
+        parsed = parse(flag, self.kind, value)
+        if broken := breach(self.kind, parsed):
+            raise ConfigError(f"{flag} must {broken[0]}; got {parsed!r}")
+        return parsed
 
 
 class Located(click.ParamType):  # type: ignore[type-arg]

@@ -97,7 +97,7 @@ def _shown(groups: list[Group]) -> tuple[list[Shown], str]:
     """
     seeds = [{run.seeds: run for run in g.runs} for g in groups]
     both = sorted(set.intersection(*map(set, seeds)))
-    chosen = [found[both[0] if both else min(found)] for found in seeds]
+    chosen = [by_seed[both[0] if both else min(by_seed)] for by_seed in seeds]
     runs = []
     for g, run in zip(groups, chosen, strict=True):
         label = canvas.short(g.name if both else f"{g.name}{_seed_words(run)}", 60)
@@ -123,9 +123,9 @@ def asymmetry(runs: list[Shown]) -> Figure:
     figure, ((left, right),) = panels_of(1, 2)
     lines(left, runs, "asymmetry", lambda row: row.get("local", {}).get("ratio"))
     for run in runs:
-        found = run.diagnosed("asymmetry")
+        records = run.diagnosed("asymmetry")
         left.plot(
-            [n for n, _ in found], floats(row["ratio"] for _, row in found), "--", color=colour(run.place), lw=0.9
+            [n for n, _ in records], floats(row["ratio"] for _, row in records), "--", color=colour(run.place), lw=0.9
         )
     left.set(title="error asymmetry EA (dashed: evaluated model)", ylabel="max EA / min EA, mean of local models")
     canvas.logarithmic(left.yaxis)
@@ -160,8 +160,8 @@ def drift(runs: list[Shown]) -> Figure:
     """Norms of the clients' updates and of their weighted sum, and the share that cancels."""
     figure, ((each, update, cancelled),) = panels_of(1, 3)
     for run in runs:
-        found, tint = run.diagnosed("drift"), colour(run.place)
-        rounds, norms = [n for n, _ in found], [row["norms"] for _, row in found]
+        records, tint = run.diagnosed("drift"), colour(run.place)
+        rounds, norms = [n for n, _ in records], [row["norms"] for _, row in records]
         each.fill_between(rounds, list(map(min, norms)), list(map(max, norms)), color=tint, alpha=0.15, lw=0)
         each.plot(rounds, [float(np.mean(n)) for n in norms], **look_of(run.place, len(rounds)), label=run.label)
     lines(update, runs, "drift", lambda row: row["update"])
@@ -203,8 +203,8 @@ def weights(runs: list[Shown]) -> Figure:
     """
     figure, (panels,) = panels_of(1, 1 + len(runs))
     for run, axes in zip(runs, panels[1:], strict=True):
-        found = np.concatenate([floats(row["weights"]) * len(row["weights"]) for row in run.rows])
-        _histogram(axes, [(run.label, found, run.place)])
+        multiples = np.concatenate([floats(row["weights"]) * len(row["weights"]) for row in run.rows])
+        _histogram(axes, [(run.label, multiples, run.place)])
         axes.axvline(1.0, color="0.3", ls=":")
         axes.set(title=run.label, xlabel="weight x clients of the round")
     plain = [(run.label, np.concatenate([floats(row["weights"]) for row in run.rows]), run.place) for run in runs]
@@ -232,12 +232,12 @@ def cosine(runs: list[Shown]) -> Figure:
     """Cosine of each layer between successive global models, and between local models and the one they started from."""
     figure, panels = panels_of(len(runs), 2)
     for run, (whole, local) in zip(runs, panels, strict=True):
-        found = run.diagnosed("cosine")
-        rounds = [n for n, _ in found]
-        for i, layer in enumerate(found[0][1]["layers"]):
+        records = run.diagnosed("cosine")
+        rounds = [n for n, _ in records]
+        for i, layer in enumerate(records[0][1]["layers"]):
             look = look_of(i, len(rounds))
-            whole.plot(rounds, floats([row["global"][i] for _, row in found]), **look, label=canvas.entry(layer))
-            low, mean, high = (floats([row["local"][n][i] for _, row in found]) for n in ("min", "mean", "max"))
+            whole.plot(rounds, floats([row["global"][i] for _, row in records]), **look, label=canvas.entry(layer))
+            low, mean, high = (floats([row["local"][n][i] for _, row in records]) for n in ("min", "mean", "max"))
             local.fill_between(rounds, low, high, color=look["color"], alpha=0.12, lw=0)
             local.plot(rounds, mean, **look)
         told = f" ({run.label})" if len(runs) > 1 else ""
@@ -250,9 +250,9 @@ def cosine(runs: list[Shown]) -> Figure:
 
 def per_class(runs: list[Shown]) -> Figure:
     """Accuracy of each class before and after local training: single clients, the mean of all, and the aggregate."""
-    found = [run.diagnosed("per_class")[-1] for run in runs]
-    figure, panels = panels_of(len(runs), min(PANELS, 2 + max(len(row["clients"]) for _, row in found)))
-    for run, (number, row), line in zip(runs, found, panels, strict=True):
+    records = [run.diagnosed("per_class")[-1] for run in runs]
+    figure, panels = panels_of(len(runs), min(PANELS, 2 + max(len(row["clients"]) for _, row in records)))
+    for run, (number, row), line in zip(runs, records, panels, strict=True):
         mean = row.get("local") or [np.nan] * len(row["before"])
         ids = list(row["clients"])[: len(line) - 2]
         shown = [
@@ -297,11 +297,11 @@ def oversampling(runs: list[Shown]) -> Figure:
 
     It shows the first round in which one of the clients took part, because oversampling decays.
     """
-    found = [next((r for r in run.diagnosed("oversampling") if r[1]), (0, {})) for run in runs]
-    columns = min(PANELS, max(len(row) for _, row in found))
+    records = [next((r for r in run.diagnosed("oversampling") if r[1]), (0, {})) for run in runs]
+    columns = min(PANELS, max(len(row) for _, row in records))
     require(columns > 0, "diagnose.clients", "name clients that took part; use none to see each cohort's first", 0)
     figure, panels = panels_of(len(runs), columns)
-    for run, (number, row), line in zip(runs, found, panels, strict=True):
+    for run, (number, row), line in zip(runs, records, panels, strict=True):
         for axes in line[len(row) :]:
             axes.set_axis_off()
         for (k, counts), axes in zip(row.items(), line, strict=False):
@@ -316,8 +316,8 @@ def heatmap(folders: list[str | Path]) -> Figure:
     from fedskew.plots import skew as skewplots
 
     require(len(folders) == 1, "fedskew plot", "be given one run for heatmap", len(folders))
-    found = federation_of(read_run(folders[0]))
-    return skewplots.draw(found.counts, title=found.title, class_names=found.class_names)
+    counted = federation_of(read_run(folders[0]))
+    return skewplots.draw(counted.counts, title=counted.title, class_names=counted.class_names)
 
 
 def tsne(runs: list[Shown]) -> Figure:
