@@ -101,7 +101,7 @@ def run(
     methods` explain the names.
     """
     from fedskew.cli.progress import RunProgress, report
-    from fedskew.config import experiment as config
+    from fedskew.config.experiment import new_folder
     from fedskew.config.flags import flagged
     from fedskew.track import several
 
@@ -110,7 +110,7 @@ def run(
     if resume and (done := _report_finished(experiment, folder)) is not None:
         return done
     if not (resume or out):
-        folder = config.folder_of(experiment)
+        folder = new_folder(experiment)
     for note in [*_unused(experiment), *(_renewed(source, experiment) if source else ())]:
         say(f"fedskew: note: {note}", sys.stderr)
     with RunProgress(experiment.method.name, experiment.rounds) as progress:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NAMED, WORST = 10, 20  # clients that are shown unasked; that are shown at most
 
 
-def study_tables(study: Study, under_controls: bool = False) -> Iterator[Any]:
+def study_tables(study: Study, under_controls: bool) -> Iterator[Any]:
     """The results under each setting and the work of the methods, and what these numbers do not show.
 
     Args:
@@ -46,9 +46,7 @@ def study_tables(study: Study, under_controls: bool = False) -> Iterator[Any]:
     yield from [*lost, *_tuned_notes(study)]
 
 
-def results_of(
-    compared: Compared, under_controls: bool = False, computed: Mapping[str, str] | None = None
-) -> Iterator[Any]:
+def results_of(compared: Compared, under_controls: bool, computed: Mapping[str, str] | None = None) -> Iterator[Any]:
     """The results under each setting, a verdict for each method, the work, and what these numbers do not show."""
     from fedskew.report import controls, listings, sentences
 
