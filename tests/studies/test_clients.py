@@ -14,7 +14,7 @@ import pytest
 import fedskew as fs
 from fedskew import report
 from fedskew.cli.output import show
-from fedskew.cli.studying import shown_clients
+from fedskew.cli.tables import shown_clients
 from fedskew.records.decisions import wilson
 from fedskew.report.clients import clients
 from fedskew.report.compared import compare

@@ -265,7 +265,7 @@ def _check_by_client(table: str | None) -> None:
 
 def _by_client(run: Run, as_json: bool, table: str | None) -> None:
     """Print what each client would use, as the run measured it, and write every measurement to the file ``table``."""
-    from fedskew.cli.studying import shown_clients
+    from fedskew.cli.tables import shown_clients
     from fedskew.records.clients import clients_csv, read_clients
     from fedskew.records.files import write_atomic
     from fedskew.settings import MOST_CLIENTS

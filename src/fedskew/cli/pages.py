@@ -35,7 +35,7 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None) -> None:
     RUN is a run folder, a folder that holds some, or the folder of a study.
     """
     import fedskew.plots.rounds as rounds
-    from fedskew.cli.studying import comparison_tables
+    from fedskew.cli.tables import comparison_tables
     from fedskew.config.recorded import find_runs
     from fedskew.plots import canvas
     from fedskew.studies.archiving import folders_of

@@ -235,7 +235,7 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
 
 def _show_study(folder: Path, metric: str | None) -> None:
     """Print the tables of a study, what its tuning chose, and the command that repeats it."""
-    from fedskew.cli.studying import results_of
+    from fedskew.cli.tables import results_of
     from fedskew.report.compared import compare
     from fedskew.report.controls import models_of
     from fedskew.report.entries import of_study
