@@ -114,8 +114,7 @@ class Contract(NamedTuple):
 CONTRACTS = {
     "describe": Contract(
         "fedskew describe --json", Skew,
-        "How skewed a federation is. `fedskew partition show FILE --json` prints the same of a file. Facts are there "
-        "where the source has them.",
+        "How skewed a federation is, or a partition file. Facts are there where the source has them.",
     ),
     "methods": Contract("fedskew methods --json", list[Method], "Every method with its ingredients and their options."),
     "runs": Contract(

@@ -61,7 +61,7 @@ COMMANDS = (
 )  # fmt: skip
 HELP = (
     "", "run", "run fedbal", "run seolkim", "compare", "evaluate", "plot", "report", "advise", "reproduce", "ledger", "flower",
-    "flower init", "runs", "show", "study", "study archive", "verify", "describe", "partition", "methods", "completion",
+    "flower init", "runs", "show", "study", "study archive", "verify", "describe", "partition", "methods",
 )  # fmt: skip
 TIMED = re.compile(r"_s$|_per_s|seconds|peak|memory_bytes|^digest$")
 CLOCK = re.compile(r"\d+(\.\d+)? ?(s a round|s\b|min\b|ms\b|core-hours)|wall_s [\d.]+|\d+ kB")

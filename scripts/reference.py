@@ -347,7 +347,7 @@ def methods_page() -> str:
     plain = {c.name for c in METHODS["fedavg"]().components}
     for row in listing.catalogue():
         method = method_named(row["name"])
-        own = ", ".join(f"`{c.name}`" for c in listing._all(method) if c.name not in plain) or "–"
+        own = ", ".join(f"`{c.name}`" for _, c in method.ingredients() if c.name not in plain) or "–"
         cells = [row[f] for f in ("reads", "extra_upload", "extra_download", "state", "extra_compute")]
         told = " | ".join("; ".join(cell) or "–" for cell in cells)
         lines.append(f"| `{row['name']}` | {own} | {row['suffices']} | {told} | {row['reference']} |")

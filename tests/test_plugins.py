@@ -176,7 +176,7 @@ for words in {lines!r}:
 @pytest.mark.parametrize(
     ("lines", "light"),
     [
-        (["--version", "plot --help", "completion bash"], True),
+        (["--version", "plot --help"], True),
         ([f"run fedprox --parts proximal --data digits --partition iid {QUICK}", "methods fedavg",
           "cite fedbal cifar10 ldam", "datasets digits", "describe --clients 3"], False),
     ],

@@ -330,9 +330,9 @@ def content_of(path: str | Path) -> bytes:
         return file.read()
 
 
-def text_of(path: str | Path, errors: str = "strict") -> str:
+def text_of(path: str | Path) -> str:
     """The text of a regular file in UTF-8, with line feeds alone. Raises OSError as `opened`, UnicodeDecodeError."""
-    with io.TextIOWrapper(opened(path), encoding="utf-8", errors=errors) as file:
+    with io.TextIOWrapper(opened(path), encoding="utf-8") as file:
         return file.read()
 
 

@@ -106,7 +106,7 @@ def test_a_run_folder_that_holds_what_is_no_file_is_one_line(
 OPENS = re.compile(r"(?<![\w.])open\(|\.(?:read_bytes|read_text|open)\(|\b(?:load_file|safe_open|np\.load)\((?!reg)")
 OWN = {  # files of the package, of the system, or that the process itself wrote
     "data/sources/cache.py", "engines/ray/worker.py", "engines/clients.py", "report/page.py",
-    "cli/values.py", "advice/evidence.py", "records/files.py", "cli/output.py", "cli/command.py", "__init__.py",
+    "advice/evidence.py", "records/files.py", "cli/output.py", "cli/command.py", "__init__.py",
     "catalogue/citations.py", "config/presets/__init__.py",
 }  # fmt: skip
 OTHERS = ("flower", "studies")  # rooms with openers of their own

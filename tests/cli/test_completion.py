@@ -1,209 +1,59 @@
-"""Completion on Tab, and how long the command takes to start."""
+"""Completion on Tab: what the script of a shell offers."""
 
 from __future__ import annotations
 
-import os
+import shutil
 import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import fedskew as fs
 from fedskew.cli.command import main
 
-SOURCE = str(Path(fs.__file__).parents[1])
-LATE = ("torch", "numpy", "scipy", "sklearn", "rich", "matplotlib", "pandas", "datasets")
+TAB = """source "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 )); _fedskew; echo "${COMPREPLY[@]}"
+"""
 
 
-def process(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, *words], cwd=cwd, env={**os.environ, "PYTHONPATH": paths, **environment},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+def written(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as end:
+        main(["completion", shell])
+    assert end.value.code == 0
+    return capsys.readouterr().out
 
 
-def complete(line: str, cwd: Path | None = None) -> list[str]:
-    """What bash is offered at the end of a line."""
-    words = line.split(" ")
-    asked = {"_FEDSKEW_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    done = process("-m", "fedskew", cwd=cwd, **asked)
-    assert done.stderr == "", done.stderr
-    return [row.partition(",")[2] for row in done.stdout.splitlines()]
-
-
-@pytest.fixture
-def complete_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], list[str]]:
-    """`complete` in this process, where torch is imported already."""
-
-    def offers(line: str) -> list[str]:
-        monkeypatch.setenv("_FEDSKEW_COMPLETE", "bash_complete")
-        monkeypatch.setenv("COMP_WORDS", line)
-        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
-        monkeypatch.setattr(sys, "argv", ["fedskew"])
-        with pytest.raises(SystemExit):
-            main()
-        told = capsys.readouterr()
-        assert told.err == "", told.err
-        return [row.partition(",")[2] for row in told.out.splitlines()]
-
-    return offers
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_offers_commands_names_options_and_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "fedskew.sh"
+    script.write_text(written("bash", capsys))
+    offers = {
+        "fedskew par": ["partition", "partitions"],
+        "fedskew partition m": ["make"],
+        "fedskew run fedb": ["fedbabu", "fedbal", "fedbn"],
+        "fedskew run --lr 0.1 fedpr": ["fedprox"],
+        "fedskew run fedbal --data fash": ["fashion_mnist"],
+        "fedskew run fedavg --server yo": ["yogi"],
+        "fedskew run fedavg --fit": ["--fit-logits"],
+        "fedskew describe --partition dirichlet --data mn": ["mnist"],
+        "fedskew models res": ["resnet18", "resnet20", "resnet9"],
+        "fedskew methods --js": ["--json"],
+        "fedskew rnu ": [],
+    }
+    for line, offered in offers.items():
+        done = subprocess.run(["bash", "-c", TAB, "_", script, *line.split(" ")], capture_output=True, text=True)
+        assert (done.stdout.split(), done.stderr) == (offered, ""), line
 
 
 @pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("fedskew par", ["partition", "partitions"]),
-        ("fedskew partition ", ["make", "show", "verify"]),
-        ("fedskew run fedb", ["fedbabu", "fedbal", "fedbn"]),
-        ("fedskew run fedbal --data fash", ["fashion_mnist"]),
-        ("fedskew run --lr 0.1 fedpr", ["fedprox"]),
-        ("fedskew run fedavg --parts proximal,ld", ["proximal,ldam"]),
-        ("fedskew run fedavg --server yo", ["yogi"]),
-        ("fedskew describe --partition dirichlet --data mn", ["mnist"]),
-        ("fedskew partition make --partition sh", ["shards", "shared"]),
-        ("fedskew models res", ["resnet18", "resnet20", "resnet9"]),
-        ("fedskew plot --figure dr", ["drift"]),
-        ("fedskew completion ", ["bash", "fish", "zsh"]),
-        ("fedskew methods --js", ["--json"]),
-    ],
+    ("shell", "line"),
+    [("zsh", "complete -o default -F _fedskew fedskew"), ("fish", "complete -c fedskew -l preset -x -a 'authors")],
 )
-def test_names_are_completed_without_torch(line: str, offered: list[str], tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
-    assert complete(line, tmp_path) == offered
+def test_the_scripts_of_other_shells(shell: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script = written(shell, capsys)
+    assert line in script and "fedbal" in script
 
 
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("fedskew run fedbal --parts.local_balancer.s", ["strength", "schedule_unit"]),
-        ("fedskew run fedavg --weighting aggregation_balancer --weighting.s", ["scope", "similarity"]),
-    ],
-)
-def test_options_are_those_of_the_composition_so_far(
-    line: str, offered: list[str], complete_here: Callable[[str], list[str]]
-) -> None:
-    assert {flag.rpartition(".")[2] for flag in complete_here(line)} == set(offered)
-
-
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("fedskew run fedga --parts.calibrated_targets.form ", ["softce", "exact", "binary"]),
-        ("fedskew run fedavg --diagnose drift,cov", ["drift,coverage"]),
-        ("fedskew run fedavg --data.augment ", ["true", "false"]),
-    ],
-)
-def test_values_are_those_that_the_type_lists(
-    line: str, offered: list[str], complete_here: Callable[[str], list[str]]
-) -> None:
-    assert complete_here(line) == offered
-
-
-@pytest.mark.parametrize("line", ["fedskew rnu ", "fedskew run fedprx --da", "fedskew run --from nowhere --server "])
-def test_a_mistake_on_the_line_breaks_no_completion(line: str, complete_here: Callable[[str], list[str]]) -> None:
-    complete_here(line)
-
-
-def test_options_are_completed_in_a_process_of_its_own() -> None:
-    assert complete("fedskew run fedavg --engine th") == ["threaded"]
-
-
-@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
-def test_the_script_of_each_shell(shell: str) -> None:
-    done = process("-m", "fedskew", "completion", shell)
-    assert done.returncode == 0 and f"_FEDSKEW_COMPLETE={shell}_complete" in done.stdout
-
-
-# Start-up
-
-
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["completion", "bash"], ["plot", "--help"], ["rnu"]])
-def test_the_command_starts_without_torch(words: list[str]) -> None:
-    code = f"import sys; sys.argv = ['fedskew', *{words}]\n" + (
-        "from fedskew.cli.command import main\n"
-        "try: main()\n"
-        "except SystemExit: print([name for name in {LATE} if name in sys.modules])"
-    ).replace("{LATE}", repr(LATE))
-    assert process("-c", code).stdout.endswith("[]\n")
-
-
-@pytest.mark.parametrize(
-    ("code", "late"),
-    [
-        ("import fedskew", LATE),
-        ("import fedskew as fs; fs.run, fs.methods, fs.parts", LATE[2:]),
-        ("import fedskew as fs, fedskew.engines; fs.track.TRACKERS", ("ray", "tensorboard")),
-        ("import fedskew.cli.command", ("ray", "fedskew.privacy")),
-        ("import fedskew.privacy", ("cryptography",)),
-    ],
-)
-def test_what_is_not_used_is_not_imported(code: str, late: tuple[str, ...]) -> None:
-    done = process("-c", f"import sys; {code}; print([name for name in {late} if name in sys.modules])")
-    assert done.stdout == "[]\n", done.stderr
-
-
-SLOW = (  # a second each, more or less; none is of use to a short run
-    "sklearn", "scipy", "pandas", "pyarrow", "sympy", "torch._dynamo", "torch._inductor", "torch.onnx",
-    "torch.fx.experimental.symbolic_shapes", "matplotlib",
-)  # fmt: skip
-
-
-def imported_after(code: str, cwd: Path) -> str:
-    """Those of `SLOW` that these lines import beside torch, which in some versions imports some itself."""
-    told = f"print('slow:', [name for name in {SLOW} if name in sys.modules and name not in before])"
-    lines = f"import sys, torch; before = set(sys.modules)\ntry:\n    {code}\nexcept SystemExit: pass\n{told}"
-    done = process("-c", lines, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.rpartition("slow: ")[2].strip()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        [],
-        pytest.param(["--engine", "sequential"], marks=pytest.mark.thorough),
-        pytest.param(["--model", "convnet", "--cohort", "2"], marks=pytest.mark.thorough),
-    ],
-)
-def test_a_short_run_imports_no_compiler_and_no_other_library(options: list[str], tmp_path: Path) -> None:
-    words = ["run", "fedavg", "--data", "digits", "--rounds", "3", "--out", "r", *options]
-    assert imported_after(f"from fedskew.cli.command import main; main({words})", tmp_path) == "[]"
-    assert (tmp_path / "r" / "summary.json").is_file()
-
-
-@pytest.mark.thorough
-def test_one_round_of_every_method_imports_no_compiler(tmp_path: Path) -> None:
-    run = "fs.run(fed, method(), model='logistic', rounds=1, cohort=2, engine='batched')"
-    code = (
-        "import fedskew as fs; from fedskew.methods import METHODS; "
-        "fed = fs.federate('digits', fs.partitioners.Dirichlet(alpha=1), clients=4, seed=0, auxiliary=5); "
-        f"[{run} for name, method in METHODS.items() if name != 'creff']"  # which takes seconds of server steps
-    )
-    assert imported_after(code, tmp_path) == "[]"
-
-
-@pytest.mark.thorough
-def test_building_any_network_imports_no_compiler(tmp_path: Path) -> None:
-    code = (
-        "from fedskew.models import MODELS, build; [build(name, (3, 32, 32), 10, 0) for name in MODELS if name != 'hf']"
-    )
-    assert imported_after(code, tmp_path) == "[]"
-
-
-def _seconds(*words: str) -> float:
-    """The shortest of three."""
-    found = []
-    for _ in range(3):
-        start = time.perf_counter()
-        assert process(*words).returncode == 0
-        found.append(time.perf_counter() - start)
-    return min(found)
-
-
-def test_help_takes_little_more_than_python() -> None:
-    """0.1 s on an idle machine; the bound is against Python's own start, for machines that are not."""
-    assert _seconds("-m", "fedskew", "--help") < 0.3 + 8 * _seconds("-c", "pass")
+def test_a_shell_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["completion", "tcsh"])
+    assert end.value.code == 2 and "bash" in capsys.readouterr().err

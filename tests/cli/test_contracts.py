@@ -52,7 +52,7 @@ def test_describe(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (tmp_path / "counts.csv").write_text("4,0\n2,9\n")
     _is_as_promised("describe", capsys, "describe", tmp_path / "counts.csv")
     assert fedskew("partition", "make", "--clients", 4, "--local-test", 0.1, "--out", tmp_path / "split.npz") == 0
-    _is_as_promised("describe", capsys, "partition", "show", tmp_path / "split.npz")
+    _is_as_promised("describe", capsys, "describe", tmp_path / "split.npz")
 
 
 def test_methods(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 import fedskew
 from fedskew.catalogue.listing import citations
-from fedskew.cli.values import names
 from fedskew.config.tables import TABLES
 from fedskew.methods import METHODS
 from support.command import SMALL, mistake
@@ -93,7 +92,10 @@ def test_every_method_and_ingredient_has_a_page(capsys: pytest.CaptureFixture[st
     assert "unknown method or ingredient 'fedbl'; did you mean 'fedbal'?" in mistake(capsys, "methods", "fedbl")
 
 
-@pytest.mark.parametrize("page", ["methods", "datasets", "partitions", "models"])
+SLOT = {"datasets": "data", "partitions": "partition", "models": "model"}
+
+
+@pytest.mark.parametrize("page", ["methods", *SLOT])
 def test_no_table_breaks_a_name_at_80_columns(
     page: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,8 +103,7 @@ def test_no_table_breaks_a_name_at_80_columns(
     assert command(page) == 0
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines()[:-1])) <= 80 and "…" not in said
-    shown = names({"methods": "method", "datasets": "data", "partitions": "partition", "models": "model"}[page])
-    for name in shown:
+    for name in METHODS if page == "methods" else TABLES[SLOT[page]]:
         assert re.search(rf"(?m)^(?:[\w= ]+ = )?{name} ", said), name
 
 

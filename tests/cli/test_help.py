@@ -12,12 +12,10 @@ import click
 import pytest
 
 from fedskew.cli.command import root
-from fedskew.cli.values import SLOTS, TABLES, names
+from fedskew.cli.composed import SLOTS
 from fedskew.config.flags import NAMED, experiment_from, options_of
-from fedskew.config.tables import TABLES as CLASSES
 from fedskew.config.words import ALIASES
 from fedskew.methods import METHODS
-from fedskew.plots.rounds import FIGURES
 from support.command import fedskew, output_of
 
 
@@ -116,7 +114,7 @@ def test_the_examples_work_in_the_order_in_which_they_are_read(tmp_path: Path, m
     """A newcomer who types every line that begins with fedskew, the page of run first, gets no error."""
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    first = ["run", "partition make", "partition", "partition show", "partition verify"]
+    first = ["run", "partition make", "partition", "partition verify"]
     pages = [*first, *(name for name in ALL if name not in first)]
     lines = [line for name in pages for line in ALL[name].lines]  # type: ignore[attr-defined]
     for line in dict.fromkeys([*lines, *root.lines]):  # type: ignore[attr-defined]
@@ -142,12 +140,8 @@ def test_an_optional_value_is_unset_by_none() -> None:
     assert experiment_from(["fedavg", "--partition.least", "3", "--auxiliary=null"]).partition.least == 3
 
 
-def test_the_names_that_are_read_from_the_source_are_those_of_the_tables() -> None:
-    for slot in SLOTS:
-        assert list(names(slot)) == sorted(CLASSES[slot]), slot
+def test_help_has_the_names_of_every_slot() -> None:
     assert {*SLOTS, "weighting.base", "partition.base", "preset"} == set(NAMED)
-    assert names("method") == tuple(sorted(METHODS)) and names("figure") == FIGURES
-    assert all(names(table) for table in TABLES)
 
 
 def test_every_alias_names_an_option() -> None:

@@ -78,12 +78,10 @@ LINES = {  # of `fedskew run`
 
 OTHERS = {  # of other commands, and of the words before options
     "option before the command": (["--dta", "x"], "unknown option '--dta'"),
-    "no action": (["partition"], "fedskew partition needs one of make, show, verify"),
+    "no action": (["partition"], "fedskew partition needs one of make, verify"),
     "action": (["partition", "verfy"], "unknown action of fedskew partition 'verfy'; did you mean 'verify'?"),
-    "no file": (["partition", "show"], "fedskew partition show needs a file"),
+    "no file": (["partition", "verify"], "fedskew partition verify needs a file"),
     "two files": (["partition", "verify", "a", "b"], "one FILE at a time"),
-    "shell": (["completion", "fihs"], "shell must be one of bash, fish, zsh; got 'fihs'; did you mean 'fish'?"),
-    "no shell": (["completion"], "fedskew completion needs one of bash, fish, zsh"),
     "nothing to cite": (["cite"], "fedskew cite needs at least one method, ingredient or dataset, or fedskew"),
     "two forms of a page": (["methods", "fedavg", "--json"], "takes NAME or --json; got both"),
     "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),

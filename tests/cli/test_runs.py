@@ -289,7 +289,7 @@ def test_show_draws_curves_and_bars_and_says_the_command_that_repeats_the_run(
     table = said[said.index("metric ") : said.index("total: ")].splitlines()
     assert len(table) > 10 and max(map(len, table)) <= 100
     assert all(len(line) <= 100 for line in said.splitlines())
-    again = said[said.index("again: ") :].replace(" \\\n  ", " ").splitlines()[0]
+    again = said[said.index("again: ") :].splitlines()[0]
     words = again.removeprefix("again: fedskew ").split()
     assert words == ["run", "--from", "runs/b"] and "differs from the defaults: pace.lr 0.05, rounds 2" in said
     assert fedskew(*words, "--out", "runs/again") == 0

@@ -91,7 +91,7 @@ LONG = "a" * 300
 @pytest.mark.parametrize("words", [
     ["plot", LONG], ["evaluate", LONG], ["describe", LONG], ["advise", LONG], ["run", "--from", LONG],
     ["run", "--resume", LONG], ["run", "fedavg", "--data", "npz", "--path", LONG], ["run", "fedavg", "--out", LONG],
-    ["partition", "show", LONG], ["partition", "make", "--out", LONG],
+    ["partition", "verify", LONG], ["partition", "make", "--out", LONG],
 ])  # fmt: skip
 def test_a_path_that_no_file_system_takes_is_one_line(
     words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

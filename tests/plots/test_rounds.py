@@ -11,7 +11,7 @@ import pytest
 from fedskew.cli.command import main
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
-from fedskew.plots import canvas
+from fedskew.plots import FIGURES, canvas
 from fedskew.plots import rounds as diagplots
 from fedskew.plots.groups import groups_of
 from fedskew.records.diagnostics import DIAGNOSTICS
@@ -33,7 +33,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_figure_is_drawn_from_a_record(recorded: Path, tmp_path: Path) -> None:
-    for name in diagplots.FIGURES:
+    for name in FIGURES:
         picture = canvas.save(diagplots.draw(name, [recorded]), tmp_path / f"{name}.svg")
         assert picture.read_text().count("<path") > 10, name
 

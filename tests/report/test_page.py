@@ -22,7 +22,7 @@ from fedskew.report.compared import compare
 from fedskew.report.figures import curves
 from fedskew.report.page import _asset
 from fedskew.report.sentences import collapses_of
-from support.reports import made_run, parsed, sections, study, words_of
+from support.reports import ENVIRONMENT, made_run, parsed, sections, study, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
@@ -272,6 +272,8 @@ def test_what_a_run_ran_on_stands_in_its_line(tmp_path: Path) -> None:
     (entries[1].run.folder / "env.json").write_text("{")
     told = sections(report.build(entries))["runs"]
     assert told.count("fedskew 0.1.0, torch 2.6.0, python 3.11.2, platform Linux, cores 2") == 1
+    archived = [entry._replace(run=replace(entry.run, folder=Path("archived"), env=ENVIRONMENT)) for entry in entries]
+    assert sections(report.build(archived))["runs"].count("torch 2.6.0, python 3.11.2") == 2, "it has no folder"
 
 
 # Readers who do not see it, and readers in the dark

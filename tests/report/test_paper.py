@@ -28,7 +28,7 @@ def table_of(*names: str) -> Table:
 
 
 def test_latex_prints_names_and_runs_none_of_them() -> None:
-    made = to_latex(table_of(*HOSTILE))
+    made = to_latex(table_of(*HOSTILE), "t")
     body = made.split(r"\midrule")[1].split(r"\bottomrule")[0]
     lines = body.strip().splitlines()
     assert len(lines) == len(HOSTILE) and all(line.endswith(r"\\") for line in lines)

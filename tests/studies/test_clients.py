@@ -14,7 +14,7 @@ import pytest
 import fedskew as fs
 from fedskew import report
 from fedskew.cli.output import show
-from fedskew.cli.studying import shown_clients
+from fedskew.cli.tables import shown_clients
 from fedskew.records.decisions import wilson
 from fedskew.report.clients import clients
 from fedskew.report.compared import compare
@@ -139,7 +139,7 @@ def test_names_of_clients_are_text_in_tables(tmp_path: Path) -> None:
     section = clients(found, found.settings, ())
     (accuracies,), (table,) = section.parts, section.folded
     assert len(accuracies.rows) == len(table.rows) == 3  # type: ignore[union-attr]
-    assert "'=1+1" in to_csv(table) and r"\input" not in to_latex(table)
+    assert "'=1+1" in to_csv(table) and r"\input" not in to_latex(table, "t")
     page = report.build(report.from_folders([tmp_path]))
     assert "<script>," not in page and "&lt;script&gt;" in page and "<h2" in page
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedskew as fs
-from fedskew.cli.studying import _edge
+from fedskew.cli.tables import _edge
 from fedskew.config.recorded import Run
 from fedskew.methods import METHODS
 from fedskew.records.clients import last_clients, read_clients

@@ -135,7 +135,7 @@ class Grammar:
 
     def _noise(self, number: int) -> list[str]:
         flags = ["--help", "-h", "--version", "--json", "--out", "--from", "--resume", "--lr", "--data", "--top"]
-        commands = ("run", "plot", "report", "advise", "evaluate", "describe", "partition", "completion", "help")
+        commands = ("run", "plot", "report", "advise", "evaluate", "describe", "partition", "help")
         drawn = [self.one((*flags, *WORDS, *METHODS)) for _ in range(int(self.gen.integers(0, 5)))]
         return [self.one((*commands, *LISTS)), *drawn] if self.often(0.9) else drawn
 

@@ -222,7 +222,7 @@ def test_a_package_that_is_lost_in_the_worker_refuses_no_run(board: type[Board],
 
 def test_a_run_is_named_without_the_characters_that_a_folder_cannot_have() -> None:
     for name in ("a/b\\c", "é" * 300, "..", "", "\x1b[2J", " . "):
-        found = _base.name_of({"name": name})
+        found = _base.run_name({"name": name})
         assert found and "/" not in found and found.isascii() and found.isprintable() and len(found) <= 120, found
         assert found not in (".", "..")
 

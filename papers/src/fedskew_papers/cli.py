@@ -14,7 +14,6 @@ from fedskew.cli.seam import (
     FOLDER,
     INTERRUPTED,
     Command,
-    Value,
     decorated,
     grid,
     print_plan,
@@ -65,7 +64,7 @@ def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callab
         "fedskew reproduce fedga-table1-mnist --scale smoke",
     ),
 )
-@click.argument("name", required=False, metavar="[NAME]", type=Value(str, names))
+@click.argument("name", required=False, metavar="[NAME]")
 @part_options("small", "smoke: seconds, on digits; small: reduced, as listed; paper: the full protocol")
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Repeat a table or figure of the five papers, with our numbers beside the printed ones.
@@ -229,7 +228,7 @@ def ledger(paper: str | None, archives: str | None) -> None:
     ),
     missing="a table: TABLE.toml, or a name that `fedskew reproduce` lists",
 )
-@click.argument("name", required=False, metavar="TABLE.toml | NAME", type=Value(str, names))
+@click.argument("name", required=False, metavar="TABLE.toml | NAME")
 @click.option("--wide", is_flag=True, help=f"print seeds and causes beside the cells, in a table of {WIDE} columns")
 @part_options("paper", "paper: the full protocol; small: reduced, where the table has it; smoke: seconds, on digits")
 def arbitrate(

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from fedskew.advice.evidence import LONGER, MEASURES, MODELS, Federation, Gain, descriptors, packaged
 from fedskew.data.describe import Source, counted
 from fedskew.errors import require, unknown
-from fedskew.method import Component
 from fedskew.methods import METHODS
 from fedskew.studies.scores import NO_VERDICT
 from fedskew.studies.verdicts import OPEN, OWN, POINT, RAW, verdict
@@ -154,8 +153,8 @@ def advise(
         if theirs and mine not in theirs:
             yours = f"yours is {mine!r}" if mine else "yours is not named"
             notes.append(f"the {what} there: {', '.join(dict.fromkeys(theirs))}; {yours}, and gains may differ")
-    found = rule(known, measure)
-    told = tuple(worth[:top]), unjudged, others, tuple(near), found, tuple(notes)
+    everywhere = rule(known, measure)
+    told = tuple(worth[:top]), unjudged, others, tuple(near), everywhere, tuple(notes)
     return Advice(about.title, measure, here, means, unmeasured, *told)
 
 
@@ -177,7 +176,7 @@ def _harms(gain: Gain) -> bool:
 
 def _means(close: Sequence[Federation], measure: str) -> tuple[Means, ...]:
     """What FedAvg can have on these federations, the cheapest first."""
-    found = []
+    means = []
     for name, cost in COSTS.items():
         number = f"{MODELS[name]}{measure}"
         on = {place: f.fedavg[number] for place, f in enumerate(close, 1) if number in f.fedavg}
@@ -185,8 +184,8 @@ def _means(close: Sequence[Federation], measure: str) -> tuple[Means, ...]:
             times = [f.works[LONGER][0] for f in close if LONGER in f.works]
             fits = [f.exchanges for f in close if f.exchanges is not None]
             told = cost.format(exchanges=_range(fits, ".0f"), times=_range(times, ".2g"))
-            found.append(Means(name, statistics.fmean(gain.mean for gain in on.values()), on, told))
-    return tuple(found)
+            means.append(Means(name, statistics.fmean(gain.mean for gain in on.values()), on, told))
+    return tuple(means)
 
 
 def _range(values: Sequence[float | None], digits: str) -> str:
@@ -229,9 +228,9 @@ def verdict_on(by: dict[str, Gain], measure: str, work: Sequence[float | None] |
     return verdict(of, Work(*times).dear)
 
 
-def is_strong(found: dict[str, float]) -> bool:
+def is_strong(descriptors: dict[str, float]) -> bool:
     """Whether the label skew of a federation is strong."""
-    return found["js_mean"] >= STRONG * math.log(2)
+    return descriptors["js_mean"] >= STRONG * math.log(2)
 
 
 def rule(known: Sequence[Federation], measure: str = "accuracy") -> Rule | None:
@@ -265,8 +264,7 @@ def needs(method: str) -> str:
     bare = method.partition(" (")[0]
     if bare not in METHODS:
         return "unknown: a composition"
-    parts = [c for top in METHODS[bare]().components for c in (top, getattr(top, "base", None))]
-    known = [c for c in parts if isinstance(c, Component)]
+    known = [component for _, component in METHODS[bare]().ingredients()]
     told = [", ".join(dict.fromkeys([str(read) for c in known for read in c.reads])) or "nothing beside the model"]
     for what in ("uploads", "downloads"):
         more = dict.fromkeys(getattr(c, what) for c in known if getattr(c, what))

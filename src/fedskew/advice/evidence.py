@@ -56,8 +56,8 @@ def descriptors(counts: Any, cohort: int | None = None) -> dict[str, float]:
         counts: Label histograms, [N, C].
         cohort: Clients of a round; None: not known, and the share is left out.
     """
-    found = skew.summary(counts, most=2)  # none of these numbers is over pairs of clients
-    told = {name: round(float(found[name]), 4) for name in KEPT}  # type: ignore[arg-type]
+    summary = skew.summary(counts, most=2)  # none of these numbers is over pairs of clients
+    told = {name: round(float(summary[name]), 4) for name in KEPT}  # type: ignore[arg-type]
     return told | ({} if cohort is None else {"participation": round(cohort / told["clients"], 4)})
 
 

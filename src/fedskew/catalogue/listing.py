@@ -31,14 +31,19 @@ def prose(thing: object) -> str:
     return SECTION.split(inspect.cleandoc(thing.__doc__ or ""), maxsplit=1)[0].rstrip()
 
 
-def _all(method: Method) -> list[Component]:
-    """Components, and the weightings inside weightings."""
-    return [c for top in method.components for c in (top, getattr(top, "base", None)) if isinstance(c, Component)]
-
-
-def reads_of(components: Iterable[Component]) -> list[Read]:
+def _reads(components: Iterable[Component]) -> list[Read]:
     """What their server halves read of clients beside the model, each once."""
     return list(dict.fromkeys([read for c in components for read in c.reads]))
+
+
+def _facts(components: Iterable[Component], fact: str) -> list[str]:
+    """What they say of one of `FACTS`, each once."""
+    return list(dict.fromkeys(told for c in components if (told := getattr(c, fact))))
+
+
+def _papers(method: Method) -> list[str]:
+    """The keys of its own paper and of those of its components; some are empty."""
+    return [method.reference, *(c.reference for c in method.components)]
 
 
 def catalogue() -> list[dict[str, Any]]:
@@ -46,19 +51,19 @@ def catalogue() -> list[dict[str, Any]]:
     rows = []
     for name, factory in sorted(methods.METHODS.items()):
         method = factory()
-        gathered = {f: list(dict.fromkeys(getattr(c, f) for c in _all(method) if getattr(c, f))) for f in FACTS}
+        components = [component for _, component in method.ingredients()]
         rows.append(
             {
                 "name": name,
                 "serves": method.serves,
                 "summary": (factory.__doc__ or "").strip().split("\n")[0],
                 "slots": {slot: value for slot, value in method_spec(method).items() if slot != "name"},
-                "reads": [str(read) for read in reads_of(_all(method))],
-                "suffices": suffices(reads_of(_all(method))),
-                "extra_upload": gathered["uploads"],
-                "extra_download": gathered["downloads"],
-                "state": gathered["keeps"],
-                "extra_compute": gathered["compute"],
+                "reads": [str(read) for read in _reads(components)],
+                "suffices": suffices(_reads(components)),
+                "extra_upload": _facts(components, "uploads"),
+                "extra_download": _facts(components, "downloads"),
+                "state": _facts(components, "keeps"),
+                "extra_compute": _facts(components, "compute"),
                 "reference": short(method.reference),
             }
         )
@@ -74,15 +79,14 @@ def named(slot: str, names: Sequence[str] = ()) -> list[tuple[str, str, list[str
     for name in names:
         if name not in table:
             raise unknown({"data": "dataset"}.get(slot, slot), name, table)
-    return [_named(slot, name, table[name], bool(names)) for name in dict.fromkeys(names or table)]
-
-
-def _named(slot: str, name: str, kind: type, fully: bool) -> tuple[str, str, list[str]]:
-    text, options = prose(kind), []
-    for option, value, about, words in _options(kind()):
-        shown = "unset" if value in (None, "", ()) else getattr(value, "name", value)
-        options.append(f"--{slot}.{option} = {shown}: {about}{words}" if fully else f"{option} = {shown}")
-    return name, text if fully else text.split("\n\n")[0].replace("\n", " "), options
+    listed = []
+    for name in dict.fromkeys(names or table):
+        text, options = prose(table[name]), []
+        for option, value, about, words in _options(table[name]()):
+            shown = "unset" if value in (None, "", ()) else getattr(value, "name", value)
+            options.append(f"--{slot}.{option} = {shown}: {about}{words}" if names else f"{option} = {shown}")
+        listed.append((name, text if names else text.split("\n\n")[0].replace("\n", " "), options))
+    return listed
 
 
 def _options(made: Any) -> Iterator[tuple[str, Any, str, str]]:
@@ -135,7 +139,7 @@ def _explained_method(factory: Any, method: Method) -> str:
         if type(i) is type(plain.slots[place]) and getattr(i, f.name) != getattr(plain.slots[place], f.name)
     ]
     head += [f"settings of its own: {', '.join(pace)}"] if pace else []
-    lines = [*head, *_costs(_all(method), [method.reference, *(c.reference for c in method.components)])]
+    lines = [*head, *_costs([component for _, component in method.ingredients()], _papers(method))]
     for place, ingredient in own:
         slot = "parts" if place.startswith("parts") else place
         lines += ["", f"{ingredient.name} (--{slot} {ingredient.name})", "", *_formula(ingredient, place)]
@@ -144,10 +148,8 @@ def _explained_method(factory: Any, method: Method) -> str:
 
 def _costs(components: Sequence[Component], keys: Sequence[str]) -> list[str]:
     """What leaves the client, what it costs, and the papers."""
-    lines = [f"{LEAVES}: {'; '.join(map(str, reads_of(components))) or NOTHING}"]
-    for fact, label in FACTS.items():
-        told = list(dict.fromkeys(getattr(c, fact) for c in components if getattr(c, fact)))
-        lines.append(f"{label}: {'; '.join(told) or 'none'}")
+    lines = [f"{LEAVES}: {'; '.join(map(str, _reads(components))) or NOTHING}"]
+    lines += [f"{label}: {'; '.join(_facts(components, fact)) or 'none'}" for fact, label in FACTS.items()]
     rows = max(c.auxiliary for c in components)
     lines += [f"needs {rows} rows of each class at the server"] if rows else []
     return lines + [f"paper: {short(key)}" for key in dict.fromkeys(filter(None, keys))]
@@ -182,8 +184,7 @@ def _cited(name: str) -> list[str]:
     if slot is None:
         raise unknown("method, ingredient or dataset", name, [ITSELF, *chain(*tables.values())])
     if slot == "method":
-        method = method_named(name)
-        keys = [method.reference, *(c.reference for c in method.components)]
+        keys = _papers(method_named(name))
     else:
         keys = [getattr(TABLES[slot][name], "reference", "")]
     if not any(keys):

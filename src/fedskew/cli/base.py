@@ -12,12 +12,11 @@ import click
 
 from fedskew.cli import interrupt
 from fedskew.cli.output import say
-from fedskew.config.words import SHORT, Pair, scan, split
+from fedskew.config.words import SHORT, Pair, flag_of, split
 from fedskew.errors import ConfigError, FedskewError, FieldError, closest, unknown
 
 HELP = ("-h", "--help")
 WORDS, TYPED = "fedskew.words", "fedskew.typed"  # in Context.meta: the words after the command; its flags and values
-ASKED = "_FEDSKEW_COMPLETE"  # in the environment: set by the script of `fedskew completion` when the shell asks
 HEAVY = "fedskew.config.flags"  # imports all that makes an experiment, torch too
 SETTINGS = {"help_option_names": [*HELP], "max_content_width": 120, "show_default": True}
 Section = tuple[str, list[tuple[str, str]]]  # (title, [(option, what it is)])
@@ -60,14 +59,11 @@ class Command(Page):
     Args:
         lines: examples, whole command lines.
         missing: what the command needs where no positional word is given, after "fedskew NAME needs".
-        light: whether the command works without torch and what stands on it.
     """
 
-    def __init__(
-        self, *args: Any, lines: Sequence[str] = (), missing: str = "", light: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, *args: Any, lines: Sequence[str] = (), missing: str = "", **options: Any) -> None:
         super().__init__(*args, **options)
-        self.lines, self.missing, self.light = tuple(lines), missing, light
+        self.lines, self.missing = tuple(lines), missing
         self.own = {flag: p for p in self.params if isinstance(p, click.Option) for flag in p.opts}
         self.bare = {flag for flag, param in self.own.items() if param.is_flag}
 
@@ -76,8 +72,6 @@ class Command(Page):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check the words, then let Click read the options of the command itself. Raises ConfigError."""
         ctx.meta[WORDS] = args
-        if ctx.resilient_parsing:
-            return super().parse_args(ctx, self._readable(args))
         with self.naming_flags():
             if any(word in args for word in HELP):
                 say(self.get_help(ctx))
@@ -123,7 +117,7 @@ class Command(Page):
             raise
         except FedskewError as error:
             first = str(error).partition(" must ")[0]
-            flag = f"--{first.replace('_', '-')}"
+            flag = flag_of(first)
             if flag not in self.flags():
                 raise
             named = SHORT.get(flag, flag)  # --data.path, which is what users type
@@ -133,20 +127,9 @@ class Command(Page):
         """The flags that a message may mean."""
         return {*self.own}
 
-    def _readable(self, args: Sequence[str]) -> list[str]:
-        """The words of half a command line that Click can read."""
-        kept = []
-        for flag, value in scan(args, self.bare):
-            if not flag and value and not value.startswith("-"):
-                kept.append(value)
-            elif flag in self.own and (value is not None or flag in self.bare):
-                kept.append(flag if value is None else f"{flag}={value}")
-        return kept
-
     def invoke(self, ctx: click.Context) -> Any:
         """Import what the command needs, then run it. Ctrl-C ends an import at once, later it raises."""
-        if not self.light:
-            prepare()
+        prepare()
         interrupt.end()
         with self.naming_flags():
             return super().invoke(ctx)
@@ -181,20 +164,19 @@ class Group(Page, click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Raise ConfigError for an unknown option before the subcommand, and where no subcommand follows."""
         options = {flag for p in self.get_params(ctx) for flag in p.opts}
-        if not ctx.resilient_parsing:
-            if not args:
-                raise ConfigError(f"{ctx.command_path} needs one of {', '.join(self.commands)}")
-            if args[0].startswith("-") and args[0] not in options:
-                near = closest(args[0], options, listed=False)
-                told = near or f"; options follow a command: see `{ctx.command_path} COMMAND --help`"
-                raise ConfigError(f"unknown option {args[0]!r}{told}")
+        if not args:
+            raise ConfigError(f"{ctx.command_path} needs one of {', '.join(self.commands)}")
+        if args[0].startswith("-") and args[0] not in options:
+            near = closest(args[0], options, listed=False)
+            told = near or f"; options follow a command: see `{ctx.command_path} COMMAND --help`"
+            raise ConfigError(f"unknown option {args[0]!r}{told}")
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Raise ConfigError for an unknown subcommand."""
-        if (found := self.commands.get(args[0])) is None and not ctx.resilient_parsing:
+        if (command := self.commands.get(args[0])) is None:
             raise self.unknown(args[0])
-        return args[0] if found else None, found, args[1:]
+        return args[0], command, args[1:]
 
     def unknown(self, name: str) -> ConfigError:
         """The error for a subcommand that there is not."""

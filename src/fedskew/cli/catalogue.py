@@ -7,7 +7,6 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.output import grid, say, show
-from fedskew.cli.values import Names
 from fedskew.errors import ConfigError
 
 WIDE = 200  # columns of a wide table
@@ -16,7 +15,7 @@ WIDE = 200  # columns of a wide table
 @click.command(
     cls=Command, lines=("fedskew methods", "fedskew methods fedbal aggregation_balancer", "fedskew methods --json")
 )
-@click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("method"))
+@click.argument("wanted", nargs=-1, metavar="[NAME ...]")
 @click.option("--wide", is_flag=True, help=f"also list extra traffic, in a table of {WIDE} columns")
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON, with fields and references")
 def methods(wanted: tuple[str, ...], wide: bool, as_json: bool) -> None:
@@ -70,7 +69,7 @@ def _lister(command: str, slot: str, what: str, named: str) -> click.Command:
             show(grid((f"--{slot}", "what it is", f"--{slot}.OPTION"), lines))
             say(f"`fedskew {command} NAME` says what the options of NAME mean")
 
-    names = click.Argument(["wanted"], nargs=-1, metavar="[NAME ...]", type=Names(slot))
+    names = click.Argument(["wanted"], nargs=-1, metavar="[NAME ...]")
     about = f"List {what}, or explain those named and their options."
     lines = f"fedskew {command}", f"fedskew {command} {named}"
     return Command(command, params=[names], callback=listed, help=about, lines=lines)
@@ -85,7 +84,7 @@ CITED = "at least one method, ingredient or dataset, or fedskew"
 
 
 @click.command(cls=Command, lines=("fedskew cite fedbal scaffold", "fedskew cite fedskew cifar10"), missing=CITED)
-@click.argument("wanted", nargs=-1, metavar="NAME [NAME ...]", type=Names("method"))
+@click.argument("wanted", nargs=-1, metavar="NAME [NAME ...]")
 def cite(wanted: tuple[str, ...]) -> None:
     """Print BibTeX of methods, ingredients and datasets, and of fedskew itself."""
     from fedskew.catalogue.listing import citations

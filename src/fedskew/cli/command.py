@@ -2,18 +2,16 @@
 
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from itertools import chain, groupby
 
 import click
-from click.shell_completion import shell_complete
 
 from fedskew import __version__, plugins
 from fedskew.cli import interrupt
-from fedskew.cli.base import ASKED, Group
+from fedskew.cli.base import Group
 from fedskew.cli.output import say, speaking
 from fedskew.errors import ConfigError, FedskewError, of_interrupt, one_line
 
@@ -57,30 +55,30 @@ class Commands(Mapping[str, click.Command]):
     @cached_property
     def added(self) -> dict[str, plugins.Brought]:
         """Those of plug-ins: each is a place "module:name" and a line of help."""
-        found = plugins.distinct("command", self.own, plugins.brought("commands"))
-        for name, (distribution, _, thing) in list(found.items()):
+        commands = plugins.distinct("command", self.own, plugins.brought("commands"))
+        for name, (distribution, _, thing) in list(commands.items()):
             if not isinstance(thing, tuple) or [type(each) for each in thing] != [str, str]:
                 rule = 'it must be ("module:name", "what it does"); got'
                 plugins.leave_out(f"the command {name!r} of {distribution} is left out", f"{rule} {thing!r}")
-                del found[name]
-        return found
+                del commands[name]
+        return commands
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self.own:
             return self._of_plugin(self.added[name])
         file = next((file for file, names in FILES.items() if name in names), name)
-        found: click.Command = vars(import_module(f"fedskew.cli.{file}"))[name]
-        return found
+        command: click.Command = vars(import_module(f"fedskew.cli.{file}"))[name]
+        return command
 
     def _of_plugin(self, brought: plugins.Brought) -> click.Command:
         told = f"the command {brought.name!r} of {brought.distribution} cannot be used"
         try:
-            found = plugins.at(brought.thing[0])
+            command = plugins.at(brought.thing[0])
         except Exception as error:
             raise ConfigError(one_line(f"{told}; {type(error).__name__}: {error}")) from None
-        if isinstance(found, click.Command):
-            return found
-        raise ConfigError(one_line(f"{told}; {brought.thing[0]} must be a command of click; got {found!r}"))
+        if isinstance(command, click.Command):
+            return command
+        raise ConfigError(one_line(f"{told}; {brought.thing[0]} must be a command of click; got {command!r}"))
 
     def __iter__(self) -> Iterator[str]:
         yield from (*self.own, *self.added)
@@ -141,9 +139,6 @@ def main(words: Sequence[str] | None = None) -> None:
 def _exit_code(words: list[str]) -> int:
     """Run the command, and say in one line what went wrong; the exit code."""
     try:
-        if asked := os.environ.get(ASKED):
-            warnings.simplefilter("ignore")  # nobody reads of a wrong plug-in on Tab
-            return shell_complete(root, {}, "fedskew", ASKED, asked)
         if not words or words[0] == "help":  # `fedskew help run` is `fedskew run --help`
             words = [*words[1:], "--help"]
         with root.make_context("fedskew", words) as context:

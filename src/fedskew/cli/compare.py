@@ -21,8 +21,8 @@ from fedskew.cli.studying import (
     track_options,
     trackers,
 )
-from fedskew.cli.values import POSITIVE, Names, Value
-from fedskew.config.words import Pair
+from fedskew.cli.values import POSITIVE, Value
+from fedskew.config.words import Pair, flag_of
 from fedskew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ EXAMPLES = (
 MISSING = "at least one METHOD, or a study file"
 ALONE = "weights"  # what --controls alone adds
 CONTROLS = {ALONE, "local", "centralised", "rounds"}
-OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--tune-beyond", "--title")
+OF_FILE = ("seeds", "metric", "baseline", "controls", "tune", "tune_trials", "tune_beyond", "title")  # what a file says
 
 
 class CompareCommand(Optioned):
@@ -65,7 +65,7 @@ class CompareCommand(Optioned):
 
 
 @click.command(cls=CompareCommand, lines=EXAMPLES, missing=MISSING)
-@click.argument("methods", nargs=-1, metavar="METHOD [METHOD ...] | STUDY.toml", type=Names("method"))
+@click.argument("methods", nargs=-1, metavar="METHOD [METHOD ...] | STUDY.toml")
 @click.option("--seeds", metavar="NUMBERS", help="seeds of every method, such as 0-4 or 0,3,7  [default: 0]")
 @store_options("results/studies")
 @click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for job arrays, such as 2/8")
@@ -145,7 +145,7 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
         where = deciding(Settings, "bits", "nothing")
         elsewhere = [pair for pair in rest if re.sub("[-.]", "_", full(pair[0])) in where]
         beside = [*methods[1:], *(f"--{pair[0]}" for pair in rest if pair not in elsewhere)]
-        named = [flag for flag in OF_FILE if given[flag[2:].replace("-", "_")] and flag != "--seeds"]
+        named = [flag_of(name) for name in OF_FILE if given[name] and name != "seeds"]
         if beside or named:
             told = " ".join([*beside, *named])
             raise ConfigError(
@@ -158,7 +158,7 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
     if given["tune"]:
         facts["tuning"] = tuning_of(given["tune"], given["tune_trials"] or 8, beyond=given["tune_beyond"] or 0)
     elif alone := next((n for n in ("tune_trials", "tune_beyond") if given[n]), None):
-        raise ConfigError(f"--{alone.replace('_', '-')} must be used with --tune")
+        raise ConfigError(f"{flag_of(alone)} must be used with --tune")
     if several := next((m for m in methods if "," in m and "(" not in m), ""):
         raise ConfigError(f"METHOD must be one name; got {several!r}; write {' '.join(several.split(','))}")
     seeds = seeds_of(given["seeds"] or "0")
@@ -173,8 +173,8 @@ def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]
     from fedskew.studies.arguments import words_of
 
     words = ["fedskew", "compare", *methods, *words_of(rest)]
-    for flag in OF_FILE:
-        value = given[flag[2:].replace("-", "_")]
-        words += [] if not value else [flag] if value is True or value == ALONE else [flag, str(value)]
+    for name in OF_FILE:
+        if value := given[name]:
+            words += [flag_of(name), *([] if value == ALONE else [str(value)])]
     words += [*["--fitted"] * given["fitted"], *(["--by", given["by"]] if given["by"] else [])]
     return shlex.join(words)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedskew.cli.base import TYPED, WORDS, Command, Section, prepare
-from fedskew.cli.values import SLOTS, Names, Value, metavar_of, names
-from fedskew.config.words import Pair, as_word, scan
+from fedskew.cli.values import metavar_of
+from fedskew.config.words import Pair, as_word, flag_of, scan
 from fedskew.errors import ConfigError
 from fedskew.fields import choices_of, limits_of
 
@@ -19,21 +18,12 @@ if TYPE_CHECKING:
     from fedskew.config.flags import Option
 
 
-EVERY = "fedskew.every"  # in Context.meta: whether completion lists every option
+# In the order of help; `fedskew.method` has those of a method, behind torch.
+SLOTS = ("data", "partition", "model", "parts", "sampler", "selector", "pace", "weighting", "server", "local")
 
 
-@cache
-def naming() -> list[click.Option]:
-    """The options that choose an ingredient by its name; Click only completes them."""
-    made = []
-    for flag in (*SLOTS, "weighting.base", "partition.base", "preset"):
-        kind = Names(flag.removesuffix(".base"), flag == "parts")
-        made.append(click.Option([f"--{flag}", f"name_{flag.replace('.', '_')}"], type=kind))
-    return made
-
-
-def click_option(option: Option) -> click.Option:
-    """An option of a field as one of Click, for help and completion: "what it is  [choices; limits; default]"."""
+def help_of(option: Option) -> tuple[str, str]:
+    """A line of help: (its flags and a word for the value, "what it is  [choices; limits; default]")."""
     metavar = "PATH" if option.place[-1] == "path" else metavar_of(option.type)
     listed = choices_of(option.type)
     facts = [] if "|".join(listed) in metavar else [f"one of {', '.join(listed)}"]
@@ -41,13 +31,28 @@ def click_option(option: Option) -> click.Option:
     if option.default is not None and (default := as_word(option.default)):  # the help explains what is unset
         facts.append(f"default: {default}")
     told = " ".join(option.help.split()) + (f"  [{'; '.join(facts)}]" if facts else "")
-    offered = (lambda: names("diagnostic")) if option.flag == "--diagnose.names" else None
-    name = f"field_{option.flag[2:].replace('.', '_').replace('-', '_')}"
-    return click.Option([*option.flags, name], type=Value(option.type, offered), metavar=metavar, help=told)
+    return f"{', '.join(option.flags)} {metavar}", told
 
 
-class Composed(Command):
-    """A command that takes the options of `run`.
+class WithRunOptions(Command):
+    """A command that takes the options of `run` beside its own."""
+
+    def check_known(self, ctx: click.Context, flag: str) -> None:
+        """Raise UnknownOption for an option that neither the command nor a METHOD among the words takes."""
+        from fedskew.config.flags import NAMED, Options, outline, unknown_option
+        from fedskew.methods import METHODS
+
+        words = ctx.meta[WORDS]
+        if flag in self.own or flag[2:] in NAMED:
+            return
+        lines = [[word, *words] for word in words if word in METHODS] or [words]  # without METHOD, --from may name one
+        options = [Options(outline(line)) for line in lines]
+        if not any(flag in each for each in options):
+            unknown_option(flag, options[0], self.own)
+
+
+class Composed(WithRunOptions):
+    """A command whose options of `run` make an experiment.
 
     Args:
         slots: the slots whose names and options its help lists; all are taken.
@@ -59,10 +64,6 @@ class Composed(Command):
         self.slots, self.fields = tuple(slots), fields
 
     # Words
-
-    def check_known(self, ctx: click.Context, flag: str) -> None:
-        """Raise UnknownOption for an option that neither the command nor the composition has."""
-        check_composed(ctx.meta[WORDS], flag, self.own)
 
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Both passes: ``ctx.params["experiment"]`` is what the words name. Raises ConfigError."""
@@ -81,28 +82,9 @@ class Composed(Command):
     def flags(self) -> set[str]:
         """Those of the composition and of the federation, too."""
         from fedskew.config.experiment import DIVISION
+        from fedskew.config.flags import NAMED
 
-        named = {flag for param in naming() for flag in param.opts}
-        return {*super().flags(), *named, *(f"--{name.replace('_', '-')}" for name in DIVISION)}
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The command's own; for completion those of the composition, too, which are made where they are asked for."""
-        own = super().get_params(ctx)
-        if not ctx.resilient_parsing:
-            return own
-        last = ctx.meta.get(WORDS, [""])[-1:]
-        known = {flag for param in (*own, *naming()) for flag in param.opts}
-        if not ctx.meta.get(EVERY) and (not last or not last[0].startswith("--") or last[0] in known):
-            return [*own, *naming()]
-        prepare()
-        from fedskew.config.flags import options_of, outline
-
-        return [*own, *naming(), *map(click_option, options_of(outline(ctx.meta[WORDS], self.bare)))]
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """Options: those of the composition that was typed so far."""
-        ctx.meta[EVERY] = True
-        return super().shell_complete(ctx, incomplete)
+        return {*super().flags(), *map(flag_of, (*NAMED, *DIVISION))}
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; a field that is found wrong only now is named by its flag, too."""
@@ -131,8 +113,8 @@ class Composed(Command):
         yield f"Composition{method}", [*composed, *([_preset_of(base)] if "pace" in self.slots else [])]
         rows: dict[str, list[tuple[str, str]]] = {}
         for option in options_of(base):
-            if self._shows(option) and (record := click_option(option).get_help_record(ctx)):
-                rows.setdefault(option.section, []).append(record)
+            if self._shows(option):
+                rows.setdefault(option.section, []).append(help_of(option))
         for section, listed in rows.items():
             title = "Federation" if section == "run" and self.fields != "all" else _title(section, base)
             yield title, listed
@@ -144,19 +126,6 @@ class Composed(Command):
             names = {"all": (option.place[0],), "federation": (*DIVISION, "seed"), "path": ("path",)}
             return option.place[0] in names[self.fields]
         return option.section.partition(".")[0] in self.slots
-
-
-def check_composed(words: Sequence[str], flag: str, own: Iterable[str]) -> None:
-    """Raise UnknownOption for a flag that is not one of ``own`` and that no METHOD among the words takes."""
-    from fedskew.config.flags import NAMED, Options, outline, unknown_option
-    from fedskew.methods import METHODS
-
-    if flag in own or flag[2:] in NAMED:
-        return
-    lines = [[word, *words] for word in words if word in METHODS] or [[*words]]  # without METHOD, --from may name one
-    options = [Options(outline(line)) for line in lines]
-    if not any(flag in each for each in options):
-        unknown_option(flag, options[0], own)
 
 
 class FileOrOptions(Composed):
@@ -200,8 +169,10 @@ def _names_of(slot: str, base: Experiment) -> Iterator[tuple[str, str]]:
 
 def _preset_of(base: Experiment) -> tuple[str, str]:
     """What --preset takes."""
+    from fedskew.config.presets import every
+
     what = "the pace of the method's authors, cohort included, or a reading of a paper; other options go before it"
-    return "--preset NAME", f"{', '.join(names('preset'))}: {what}  [now: {base.method.preset or 'none'}]"
+    return "--preset NAME", f"{', '.join(sorted(every()))}: {what}  [now: {base.method.preset or 'none'}]"
 
 
 def _title(section: str, base: Experiment) -> str:

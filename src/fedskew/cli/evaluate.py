@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fedskew.config.experiment import Experiment
     from fedskew.config.recorded import Run
-    from fedskew.config.scoring import Scores
+    from fedskew.config.scoring import RowScores
     from fedskew.data.federation import Federation
     from fedskew.engines.trained import Trained
     from fedskew.records.decisions import Decision
@@ -120,19 +120,19 @@ def evaluate(
     from fedskew.data.inputs import Rows, rows_of
     from fedskew.engines.trained import client_number, load_model, read_description
     from fedskew.records.decisions import parsed_rule
+    from fedskew.records.files import write_atomic
     from fedskew.records.metrics import PRECISION
 
     if out is not None:
         require(not Path(out).exists(), "out", "be a new file", out)
     require(table is None or bool(by), "csv", "be used with --by client", table)
     if by:
-        _alone("--by", "it shows every client on its own test rows", "--csv")
-        require(table is None or not Path(str(table)).exists(), "csv", "be a new file", table)
+        _check_by_client(table)
     about = read_description(Path(run))
-    trained, recorded = load_model(run, best=best, client=client), read_run(run)
     if by:
-        _by_client(recorded, as_json, table)
+        _by_client(read_run(run), as_json, table)
         return
+    trained, recorded = load_model(run, best=best, client=client), read_run(run)
     for note in _notes(recorded, about, experiment, best, client):
         say(f"fedskew: note: {note}", sys.stderr)
     require(experiment is None or on == "test", "on", "be used without --data, which names the rows", on)
@@ -159,7 +159,9 @@ def evaluate(
         source = fed.of_client(number)
     recall_at = recorded.config.get("recall_at", PRECISION)
     scores = scores_of(trained, source or _own_data(recorded, about), recall_at, fitted, on, decision)
-    metrics, pictures = _one_against_rest(scores, column, figures)
+    require(figures is None or scores.labels is not None, "figures", "be drawn of rows with labels", figures)
+    metrics = None if column is None or scores.labels is None else _one_against_rest(scores, column)
+    pictures = () if column is None or figures is None else _drawn(scores, column, figures)
     for note in (
         *scores.notes,
         *_of_others(scores, about, client),
@@ -167,7 +169,7 @@ def evaluate(
     ):
         say(f"fedskew: note: {note}", sys.stderr)
     if out is not None:
-        scores.write(out)
+        write_atomic(Path(out), scores.text().encode())
     if as_json:
         decided = {"decision": decision and asdict(decision), "one_against_rest": metrics} if deciding else {}
         say(json.dumps({**scores.to_json(), **decided}, indent=1))
@@ -179,34 +181,26 @@ def evaluate(
         say(f"{kind}: {file}", sys.stderr if as_json else sys.stdout)
 
 
-def _one_against_rest(scores: Scores, column: int | None, figures: str | None) -> tuple[Row | None, tuple[Path, ...]]:
-    """(report, pictures) of the class of --positive, of rows with labels."""
+def _one_against_rest(scores: RowScores, column: int) -> Row:
+    """What decisions for a class are worth, of rows with labels."""
     from fedskew.records.decisions import report
 
-    if column is None or scores.labels is None:
-        require(figures is None, "figures", "be drawn of rows with labels", figures)
-        return None, ()
-    decision, rows = scores.decision, len(scores.labels)
-    limit = decision.threshold if decision else None
-    limits = decision.thresholds(scores.whose or [""] * rows) if decision else None
+    decision = scores.decision
+    limits = decision.thresholds(scores.whose or [""] * len(scores.numbers)) if decision else None
     metrics = report(scores.labels, scores.probabilities, column, limits, scores.owners, scores.clients)
     if decision and decision.each:
         for name, client in metrics.get("clients", {}).items():
             one = decision.of(name)
             client["chosen"] = {"threshold": one.threshold, "on": one.client or "all clients"}
-    if figures is None:
-        return metrics, ()
+    return metrics
+
+
+def _drawn(scores: RowScores, column: int, folder: str) -> tuple[Path, ...]:
+    """The files of the pictures of a class, of rows with labels."""
     from fedskew.plots.decisions import draw_decision
 
-    p, name = scores.probabilities[:, column], scores.label_names[column]
-    return metrics, draw_decision(scores.labels == column, p, figures, name, limit)
-
-
-def _alone(flag: str, why: str, *beside: str) -> None:
-    """Raise ConfigError for options that a flag does not use."""
-    given = [word.partition("=")[0] for word in click.get_current_context().meta[WORDS] if word.startswith("--")]
-    if other := [name for name in given if name not in (flag, "--json", *beside)]:
-        raise ConfigError(f"{flag} must be used without {other[0]}: {why}")
+    p, positive, decision = scores.probabilities[:, column], scores.label_names[column], scores.decision
+    return draw_decision(scores.labels == column, p, folder, positive, decision.threshold if decision else None)
 
 
 def _divided(trained: Trained, run: Run, about: dict[str, Any], rule: str | None = None) -> tuple[Trained, Federation]:
@@ -225,7 +219,7 @@ def _divided(trained: Trained, run: Run, about: dict[str, Any], rule: str | None
         raise ConfigError(f"threshold must {where}; got {rule!r}: {error}") from None
 
 
-def _say_scores(scores: Scores, written: bool) -> None:
+def _say_scores(scores: RowScores, written: bool) -> None:
     """Print the metrics of rows with labels, and without them the probabilities unless they are written."""
     decided = None if scores.decision is None else _decided(scores.decision)
     if scores.labels is None:
@@ -261,9 +255,17 @@ def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
     return data
 
 
+def _check_by_client(table: str | None) -> None:
+    """Raise ConfigError for options that --by does not read."""
+    given = [word.partition("=")[0] for word in click.get_current_context().meta[WORDS] if word.startswith("--")]
+    if other := [flag for flag in given if flag not in ("--by", "--csv", "--json")]:
+        raise ConfigError(f"--by must be used without {other[0]}: it shows every client on its own test rows")
+    require(table is None or not Path(table).exists(), "csv", "be a new file", table)
+
+
 def _by_client(run: Run, as_json: bool, table: str | None) -> None:
     """Print what each client would use, as the run measured it, and write every measurement to the file ``table``."""
-    from fedskew.cli.studying import shown_clients
+    from fedskew.cli.tables import shown_clients
     from fedskew.records.clients import clients_csv, read_clients
     from fedskew.records.files import write_atomic
     from fedskew.settings import MOST_CLIENTS
@@ -310,7 +312,7 @@ def _notes(
     return notes
 
 
-def _line(scores: Scores) -> str:
+def _line(scores: RowScores) -> str:
     """The metrics in one line, the worst class by name."""
     from fedskew.records.metrics import METRICS
 
@@ -325,24 +327,21 @@ def _line(scores: Scores) -> str:
     return f"{scores.what}: {len(scores.numbers)} rows, {', '.join(parts)}"
 
 
-def _classes(scores: Scores) -> Table:
+def _classes(scores: RowScores) -> Table:
     """Rows and metrics of each class."""
     from fedskew.records.metrics import METRICS
+    from fedskew.report.tables import fixed
 
     m = scores.metrics
     none = [None] * len(m["support"])
     shown = {metric.name: metric.title for metric in METRICS if "class table" in metric.where}
     rates = [m.get(name, none) for name in shown]
     classes = zip(scores.label_names, m["support"], *rates, strict=True)
-    lines = ((name, f"{rows:,}", *(_rate(cell if rows else None) for cell in cells)) for name, rows, *cells in classes)
+    lines = ((name, f"{rows:,}", *(fixed(cell if rows else None) for cell in cells)) for name, rows, *cells in classes)
     return grid(("class", "rows", *shown.values()), lines, plain=True)
 
 
-def _rate(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
-
-
-def _of_others(scores: Scores, about: dict[str, Any], client: str | None) -> Iterator[str]:
+def _of_others(scores: RowScores, about: dict[str, Any], client: str | None) -> Iterator[str]:
     """That rows of other clients are scored by a client's own model."""
     from fedskew.engines.trained import client_number, owners_of
 
@@ -359,7 +358,7 @@ def _of_others(scores: Scores, about: dict[str, Any], client: str | None) -> Ite
 # Decisions
 
 
-def _decision_notes(scores: Scores, fed: Federation | None, on: On, client: str | None) -> Iterator[str]:
+def _decision_notes(scores: RowScores, fed: Federation | None, on: On, client: str | None) -> Iterator[str]:
     """What to know before the numbers of decisions, of other rows and of clients are believed."""
     if on == "train":
         yield "these rows trained the model, which makes their numbers too good"

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli.base import TYPED, Command, Group
+from fedskew.cli.base import TYPED, Group
 from fedskew.cli.composed import Beside, FileOrOptions
 from fedskew.cli.output import say, show
-from fedskew.cli.values import FILE, POSITIVE, RUN, Names
+from fedskew.cli.values import FILE, POSITIVE, RUN
 from fedskew.errors import plural, require
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
-    from fedskew.data.describe import Counted
 
 
 def source_of(file: str | None, experiment: Experiment | None) -> Any:
@@ -53,11 +52,11 @@ def describe(file: str | None, out: str | None, wide: bool, as_json: bool, exper
     """
     import fedskew.data.describe as words
     from fedskew.config.flags import flagged
-    from fedskew.plots import canvas
+    from fedskew.plots import canvas, skew
 
     path = canvas.target(out) if out else None
     source = source_of(file, experiment)
-    found = words.counted(source)
+    counted = words.counted(source)
     dataset = getattr(source, "dataset", None)
     notes = [flagged(note, experiment) for note in dataset.notes] if dataset else []
     if as_json:
@@ -70,27 +69,20 @@ def describe(file: str | None, out: str | None, wide: bool, as_json: bool, exper
         for note in notes:
             say(f"note: {note}")
     if path is not None:
-        draw(found, path, sys.stderr if as_json else sys.stdout)
+        drawn = canvas.save(skew.draw(counted.counts, counted.title, counted.class_names), path)
+        say(f"heat map: {drawn}", sys.stderr if as_json else sys.stdout)
     elif not as_json:
         say("`--out federation.png` draws it" + ", `--wide` shows all measures" * (not wide))
-
-
-def draw(found: Counted, file: Path, to: TextIO) -> None:
-    """Write the picture, and say where it is."""
-    from fedskew.plots import canvas
-    from fedskew.plots import skew as skewplots
-
-    say(f"heat map: {canvas.save(skewplots.draw(found.counts, found.title, found.class_names), file)}", to)
 
 
 MADE = "fedskew partition make --partition shards --clients 20 --out split.npz"
 
 
 @click.group(
-    cls=Group, kind="action of fedskew partition", lines=(MADE, "fedskew partition show split.npz --out split.png")
+    cls=Group, kind="action of fedskew partition", lines=(MADE, "fedskew partition verify split.npz --data digits")
 )
 def partition() -> None:
-    """Make, show and verify partition files."""
+    """Make and verify partition files; `fedskew describe FILE` shows one."""
 
 
 @partition.command("make", cls=FileOrOptions, slots=("data", "partition"), fields="federation", lines=(MADE,))
@@ -114,22 +106,6 @@ def _make(out: str | None, experiment: Experiment) -> None:
     aside = "".join(f", {len(kept):,} {what}" for what, kept in beside.items() if len(kept))
     size = path.stat().st_size / 1e6
     say(f"{path}: {plural(fed.clients, 'client')}, {rows}{aside}, {size:.1f} MB, sha256 {digest[:16]}…")
-
-
-@partition.command(
-    "show", cls=Command, missing="a file",
-    lines=("fedskew partition show split.npz", "fedskew partition show split.npz --out split.png"),
-)  # fmt: skip
-@click.argument("file", required=False, metavar="FILE", type=FILE)
-@click.option("--out", metavar="PICTURE", type=FILE, help="a picture's file, .png, .svg or .pdf  [default: no picture]")
-@click.option("--json", "as_json", is_flag=True, help="print numbers as JSON instead of the table")
-def _show(file: str, out: str | None, as_json: bool) -> None:
-    """Show how skewed the partition in FILE is, or a matrix of counts (csv, npy)."""
-    import fedskew.data.describe as words
-
-    say(json.dumps(words.describe(file), indent=1)) if as_json else show(words.describe_table(file, wide=True))
-    if out is not None:
-        draw(words.counted(file), Path(out), sys.stderr if as_json else sys.stdout)
 
 
 @partition.command(
@@ -162,7 +138,7 @@ def _verify(file: str, experiment: Experiment | None) -> None:
 @click.argument("file", required=False, metavar="[FILE]", type=FILE)
 @click.option("--from", "source", type=RUN, help="a run folder or its config.json: its federation")
 @click.option(
-    "--measure", metavar="NAME", type=Names("measure of advice"), default="accuracy",
+    "--measure", metavar="NAME", default="accuracy",
     help="a name: accuracy or macro_f1, of the last ten rounds",
 )  # fmt: skip
 @click.option("--top", type=POSITIVE, default=5, help="a whole number: methods to list at most")
@@ -185,5 +161,5 @@ def advise(
     typed = dict(ctx.meta[TYPED]).keys()
     model = experiment.model.name if experiment and typed & {"--model", "--from"} else None
     cohort = experiment.cohort if experiment and typed & {"--cohort", "--from"} else None
-    found = adviser.advise(source_of(file, experiment), model=model, cohort=cohort, measure=measure, top=top)
-    say(json.dumps(found.to_json(), indent=1)) if as_json else show(advice_table(found))
+    advice = adviser.advise(source_of(file, experiment), model=model, cohort=cohort, measure=measure, top=top)
+    say(json.dumps(advice.to_json(), indent=1)) if as_json else show(advice_table(advice))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -9,11 +10,13 @@ import click
 from fedskew.cli.base import TYPED, Command, Group
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
-from fedskew.cli.values import FOLDER, POSITIVE, Names, Value
+from fedskew.cli.values import FOLDER, POSITIVE, Value
 from fedskew.errors import plural, require, some
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
+    from fedskew.data.arrays import Dataset
+    from fedskew.data.inputs import Inputs
 
 
 EXAMPLES = (
@@ -29,7 +32,7 @@ def flower() -> None:
 
 
 @flower.command("init", cls=Composed, lines=(EXAMPLES[0],))
-@click.argument("method", required=False, metavar="METHOD", type=Names("method"))
+@click.argument("method", required=False, metavar="METHOD")
 @click.option("--out", type=FOLDER, default="app", help="the app's folder")
 @click.option("--own-data", is_flag=True, help="nodes bring their own data, in the form of --data")
 @click.option(
@@ -51,7 +54,6 @@ def init(
     from fedskew.config.words import ALIASES
     from fedskew.data.inputs import Inputs
     from fedskew.flower.app import config_of, write_app
-    from fedskew.flower.contract import PERMITS, needs
     from fedskew.flower.options import check_for_nodes
 
     check_for_nodes(experiment)
@@ -76,28 +78,41 @@ def init(
         inputs = replace(inputs, encoding=inputs.encoding.of_example())
     files = write_app(Path(out), experiment, config, inputs, data.augment)
     say(f"{plural(len(files), 'file')} in {out} for {plural(clients, 'node')}; start with {out}/README.md")
-    notes = [note for note in data.notes if not note.startswith("column ")]  # of categories nobody trains on
+    for note in _of_columns(data, inputs, encoding) if own_data else ():
+        say(f"note: {note}")
+    for line in _of_nodes(experiment, encoding, tested=not own_data or bool(config["flower.test"])):
+        say(line)
+
+
+def _of_columns(data: Dataset, inputs: Inputs, encoding: str) -> Iterator[str]:
+    """What to know of nodes' own rows, which the example does not have."""
+    yield from (note for note in data.notes if not note.startswith("column "))  # of categories nobody trains on
     for column in inputs.encoding.columns if inputs.encoding else ():
         if column.unseen:
-            told = "a blank at a node says nothing, as no training row of the example has one"
-            notes.append(f"column {column.name!r}: {told}")
+            yield f"column {column.name!r}: a blank at a node says nothing, as no training row of the example has one"
         if column.values and encoding == "example":
             other = "is refused" if "" not in column.values and column.missing is None else "counts as missing"
             known = some([value for value in column.values if value])
-            notes.append(f"column {column.name!r} has the categories {known}; another one at a node {other}")
-    for note in notes if own_data else ():
-        say(f"note: {note}")
+            yield f"column {column.name!r} has the categories {known}; another one at a node {other}"
+
+
+def _of_nodes(experiment: Experiment, encoding: str, tested: bool) -> Iterator[str]:
+    """What a node must allow, and have where there are no test rows yet."""
+    from fedskew.flower.contract import PERMITS, needs
+
+    secure = experiment.secure == "sums"
     asking = {} if secure else needs(experiment.method)
     asking |= {"columns": "--encoding nodes"} if encoding == "nodes" else {}
     if secure:
-        say("node.sh sets SECURE: a node sends its part of sums over at least so many nodes, and nothing else")
+        yield "node.sh sets SECURE: a node sends its part of sums over at least so many nodes, and nothing else"
     for permit, part in asking.items():
-        say(f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it")
-    if own_data and not config["flower.test"]:
+        yield f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it"
+    if not tested and secure:
+        yield "flower.test must name a file at the server"
+    elif not tested:
         words = " ".join([*asking, "metrics"])
         own_rows = f'MORE="local-test=0.2" ALLOW="{words}" sh node.sh K keeps a fifth of its rows for them'
-        nodes = "" if secure else f"a node must have test rows: {own_rows}, or "
-        say(f"{nodes}flower.test {'must name' if secure else 'names'} a file at the server")
+        yield f"a node must have test rows: {own_rows}, or flower.test names a file at the server"
 
 
 @flower.command("keys", cls=Command, lines=(EXAMPLES[1],))

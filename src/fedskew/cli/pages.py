@@ -7,7 +7,8 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
-from fedskew.cli.values import FILE, FOLDER, RUN, Names, names
+from fedskew.cli.values import FILE, FOLDER, RUN
+from fedskew.plots import FIGURES
 
 
 @click.command(
@@ -21,8 +22,8 @@ from fedskew.cli.values import FILE, FOLDER, RUN, Names, names
 )
 @click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=RUN)
 @click.option(
-    "--figure", metavar="NAME", type=Names("figure"),
-    help=f"a figure of docs/reference/diagnostics.md: {', '.join(names('figure'))}  [default: curves, with a table]",
+    "--figure", metavar="NAME",
+    help=f"a figure of docs/reference/diagnostics.md: {', '.join(FIGURES)}  [default: curves, with a table]",
 )  # fmt: skip
 @click.option(
     "--out", metavar="PICTURE", type=FILE,
@@ -34,7 +35,7 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None) -> None:
     RUN is a run folder, a folder that holds some, or the folder of a study.
     """
     import fedskew.plots.rounds as rounds
-    from fedskew.cli.studying import comparison_tables
+    from fedskew.cli.tables import comparison_tables
     from fedskew.config.recorded import find_runs
     from fedskew.plots import canvas
     from fedskew.studies.archiving import folders_of

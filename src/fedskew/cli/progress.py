@@ -93,8 +93,8 @@ def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str =
         early = "; it did not improve after that" if best["stopped_early"] else ""
         value, test = f"{best['monitor']} {best['value']:.4f}", f"accuracy {best['accuracy']:.4f}"
         say(f"best {value} in round {best['round']}{early}: {test}; `fedskew evaluate {folder} --best`")
-    for found in s.get("collapsed", ()):
-        say(f"{name} COLLAPSED: {Collapse(**found).words}; {_advice(method, found['measure'])}")
+    for collapse in s.get("collapsed", ()):
+        say(f"{name} COLLAPSED: {Collapse(**collapse).words}; {_advice(method, collapse['measure'])}")
     return {"": 0, "time limit": TIME_IS_UP}.get(stopped, 130)
 
 

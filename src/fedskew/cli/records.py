@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 import textwrap
@@ -109,7 +108,8 @@ def runs(
     if sort:
         listed = sorted_by(listed, sort)
     if as_json:
-        say(json.dumps([_json(run) for run in listed], indent=1))
+        told = [{**run.shown, "config": run.config, "summary": run.summary} for run in listed]
+        say(json.dumps(told, indent=1))
         return 0
     if not listed:
         say(f"no run matches; {plural(len(everything), 'run')} in {', '.join(folders or [HERE])}")
@@ -170,10 +170,6 @@ def _differences(listed: Sequence[Run]) -> list[str]:
     return columns(["folder", *(path for path, _ in different)], rows)
 
 
-def _json(run: Run) -> dict[str, Any]:
-    return {**run.shown, "config": run.config, "summary": run.summary}
-
-
 def _delete(listed: Sequence[Run], folders: Sequence[str], yes: bool) -> int:
     """Delete runs; the exit code is 2 where one is still there."""
     from fedskew.studies.runs import remove
@@ -194,11 +190,11 @@ def _agreed(count: int) -> bool:
 
 
 DRAWN = ("accuracy", "loss")  # entries of a round
-WIDTH = 100  # characters of a line
-AGAIN = "again: "  # before a command
+WIDTH = 98  # characters of a line
 MANY = 60  # classes that are shown one by one
 LONGEST = 24  # characters of the name of a class
 BLOCKS = "▁▂▃▄▅▆▇█"
+SKETCHED = 72  # of a line
 
 
 @click.command(
@@ -223,11 +219,7 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
 
     folder = Path(run)
     if (folder / "study.json").is_file():
-        for part in _study(folder, metric):
-            if isinstance(part, str) and part.startswith(AGAIN):
-                say("\n".join(_wrapped(part)))
-            else:
-                output.show(part)
+        _show_study(folder, metric)
         return
     insist_on_run(folder)
     recorded, about = read_run(folder), listed(folder)
@@ -237,38 +229,36 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     plain = str.maketrans(SPELLINGS if as_ascii else {})
     for line in drawn:
         say(line.translate(plain))
-    for line in (*_numbers(recorded), *_own_models(folder), *_settings(recorded, run)):
+    for line in (*_numbers(recorded), *_own_models(folder), *_settings(recorded), _again(recorded, run)):
         say(line)
 
 
-def _study(folder: Path, metric: str | None) -> Iterator[Any]:
-    """The table of a study, methods by settings, what its tuning chose, and the command that repeats it."""
-    from fedskew.cli.studying import results_of
+def _show_study(folder: Path, metric: str | None) -> None:
+    """Print the tables of a study, what its tuning chose, and the command that repeats it."""
+    from fedskew.cli.tables import results_of
     from fedskew.report.compared import compare
     from fedskew.report.controls import models_of
     from fedskew.report.entries import of_study
 
     entries, asked = of_study(folder)
-    yield f"{asked.get('title') or folder}: {plural(len(entries), 'run')}"
+    output.show(f"{asked.get('title') or folder}: {plural(len(entries), 'run')}")
     if any(entry.run.last for entry in entries):
         compared = compare(entries, metric or asked.get("metric"), asked.get("baseline"))
-        yield from results_of(compared, "fitted" in models_of(compared))
+        for part in results_of(compared, "fitted" in models_of(compared)):
+            output.show(part)
     chosen = {(t.method, t.setting): t.options for t in asked["trials"] if t.chosen}
     for (method, setting), options in chosen.items():
         told = ", ".join(f"{option} {value}" for option, value in options.items())
-        yield f"tuned: {method}{f', {setting}' * bool(setting)}: {told}"
+        output.show(f"tuned: {method}{f', {setting}' * bool(setting)}: {told}")
     for note in asked["notes"]:
-        yield f"note: {note}"
+        output.show(f"note: {note}")
     if asked.get("command"):
-        yield f"{AGAIN}{asked['command']}"
+        say(f"again: {asked['command']}")
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line as lines of at most ``WIDTH`` characters; a command is broken before options, as a shell takes it."""
-    command = line.startswith(AGAIN)
-    whole = re.sub(r" (?!--)", "\0", line) if command else line
-    lines = textwrap.wrap(whole, WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    return (" \\\n" if command else "\n").join(lines).replace("\0", " ").split("\n")
+    """A line as lines of at most ``WIDTH`` characters."""
+    return textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _ended(run: Run) -> str:
@@ -293,15 +283,15 @@ def _curves(run: Run, metric: str | None) -> Iterator[str]:
             yield f"  {sketched(values.tolist())}"
 
 
-def sketched(values: Sequence[float], width: int = 72) -> str:
-    """A block for each value, the higher the fuller; of more than ``width`` values for the mean of neighbours.
+def sketched(values: Sequence[float]) -> str:
+    """A block for each value, the higher the fuller; of more than 72 values for the mean of neighbours.
 
     Example:
         >>> from fedskew.cli.records import sketched
         >>> sketched([0.1, 0.2, 0.4, 0.8])
         '▁▂▄█'
     """
-    count, low, high = min(len(values), width), min(values), max(values)
+    count, low, high = min(len(values), SKETCHED), min(values), max(values)
     parts = [values[len(values) * i // count : len(values) * (i + 1) // count] for i in range(count)]
     top = len(BLOCKS) - 1
     return "".join(BLOCKS[round(top * (fmean(part) - low) / ((high - low) or 1))] for part in parts)
@@ -370,9 +360,9 @@ def _own_models(folder: Path) -> Iterator[str]:
         yield f"own models: {some(names)}; `fedskew evaluate {folder} --client NAME` evaluates one"
 
 
-def _settings(run: Run, folder: str) -> Iterator[str]:
-    """In what method and run differ from the defaults, and the command that repeats the run."""
-    from fedskew.config.experiment import Experiment, repeatable
+def _settings(run: Run) -> Iterator[str]:
+    """In what method and run differ from the defaults."""
+    from fedskew.config.experiment import Experiment
     from fedskew.plots.groups import HEADED
 
     plain = {f.name: f.default for f in fields(Experiment) if f.metadata.get("decides", "nothing") != "nothing"}
@@ -380,23 +370,25 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
     given["diagnose"] = ",".join((given["diagnose"] or {}).get("names", ())) if "diagnose" in given else ""
     changed = {name.removeprefix("method."): value for name, value in run.changed.items()}
     changed |= {name: value for name, value in given.items() if value and value != plain[name]}
-    yield ""
-    yield from _wrapped(
-        f"differs from the defaults: {', '.join(f'{n} {cell(v)}' for n, v in changed.items()) or 'nothing'}"
-    )
+    told = ", ".join(f"{name} {cell(value)}" for name, value in changed.items())
+    yield from ("", *_wrapped(f"differs from the defaults: {told or 'nothing'}"))
     if noise := run.config.get("histogram_noise"):
         yield f"label histograms: each told once with epsilon {cell(run.config['histogram_epsilon'])} ({noise})"
+
+
+def _again(run: Run, folder: str) -> str:
+    """The command that repeats a run, or why there is none."""
+    from fedskew.config.experiment import repeatable
+
     if run.config.get("started_by") == "python":
-        yield "started from Python: continue with fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
-    elif run.config.get("own_data"):
-        yield "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app continues"
-    else:
-        try:
-            repeatable(run.config, folder)
-        except (FedskewError, KeyError, TypeError, ValueError) as error:
-            yield f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
-            return
-        yield f"again: {shlex.join(['fedskew', 'run', '--from', folder])}"
+        return "started from Python: continue with fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
+    if run.config.get("own_data"):
+        return "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app continues"
+    try:
+        repeatable(run.config, folder)
+    except (FedskewError, KeyError, TypeError, ValueError) as error:
+        return f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
+    return f"again: {shlex.join(['fedskew', 'run', '--from', folder])}"
 
 
 @click.command(

@@ -14,7 +14,7 @@ import click
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show, table_of
 from fedskew.cli.studying import Optioned, store_of, work_off
-from fedskew.cli.values import FILE, FOLDER, POSITIVE, Names, Value
+from fedskew.cli.values import FILE, FOLDER, POSITIVE, Value
 from fedskew.config.words import Pair
 from fedskew.errors import plural, require
 from fedskew.fields import Above
@@ -53,7 +53,7 @@ class RehearseCommand(Optioned):
 
 @click.command(cls=RehearseCommand, lines=EXAMPLES, missing="a file of counts")
 @click.argument("counts", required=False, metavar="COUNTS.csv", type=FILE)
-@click.argument("method", required=False, metavar="[METHOD]", type=Names("method"))
+@click.argument("method", required=False, metavar="[METHOD]")
 @click.option("--seeds", metavar="NUMBERS", default="0-1", help="seeds of every run, such as 0-4 or 0,3,7")
 @click.option("--stand-ins", type=POSITIVE, help="stand-in datasets, where --data names none  [default: 5]")
 @click.option("--deadline", type=SECONDS, help="seconds after which a round goes on without a site  [unset: none]")

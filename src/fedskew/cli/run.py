@@ -13,8 +13,8 @@ from fedskew.cli.base import WORDS
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
 from fedskew.cli.studying import track_options, trackers
-from fedskew.cli.values import FOLDER, RUN, Names
-from fedskew.config.words import SHORT, Pair, scan
+from fedskew.cli.values import FOLDER, RUN
+from fedskew.config.words import SHORT, Pair, flag_of, scan
 from fedskew.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class RunCommand(Composed):
         from fedskew.records.typed import object_of
         from fedskew.settings import Settings
 
-        new = [f"--{name.replace('_', '-')}" for name in resumed(Settings, "new")]
+        new = map(flag_of, resumed(Settings, "new"))
         beside = [*(SHORT.get(flag, flag) for flag in new), "--track", "--track.folder"]
         others = {flag: value for flag, value in given.items() if SHORT.get(flag, flag) not in ("--resume", *beside)}
         if others or positional:
@@ -78,7 +78,7 @@ class RunCommand(Composed):
 
 
 @click.command(cls=RunCommand, lines=EXAMPLES)
-@click.argument("method", required=False, metavar="METHOD", type=Names("method"))
+@click.argument("method", required=False, metavar="METHOD")
 @click.option("--out", type=FOLDER, help="a folder for the record  [default: runs/METHOD-HASH]")
 @click.option(
     "--from", "source", type=RUN,
@@ -101,7 +101,7 @@ def run(
     methods` explain the names.
     """
     from fedskew.cli.progress import RunProgress, report
-    from fedskew.config import experiment as config
+    from fedskew.config.experiment import new_folder
     from fedskew.config.flags import flagged
     from fedskew.track import several
 
@@ -110,7 +110,7 @@ def run(
     if resume and (done := _report_finished(experiment, folder)) is not None:
         return done
     if not (resume or out):
-        folder = config.folder_of(experiment)
+        folder = new_folder(experiment)
     for note in [*_unused(experiment), *(_renewed(source, experiment) if source else ())]:
         say(f"fedskew: note: {note}", sys.stderr)
     with RunProgress(experiment.method.name, experiment.rounds) as progress:

@@ -111,10 +111,10 @@ def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
     if not drawn:
         raise ConfigError(f"{place!r} must hold a finished run")
     say(f"repeating {len(drawn)} of {plural(len(entries), 'run')}")
-    found = repeating.repeat(drawn, processes or 0, _print_repeated)
-    counts = {words: sum(one.verdict == verdict for one in found) for verdict, words in COUNTED.items()}
+    repeated = repeating.repeat(drawn, processes or 0, _print_repeated)
+    counts = {words: sum(one.verdict == verdict for one in repeated) for verdict, words in COUNTED.items()}
     say(", ".join(f"{count} {words}" for words, count in counts.items() if count))
-    return int(any(one.verdict in ("differs", "failed") for one in found))
+    return int(any(one.verdict in ("differs", "failed") for one in repeated))
 
 
 def _print_repeated(one: Repeated) -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -227,9 +228,9 @@ def load(path: str | Path) -> Experiment:
         raise RecordError(f"{file} is not a configuration that the command wrote: {error!r}") from None
 
 
-def folder_of(experiment: Experiment, root: str | Path = "runs") -> Path:
-    """runs/<method>-<hash of the configuration>, numbered where it is taken."""
+def new_folder(experiment: Experiment) -> Path:
+    """runs/METHOD-HASH, by the hash of the configuration; numbered where that is taken."""
     digest = hashlib.sha256(json.dumps(experiment.to_json(), sort_keys=True).encode()).hexdigest()[:6]
-    base = Path(root) / f"{experiment.method.name.partition('(')[0]}-{digest}"
-    taken = [base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 10_000))]
-    return next(p for p in taken if not p.exists())
+    base = Path("runs", f"{experiment.method.name.partition('(')[0]}-{digest}")
+    numbered = (base.with_name(f"{base.name}-{number}") for number in count(2))
+    return next(folder for folder in chain([base], numbered) if not folder.exists())

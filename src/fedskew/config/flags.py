@@ -16,7 +16,7 @@ from typing import Any
 from fedskew.config import presets
 from fedskew.config.experiment import Experiment, load
 from fedskew.config.tables import TABLES, make, method_named
-from fedskew.config.words import ALIASES, SHORT, USUAL, Pair, check_once, parse, scan, split
+from fedskew.config.words import ALIASES, SHORT, USUAL, Pair, check_once, flag_of, parse, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError, UnknownOption
 from fedskew.fields import documented, hints_of
 from fedskew.method import SLOTS, Method, renamed
@@ -86,7 +86,7 @@ class Options(Mapping[str, Option]):
         for prefix, (_, holder) in self.holders.items():
             for f in dataclasses.fields(holder):
                 if f.name not in HIDDEN and not dataclasses.is_dataclass(getattr(holder, f.name)):
-                    yield f"--{prefix}.{f.name}" if prefix else f"--{f.name.replace('_', '-')}"
+                    yield f"--{prefix}.{f.name}" if prefix else flag_of(f.name)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -193,9 +193,9 @@ def _lengthened(experiment: Experiment, typed: Mapping[str, str]) -> Experiment:
     return experiment
 
 
-def outline(words: Sequence[str], bare: Collection[str] = ()) -> Experiment:
+def outline(words: Sequence[str]) -> Experiment:
     """The composition of half a command line: what is unknown or wrong is left out, FedAvg where METHOD is missing."""
-    pairs = [(flag, value) for flag, value in scan(words, bare) if value is not None]
+    pairs = [(flag, value) for flag, value in scan(words) if value is not None]
     method = next((value for flag, value in pairs if not flag and value in METHODS), "")
     try:
         experiment = _begin([method] if method else [], [value for flag, value in pairs if flag == "--from"])

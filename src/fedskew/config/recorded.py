@@ -76,7 +76,7 @@ class Run:
     @property
     def name(self) -> str:
         """Name of the method; the folder's name where the configuration has none."""
-        return name_of(self.config.get("method")) or self.folder.name
+        return ingredient_name(self.config.get("method")) or self.folder.name
 
     @cached_property
     def label(self) -> str:
@@ -128,7 +128,7 @@ class Run:
         return {
             "folder": str(self.folder),
             "method": self.label,
-            "data": name_of(self.config.get("data")),
+            "data": ingredient_name(self.config.get("data")),
             "partition": _with_numbers(self.config.get("partition")),
             "seed": self.config.get("seed"),
             "rounds": self.summary.get("rounds"),
@@ -162,7 +162,7 @@ class Run:
         return [self.rows[i]["round"] for i in seen], values, sent[seen] / 1e6, seconds[seen], steps[seen]
 
 
-def name_of(value: Any) -> str:
+def ingredient_name(value: Any) -> str:
     """Name of an ingredient in a configuration: a string, or {"name": ...}; "" for anything else."""
     named = value.get("name") if isinstance(value, Mapping) else value
     return named if isinstance(named, str) else ""
@@ -186,7 +186,7 @@ def _label(method: str) -> str:
 def _with_numbers(value: Any) -> str:
     """An ingredient with its options that are numbers, such as "dirichlet (alpha 0.1)"."""
     words = [words_of(name, number) for name, number in options_of(value).items() if isinstance(number, int | float)]
-    return f"{name_of(value)} ({', '.join(words)})" if words else name_of(value)
+    return f"{ingredient_name(value)} ({', '.join(words)})" if words else ingredient_name(value)
 
 
 # Finding
@@ -263,7 +263,7 @@ def read_run(folder: str | Path) -> Run:
     try:
         run = Run(path, *records.read(path))
     except UNLIKE as error:
-        raise RecordError(f"{str(path)!r} is not a run folder: its files hold {_words(error)}") from None
+        raise RecordError(f"{str(path)!r} is not a run folder: its files hold {_unlike_words(error)}") from None
     for file, fault in faults(run):
         raise RecordError(f"{path / file} is damaged: {fault}")
     return run
@@ -286,7 +286,7 @@ def finished(folder: str | Path, rounds: int, patience: int | None = None) -> bo
     try:
         return records.finished(folder, rounds, patience)
     except UNLIKE as error:
-        raise RecordError(f"{str(folder)!r} is not a run folder: its files hold {_words(error)}") from None
+        raise RecordError(f"{str(folder)!r} is not a run folder: its files hold {_unlike_words(error)}") from None
 
 
 def _crooked(summary: Row) -> str:
@@ -316,7 +316,7 @@ def _uneven(row: Row) -> str:
     return ""
 
 
-def _words(error: Exception) -> str:
+def _unlike_words(error: Exception) -> str:
     return f"something else than a run writes ({type(error).__name__}: {' '.join(str(error).split())[:120]})"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +15,7 @@ from torch import Tensor
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation, On
 from fedskew.data.inputs import Rows
-from fedskew.errors import require
 from fedskew.records.decisions import Decision, client_names
-from fedskew.records.files import write_atomic
 from fedskew.records.metrics import PRECISION
 from fedskew.records.sheets import csv_text
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class RowScores:
     """What a model says of rows.
 
     Attributes:
@@ -88,16 +85,6 @@ class Scores:
             columns.append((f"p_{name}", [f"{p:.6g}" for p in chances]))
         return csv_text([[name for name, _ in columns], *zip(*(values for _, values in columns), strict=True)])
 
-    def write(self, path: str | Path) -> None:
-        """Write `text` to a file that is not there yet.
-
-        Raises:
-            ConfigError: The file exists.
-            RecordError: It cannot be written.
-        """
-        require(not Path(path).exists(), "out", "be a new file", str(path))
-        write_atomic(Path(path), self.text().encode())
-
     def to_json(self) -> dict[str, Any]:
         """Plain values: the metrics, and of rows without labels the scores."""
         content = {"rows": len(self.numbers), "label_names": list(self.label_names)}
@@ -110,7 +97,7 @@ class Scores:
 def scores_of(
     trained: Trained, source: Rows | Dataset | Federation, recall_at: float = PRECISION, fitted: bool = False,
     on: On = "test", decision: Decision | None = None,
-) -> Scores:  # fmt: skip
+) -> RowScores:  # fmt: skip
     """Score rows.
 
     Args:
@@ -151,4 +138,4 @@ def scores_of(
     chances = trained.of_samples(x, fitted)
     numbers = tuple(numbers)
     of_rows = numbers, beside, tuple(notes), owners, clients
-    return Scores(what, trained.label_names, chances, labels, metrics, *of_rows, decision)
+    return RowScores(what, trained.label_names, chances, labels, metrics, *of_rows, decision)

@@ -54,7 +54,7 @@ def scan(words: Sequence[str], bare: Collection[str] = ()) -> Iterator[tuple[str
     """(flag, value) for ``--flag value`` and ``--flag=value``, in order; ("", word) for a positional word.
 
     The value is None where none follows: at the end, before another flag, and for the flags in ``bare``, which take
-    none. Raises nothing, so that help and completion can read half a command line.
+    none. Raises nothing, so that help can read half a command line.
     """
     rest = list(words)
     while rest:
@@ -109,6 +109,11 @@ def as_word(value: Any) -> str:
     if not isinstance(value, str | int | float | None):
         return str(getattr(value, "name", type(value).__name__))
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def flag_of(name: str) -> str:
+    """The flag of a field, or of a parameter of a command: "--fit-logits" of fit_logits."""
+    return f"--{name.replace('_', '-')}"
 
 
 def flags_of(options: Iterable[Pair]) -> list[Pair]:

@@ -52,10 +52,10 @@ LONGEST, NAME = 300, 40  # characters of a text, and of the name of a class
 def matplotlib() -> Any:
     """The package matplotlib. Raises ConfigError that names the extra where it is missing."""
     try:
-        import matplotlib as found
+        import matplotlib as package
     except ImportError:
         raise ConfigError(f"pictures need matplotlib, which is not installed; {install('plot')}") from None
-    return found
+    return package
 
 
 def target(out: str | Path) -> Path:
@@ -143,8 +143,8 @@ def _plain(drawn: Figure) -> None:
     """Write out the control characters of every text, and cut one that no picture can hold."""
     from matplotlib.text import Text
 
-    found: list[Any] = drawn.findobj(Text)
-    for text in found:
+    texts: list[Any] = drawn.findobj(Text)
+    for text in texts:
         told = text.get_text()
         if not told.isprintable() or len(told) > LONGEST:
             text.set_text(short(told, LONGEST))
@@ -215,10 +215,10 @@ class Shown(NamedTuple):
 
     def diagnosed(self, name: str) -> list[tuple[int, Row]]:
         """(round, row) of every record of a diagnostic. Raises RecordError where the run has none."""
-        found = [(row["round"], row["diagnostics"][name]) for row in self.rows if name in row.get("diagnostics", {})]
-        if not found:
+        records = [(row["round"], row["diagnostics"][name]) for row in self.rows if name in row.get("diagnostics", {})]
+        if not records:
             raise RecordError(f"{str(self.folder)!r} holds no {name!r}; record it: fedskew run ... --diagnose {name}")
-        return found
+        return records
 
     @property
     def class_names(self) -> list[str]:
@@ -238,9 +238,9 @@ def readable(name: str, folders: Iterable[Path]) -> Iterator[None]:
 
 
 def panels_of(rows: int, columns: int, height: float = 4.2) -> tuple[Figure, Any]:
-    """A figure with rows and columns of panels."""
+    """A figure and its panels, [rows, columns]."""
     made = figure((height if rows == 1 else 3.3 * rows) + 0.6)
-    return made, made.subplots(rows, columns)
+    return made, made.subplots(rows, columns, squeeze=False)
 
 
 def floats(values: Iterable[Any]) -> Floats:
@@ -275,9 +275,9 @@ def place_of(ink: int, turn: int) -> int:
 def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any]) -> None:
     """A number of a diagnostic over rounds, one line for each run."""
     for run in runs:
-        found = run.diagnosed(name)
-        look = look_of(run.place, len(found))
-        axes.plot([n for n, _ in found], floats(value(row) for _, row in found), **look, label=run.label)
+        records = run.diagnosed(name)
+        look = look_of(run.place, len(records))
+        axes.plot([n for n, _ in records], floats(value(row) for _, row in records), **look, label=run.label)
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True, nbins=7)
 

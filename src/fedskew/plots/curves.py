@@ -34,8 +34,8 @@ def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
     key = SERVED if joined else "mean10_accuracy"
 
     def rank(group: Group) -> float:
-        found = [value for run in group.runs if math.isfinite(value := run.value(key))]
-        return -float(np.mean(found)) if found else 1.0
+        values = [value for run in group.runs if math.isfinite(value := run.value(key))]
+        return -float(np.mean(values)) if values else 1.0
 
     return sorted(groups, key=rank), joined
 
@@ -124,10 +124,10 @@ class Curve:
 
 def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6) -> Curve | None:
     """A metric over rounds, thinned to so many points; None where none was evaluated."""
-    seeds = [found for run in runs if len((found := run.series(metric))[0])]
+    seeds = [series for run in runs if len((series := run.series(metric))[0])]
     if not seeds:
         return None
-    rounds = np.unique(np.concatenate([found[0] for found in seeds]))
+    rounds = np.unique(np.concatenate([series[0] for series in seeds]))
     picked = rounds if len(rounds) <= points else rounds[np.rint(np.linspace(0, len(rounds) - 1, points)).astype(int)]
     whole = np.full((4, len(seeds), len(picked)), np.nan)
     for i, (seen, values, *spent) in enumerate(seeds):
@@ -181,7 +181,7 @@ def recalls_of(
     runs: Mapping[str, Sequence[Run]], title: str, of: Callable[[Run], Floats] = global_recall
 ) -> Heat | None:
     """The final recall of each class, [labels, C]: means over the seeds; NaN without test rows."""
-    rows = {m: [found for run in each if len(found := of(run))] for m, each in runs.items()}
+    rows = {m: [recall for run in each if len(recall := of(run))] for m, each in runs.items()}
     shown = {m: r for m, r in rows.items() if r}
     lengths = {len(row) for r in shown.values() for row in r}
     if len(lengths) != 1:
@@ -197,7 +197,7 @@ def recalls_of(
 def names_of(runs: Iterable[Run], classes: int) -> tuple[str, ...]:
     """The recorded names of the classes; their numbers where none are recorded."""
     for run in runs:
-        found = run.config.get("label_names") or ()
-        if len(found) == classes:
-            return tuple(str(name) for name in found)
+        names = run.config.get("label_names") or ()
+        if len(names) == classes:
+            return tuple(str(name) for name in names)
     return tuple(map(str, range(classes)))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedskew.config import recorded
 from fedskew.config.experiment import Experiment
-from fedskew.config.recorded import OPTIONAL, Run, name_of, options_of, read_run
+from fedskew.config.recorded import OPTIONAL, Run, ingredient_name, options_of, read_run
 from fedskew.data.describe import Counted, counted
 from fedskew.errors import DataError, RecordError, plural
 from fedskew.method import method_spec
@@ -91,7 +91,7 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
     listed, named = list(groups.values()), list[Group]()
     labels = Counter[tuple[str, str]]()
     for runs, (run, common, own) in zip(listed, _paths([runs[0] for runs in listed]), strict=True):
-        told, setting = _told(run.settings, own), _told(run.settings, common)
+        told, setting = _phrase(run.settings, own), _phrase(run.settings, common)
         method = f"{run.name} ({told})" if told else run.name
         labels[method, setting] += 1
         number = labels[method, setting]
@@ -135,7 +135,7 @@ def _differing(settings: list[Row]) -> list[str]:
     return [p for p, v in values.items() if p in lacking or any(w != v[0] for w in v)]
 
 
-def _told(settings: Row, paths: list[str]) -> str:
+def _phrase(settings: Row, paths: list[str]) -> str:
     """Options as a phrase, such as `label_aware, alpha 0.1`: ingredients by name, fields by name or path."""
     ends = Counter(path.split(".")[-1] for path in paths)
     words = []
@@ -145,11 +145,11 @@ def _told(settings: Row, paths: list[str]) -> str:
     return ", ".join(words)
 
 
-def _with_fields(value: Any) -> str:
+def _with_options(value: Any) -> str:
     """An ingredient with its options, such as `dirichlet (alpha 0.1)`."""
     fields = {k: v for k, v in options_of(value).items() if v not in (None, "")}
-    told = _told(fields, list(fields))
-    return f"{name_of(value)} ({told})" if told else name_of(value)
+    told = _phrase(fields, list(fields))
+    return f"{ingredient_name(value)} ({told})" if told else ingredient_name(value)
 
 
 def title_of(runs: list[Run]) -> str:
@@ -161,10 +161,10 @@ def title_of(runs: list[Run]) -> str:
     facts = []
     for c in (run.config for run in runs):
         clients, cohort, tail = map(c.get, HEADED)
-        division = [f"long tail {tail:g}" if tail else "", _with_fields(c.get("partition"))]
+        division = [f"long tail {tail:g}" if tail else "", _with_options(c.get("partition"))]
         who = [plural(clients, "client") if clients else "", f"cohort {cohort}" if cohort else ""]
-        facts.append([name_of(c.get("data")), *division, *who, _with_fields(c.get("model"))])
+        facts.append([ingredient_name(c.get("data")), *division, *who, _with_options(c.get("model"))])
     shared = [column[0] for column in zip(*facts, strict=True) if len(set(column)) == 1 and column[0]]
     training = _shared(runs)
-    shared += [told] if (told := _told(training, list(training))) else []
+    shared += [told] if (told := _phrase(training, list(training))) else []
     return ", ".join(shared) or plural(len(runs), "run")

@@ -7,7 +7,7 @@ docs/reference/diagnostics.md.
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from fedskew.config.recorded import Run, read_run
 from fedskew.errors import RecordError, regular, require, unknown
-from fedskew.plots import canvas
-from fedskew.plots import curves as plots
+from fedskew.plots import FIGURES, canvas
 from fedskew.plots.canvas import (
     Axes,
     Figure,
@@ -33,6 +32,7 @@ from fedskew.plots.canvas import (
     readable,
 )  # fmt: skip
 from fedskew.plots.groups import Group, federation_of, groups_of, title_of
+from fedskew.plugins import at
 from fedskew.records import digests
 from fedskew.records.files import member
 from fedskew.records.typed import Row
@@ -72,11 +72,12 @@ def draw(name: str, folders: Iterable[str | Path]) -> Figure:
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     places = list(folders)
-    if name in _WHOLE:
-        return _WHOLE[name](places)
+    place, most = FIGURES[name]
+    figure: Callable[..., Figure] = at(f"fedskew.plots.{place}")
+    if not most:
+        return figure(places)
     groups = groups_of(places)
     runs, told = _shown(groups)
-    figure, most = _DRAWN[name]
     require(len(runs) <= most, "fedskew plot", f"be given at most {most} configurations for {name}", len(runs))
     empty = next((run for run in runs if not run.rows), None)
     if empty:
@@ -96,7 +97,7 @@ def _shown(groups: list[Group]) -> tuple[list[Shown], str]:
     """
     seeds = [{run.seeds: run for run in g.runs} for g in groups]
     both = sorted(set.intersection(*map(set, seeds)))
-    chosen = [found[both[0] if both else min(found)] for found in seeds]
+    chosen = [by_seed[both[0] if both else min(by_seed)] for by_seed in seeds]
     runs = []
     for g, run in zip(groups, chosen, strict=True):
         label = canvas.short(g.name if both else f"{g.name}{_seed_words(run)}", 60)
@@ -119,12 +120,12 @@ def asymmetry(runs: list[Shown]) -> Figure:
     The ratio is the mean over the round's local models, after FedGA's figure 5; a thin dashed line is the evaluated
     model's. EA of each class is that of the local models in the last round, a ring that of the evaluated model.
     """
-    figure, (left, right) = panels_of(1, 2)
+    figure, ((left, right),) = panels_of(1, 2)
     lines(left, runs, "asymmetry", lambda row: row.get("local", {}).get("ratio"))
     for run in runs:
-        found = run.diagnosed("asymmetry")
+        records = run.diagnosed("asymmetry")
         left.plot(
-            [n for n, _ in found], floats(row["ratio"] for _, row in found), "--", color=colour(run.place), lw=0.9
+            [n for n, _ in records], floats(row["ratio"] for _, row in records), "--", color=colour(run.place), lw=0.9
         )
     left.set(title="error asymmetry EA (dashed: evaluated model)", ylabel="max EA / min EA, mean of local models")
     canvas.logarithmic(left.yaxis)
@@ -157,10 +158,10 @@ def _each_class(axes: Axes, runs: list[Shown], last: Row) -> None:
 
 def drift(runs: list[Shown]) -> Figure:
     """Norms of the clients' updates and of their weighted sum, and the share that cancels."""
-    figure, (each, update, cancelled) = panels_of(1, 3)
+    figure, ((each, update, cancelled),) = panels_of(1, 3)
     for run in runs:
-        found, tint = run.diagnosed("drift"), colour(run.place)
-        rounds, norms = [n for n, _ in found], [row["norms"] for _, row in found]
+        records, tint = run.diagnosed("drift"), colour(run.place)
+        rounds, norms = [n for n, _ in records], [row["norms"] for _, row in records]
         each.fill_between(rounds, list(map(min, norms)), list(map(max, norms)), color=tint, alpha=0.15, lw=0)
         each.plot(rounds, [float(np.mean(n)) for n in norms], **look_of(run.place, len(rounds)), label=run.label)
     lines(update, runs, "drift", lambda row: row["update"])
@@ -173,7 +174,7 @@ def drift(runs: list[Shown]) -> Figure:
 
 def selection(runs: list[Shown]) -> Figure:
     """Training rows read so far, clients of each round, and accuracy over the rows read."""
-    figure, (used, clients, accuracy) = panels_of(1, 3)
+    figure, ((used, clients, accuracy),) = panels_of(1, 3)
     for run in runs:
         rounds, rows = [row["round"] for row in run.rows], np.cumsum([row["samples"] for row in run.rows])
         count, score = [_count(row["clients"]) for row in run.rows], floats(row.get("accuracy") for row in run.rows)
@@ -200,10 +201,10 @@ def weights(runs: list[Shown]) -> Figure:
 
     A run's own scale is the multiple of the uniform share 1/K: many methods stay within a few per cent of it.
     """
-    figure, panels = panels_of(1, 1 + len(runs))
+    figure, (panels,) = panels_of(1, 1 + len(runs))
     for run, axes in zip(runs, panels[1:], strict=True):
-        found = np.concatenate([floats(row["weights"]) * len(row["weights"]) for row in run.rows])
-        _histogram(axes, [(run.label, found, run.place)])
+        multiples = np.concatenate([floats(row["weights"]) * len(row["weights"]) for row in run.rows])
+        _histogram(axes, [(run.label, multiples, run.place)])
         axes.axvline(1.0, color="0.3", ls=":")
         axes.set(title=run.label, xlabel="weight x clients of the round")
     plain = [(run.label, np.concatenate([floats(row["weights"]) for row in run.rows]), run.place) for run in runs]
@@ -230,13 +231,13 @@ def _histogram(axes: Axes, series: list[tuple[str, Floats, int]]) -> None:
 def cosine(runs: list[Shown]) -> Figure:
     """Cosine of each layer between successive global models, and between local models and the one they started from."""
     figure, panels = panels_of(len(runs), 2)
-    for run, (whole, local) in zip(runs, panels.reshape(-1, 2), strict=True):
-        found = run.diagnosed("cosine")
-        rounds = [n for n, _ in found]
-        for i, layer in enumerate(found[0][1]["layers"]):
+    for run, (whole, local) in zip(runs, panels, strict=True):
+        records = run.diagnosed("cosine")
+        rounds = [n for n, _ in records]
+        for i, layer in enumerate(records[0][1]["layers"]):
             look = look_of(i, len(rounds))
-            whole.plot(rounds, floats([row["global"][i] for _, row in found]), **look, label=canvas.entry(layer))
-            low, mean, high = (floats([row["local"][n][i] for _, row in found]) for n in ("min", "mean", "max"))
+            whole.plot(rounds, floats([row["global"][i] for _, row in records]), **look, label=canvas.entry(layer))
+            low, mean, high = (floats([row["local"][n][i] for _, row in records]) for n in ("min", "mean", "max"))
             local.fill_between(rounds, low, high, color=look["color"], alpha=0.12, lw=0)
             local.plot(rounds, mean, **look)
         told = f" ({run.label})" if len(runs) > 1 else ""
@@ -244,27 +245,29 @@ def cosine(runs: list[Shown]) -> Figure:
         local.set(title=f"local and global model{told}", ylabel="cosine: mean, least, greatest", xlabel="round")
         for axes in (whole, local):
             axes.locator_params(axis="x", integer=True, nbins=7)
-    return legend(figure, panels.reshape(-1, 2)[0, 0])
+    return legend(figure, panels[0, 0])
 
 
 def per_class(runs: list[Shown]) -> Figure:
     """Accuracy of each class before and after local training: single clients, the mean of all, and the aggregate."""
-    found = [run.diagnosed("per_class")[-1] for run in runs]
-    figure, panels = panels_of(len(runs), min(PANELS, 2 + max(len(row["clients"]) for _, row in found)))
-    grid = np.asarray(panels).reshape(len(runs), -1)
-    for run, (number, row), line in zip(runs, found, grid, strict=True):
+    records = [run.diagnosed("per_class")[-1] for run in runs]
+    figure, panels = panels_of(len(runs), min(PANELS, 2 + max(len(row["clients"]) for _, row in records)))
+    for run, (number, row), line in zip(runs, records, panels, strict=True):
+        mean = row.get("local") or [np.nan] * len(row["before"])
         ids = list(row["clients"])[: len(line) - 2]
-        for axes in line[len(ids) + 2 :]:
+        shown = [
+            *((f"client {k}, round {number}", row["clients"][k], row["owned"][k]) for k in ids),
+            (f"mean of {row.get('models', 0)} clients", mean, []),
+            (f"aggregated, round {number}", row["after"], []),
+        ]
+        for (text, after, owned), axes in zip(shown, line, strict=False):
+            _pair(axes, row["before"], after, owned)
+            xlabel = f"class{', rows owned above it' * bool(owned)}"
+            axes.set(title=_titled(runs, run, text), xlabel=xlabel)
+        for axes in line[len(shown) :]:
             axes.set_axis_off()
-        for k, axes in zip(ids, line, strict=False):
-            _pair(axes, row["before"], row["clients"][k], row["owned"][k])
-            axes.set(title=_titled(runs, run, f"client {k}, round {number}"), xlabel="class, rows owned above it")
-        _pair(line[len(ids)], row["before"], row.get("local") or [np.nan] * len(row["before"]), None)
-        line[len(ids)].set(title=_titled(runs, run, f"mean of {row.get('models', 0)} clients"), xlabel="class")
-        _pair(line[len(ids) + 1], row["before"], row["after"], None)
-        line[len(ids) + 1].set(title=_titled(runs, run, f"aggregated, round {number}"), xlabel="class")
         line[0].set_ylabel("accuracy of the class on test rows")
-    return legend(figure, grid[0, 0])
+    return legend(figure, panels[0, 0])
 
 
 def _titled(runs: list[Shown], run: Shown, text: str) -> str:
@@ -272,16 +275,21 @@ def _titled(runs: list[Shown], run: Shown, text: str) -> str:
     return f"{textwrap.fill(run.label, 38)}\n{text}" if len(runs) > 1 else text
 
 
-def _pair(axes: Axes, before: Sequence[float], after: Sequence[float], owned: Sequence[int] | None) -> None:
-    """Two bars for each class: before and after."""
-    at = np.arange(len(before))
-    axes.bar(at - 0.2, before, 0.4, color=GREY, label="before")
-    axes.bar(at + 0.2, after, 0.4, color=canvas.COLOURS[0], label="after")
+def _pair(axes: Axes, before: Sequence[float], after: Sequence[float], owned: Sequence[int]) -> None:
+    """Two bars for each class, before and after, below the rows that a client owns."""
+    _bars(axes, {"before": before, "after": after})
     axes.set(ylim=(0, 1.12))
-    canvas.name_classes(axes.xaxis, len(at), ())
-    for c, n in enumerate(owned or ()):
-        if len(at) <= 26:
-            axes.text(c, 1.03, str(n), ha="center", fontsize=7, color="black" if n else canvas.COLOURS[1])
+    for c, n in enumerate(owned if len(owned) <= 26 else ()):
+        axes.text(c, 1.03, str(n), ha="center", fontsize=7, color="black" if n else canvas.COLOURS[1])
+
+
+def _bars(axes: Axes, bars: Mapping[str, Sequence[float]]) -> None:
+    """Bars side by side for each class."""
+    width = 0.8 / len(bars)
+    for j, (label, values) in enumerate(bars.items()):
+        at = np.arange(len(values)) + width * (j - (len(bars) - 1) / 2)
+        axes.bar(at, values, width, color=(GREY, *canvas.COLOURS)[j], label=label)
+        canvas.name_classes(axes.xaxis, len(values), ())
 
 
 def oversampling(runs: list[Shown]) -> Figure:
@@ -289,40 +297,35 @@ def oversampling(runs: list[Shown]) -> Figure:
 
     It shows the first round in which one of the clients took part, because oversampling decays.
     """
-    found = [next((r for r in run.diagnosed("oversampling") if r[1]), (0, {})) for run in runs]
-    columns = min(PANELS, max(len(row) for _, row in found))
+    records = [next((r for r in run.diagnosed("oversampling") if r[1]), (0, {})) for run in runs]
+    columns = min(PANELS, max(len(row) for _, row in records))
     require(columns > 0, "diagnose.clients", "name clients that took part; use none to see each cohort's first", 0)
     figure, panels = panels_of(len(runs), columns)
-    grid = np.asarray(panels).reshape(len(runs), -1)
-    for run, (number, row), line in zip(runs, found, grid, strict=True):
+    for run, (number, row), line in zip(runs, records, panels, strict=True):
         for axes in line[len(row) :]:
             axes.set_axis_off()
         for (k, counts), axes in zip(row.items(), line, strict=False):
-            at = np.arange(len(counts["owned"]))
-            for j, (name, told) in enumerate((("owned", "before"), ("offered", "after"), ("used", "used"))):
-                colour = (GREY, canvas.COLOURS[0], canvas.COLOURS[1])[j]
-                axes.bar(at + 0.27 * (j - 1), counts[name], 0.27, color=colour, label=told)
-            canvas.name_classes(axes.xaxis, len(at), ())
+            _bars(axes, {"before": counts["owned"], "after": counts["offered"], "used": counts["used"]})
             axes.set(title=_titled(runs, run, f"client {k}, round {number}"), xlabel="class")
         line[0].set_ylabel("rows")
-    return legend(figure, grid[0, 0])
+    return legend(figure, panels[0, 0])
 
 
-def _heatmap(folders: list[str | Path]) -> Figure:
+def heatmap(folders: list[str | Path]) -> Figure:
     """Rows of each class at each client: those on record, or of the split made again from the configuration."""
     from fedskew.plots import skew as skewplots
 
     require(len(folders) == 1, "fedskew plot", "be given one run for heatmap", len(folders))
-    found = federation_of(read_run(folders[0]))
-    return skewplots.draw(found.counts, title=found.title, class_names=found.class_names)
+    counted = federation_of(read_run(folders[0]))
+    return skewplots.draw(counted.counts, title=counted.title, class_names=counted.class_names)
 
 
 def tsne(runs: list[Shown]) -> Figure:
     """Features of test rows in two dimensions by scikit-learn's t-SNE from a fixed start, coloured by class."""
     from sklearn.manifold import TSNE
 
-    figure, panels = panels_of(1, len(runs), 6.4 if len(runs) < 3 else 4.6)
-    for run, axes in zip(runs, np.atleast_1d(panels), strict=True):
+    figure, (panels,) = panels_of(1, len(runs), 6.4 if len(runs) < 3 else 4.6)
+    for run, axes in zip(runs, panels, strict=True):
         number, row = run.diagnosed("features")[-1]
         x, y = _features(run, row)
         wide = min(30.0, max(2.0, (len(x) - 1) / 3))
@@ -336,7 +339,7 @@ def tsne(runs: list[Shown]) -> Figure:
         axes.grid(False)
     if len(classes) > 40:
         return figure
-    return legend(figure, np.atleast_1d(panels)[0], columns=10, markerscale=3)
+    return legend(figure, panels[0], columns=10, markerscale=3)
 
 
 def _features(run: Shown, row: dict[str, Any]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
@@ -356,17 +359,3 @@ def _features(run: Shown, row: dict[str, Any]) -> tuple[npt.NDArray[np.float32],
             return file.get_tensor("features"), file.get_tensor("labels")
     except (OSError, SafetensorError) as error:
         raise RecordError(f"{run.folder / name} cannot be read: {error}") from None
-
-
-_WHOLE: dict[str, Callable[[list[str | Path]], Figure]] = {"curves": plots.comparison, "heatmap": _heatmap}
-_DRAWN: dict[str, tuple[Callable[[list[Shown]], Figure], int]] = {  # name -> (what draws it, most configurations)
-    "asymmetry": (asymmetry, 28),
-    "cosine": (cosine, 4),
-    "drift": (drift, 28),
-    "oversampling": (oversampling, 4),
-    "per_class": (per_class, 4),
-    "selection": (selection, 28),
-    "tsne": (tsne, 4),
-    "weights": (weights, 3),
-}
-FIGURES = tuple(sorted((*_WHOLE, *_DRAWN)))

@@ -68,11 +68,11 @@ def client_row(
     if probabilities is None or not bool(probabilities.isfinite().all()):
         return row
     ranked = [c for c, n in enumerate(support) if FEW <= n <= rows - FEW]
-    found: dict[str, Any] = from_probabilities(labels, probabilities)
+    scores: dict[str, Any] = from_probabilities(labels, probabilities)
     for metric in JUDGED:
-        each = found.get(f"per_class_{metric.client}")
+        each = scores.get(f"per_class_{metric.client}")
         mean = sum(each[c] for c in ranked) / len(ranked) if each and ranked else None
-        row[metric.client] = mean if each else found[metric.name]
+        row[metric.client] = mean if each else scores[metric.name]
     return row
 
 

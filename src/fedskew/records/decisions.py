@@ -309,8 +309,8 @@ def report(
         out["clients"] = Clients()
         for k in np.unique(owners[owners >= 0]).tolist():
             at = owners == k
-            found = _reported(y[at], p[at], {name: chosen[at] for name, chosen in decided.items()})
-            out["clients"][names[k] if names else str(k)] = found
+            of_client = _reported(y[at], p[at], {name: chosen[at] for name, chosen in decided.items()})
+            out["clients"][names[k] if names else str(k)] = of_client
     return out
 
 
@@ -330,7 +330,7 @@ def _reported(y: Bools, p: Floats, decided: Mapping[str, Bools]) -> Row:
         kind, _, metric = name.rpartition(" ")
         with np.errstate(invalid="ignore"):  # a draw without a row of the class
             drawn = np.concatenate([np.divide(*chunk[name]) for chunk in chunks])
-        found = None
+        measured = None
         if whole and not (few and metric in ("auroc", "auprc")):
             value, by = float(part / whole), "bootstrap"
             if metric == "ece_positive":  # draws repeat rows, which adds to every bin: they may all lie above the value
@@ -338,8 +338,8 @@ def _reported(y: Bools, p: Floats, decided: Mapping[str, Bools]) -> Row:
             low, high = np.nanquantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)).tolist()
             if metric in SHARES and min(part, whole - part) < SMALL:
                 (low, high), by = wilson(float(part), float(whole)), "wilson"
-            found = {"value": value, "low": low, "high": high, "by": by}
-        (out[kind] if kind else out)[metric] = found
+            measured = {"value": value, "low": low, "high": high, "by": by}
+        (out[kind] if kind else out)[metric] = measured
     return out
 
 
@@ -355,12 +355,12 @@ def _measured(
     order, starts = _ties(p)
     sorted_y, sorted_w = y[order], w[:, order]
     hits, misses = (np.add.reduceat(sorted_w * kind, starts, axis=1) for kind in (sorted_y, ~sorted_y))
-    found = hits.cumsum(1)
-    precision = found / np.maximum(found + misses.cumsum(1), 1)
+    hits_above = hits.cumsum(1)
+    precision = hits_above / np.maximum(hits_above + misses.cumsum(1), 1)
     out = {
         "brier": (w @ (p - y) ** 2, rows),
         "ece_positive": (np.abs(w @ gaps).sum(1), rows),
-        "auroc": ((misses * (found - hits / 2)).sum(1), positives * negatives),
+        "auroc": ((misses * (hits_above - hits / 2)).sum(1), positives * negatives),
         "auprc": ((hits * precision).sum(1), positives),
     }
     for name, chosen in decided.items():

@@ -336,8 +336,8 @@ def _flat(tensors: Iterable[Tensor], start: int = 0) -> Tensor:
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
     """Cosine over the last axis; NaN where one is zero."""
-    found: Tensor = (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))
-    return found
+    cosine: Tensor = (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))
+    return cosine
 
 
 def _gram(deltas: Params) -> Tensor:

@@ -26,10 +26,10 @@ def of_parts(*parts: Any) -> str:
         >>> of_parts("round 1"), of_parts("round ", b"1") == of_parts("round 1")
         ('49f2906e88dad01311eb2894a26efafc', True)
     """
-    found = xxhash.xxh3_128()
+    digest = xxhash.xxh3_128()
     for part in parts:
-        found.update(part.encode() if isinstance(part, str) else part)
-    return found.hexdigest()
+        digest.update(part.encode() if isinstance(part, str) else part)
+    return digest.hexdigest()
 
 
 def of_file(path: Path) -> str:

@@ -110,8 +110,8 @@ class Metric:
 
     def value(self, given: Any) -> Any:
         """The metric as JSON has it: a number or a list of them; None for NaN."""
-        found = self.of(given)
-        return [_plain(one) for one in found.tolist()] if self.per_class else _plain(float(found))
+        value = self.of(given)
+        return [_plain(one) for one in value.tolist()] if self.per_class else _plain(float(value))
 
 
 def _percentile(q: int, held: Tensor) -> Tensor | float:

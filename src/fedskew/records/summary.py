@@ -118,10 +118,11 @@ def tail_of(key: str, summary: Row, rows: Sequence[Row]) -> Tail | None:
         return None
     done = summary.get("rounds") or MEANS[span]
     rounds = min(MEANS[span], done)
-    found = sum(metric in row for row in rows if row["round"] > done - rounds)
-    if found and len(rows) == done:
-        return Tail(rounds, found)
-    once = not found and key in summary and summary[key] == summary.get(f"final_{metric}")  # of the last model alone
+    evaluations = sum(metric in row for row in rows if row["round"] > done - rounds)
+    if evaluations and len(rows) == done:
+        return Tail(rounds, evaluations)
+    # the mean of what is measured of the last model alone is that one value
+    once = not evaluations and key in summary and summary[key] == summary.get(f"final_{metric}")
     return Tail(rounds, 1 if once else None)
 
 
@@ -214,12 +215,12 @@ def summarise(
 
 def _diagnosed(rows: Sequence[Row]) -> Row:
     """The mean over rounds of each number that a diagnostic has; its lists and tables stay in the rounds."""
-    found: dict[str, list[float]] = {}
+    numbers: dict[str, list[float]] = {}
     for name, entries in (pair for row in rows for pair in row.get("diagnostics", {}).items()):
         for entry, value in entries.items():
             if isinstance(value, int | float):
-                found.setdefault(f"mean_{name}_{entry}", []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
+                numbers.setdefault(f"mean_{name}_{entry}", []).append(value)
+    return {name: sum(values) / len(values) for name, values in numbers.items()}
 
 
 def _spans(rows: Sequence[Row], name: str) -> Row:

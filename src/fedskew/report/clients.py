@@ -9,34 +9,34 @@ from fedskew.report.tables import TEXTS, Cell, Section, Table, fixed, row, shade
 from fedskew.studies.clients import DEALT, SAMPLING, UNRANKED, ByClient, by_client, in_cells
 
 
-def measured(found: Compared, settings: Sequence[str]) -> list[ByClient]:
+def measured(compared: Compared, settings: Sequence[str]) -> list[ByClient]:
     """Each client under each method and setting, the worst first; none where no run has them on record."""
-    shown = [entry for entry in found.entries if entry.setting in settings]
+    shown = [entry for entry in compared.entries if entry.setting in settings]
     return by_client((entry.method, entry.setting, read_clients(entry.run.folder)) for entry in shown)
 
 
-def clients(found: Compared, settings: Sequence[str], text: tuple[str, ...]) -> Section:
+def clients(compared: Compared, settings: Sequence[str], text: tuple[str, ...]) -> Section:
     """The section of what each client would use; empty where no run has it on record.
 
     Args:
-        found: What was compared.
+        compared: What was compared.
         settings: Those that are shown.
         text: Its sentences.
     """
-    every = measured(found, settings)
-    labels = found.entries[0].run.config.get("label_names", ())
-    tables = tuple(_accuracies(found, setting, [c for c in every if c.setting == setting]) for setting in settings)
+    every = measured(compared, settings)
+    labels = compared.entries[0].run.config.get("label_names", ())
+    tables = tuple(_accuracies(compared, setting, [c for c in every if c.setting == setting]) for setting in settings)
     return Section("clients", "Clients", text, tables if every else (), folded=tuple(clients_tables(every, labels)))
 
 
-def _accuracies(found: Compared, setting: str, every: Sequence[ByClient]) -> Table:
+def _accuracies(compared: Compared, setting: str, every: Sequence[ByClient]) -> Table:
     """A line a client, a column a method, coloured by the difference from the baseline."""
     of = {(one.client, one.method): one for one in every}
-    order = sorted({one.method for one in every}, key=lambda m: (m != found.baseline, found.order.index(m)))
+    order = sorted({one.method for one in every}, key=lambda m: (m != compared.baseline, compared.order.index(m)))
     rows = []
     for client in dict.fromkeys(one.client for one in every):
         held = {method: of[client, method] for method in order if (client, method) in of}
-        base = held[found.baseline].accuracy if found.baseline in held else float("nan")
+        base = held[compared.baseline].accuracy if compared.baseline in held else float("nan")
         cells = [Cell(fixed(100 * held[m].accuracy, 0), shade(held[m].accuracy, base)) if m in held else Cell("–")
                  for m in order]  # fmt: skip
         rows.append(row(client, f"{statistics.median_low(one.rows for one in held.values()):,}", *cells))

@@ -18,8 +18,6 @@ from fedskew.studies.scores import Scores, Summary, summaries
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
-UNNAMED = "unnamed"
-ALL = "all"  # of a comparison without settings, as a study calls it
 KEPT = 64  # numbers of comparisons that are computed once: a page asks for each in many places
 PREFIXES = ("final_", "best_", "mean10_", "mean50_", "total_")
 
@@ -39,10 +37,10 @@ class Compared:
     @cached_property
     def cells(self) -> dict[tuple[str, str], dict[int | str, Run]]:
         """Runs by seed, of each (method, setting)."""
-        found: dict[tuple[str, str], dict[int | str, Run]] = {}
+        cells: dict[tuple[str, str], dict[int | str, Run]] = {}
         for method, setting, seed, run in self.entries:
-            found.setdefault((method, setting), {})[seed] = run
-        return found
+            cells.setdefault((method, setting), {})[seed] = run
+        return cells
 
     @property
     def whose(self) -> str:
@@ -58,11 +56,11 @@ class Compared:
     def tails(self) -> dict[str, list[Tail]]:
         """Rounds and evaluations of each run that has the metric, by method; empty unless a mean is compared."""
         held = [(e.method, e.run) for e in self.entries if math.isfinite(e.run.value(self.key))]
-        found: dict[str, list[Tail]] = {}
+        tails: dict[str, list[Tail]] = {}
         for method, run in held:
             if tail := tail_of(self.key, run.summary, run.rows):
-                found.setdefault(method, []).append(tail)
-        return found
+                tails.setdefault(method, []).append(tail)
+        return tails
 
     @property
     def span(self) -> str:
@@ -81,15 +79,15 @@ class Compared:
 
     def runs(self, method: str, setting: str) -> list[Run]:
         """The runs of a method under a setting, in the order of the seeds."""
-        found = self.cells.get((method, setting), {})
-        return [found[seed] for seed in self.seeds if seed in found]
+        by_seed = self.cells.get((method, setting), {})
+        return [by_seed[seed] for seed in self.seeds if seed in by_seed]
 
     def values(self, setting: str, key: str = "") -> Floats:
         """A number of the summaries, [M, K], NaN without a run."""
         out = np.full((len(self.methods), len(self.seeds)), np.nan)
         for m, method in enumerate(self.methods):
-            found = self.cells.get((method, setting), {})
-            out[m] = [found[s].value(key or self.key) if s in found else math.nan for s in self.seeds]
+            by_seed = self.cells.get((method, setting), {})
+            out[m] = [by_seed[s].value(key or self.key) if s in by_seed else math.nan for s in self.seeds]
         return out
 
     def has(self, setting: str, key: str) -> bool:
@@ -102,7 +100,7 @@ class Compared:
         """A number of the summaries for the statistics of a study. The seeds are their places."""
         values = np.array([self.values(setting, key) for setting in self.settings]).swapaxes(0, 1)
         seeds = tuple(range(len(self.seeds)))
-        return Scores(key, self.methods, _labels(self.settings), seeds, values, more_is_better(key))
+        return Scores(key, self.methods, self.settings, seeds, values, more_is_better(key))
 
     def summary(self, method: str, setting: str, key: str = "") -> Summary:
         """Mean, deviation and interval of a number of the summaries; of the metric where none is named."""
@@ -112,15 +110,15 @@ class Compared:
         """The method less the baseline; None for the baseline itself. Without a setting: over all, of several."""
         return gaps(self, self.key).get((method, setting))
 
-    @cached_property
-    def most_pairs(self) -> int:
-        """Pairs of the comparison with most of them."""
-        return max((gap.pairs for gap in gaps(self, self.key).values()), default=0)
+    @property
+    def differences(self) -> list[Difference]:
+        """Those of each setting that have a pair."""
+        return [gap for gap in gaps(self, self.key).values() if gap.setting is not None and gap.pairs]
 
     def mean(self, method: str, setting: str) -> float:
         """The metric's mean; NaN without a value."""
-        found = self.summary(method, setting).mean
-        return math.nan if found is None else found
+        mean = self.summary(method, setting).mean
+        return math.nan if mean is None else mean
 
     def present(self, setting: str) -> list[str]:
         """The methods with a value under a setting, the best mean first."""
@@ -146,16 +144,15 @@ class Compared:
 
 
 @lru_cache(KEPT)
-def _summaries(found: Compared, key: str) -> dict[tuple[str, str], Summary]:
-    places = itertools.product(found.methods, found.settings)
-    return dict(zip(places, summaries(found.scores_of(key)), strict=True))
+def _summaries(compared: Compared, key: str) -> dict[tuple[str, str], Summary]:
+    places = itertools.product(compared.methods, compared.settings)
+    return dict(zip(places, summaries(compared.scores_of(key)), strict=True))
 
 
 @lru_cache(KEPT)
-def gaps(found: Compared, key: str) -> dict[tuple[str, str | None], Difference]:
+def gaps(compared: Compared, key: str) -> dict[tuple[str, str | None], Difference]:
     """Paired differences from the baseline in a number of the summaries, by method and setting; None: over all."""
-    named: dict[str | None, str] = dict(zip(_labels(found.settings), found.settings, strict=True))
-    return {(d.method, named.get(d.setting)): d for d in differences(found.scores_of(key), found.baseline)}
+    return {(gap.method, gap.setting): gap for gap in differences(compared.scores_of(key), compared.baseline)}
 
 
 def compare(entries: Iterable[Entry], metric: str | None = None, baseline: str | None = None) -> Compared:
@@ -175,7 +172,7 @@ def compare(entries: Iterable[Entry], metric: str | None = None, baseline: str |
         RecordError: There is no run, or no run was evaluated.
         ConfigError: Two runs have one method, setting and seed; no run has the metric; the baseline is none of them.
     """
-    listed = tuple(Entry(entry[0] or UNNAMED, *entry[1:]) for entry in entries)
+    listed = tuple(entries)
     seen: set[tuple[str, str, int | str]] = set()
     for entry in listed:
         if entry[:3] in seen:
@@ -193,12 +190,6 @@ def compare(entries: Iterable[Entry], metric: str | None = None, baseline: str |
     seeds = sorted({e.seed for e in listed}, key=lambda seed: (isinstance(seed, str), seed))
     settings = tuple(dict.fromkeys(e.setting for e in listed))
     return Compared(listed, methods, settings, tuple(seeds), bare, key, baseline or plain)
-
-
-def _labels(settings: Sequence[str]) -> tuple[str, ...]:
-    """The settings with a name for the one that has none."""
-    unnamed = next(name for n in range(len(settings) + 1) if (name := ALL + "'" * n) not in settings)
-    return tuple(setting or unnamed for setting in settings)
 
 
 def _fitting(entries: Sequence[Entry]) -> str:

@@ -75,43 +75,45 @@ class Controlled:
 
 
 @lru_cache(64)
-def models_of(found: Compared) -> dict[str, str]:
+def models_of(compared: Compared) -> dict[str, str]:
     """By model, the number of the summaries that is judged, where runs have it: that of the raw model first.
 
     They are the same whichever of these numbers is compared.
     """
-    span, plain = found.key.partition("_")[0], _plain(found)
+    span, plain = compared.key.partition("_")[0], _plain(compared)
     fits = [f"{span}_{FITTED}{plain}", f"final_{FITTED}{plain}"]
-    runs = [entry.run for entry in found.entries if entry.method == found.baseline]
+    runs = [entry.run for entry in compared.entries if entry.method == compared.baseline]
     held = next((key for key in fits if all(math.isfinite(run.value(key)) for run in runs)), fits[-1])
     keys = {"averaged": f"final_{AVERAGED}{plain}", "fitted": held, "both": f"final_{BOTH}{plain}"}
-    known = {model: key for model, key in keys.items() if any(found.has(at, key) for at in found.settings)}
+    known = {model: key for model, key in keys.items() if any(compared.has(at, key) for at in compared.settings)}
     return {RAW: f"{span}_{plain}"} | known
 
 
-def _plain(found: Compared) -> str:
+def _plain(compared: Compared) -> str:
     """The metric of a round, of the model as it is trained."""
-    return found.key.partition("_")[2].removeprefix(AVERAGED).removeprefix(FITTED)
+    return compared.key.partition("_")[2].removeprefix(AVERAGED).removeprefix(FITTED)
 
 
-def model_of(found: Compared) -> str:
+def model_of(compared: Compared) -> str:
     """The model whose numbers are compared."""
-    return next((model for model, key in models_of(found).items() if key == found.key), RAW)
+    return next((model for model, key in models_of(compared).items() if key == compared.key), RAW)
 
 
 @lru_cache(64)
-def controlled(found: Compared, setting: str | None) -> tuple[Controlled, ...]:
+def controlled(compared: Compared, setting: str | None) -> tuple[Controlled, ...]:
     """The methods of a setting under the controls that are on record, without the baseline, the best first.
 
     Without a setting it is over all of them: a seed counts with its mean over the settings.
     """
-    settings, of_all = (found.settings, found.order) if setting is None else ((setting,), found.present(setting))
-    held = {m: [s for s in settings if (m, s) in found.cells] for m in of_all if m != found.baseline}
-    works = {method: [_work(found, at, method) for at in each] for method, each in held.items()}
+    settings, of_all = (
+        (compared.settings, compared.order) if setting is None else ((setting,), compared.present(setting))
+    )
+    held = {m: [s for s in settings if (m, s) in compared.cells] for m in of_all if m != compared.baseline}
+    works = {method: [_work(compared, at, method) for at in each] for method, each in held.items()}
     dear = {method for method, each in works.items() if any(work is None or work.dear for work in each)}
     matched, short = dict[str, list[float]](), set[str]()
     for method in dear:
-        each = [_matched(found, at, method) for at in held[method]]
+        each = [_matched(compared, at, method) for at in held[method]]
         seeds = set.intersection(*(set(gains) for gains, _ in each))
         matched[method] = [fmean(gains[seed] for gains, _ in each) for seed in seeds]
         short |= set() if all(whole for _, whole in each) else {method}
@@ -119,53 +121,53 @@ def controlled(found: Compared, setting: str | None) -> tuple[Controlled, ...]:
     # a baseline that has taken less work undoes a gain all the more; it cannot show that one stays
     over = {method: gain for method, gain in over.items() if method not in short or gain.undone}
     for method in held:
-        of = _gains(found, setting, method) | ({"work": over[method]} if method in over else {})
-        work, worth = (works[method][0], _worth(found, setting, method)) if setting is not None else (None, None)
+        of = _gains(compared, setting, method) | ({"work": over[method]} if method in over else {})
+        work, worth = (works[method][0], _worth(compared, setting, method)) if setting is not None else (None, None)
         made.append(Controlled(method, of, work, worth, verdict(of, method in dear)))
     return tuple(made)
 
 
-def _gains(found: Compared, setting: str | None, method: str) -> dict[str, Interval]:
+def _gains(compared: Compared, setting: str | None, method: str) -> dict[str, Interval]:
     """The intervals of a method's gain by model; over all settings without one."""
-    gains = {model: gaps(found, key)[method, setting].gain for model, key in models_of(found).items()}
+    gains = {model: gaps(compared, key)[method, setting].gain for model, key in models_of(compared).items()}
     return {model: gain for model, gain in gains.items() if gain.pairs}
 
 
-def _matched(found: Compared, setting: str, method: str) -> tuple[dict[int | str, float], bool]:
+def _matched(compared: Compared, setting: str, method: str) -> tuple[dict[int | str, float], bool]:
     """By seed, a method's gain, averaged and fitted, over the baseline so treated with as much work; did it reach that?
 
     Of a method that takes no more it is the gain over the baseline itself.
     """
-    key, base = models_of(found).get("both", ""), found.cells.get((found.baseline, setting), {})
-    work, gains, whole = _work(found, setting, method), dict[int | str, float](), True
-    for seed, run in found.cells[method, setting].items():
+    key, base = models_of(compared).get("both", ""), compared.cells.get((compared.baseline, setting), {})
+    work, gains, whole = _work(compared, setting, method), dict[int | str, float](), True
+    for seed, run in compared.cells[method, setting].items():
         if work is not None and seed in base:
             other = base[seed].value(key)
             if work.dear:
-                other, reached = at_work(_curve(found, setting, seed), run)
+                other, reached = at_work(_curve(compared, setting, seed), run)
                 whole = whole and reached
-            gains[seed] = (run.value(key) - other) * (1 if found.higher else -1)
+            gains[seed] = (run.value(key) - other) * (1 if compared.higher else -1)
     return {seed: gain for seed, gain in gains.items() if math.isfinite(gain)}, whole
 
 
-def _work(found: Compared, setting: str, method: str) -> Work | None:
+def _work(compared: Compared, setting: str, method: str) -> Work | None:
     """The work of a method's runs as a multiple of the baseline's, over the seeds that both have."""
-    base, own = (found.cells.get((label, setting), {}) for label in (found.baseline, method))
+    base, own = (compared.cells.get((label, setting), {}) for label in (compared.baseline, method))
     pairs = [(work_of(own[seed].summary), work_of(base[seed].summary)) for seed in own if seed in base]
     known = [(a, b) for a, b in pairs if a and b]
     return Work.ratio(known) if known else None
 
 
 @lru_cache(1024)
-def _curve(found: Compared, setting: str, seed: int | str) -> list[Point]:
+def _curve(compared: Compared, setting: str, seed: int | str) -> list[Point]:
     """Of the longest run of the baseline that has it, of this seed."""
-    base = found.cells[found.baseline, setting][seed]
+    base = compared.cells[compared.baseline, setting][seed]
     longest = list[Point]()
-    for (_, at), runs in found.cells.items():
+    for (_, at), runs in compared.cells.items():
         run = runs.get(seed)
         if at == setting and run and run.config.get("method") == base.config.get("method"):
             longest = max(
-                longest, curve_of(run, f"{BOTH}{_plain(found)}"), key=lambda curve: curve[-1].round if curve else 0
+                longest, curve_of(run, f"{BOTH}{_plain(compared)}"), key=lambda curve: curve[-1].round if curve else 0
             )
     return longest
 
@@ -196,46 +198,46 @@ def at_work(curve: Sequence[Point], run: Run) -> tuple[float, bool]:
     return (last.value if last else math.nan), whole
 
 
-def _worth(found: Compared, setting: str, method: str) -> Worth | None:
+def _worth(compared: Compared, setting: str, method: str) -> Worth | None:
     """From means over the seeds that have a curve and both runs."""
-    key, base = models_of(found).get("both", ""), found.cells.get((found.baseline, setting), {})
-    runs = found.cells.get((method, setting), {})
-    curves = {seed: curve for seed in base if (curve := _curve(found, setting, seed))}
+    key, base = models_of(compared).get("both", ""), compared.cells.get((compared.baseline, setting), {})
+    runs = compared.cells.get((method, setting), {})
+    curves = {seed: curve for seed in base if (curve := _curve(compared, setting, seed))}
     seeds = [seed for seed, run in runs.items() if seed in curves and math.isfinite(run.value(key))]
     if not seeds:
         return None
     tables = [{point.round: point.value for point in curves[seed]} for seed in seeds]
     numbers = set.intersection(*({*table} for table in tables))
-    level, sign = float(np.mean([runs[seed].value(key) for seed in seeds])), 1 if found.higher else -1
+    level, sign = float(np.mean([runs[seed].value(key) for seed in seeds])), 1 if compared.higher else -1
     reached = (n for n in sorted(numbers) if sign * (float(np.mean([table[n] for table in tables])) - level) >= 0)
     return Worth(next(reached, math.inf), max(numbers, default=0))
 
 
-def model_words(found: Compared, model: str) -> str:
+def model_words(compared: Compared, model: str) -> str:
     """Which model it is."""
-    span = found.key.partition("_")[0]
-    same = models_of(found).get("fitted", "").startswith(span)
+    span = compared.key.partition("_")[0]
+    same = models_of(compared).get("fitted", "").startswith(span)
     return {
-        RAW: span_words(models_of(found)[RAW], chain.from_iterable(found.tails.values())),
+        RAW: span_words(models_of(compared)[RAW], chain.from_iterable(compared.tails.values())),
         "averaged": "the mean of the last ten global models",
         "fitted": "the same, with fitted biases" if same else "the last model, with fitted biases",
         "both": "the mean model, fitted",
-        "work": f"both, over {found.baseline} with as much work",
+        "work": f"both, over {compared.baseline} with as much work",
     }[model]
 
 
-def work(found: Compared, computed: Mapping[str, str] | None = None) -> Table | None:
+def work(compared: Compared, computed: Mapping[str, str] | None = None) -> Table | None:
     """What whole runs take of the clients, as a multiple of the baseline's, and what the methods are worth in rounds.
 
     Args:
-        found: What was compared.
+        compared: What was compared.
         computed: What a step of a method computes beside its gradient, in words.
 
     Returns:
         A line for each method, over all settings; None where all work is the same and no method's worth is known.
     """
     by: dict[str, list[Controlled]] = {}
-    for one in chain.from_iterable(controlled(found, setting) for setting in found.settings):
+    for one in chain.from_iterable(controlled(compared, setting) for setting in compared.settings):
         by.setdefault(one.method, []).append(one)
     works = {method: [one.work for one in each if one.work] for method, each in by.items()}
     worths = {method: [one.worth for one in each if one.worth] for method, each in by.items()}
@@ -248,10 +250,10 @@ def work(found: Compared, computed: Mapping[str, str] | None = None) -> Table | 
         cells = [_span([times(one[i]) for one in sorted(each, key=itemgetter(i))]) for i in range(3)]
         rows.append([method, *cells, _span([one.words for one in sorted(worths[method])])])
     known = any(worths.values())
-    notes += [TEXTS["worth"].format(baseline=found.baseline)] * known
+    notes += [TEXTS["worth"].format(baseline=compared.baseline)] * known
     head = ["method", *Work._fields, "worth"]
     shown = [row(*cells) if known else row(*cells[:-1]) for cells in rows]
-    caption = f"Work of whole runs, as a multiple of {found.baseline}'s"
+    caption = f"Work of whole runs, as a multiple of {compared.baseline}'s"
     return Table("work", caption, tuple(head if known else head[:-1]), tuple(shown), 1, notes=tuple(notes))
 
 

@@ -36,18 +36,18 @@ def compared_of(study: Study) -> Compared:
 
 def of_study(study: Study, kind: str, setting: str) -> Figure:
     """The picture of a study, one of `KINDS`; errors are those of `Study.plot`."""
-    found = compared_of(study)
-    setting = found.whole or setting
-    if kind != "gains" and setting not in found.settings:
-        raise unknown("setting", setting, found.settings)
-    return _figure(kind, found, setting, measured(found, [setting]) if kind == "clients" else [])
+    compared = compared_of(study)
+    setting = compared.whole or setting
+    if kind != "gains" and setting not in compared.settings:
+        raise unknown("setting", setting, compared.settings)
+    return _figure(kind, compared, setting, measured(compared, [setting]) if kind == "clients" else [])
 
 
 def of_result(result: Result, kind: str) -> Figure:
     """The picture of one run, one of `KINDS` but "gains"; errors are those of `Result.plot`."""
     run = Run(result.folder or Path(), {"label_names": result.trained.label_names}, result.rounds, result.summary)
-    found = compare([Entry("this run", "", 0, run)])
-    return _figure(kind, found, "", by_client([("this run", "", result.client_rows)]))
+    compared = compare([Entry("this run", "", 0, run)])
+    return _figure(kind, compared, "", by_client([("this run", "", result.client_rows)]))
 
 
 def _clients(every: Sequence[ByClient]) -> Heat | None:
@@ -61,17 +61,17 @@ def _clients(every: Sequence[ByClient]) -> Heat | None:
 
 
 @canvas.styled
-def _figure(kind: str, found: Compared, setting: str, every: Sequence[ByClient]) -> Figure:
+def _figure(kind: str, compared: Compared, setting: str, every: Sequence[ByClient]) -> Figure:
     """One picture, or several heat maps side by side."""
-    known = KINDS if len(found.methods) > 1 else KINDS[1:]
+    known = KINDS if len(compared.methods) > 1 else KINDS[1:]
     if kind not in known:
         raise unknown("kind", kind, known)
     pictures: dict[str, Callable[[], Sequence[Picture | None]]] = {
-        "gains": lambda: [figures.gains(found)],
-        "curves": lambda: figures.curves(found, setting, found.order, 10**6)[:1],
-        "recalls": lambda: [figures.recalls(found, setting, found.order)],
+        "gains": lambda: [figures.gains(compared)],
+        "curves": lambda: figures.curves(compared, setting, compared.order, 10**6)[:1],
+        "recalls": lambda: [figures.recalls(compared, setting, compared.order)],
         "clients": lambda: [_clients(every)],
-        "confusion": lambda: [figures.confusion(found, method, setting) for method in found.present(setting)],
+        "confusion": lambda: [figures.confusion(compared, method, setting) for method in compared.present(setting)],
     }
     shown = [picture for picture in pictures[kind]() if picture is not None]
     if not shown:
@@ -91,7 +91,7 @@ def _figure(kind: str, found: Compared, setting: str, every: Sequence[ByClient])
 
 def text_of(study: Study) -> str:
     """The results under each setting, and a sentence for each method."""
-    found = compared_of(study)
-    models = None if study.spec.longer else [model_of(found)]  # where a verdict rests on them, all models are shown
-    tables = [listings.results(found, setting, models, brief=True) for setting in found.settings]
-    return "\n\n".join([*map(to_text, tables), "\n".join(sentences.verdict(found))])
+    compared = compared_of(study)
+    models = None if study.spec.longer else [model_of(compared)]  # where a verdict rests on them, all models are shown
+    tables = [listings.results(compared, setting, models, brief=True) for setting in compared.settings]
+    return "\n\n".join([*map(to_text, tables), "\n".join(sentences.verdict(compared))])

@@ -25,6 +25,7 @@ COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
 CLASSES = 40  # most classes whose confusion matrix is drawn
 WRITTEN = 12  # classes up to which the shares of a confusion matrix are written into it
 TOLD = 12  # most methods that a description lists
+MISTAKES = 5  # that a description names
 WRONG = 0.005  # a smaller share of a class is not named among its mistakes
 
 
@@ -43,102 +44,102 @@ def words(metric: str) -> str:
     return metric_words(metric).partition(" (")[0]
 
 
-def further_key(found: Compared, name: str) -> str:
+def further_key(compared: Compared, name: str) -> str:
     """The number of a summary that stands beside the metric; "" for the metric itself, and without one like it."""
-    span = found.key.partition("_")[0]
-    key = f"{span}_{found.whose}{name}"
-    return "" if key == found.key or span not in ("final", *MEANS) else key
+    span = compared.key.partition("_")[0]
+    key = f"{span}_{compared.whose}{name}"
+    return "" if key == compared.key or span not in ("final", *MEANS) else key
 
 
-def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -> list[Chart]:
+def curves(compared: Compared, setting: str, methods: Sequence[str], points: int) -> list[Chart]:
     """The metric over rounds, megabytes, seconds and steps."""
-    shown = [(m, curve) for m in methods if (curve := curve_of(found.runs(m, setting), found.metric, points))]
+    shown = [(m, curve) for m in methods if (curve := curve_of(compared.runs(m, setting), compared.metric, points))]
     if not shown:
         return []
-    name, share = words(found.metric), in_points(found.key)
-    ends = [f"{m} ends at {level(c.mean[-1], found.key)} in round {c.rounds[-1]:.0f}" for m, c in shown]
+    name, share = words(compared.metric), in_points(compared.key)
+    ends = [f"{m} ends at {level(c.mean[-1], compared.key)} in round {c.rounds[-1]:.0f}" for m, c in shown]
     told = listed(f"Lines of {name}: ", ends)
     most = max((curve for _, curve in shown), key=lambda c: c.evaluated)
     if most.evaluated > len(most.rounds):
         told += f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn."
-    lines = [(m, found.place(m), curve) for m, curve in shown]
+    lines = [(m, compared.place(m), curve) for m, curve in shown]
     title, ylabel, times = f"{name[:1].upper()}{name[1:]}", f"{name}{', %' * share}", 100 if share else 1
     return [chart_of(lines, across, f"{title} over {across}{under(setting)}", ylabel, told, times) for across in ACROSS]
 
 
-def gains(found: Compared) -> Forest | None:
+def gains(compared: Compared) -> Forest | None:
     """The gain of each method by model, over all settings, with its worst recall; None of a single method."""
-    judged, points = controlled(found, found.whole), in_points(found.key)
+    judged, points = controlled(compared, compared.whole), in_points(compared.key)
     if not any(one.of for one in judged):
         return None
-    key, times = further_key(found, "worst_class_recall"), 100 if points else 1
+    key, times = further_key(compared, "worst_class_recall"), 100 if points else 1
     marks = {
-        f"{model}{f': {model_words(found, model)}' * (model == RAW)}": tuple(
+        f"{model}{f': {model_words(compared, model)}' * (model == RAW)}": tuple(
             tuple(times * end for end in (one.of[model][:3] if one.of[model].pairs > 1 else [one.of[model].mean] * 3))
             if model in one.of else None for one in judged
         )
-        for model in (*models_of(found), "work") if any(model in one.of for one in judged)
+        for model in (*models_of(compared), "work") if any(model in one.of for one in judged)
     }  # fmt: skip
-    worst = {m: fixed(100 * _mean(found, m, key), 0) for m in (found.baseline, *(one.method for one in judged))}
-    known = worst.pop(found.baseline)
-    head = f"worst recall, %\n({canvas.short(found.baseline, 16)}: {known})"
-    over = f"gain over {canvas.short(found.baseline, 20)}"  # a long name does not push the label out of the picture
-    xlabel = f"{over} in {words(found.metric)}{', points' * points}, 95 % interval"
+    worst = {m: fixed(100 * _mean(compared, m, key), 0) for m in (compared.baseline, *(one.method for one in judged))}
+    known = worst.pop(compared.baseline)
+    head = f"worst recall, %\n({canvas.short(compared.baseline, 16)}: {known})"
+    over = f"gain over {canvas.short(compared.baseline, 20)}"  # a long name does not push the label out of the picture
+    xlabel = f"{over} in {words(compared.metric)}{', points' * points}, 95 % interval"
     told = "The table of results has the numbers."
     beside, head = (tuple(worst.values()), head) if known != fixed(None) else ((), "")
-    title = f"Gain over {found.baseline} of each method by model"
+    title = f"Gain over {compared.baseline} of each method by model"
     places = tuple((RAW, *UNDONE).index(name.partition(":")[0]) for name in marks)
     return Forest("gains", title, tuple(worst), marks, places, xlabel, beside, head, told)
 
 
-def _mean(found: Compared, method: str, key: str) -> float:
+def _mean(compared: Compared, method: str, key: str) -> float:
     """Of a number of the summaries, over the settings that have it."""
-    seen = [found.summary(method, setting, key).mean for setting in found.settings if key]
+    seen = [compared.summary(method, setting, key).mean for setting in compared.settings if key]
     known = [value for value in seen if value is not None]
     return sum(known) / len(known) if known else math.nan
 
 
-def listed(head: str, told: Sequence[str], most: int = TOLD, end: str = ".") -> str:
+def listed(head: str, told: Sequence[str], most: int = TOLD) -> str:
     """The first of some phrases, and how many more there are: "Lines: a ends at 0.5; and 3 more."."""
     more = f"; and {len(told) - most} more" if len(told) > most else ""
-    return f"{head}{'; '.join(told[:most])}{more}{end}"
+    return f"{head}{'; '.join(told[:most])}{more}."
 
 
-def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | None:
+def recalls(compared: Compared, setting: str, methods: Sequence[str]) -> Heat | None:
     """The final recall of each class, [methods, C], by the models that are compared; None where it is not on record."""
-    runs = {m: found.runs(m, setting) for m in methods if found.summary(m, setting).runs}
-    if not found.own:
+    runs = {m: compared.runs(m, setting) for m in methods if compared.summary(m, setting).runs}
+    if not compared.own:
         return recalls_of(runs, f"Final recall of each class by the global model{under(setting)}")
-    of = partial(served_recall, heldout=found.whose.startswith("heldout_"))
+    of = partial(served_recall, heldout=compared.whose.startswith("heldout_"))
     return recalls_of(runs, f"Final recall of each class by the model that each client would use{under(setting)}", of)
 
 
-def confusion(found: Compared, method: str, setting: str) -> Heat | None:
+def confusion(compared: Compared, method: str, setting: str) -> Heat | None:
     """Shares of each true class, [C, C], of the last evaluation: the rows of all seeds together."""
-    counts = [m for run in found.runs(method, setting) if (m := run.summary.get("final_confusion"))]
+    counts = [m for run in compared.runs(method, setting) if (m := run.summary.get("final_confusion"))]
     if len({len(m) for m in counts}) != 1 or len(counts[0]) > CLASSES:
         return None
     whole = np.array(counts, dtype=np.float64).sum(axis=0)
     rows = whole.sum(1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.where(rows > 0, whole / rows, np.nan)
-    names = names_of(found.runs(method, setting), len(whole))
+    names = names_of(compared.runs(method, setting), len(whole))
     told, title, numbers = mixed_up(shares, names), f"{method}{under(setting)}", len(names) <= WRITTEN
     return Heat("confusion", title, shares, names, names, "predicted", "true class", told, numbers)
 
 
-def mixed_up(shares: Floats, names: Sequence[str], most: int = 5) -> str:
+def mixed_up(shares: Floats, names: Sequence[str]) -> str:
     """The most frequent mistakes, as in "Shirt is taken for Coat in 31 % of its rows"."""
     wrong = np.nan_to_num(np.where(np.eye(len(shares), dtype=bool), 0.0, shares))
-    cells = [divmod(int(i), len(shares)) for i in np.argsort(-wrong, axis=None, kind="stable")[:most]]
+    cells = [divmod(int(i), len(shares)) for i in np.argsort(-wrong, axis=None, kind="stable")[:MISTAKES]]
     told = [f"{names[a]} is predicted as {names[b]} in {100 * wrong[a, b]:.0f} % of its rows" for a, b in cells
             if wrong[a, b] >= WRONG]  # fmt: skip
     return f"{'; '.join(told)}." if told else "No class is predicted as another in more than 0.5 % of its rows."
 
 
-def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
+def federation(compared: Compared, setting: str) -> tuple[Heat | None, str]:
     """(rows of each class at each client, of the first seed; what to say of it)."""
-    run, seed = next((entry.run, entry.seed) for entry in found.entries if entry.setting == setting)
+    run, seed = next((entry.run, entry.seed) for entry in compared.entries if entry.setting == setting)
     try:
         split = federation_of(run)
     except FedskewError as error:

@@ -47,60 +47,60 @@ SPENT = (
 HARDWARE = ("python", "platform", "processor", "cores", "cuda")
 
 
-def results(found: Compared, setting: str | None, models: Sequence[str] | None = None, brief: bool = False) -> Table:
+def results(compared: Compared, setting: str | None, models: Sequence[str] | None = None, brief: bool = False) -> Table:
     """The metric of each method, and its paired gain over the baseline, of each model.
 
     Further numbers are of the same models and rounds as the metric, which the caption names.
 
     Args:
-        found: What was compared.
+        compared: What was compared.
         setting: One of its settings; None: all of them together, a seed with its mean over them.
         models: The models whose gains are shown; None: all that runs have, and the control of more work.
         brief: Whether intervals of the means, p and further numbers are left out.
     """
-    key, several, judged = found.key, len(found.methods) > 1, controlled(found, setting)
-    every = [*models_of(found), *["work"] * any("work" in one.of for one in judged)]
+    key, several, judged = compared.key, len(compared.methods) > 1, controlled(compared, setting)
+    every = [*models_of(compared), *["work"] * any("work" in one.of for one in judged)]
     shown, by = (every if models is None else [*models]) * several, {one.method: one for one in judged}
     further = {} if brief or setting is None else {
-        name: at for name in FURTHER if (at := further_key(found, name)) and found.has(setting, at)
+        name: at for name in FURTHER if (at := further_key(compared, name)) and compared.has(setting, at)
     }  # fmt: skip
-    ranked = several and not brief and found.most_pairs >= FOR_RANKS
+    ranked = several and not brief and any(gap.pairs >= FOR_RANKS for gap in compared.differences)
     head = ["method"] if setting is None else ["method", "seeds", "mean", "sd", *["95 % interval"] * (not brief)]
-    head += [f"over {found.baseline}" if len(shown) == 1 else model for model in shown]
+    head += [f"over {compared.baseline}" if len(shown) == 1 else model for model in shown]
     head += ["p (Holm)", "significant"] * ranked + ["settings"] * (setting is None)
     head += [FURTHER[name] for name in further]
     rows, records = [], []
-    for method in [m for m in found.order if m in by] if setting is None else found.present(setting):
-        gap, one = found.difference(method, setting), by.get(method)
+    for method in [m for m in compared.order if m in by] if setting is None else compared.present(setting):
+        gap, one = compared.difference(method, setting), by.get(method)
         cells: list[Cell | str] = [method]
         record: Row = {"setting": setting, "method": method, "metric": key}
         if setting is not None:
-            value = found.summary(method, setting)
+            value = compared.summary(method, setting)
             cells += [str(value.runs), level(value.mean, key), level(value.sd, key)]
             cells += [levels(value.low, value.high, key)] * (not brief)
             record |= {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
         cells += [_gain_cell(one.of.get(model) if one else None, key) for model in shown]
         if several:
-            record |= {"baseline": found.baseline, **gap_record(gap)}
+            record |= {"baseline": compared.baseline, **gap_record(gap)}
             record |= record_of(one) if one else {"verdict": ""}
         cells += rank_cells(gap) if ranked else []
         if setting is None:
             settings = gap.settings if gap else 0
-            cells, record = [*cells, f"{settings} of {len(found.settings)}"], {**record, "settings": settings}
+            cells, record = [*cells, f"{settings} of {len(compared.settings)}"], {**record, "settings": settings}
         for at in further.values():
             assert setting is not None
-            seen = found.summary(method, setting, at)
+            seen = compared.summary(method, setting, at)
             cells.append(level(seen.mean, at))
             record |= {f"{at}_mean": seen.mean, f"{at}_sd": seen.sd}
         rows.append(row(*cells))
         records.append(record)
     name = "together" if setting is None else "results"
-    caption = titled("All settings together" if setting is None else setting, f"{measured(found)}{unit(key)}")
+    caption = titled("All settings together" if setting is None else setting, f"{measured(compared)}{unit(key)}")
     notes = [TEXTS["means"]] * (setting is not None and not brief)
     if several and (not brief or len(shown) > 1):
         points = ", in points," * in_points(key)
-        told = "; ".join(f"{model}: {model_words(found, model)}" for model in shown)
-        notes.append(TEXTS["gains"].format(baseline=found.baseline, points=points, models=told))
+        told = "; ".join(f"{model}: {model_words(compared, model)}" for model in shown)
+        notes.append(TEXTS["gains"].format(baseline=compared.baseline, points=points, models=told))
         notes += [TEXTS["ranks"]] * ranked + [TEXTS["over"]] * (setting is None)
     return Table(name, caption, tuple(head), tuple(rows), 1, tuple(records), tuple(notes))
 
@@ -131,10 +131,10 @@ def gap_record(gap: Difference | None) -> Row:
             "p": p, "p_holm": p_holm}  # fmt: skip
 
 
-def recalls(found: Compared, heat: Heat, setting: str) -> Table:
+def recalls(compared: Compared, heat: Heat, setting: str) -> Table:
     """The final recall of each class: the baseline, then the others, coloured by their difference from it."""
-    order = sorted(range(len(heat.rows)), key=lambda m: heat.rows[m] != found.baseline)
-    first = heat.cells[order[0]] if heat.rows[order[0]] == found.baseline else heat.cells[order[0]] * math.nan
+    order = sorted(range(len(heat.rows)), key=lambda m: heat.rows[m] != compared.baseline)
+    first = heat.cells[order[0]] if heat.rows[order[0]] == compared.baseline else heat.cells[order[0]] * math.nan
     rows, records = [], []
     for c, name in enumerate(heat.columns):
         values = [(heat.rows[m], float(heat.cells[m, c])) for m in order]
@@ -146,11 +146,12 @@ def recalls(found: Compared, heat: Heat, setting: str) -> Table:
     return Table("recall", f"{heat.title}, %", head, tuple(rows), 1, tuple(records), (TEXTS["recalls"],))
 
 
-def ranks(found: Compared) -> Table:
+def ranks(compared: Compared) -> Table:
     """Average ranks, and the settings in which a method is best."""
-    seen = found.ranks
+    seen = compared.ranks
     assert seen is not None
-    best = Counter(found.present(s)[0] for s in found.settings if len(found.present(s)) == len(found.methods))
+    orders = [compared.present(setting) for setting in compared.settings]
+    best = Counter(order[0] for order in orders if len(order) == len(compared.methods))
     tests = {"critical_difference": seen.critical_difference, "friedman_p": seen.p}
     order = zip(seen.methods, seen.ranks, strict=bool(seen.settings))  # without settings there are no ranks
     records: tuple[Row, ...] = tuple(
@@ -158,55 +159,59 @@ def ranks(found: Compared) -> Table:
         for m, rank in order
     )
     rows = tuple(row(one["method"], fixed(one["average_rank"], 2), str(one["best_in"])) for one in records)
-    caption = f"Average ranks by {measured(found)}; 1 is the best"
+    caption = f"Average ranks by {measured(compared)}; 1 is the best"
     return Table("ranks", caption, ("method", "average rank", "best in"), rows, 1, records, (seen.conclusion,))
 
 
-def compact(found: Compared) -> Table:
+def compact(compared: Compared) -> Table:
     """Methods by settings in one table for a paper: mean ± half of the 95 % interval over the seeds, the best bold."""
     rows = []
-    for method in found.order:
+    for method in compared.order:
         cells: list[Cell | str] = [method]
-        for setting in found.settings:
-            one, best = found.summary(method, setting), found.present(setting)[:1] == [method]
+        for setting in compared.settings:
+            one, best = compared.summary(method, setting), compared.present(setting)[:1] == [method]
             ends = [abs(end - one.mean) for end in (one.low, one.high) if end is not None and one.mean is not None]
-            half = f" ± {level(max(ends), found.key)}" if ends else ""  # an end may be cut at 0 or 1
-            cells.append(Cell(f"{level(one.mean, found.key)}{half}", best=best))
+            half = f" ± {level(max(ends), compared.key)}" if ends else ""  # an end may be cut at 0 or 1
+            cells.append(Cell(f"{level(one.mean, compared.key)}{half}", best=best))
         rows.append(row(*cells))
-    caption = titled("", f"{measured(found)}{unit(found.key)}: mean and half of the 95 % interval over the seeds")
-    return Table("compact", caption, ("method", *(setting or "mean" for setting in found.settings)), tuple(rows))
+    caption = titled("", f"{measured(compared)}{unit(compared.key)}: mean and half of the 95 % interval over the seeds")
+    return Table("compact", caption, ("method", *(setting or "mean" for setting in compared.settings)), tuple(rows))
 
 
-def costs(found: Compared, setting: str) -> Table:
+def costs(compared: Compared, setting: str) -> Table:
     """What a run costs: means over the seeds."""
     records: tuple[Row, ...] = tuple(
-        {"setting": setting, "method": m, found.key: found.mean(m, setting)}
-        | {name: float(np.mean([run.value(key) for run in found.runs(m, setting)])) / unit for key, name, unit in SPENT}
-        for m in found.present(setting)
+        {"setting": setting, "method": m, compared.key: compared.mean(m, setting)}
+        | {
+            name: float(np.mean([run.value(key) for run in compared.runs(m, setting)])) / unit
+            for key, name, unit in SPENT
+        }
+        for m in compared.present(setting)
     )
     rows = tuple(
-        row(one["method"], level(one[found.key], found.key),
+        row(one["method"], level(one[compared.key], compared.key),
             *(amount(one[name], unit != 1 or name == "seconds") for _, name, unit in SPENT)) for one in records
     )  # fmt: skip
-    head = ("method", f"{words(found.metric)}{unit(found.key)}", *(name for _, name, _ in SPENT))
-    caption = f"Cost of a run, mean over the seeds{under(setting)}; {measured(found)}"
+    head = ("method", f"{words(compared.metric)}{unit(compared.key)}", *(name for _, name, _ in SPENT))
+    caption = f"Cost of a run, mean over the seeds{under(setting)}; {measured(compared)}"
     return Table("cost", caption, head, rows, 1, records, (TEXTS["costs"],))
 
 
 # Options and runs
 
 
-def options(found: Compared) -> list[Table]:
+def options(compared: Compared) -> list[Table]:
     """The whole configuration: what all runs share, and which methods and settings have what differs."""
     having: dict[str, dict[str, list[Entry]]] = {}
-    for entry in found.entries:
+    for entry in compared.entries:
         for path, value in _leaves(entry.run).items():
             having.setdefault(path, {}).setdefault(value, []).append(entry)
     listed = [(path, value, entries) for path, each in having.items() for value, entries in each.items()]
-    whole = len(found.entries)
+    whole = len(compared.entries)
     shared = tuple(row(path, value) for path, value, entries in listed if len(entries) == whole)
+    every = compared.methods, compared.settings
     apart = tuple(
-        row(path, value, *map(_named, (found.methods, found.settings), zip(*(e[:2] for e in entries), strict=True)))
+        row(path, value, *map(_named, every, zip(*(entry[:2] for entry in entries), strict=True)))
         for path, value, entries in listed if len(entries) < whole
     )  # fmt: skip
     differing = Table("options", "Options that differ", ("option", "value", "methods", "settings"), apart, 4)
@@ -221,12 +226,12 @@ def _named(every: Sequence[str], having: Sequence[str]) -> str:
 
 def _leaves(run: Run) -> dict[str, str]:
     """The configuration by dotted path, in words; a long list is one entry."""
-    found: dict[str, list[Any]] = {}
+    leaves: dict[str, list[Any]] = {}
     for path, value in run.settings.items():
         words_ = path.split(".")
         cut = next((i for i, word in enumerate(words_) if word.isdecimal()), len(words_))
-        found.setdefault(".".join(words_[:cut]), []).append(value)
-    return {_short(path): _value(values) for path, values in found.items() if path not in UNSAID}
+        leaves.setdefault(".".join(words_[:cut]), []).append(value)
+    return {_short(path): _value(values) for path, values in leaves.items() if path not in UNSAID}
 
 
 def _short(path: str) -> str:
@@ -244,28 +249,28 @@ def _cut(told: str) -> str:
     return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
 
 
-def runs(found: Compared) -> Table:
+def runs(compared: Compared) -> Table:
     """Every run: its value, rounds, engine, environment and folder."""
     rows, records = [], []
-    for i, (method, setting, seed, run) in enumerate(found.entries, 1):
-        value, rounds = run.value(found.key), run.summary.get("rounds", 0)
+    for i, (method, setting, seed, run) in enumerate(compared.entries, 1):
+        value, rounds = run.value(compared.key), run.summary.get("rounds", 0)
         engine = str(run.config.get("engine_used") or run.config.get("engine") or "–")
         device = str(run.config.get("device") or "–")
         end, place = ended_early(run), _environment(run)
-        rows.append(row(str(i), method, setting or "–", str(seed), level(value, found.key), str(rounds),
+        rows.append(row(str(i), method, setting or "–", str(seed), level(value, compared.key), str(rounds),
                         end or "finished", engine, device, place, str(run.folder)))  # fmt: skip
-        records.append({"run": i, "method": method, "setting": setting, "seed": seed, found.key: value,
+        records.append({"run": i, "method": method, "setting": setting, "seed": seed, compared.key: value,
                         "rounds": rounds, "ended": end, "engine": engine, "device": device,
                         "environment": place, "folder": str(run.folder)})  # fmt: skip
-    told = f"{words(found.metric)}{unit(found.key)}"
+    told = f"{words(compared.metric)}{unit(compared.key)}"
     head = ("run", "method", "setting", "seed", told, "rounds", "end", "engine", "device", "environment",
             "folder")  # fmt: skip
-    return Table("runs", f"Every run; {measured(found)}", head, tuple(rows), len(head), tuple(records))
+    return Table("runs", f"Every run; {measured(compared)}", head, tuple(rows), len(head), tuple(records))
 
 
 def _environment(run: Run) -> str:
     """What a run ran on, as far as it is on record: versions, processor, cores."""
-    env = env_of(run.folder)
+    env = run.env or env_of(run.folder)  # a run of an archive has no folder
     versions = env.get("versions")
     named = [f"{name} {v}" for name, v in versions.items()] if isinstance(versions, dict) else []
     return ", ".join([*named, *(f"{name} {env[name]}" for name in HARDWARE if env.get(name))])[: 2 * LONGEST] or "–"

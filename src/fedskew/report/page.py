@@ -19,7 +19,7 @@ from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
-from fedskew.report.tables import TEXTS, Figure, Section, Table, clean
+from fedskew.report.tables import TEXTS, Figure, Section, Table
 
 OPEN = 12  # rows of a table of options that is not folded
 
@@ -66,13 +66,13 @@ def build(
         '<!DOCTYPE html>'
     """
     template = _template()
-    found = compare([Entry(*entry) for entry in entries], metric, baseline)
-    made = sections(found, Detail(), command=command, notes=notes, trials=trials, targets=targets)
+    compared = compare([Entry(*entry) for entry in entries], metric, baseline)
+    made = sections(compared, Detail(), command=command, notes=notes, trials=trials, targets=targets)
     style, script = _asset("style.css"), _asset("page.js")
     return str(
         template.render(
-            title=title or f"{', '.join(found.methods[:4])}{' and more' if len(found.methods) > 4 else ''}",
-            lead=sentences.compared_what(found), sections=made, version=__version__, style=style, script=script,
+            title=title or f"{', '.join(compared.methods[:4])}{' and more' if len(compared.methods) > 4 else ''}",
+            lead=sentences.compared_what(compared), sections=made, version=__version__, style=style, script=script,
             style_hash=_hash(style), script_hash=_hash(script), draw=inline,
             is_table=lambda part: isinstance(part, Table), units=tuple(ACROSS),
         )
@@ -84,15 +84,19 @@ def _template() -> Any:
     canvas.matplotlib()
     try:
         import jinja2
-        from markupsafe import Markup
     except ImportError:
         raise ConfigError(f"a report needs jinja2, which is not installed; {install('report')}") from None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedskew.report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["clean"] = lambda text, most=0: Markup(clean(text, most))
+    environment.filters["clean"] = _clean
     return environment.get_template("report.html")
+
+
+def _clean(text: str, most: int = 10**6) -> str:
+    """Text of others on one line, its control characters written out, cut to a length; Jinja2 escapes it."""
+    return canvas.short(text.replace("\n", " ").replace("\t", " "), most)
 
 
 def _asset(name: str) -> str:
@@ -105,7 +109,7 @@ def _hash(text: str) -> str:
 
 
 def sections(
-    found: Compared,
+    compared: Compared,
     detail: Detail,
     *,
     command: str = "",
@@ -116,7 +120,7 @@ def sections(
     """The page as plain values: what `build` renders, and `fedskew.report.paper` writes for a paper.
 
     Args:
-        found: What was compared.
+        compared: What was compared.
         detail: How much is shown.
         command: As for `build`.
         notes: As for `build`.
@@ -126,48 +130,51 @@ def sections(
     Returns:
         The sections, in order.
     """
-    shown, settings, heads = _methods(found, detail.methods), found.settings[: detail.settings], TEXTS["introduced"]
-    here, written = _left_out(found, detail, shown), _left_out(found, detail, shown, TEXTS["written"])
-    coloured = [TEXTS["coloured"].format(baseline=found.baseline)] * (len(found.methods) > 1)
-    work = controls.work(found)
-    splits = [figures.federation(found, s) for s in found.settings[: detail.heats]]
+    shown, settings = _methods(compared, detail.methods), compared.settings[: detail.settings]
+    heads = TEXTS["introduced"]
+    here, written = _left_out(compared, detail, shown), _left_out(compared, detail, shown, TEXTS["written"])
+    coloured = [TEXTS["coloured"].format(baseline=compared.baseline)] * (len(compared.methods) > 1)
+    work = controls.work(compared)
+    splits = [figures.federation(compared, s) for s in compared.settings[: detail.heats]]
     pairs = [(m, s) for s in settings for m in shown][: detail.matrices]
-    charts = [tuple(figures.curves(found, s, shown, detail.points)) for s in settings]
-    heats = [(figures.recalls(found, s, shown), s) for s in settings]
-    together = [None] * (len(found.methods) > 1 and len(found.settings) > 1)
-    options, how = listings.options(found), heads["how"].format(baseline=found.baseline)
+    charts = [tuple(figures.curves(compared, s, shown, detail.points)) for s in settings]
+    heats = [(figures.recalls(compared, s, shown), s) for s in settings]
+    together = [None] * (len(compared.methods) > 1 and len(compared.settings) > 1)
+    results = [listings.results(compared, s) for s in (*together, *compared.settings)]
+    costs = [listings.costs(compared, s) for s in compared.settings]
+    options, how = listings.options(compared), heads["how"].format(baseline=compared.baseline)
     open_ = tuple(t for t in options if t.key != "shared" and len(t.rows) <= OPEN)
     rest = tuple(t for t in options if t not in open_)
-    ranked = found.ranks is not None and len(found.ranks.settings) > 1
+    ranked = compared.ranks is not None and len(compared.ranks.settings) > 1
     made = [
         Section(
-            "verdict", "Result", (sentences.headline(found),), _drawn([figures.gains(found)]),
-            tuple(sentences.verdict(found)),
+            "verdict", "Result", (sentences.headline(compared),), _drawn([figures.gains(compared)]),
+            tuple(sentences.verdict(compared)),
         ),
-        Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(found))),
-        Section("results", "Results", parts=tuple(listings.results(found, s) for s in (*together, *found.settings))),
+        Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(compared))),
+        Section("results", "Results", parts=tuple(results)),
         Section("curves", "Curves", (heads["curves"], *here), tuple(map(Figure, filter(None, charts)))),
         Section(
             "recalls", "Recall of each class", (*coloured, *here),
-            tuple(listings.recalls(found, heat, s) for heat, s in heats if heat),
+            tuple(listings.recalls(compared, heat, s) for heat, s in heats if heat),
         ),
-        clients(found, settings, (*coloured, *written)),
-        scored(found, settings, shown, written),
-        Section("ranks", "Ranks", (heads["ranks"],), (listings.ranks(found),) if ranked else ()),
-        Section("cost", "Cost", parts=(*(listings.costs(found, s) for s in found.settings), *([work] if work else ()))),
-        reached(found, settings, shown, checked(targets), written),
+        clients(compared, settings, (*coloured, *written)),
+        scored(compared, settings, shown, written),
+        Section("ranks", "Ranks", (heads["ranks"],), (listings.ranks(compared),) if ranked else ()),
+        Section("cost", "Cost", parts=(*costs, *([work] if work else ()))),
+        reached(compared, settings, shown, checked(targets), written),
         Section(
             "federation", "The federation", (heads["federation"],), _drawn([heat for heat, _ in splits]),
-            tuple(f"{s}: {told}" if s else told for s, (_, told) in zip(found.settings, splits, strict=False)),
+            tuple(f"{s}: {told}" if s else told for s, (_, told) in zip(compared.settings, splits, strict=False)),
         ),
         Section(
             "confusion", "Confusion matrices", (heads["confusion"], *here),
-            _drawn([figures.confusion(found, m, s) for m, s in pairs]),
+            _drawn([figures.confusion(compared, m, s) for m, s in pairs]),
         ),
         Section("tuning", "Tuning", (heads["tuning"],), (listings.tuned(trials),) if trials else ()),
         Section("how", "What was compared, and how", (how,), open_, folded=rest),
-        Section("runs", "Runs and environments", folded=(listings.runs(found),)),
-        _again(found, command),
+        Section("runs", "Runs and environments", folded=(listings.runs(compared),)),
+        _again(compared, command),
     ]  # fmt: skip
     return [s for s in made if s.parts or s.listed or s.code or s.folded]
 
@@ -178,30 +185,30 @@ def _drawn(pictures: Sequence[Picture | None]) -> tuple[Figure, ...]:
     return (Figure(shown),) if shown else ()
 
 
-def _methods(found: Compared, most: int) -> list[str]:
+def _methods(compared: Compared, most: int) -> list[str]:
     """The methods that pictures show: the best, and the baseline always."""
-    best = list(found.order[:most])
-    return best if found.baseline in best else [*best[:-1], found.baseline]
+    best = list(compared.order[:most])
+    return best if compared.baseline in best else [*best[:-1], compared.baseline]
 
 
-def _left_out(found: Compared, detail: Detail, shown: Sequence[str], whole: str = TEXTS["whole"]) -> tuple[str, ...]:
+def _left_out(compared: Compared, detail: Detail, shown: Sequence[str], whole: str = TEXTS["whole"]) -> tuple[str, ...]:
     """What a section leaves out, in words."""
     told = []
-    if len(found.settings) > detail.settings:
-        told.append(f"The first {detail.settings} of {len(found.settings)} settings are shown here; {whole}.")
-    if len(found.methods) > len(shown):
-        told.append(f"The {len(shown)} methods of {len(found.methods)} with the best ranks are shown here; {whole}.")
+    if len(compared.settings) > detail.settings:
+        told.append(f"The first {detail.settings} of {len(compared.settings)} settings are shown here; {whole}.")
+    if len(compared.methods) > len(shown):
+        told.append(f"The {len(shown)} methods of {len(compared.methods)} with the best ranks are shown here; {whole}.")
     return tuple(told)
 
 
-def _again(found: Compared, command: str) -> Section:
+def _again(compared: Compared, command: str) -> Section:
     text = ["The same configuration and seed give the same numbers on one machine and one version of torch."]
     if command:
         return Section("again", "Repeat it", tuple(text), code=command)
     text.append("This command repeats one run; the table of runs names the others' folders.")
-    if any(entry.run.config.get("started_by") == "python" for entry in found.entries):
+    if any(entry.run.config.get("started_by") == "python" for entry in compared.entries):
         text.append("Runs that were started from Python are repeated by their program.")
-    if any(entry.run.config.get("own_data") for entry in found.entries):
+    if any(entry.run.config.get("own_data") for entry in compared.entries):
         text.append("Runs over Flower on the nodes' own rows are repeated by `sh run.sh` of their app.")
-    first = shlex.quote(str(found.entries[0].run.folder))
+    first = shlex.quote(str(compared.entries[0].run.folder))
     return Section("again", "Repeat it", (" ".join(text),), code=f"fedskew run --from {first} --out again")

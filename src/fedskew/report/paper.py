@@ -52,11 +52,11 @@ def write(
     yield f"report: {page} ({plural(len(listed), 'run')}, {max(1, len(content) // 1000):,} kB)"
     if tables is None and figures is None:
         return
-    found = compare(listed, asked.get("metric"), asked.get("baseline"))
+    compared = compare(listed, asked.get("metric"), asked.get("baseline"))
     detail = WHOLE if figures is not None else WHOLE._replace(heats=0)
-    made = sections(found, detail, trials=asked.get("trials", ()), targets=asked.get("targets", ()))
+    made = sections(compared, detail, trials=asked.get("trials", ()), targets=asked.get("targets", ()))
     if tables is not None:
-        listing = [compact(found), *(t for s in made for t in (*s.parts, *s.folded) if isinstance(t, Table))]
+        listing = [compact(compared), *(t for s in made for t in (*s.parts, *s.folded) if isinstance(t, Table))]
         with writing(Path(tables)):
             Path(tables).mkdir(parents=True, exist_ok=True)
         for name, table in _numbered(listing):
@@ -65,7 +65,7 @@ def write(
         yield f"tables: {tables} ({plural(len(listing), 'table')}, as CSV and LaTeX)"
     if figures is not None:
         shown = [p for s in made for part in s.parts if isinstance(part, Figure) for p in part.pictures]
-        shown += [heat for setting in found.settings if (heat := recalls(found, setting, found.order))]
+        shown += [heat for setting in compared.settings if (heat := recalls(compared, setting, compared.order))]
         for name, picture in _numbered(shown):
             for suffix in (".pdf", ".svg"):
                 canvas.save(figure_of(picture), Path(figures) / f"{name}{suffix}")

@@ -52,7 +52,7 @@ def targets_of(text: str) -> tuple[float, ...]:
 
 
 def reached(
-    found: Compared,
+    compared: Compared,
     settings: Sequence[str],
     methods: Sequence[str],
     targets: Sequence[float],
@@ -61,7 +61,7 @@ def reached(
     """The section of costs until a target.
 
     Args:
-        found: What was compared.
+        compared: What was compared.
         settings: Those that are shown.
         methods: Those that are shown.
         targets: Values to reach; none: shares of the best mean of each setting.
@@ -70,25 +70,25 @@ def reached(
     Returns:
         The section; empty where the metric does not grow, or is not on record round by round.
     """
-    known = any(row.get(found.metric) is not None for entry in found.entries for row in entry.run.rows)
-    listed = settings if found.higher and known else ()
-    tables = [table for s in listed if (table := _table(found, s, methods, targets))]
+    known = any(row.get(compared.metric) is not None for entry in compared.entries for row in entry.run.rows)
+    listed = settings if compared.higher and known else ()
+    tables = [table for s in listed if (table := _table(compared, s, methods, targets))]
     return Section("targets", TITLE, left_out, tuple(tables))
 
 
-def _chosen(found: Compared, setting: str) -> tuple[float, ...]:
+def _chosen(compared: Compared, setting: str) -> tuple[float, ...]:
     """Shares of the best mean of a setting, to two digits."""
-    best = max((found.mean(method, setting) for method in found.present(setting)), default=0.0)
+    best = max((compared.mean(method, setting) for method in compared.present(setting)), default=0.0)
     return tuple(dict.fromkeys(float(f"{share * best:.2g}") for share in SHARES)) if best > 0 else ()
 
 
-def _table(found: Compared, setting: str, methods: Sequence[str], targets: Sequence[float]) -> Table | None:
-    wanted, unread = tuple(targets) or _chosen(found, setting), Counter[str]()
-    runs: dict[str, list[tuple[Reached, ...]]] = {m: [] for m in found.present(setting) if m in methods}
+def _table(compared: Compared, setting: str, methods: Sequence[str], targets: Sequence[float]) -> Table | None:
+    wanted, unread = tuple(targets) or _chosen(compared, setting), Counter[str]()
+    runs: dict[str, list[tuple[Reached, ...]]] = {m: [] for m in compared.present(setting) if m in methods}
     for method, ends in runs.items():
-        for run in (run for run in found.runs(method, setting) if run.last):
+        for run in (run for run in compared.runs(method, setting) if run.last):
             try:
-                ends.append(reach_all(run.rows, wanted, found.metric))
+                ends.append(reach_all(run.rows, wanted, compared.metric))
             except RecordError as error:
                 unread[str(error)] += 1
     rows, records = [], []
@@ -100,18 +100,18 @@ def _table(found: Compared, setting: str, methods: Sequence[str], targets: Seque
             rows.append(
                 row(
                     method,
-                    f"{100 * target:g} %" if in_points(found.key) else f"{target:g}",
+                    f"{100 * target:g} %" if in_points(compared.key) else f"{target:g}",
                     f"{reached} of {len(reads)}",
                     *cells,
                 )
             )
-            record = {"setting": setting, "method": method, "metric": found.metric, "target": target}
+            record = {"setting": setting, "method": method, "metric": compared.metric, "target": target}
             records.append({**record, "runs": len(reads), "reached": reached, **medians})
     notes = [TEXTS["read"], *[TEXTS["chosen"]] * (not targets)]
     notes += [
         f"Left out: {plural(n, 'run')} whose costs cannot be added up ({reason})." for reason, n in unread.items()
     ]
-    caption = f"Cost until {words(found.metric)} reaches a target{under(setting)}"
+    caption = f"Cost until {words(compared.metric)} reaches a target{under(setting)}"
     return Table("targets", caption, HEAD, tuple(rows), 2, tuple(records), tuple(notes)) if rows else None
 
 

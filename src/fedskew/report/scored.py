@@ -15,11 +15,11 @@ TITLE = "Ranking, calibration and client mixes"
 CALLED = {m.name: m.head or m.title for m in METRICS}
 
 
-def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], left_out: tuple[str, ...]) -> Section:
+def scored(compared: Compared, settings: Sequence[str], methods: Sequence[str], left_out: tuple[str, ...]) -> Section:
     """The section of these scores.
 
     Args:
-        found: What was compared.
+        compared: What was compared.
         settings: Those that are shown.
         methods: Those that are shown.
         left_out: What to say of settings and methods that are not shown.
@@ -30,34 +30,34 @@ def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], lef
     mixed = {n: CALLED[n] for n in MIXED}
     tables = []
     for setting in settings:
-        precision = f"{CALLED[AT]} {_precisions(found, setting)}"
+        precision = f"{CALLED[AT]} {_precisions(compared, setting)}"
         called = {**CALLED, AT: precision}
         for key, what, names in (
             ("scores", "scores of the last global model", {n: called.get(n, n) for n in RANKED}),
             ("mixes", "accuracy of the global model over the clients' own label mixes, %", mixed),
         ):
-            table = _table(found, setting, methods, key, what, names)
+            table = _table(compared, setting, methods, key, what, names)
             tables += [table] if table is not None else []
     return Section("scores", TITLE, left_out, tuple(tables))
 
 
-def _precisions(found: Compared, setting: str) -> str:
+def _precisions(compared: Compared, setting: str) -> str:
     """At which recall was measured: "0.9"; "0.8 or 0.9" where runs differ."""
-    runs = [entry.run for entry in found.entries if entry.setting == setting]
+    runs = [entry.run for entry in compared.entries if entry.setting == setting]
     asked = {v for run in runs if isinstance(v := run.config.get("recall_at", PRECISION), int | float)}
     return " or ".join(f"{v:g}" for v in sorted(asked))
 
 
 def _table(
-    found: Compared, setting: str, methods: Sequence[str], key: str, what: str, called: dict[str, str]
+    compared: Compared, setting: str, methods: Sequence[str], key: str, what: str, called: dict[str, str]
 ) -> Table | None:
     """Means with their intervals; None where no run has one of these numbers."""
-    held = {n: f"final_{n}" for n in called if found.has(setting, f"final_{n}")}
+    held = {n: f"final_{n}" for n in called if compared.has(setting, f"final_{n}")}
     if not held:
         return None
     rows, records = [], []
-    for method in (m for m in found.present(setting) if m in methods):
-        told = {name: found.summary(method, setting, of) for name, of in held.items()}
+    for method in (m for m in compared.present(setting) if m in methods):
+        told = {name: compared.summary(method, setting, of) for name, of in held.items()}
         cells: list[Cell | str] = [method, str(max(one.runs for one in told.values()))]
         record: dict[str, Any] = {"setting": setting, "method": method}
         for name, one in told.items():

@@ -22,47 +22,47 @@ JUDGED = {
 FEW = ("no", "one", "two", "three", "four")
 
 
-def measured(found: Compared) -> str:
+def measured(compared: Compared) -> str:
     """What is compared, of which model and which rounds: "accuracy, the mean over the last 10 rounds"."""
-    return f"{metric_words(found.metric)}, {found.span}"
+    return f"{metric_words(compared.metric)}, {compared.span}"
 
 
-def compared_what(found: Compared) -> str:
+def compared_what(compared: Compared) -> str:
     """The first sentence of the page."""
-    what = f"{plural(len(found.methods), 'method')} under {plural(len(found.settings), 'setting')}"
-    runs = f"{plural(len(found.seeds), 'seed')}, {plural(len(found.entries), 'run')}"
-    return f"{what}, {runs}: {title_of([entry.run for entry in found.entries])}."
+    what = f"{plural(len(compared.methods), 'method')} under {plural(len(compared.settings), 'setting')}"
+    runs = f"{plural(len(compared.seeds), 'seed')}, {plural(len(compared.entries), 'run')}"
+    return f"{what}, {runs}: {title_of([entry.run for entry in compared.entries])}."
 
 
-def headline(found: Compared) -> str:
+def headline(compared: Compared) -> str:
     """What the picture and the sentences below it are about."""
-    what = words(found.metric)
-    over = f" over {plural(len(found.settings), 'setting')}" if len(found.settings) > 1 else ""
-    if len(found.methods) == 1:
-        return f"{what[:1].upper()}{what[1:]}, {found.span}."
-    return f"Gains over {found.baseline} in {what}{over}: {plural(len(found.seeds), 'seed')}, {found.span}."
+    what = words(compared.metric)
+    over = f" over {plural(len(compared.settings), 'setting')}" if len(compared.settings) > 1 else ""
+    if len(compared.methods) == 1:
+        return f"{what[:1].upper()}{what[1:]}, {compared.span}."
+    return f"Gains over {compared.baseline} in {what}{over}: {plural(len(compared.seeds), 'seed')}, {compared.span}."
 
 
-def verdict(found: Compared) -> list[str]:
+def verdict(compared: Compared) -> list[str]:
     """A sentence for each method: its gain over the baseline, of all settings together, and what the rule says."""
-    if len(found.methods) > 1:
-        return [_judged(found, one) for one in controlled(found, found.whole)]
+    if len(compared.methods) > 1:
+        return [_judged(compared, one) for one in controlled(compared, compared.whole)]
     told = []
-    for setting in found.settings:
-        one = found.summary(found.methods[0], setting)
-        ends = f" (95 % interval {levels(one.low, one.high, found.key)})" if one.low is not None else ""
-        share = " %" * in_points(found.key)
+    for setting in compared.settings:
+        one = compared.summary(compared.methods[0], setting)
+        ends = f" (95 % interval {levels(one.low, one.high, compared.key)})" if one.low is not None else ""
+        share = " %" * in_points(compared.key)
         seeds = plural(one.runs, "seed")
-        told.append(f"{setting or one.method}: {level(one.mean, found.key)}{share}{ends}, {seeds}.")
+        told.append(f"{setting or one.method}: {level(one.mean, compared.key)}{share}{ends}, {seeds}.")
     return told
 
 
-def _judged(found: Compared, one: Controlled) -> str:
+def _judged(compared: Compared, one: Controlled) -> str:
     """As in "scaffold gains 5.0 points (3.6 to 6.3) over fedavg; three seeds are too few for a verdict, run five"."""
     raw = one.of.get(RAW)
     if raw is None:
-        return f"{one.method} has no seed in common with {found.baseline}."
-    size = gain_words(abs(raw.mean), found.key)[1:] + " points" * in_points(found.key)
+        return f"{one.method} has no seed in common with {compared.baseline}."
+    size = gain_words(abs(raw.mean), compared.key)[1:] + " points" * in_points(compared.key)
     apart, before, after = (
         raw.pairs > 1 and (raw.gains or raw.high < 0),
         "is",
@@ -71,15 +71,15 @@ def _judged(found: Compared, one: Controlled) -> str:
     low, high = (raw.low, raw.high) if raw.mean >= 0 else (-raw.high, -raw.low)
     if apart:
         before, after = ("gains", "over") if raw.gains else ("loses", "against")
-    span = " ({} to {})".format(*(gain(end, found.key).removeprefix("+") for end in (low, high))) * (raw.pairs > 1)
-    told = f"{one.method} {before} {size}{span} {after} {found.baseline}"
+    span = " ({} to {})".format(*(gain(end, compared.key).removeprefix("+") for end in (low, high))) * (raw.pairs > 1)
+    told = f"{one.method} {before} {size}{span} {after} {compared.baseline}"
     if one.verdict == NO_VERDICT:
         few = min(each.pairs for each in one.of.values())
         which = f"{FEW[few]} seed{'s are' if few != 1 else ' is'}"
         return f"{told}; {which} too few for a verdict, run five."
     undone = next((name for name, what in UNDONE.items() if what == one.verdict), "")
     if undone:
-        return f"{told}. Nothing of it is left when {UNDER[undone].format(baseline=found.baseline)}: {one.verdict}."
+        return f"{told}. Nothing of it is left when {UNDER[undone].format(baseline=compared.baseline)}: {one.verdict}."
     return f"{told}{JUDGED.get(one.verdict, f'; {one.verdict}')}."
 
 
@@ -88,40 +88,34 @@ def p_value(p: float | None) -> str:
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def cautions(found: Compared) -> list[str]:
+def cautions(compared: Compared) -> list[str]:
     """What the numbers do not allow, and runs to look at before anything is concluded."""
-    told = []
-    least = min((found.summary(m, s).runs for m in found.methods for s in found.settings), default=0)
-    pairs = [d.pairs for m in found.methods for s in found.settings if (d := found.difference(m, s)) and d.pairs]
-    few = min(pairs, default=least)
-    if len(found.methods) > 1 and few < 2:
+    entries, told = compared.entries, list[str]()
+    seeds = [compared.summary(method, setting).runs for method in compared.methods for setting in compared.settings]
+    several, missing = len(compared.methods) > 1, len(seeds) * len(compared.seeds) - sum(seeds)
+    if several and min((gap.pairs for gap in compared.differences), default=min(seeds)) < 2:
         told.append("Some comparisons have only one seed, so they have no interval and no test.")
-    if len(found.methods) == 1 and least < 2:
+    if not several and min(seeds) < 2:
         told.append("With one seed, the spread over seeds is unknown.")
-    if len(found.methods) > 1 and (unseen := _unseen(found)):
-        told.append(unseen)
-    told += [*_served(found), *_evaluations(found)]
-    if found.key.startswith("best_"):
+    told += [*_unseen(compared), *_served(compared), *_evaluations(compared)]
+    if compared.key.startswith("best_"):
         told.append("The best round is chosen on the test rows: its value is not a fair estimate.")
-    if noise := sorted({e.run.config["histogram_epsilon"] for e in found.entries if "histogram_noise" in e.run.config}):
+    noise = sorted({e.run.config["histogram_epsilon"] for e in entries if "histogram_noise" in e.run.config})
+    if noise:
         told.append(f"Servers knew label histograms with differential privacy, epsilon {', '.join(map(str, noise))}.")
-    missing = len(found.methods) * len(found.settings) * len(found.seeds) - sum(
-        found.summary(m, s).runs for m in found.methods for s in found.settings
-    )
     if missing:
         many = plural(missing, "combination")
         verb = "has" if missing == 1 else "have"
         told.append(f"{many} of method, setting and seed {verb} no value; means are over the other seeds.")
-    early = [f"{_called(e)}: {why}" for e in found.entries if (why := ended_early(e.run))]
-    if early:
-        head = "Some runs ended early, and their values are from the rounds that they ran: "
-        told.append(listed(head, early, LISTED))
-    private = dict.fromkeys(f"{e.method}: {how}" for e in found.entries if (how := privacy_words(e.run.summary)))
-    if private:
-        told.append(listed("Models with differential privacy: ", list(private), LISTED))
-    lost = [f"{_called(e)}: {c.words}" for e in found.entries for c in collapses_of(e.run)]
-    if lost:
-        told.append(listed("Training collapsed in some runs: ", lost, LISTED))
+    early = [f"{_called(e)}: {why}" for e in entries if (why := ended_early(e.run))]
+    private = dict.fromkeys(f"{e.method}: {how}" for e in entries if (how := privacy_words(e.run.summary)))
+    collapsed = [f"{_called(e)}: {collapse.words}" for e in entries for collapse in collapses_of(e.run)]
+    for head, runs in (
+        ("Some runs ended early, and their values are from the rounds that they ran: ", early),
+        ("Models with differential privacy: ", list(private)),
+        ("Training collapsed in some runs: ", collapsed),
+    ):
+        told += [listed(head, runs, LISTED)] if runs else []
     return told
 
 
@@ -130,38 +124,38 @@ def collapses_of(run: Run) -> list[Collapse]:
     return collapses(run.rows, run.serves) or [Collapse(**sign) for sign in run.summary.get("collapsed", ())]
 
 
-def _served(found: Compared) -> list[str]:
+def _served(compared: Compared) -> list[str]:
     """Methods whose metric is of a model that their clients do not use, or that were not measured by it."""
-    own = {entry.method for entry in found.entries if entry.run.serves == "own"}
+    own = {entry.method for entry in compared.entries if entry.run.serves == "own"}
     named = ", ".join(sorted(own))
-    if "served_" not in found.metric and "personal_" not in found.metric:
+    if "served_" not in compared.metric and "personal_" not in compared.metric:
         told = f"clients of {named} use models of their own, and this metric is of a global model that nobody uses"
         return [f"Do not judge {named} here: {told}. The metric served_accuracy joins all methods."] if own else []
-    lacking = [m for m in found.methods if not any(found.summary(m, s).runs for s in found.settings)]
-    return [f"No {words(found.metric)} is on record of {', '.join(lacking)}."] if lacking and own else []
+    lacking = [m for m in compared.methods if not any(compared.summary(m, s).runs for s in compared.settings)]
+    return [f"No {words(compared.metric)} is on record of {', '.join(lacking)}."] if lacking and own else []
 
 
-def _evaluations(found: Compared) -> list[str]:
+def _evaluations(compared: Compared) -> list[str]:
     """How many evaluations the means are of, where methods differ."""
     by: dict[int, list[str]] = {}
-    for method, tails in found.tails.items():
+    for method, tails in compared.tails.items():
         if counts := [tail.evaluations for tail in tails if tail.evaluations is not None]:
             by.setdefault(min(counts), []).append(method)
     told = "; ".join(f"{plural(n, 'evaluation')} of {', '.join(methods)}" for n, methods in sorted(by.items()))
     return [f"The means are over {told}."] if len(by) > 1 else []
 
 
-def _unseen(found: Compared) -> str:
-    """How small a difference these seeds do not show; "" without an interval."""
-    gaps = [d for m in found.methods for s in found.settings if (d := found.difference(m, s)) and d.pairs > 1]
-    widths = sorted((d.high - d.low) / 2 for d in gaps if d.low is not None and d.high is not None)
+def _unseen(compared: Compared) -> list[str]:
+    """How small a difference these seeds do not show, where there are intervals."""
+    gaps = compared.differences
+    widths = sorted((gap.high - gap.low) / 2 for gap in gaps if gap.low is not None and gap.high is not None)
     if not widths:
-        return ""
-    reach = gain_words(widths[len(widths) // 2], found.key)[1:] + " points" * in_points(found.key)
-    return (
+        return []
+    reach = gain_words(widths[len(widths) // 2], compared.key)[1:] + " points" * in_points(compared.key)
+    return [
         f"The median interval is ± {reach}. Intervals assume normally distributed differences. “No gain shown” does "
         "not mean that there is none."
-    )
+    ]
 
 
 def _called(entry: Entry) -> str:

@@ -4,7 +4,6 @@ import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +104,6 @@ def amount(value: float, measured: bool = True) -> str:
     return fixed(value, 1 if plain else min(6, 2 - math.floor(math.log10(abs(value)))))
 
 
-def clean(text: object, most: int = 0) -> str:
-    """Text of others for a page: control characters written out, cut to a length, and escaped."""
-    told = visible(str(text).replace("\n", " ").replace("\t", " "))
-    return escape(told if not most or len(told) <= most else f"{told[: most - 1]}…")
-
-
 def titled(setting: str, what: str) -> str:
     """A caption: what is shown, after the setting where there is one."""
     return f"{setting}: {what}" if setting else f"{what[:1].upper()}{what[1:]}"
@@ -147,12 +140,12 @@ def _known(value: object) -> object:
     return "" if isinstance(value, float) and math.isnan(value) else value
 
 
-def to_latex(table: Table, label: str = "") -> str:
-    r"""The table for a paper that uses the package booktabs. Its label is "tab:" and ``label``, else the table's key.
+def to_latex(table: Table, label: str) -> str:
+    r"""The table for a paper that uses the package booktabs. Its label is "tab:" and ``label``.
 
     Example:
         >>> from fedskew.report.tables import Cell, Table, to_latex
-        >>> print(to_latex(Table("t", "Recall of 5 %", ("class", "rows"), ((Cell("a_b"), Cell("3")),))))
+        >>> print(to_latex(Table("t", "Recall of 5 %", ("class", "rows"), ((Cell("a_b"), Cell("3")),)), "t"))
         % needs \usepackage{booktabs} and \usepackage[T1]{fontenc}
         \begin{table}
         \centering
@@ -172,7 +165,7 @@ def to_latex(table: Table, label: str = "") -> str:
     columns = "l" * table.words + "r" * (len(table.head) - table.words)
     lines = [
         r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}", r"\begin{table}", r"\centering",
-        rf"\caption{{{_escaped(told)}}}", rf"\label{{tab:{label or table.key}}}",
+        rf"\caption{{{_escaped(told)}}}", rf"\label{{tab:{label}}}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule", _line(table.head), r"\midrule", *map(_line, table.rows),
         r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
@@ -206,10 +199,6 @@ def _inline(text: str) -> str:
     return f"{first} ({second})" if second else first
 
 
-def _marked(cell: Cell) -> str:
-    return f"{_inline(cell.text)} *" if cell.mark else _inline(cell.text)
-
-
 def _line(cells: Sequence[Cell | str]) -> str:
     return f"{' & '.join(map(_printed, cells))} \\\\"
 
@@ -217,7 +206,8 @@ def _line(cells: Sequence[Cell | str]) -> str:
 def _printed(cell: Cell | str) -> str:
     if isinstance(cell, str):
         return _escaped(cell)
-    return rf"\textbf{{{_escaped(_marked(cell))}}}" if cell.best else _escaped(_marked(cell))
+    text = _escaped(f"{_inline(cell.text)}{' *' * bool(cell.mark)}")
+    return rf"\textbf{{{text}}}" if cell.best else text
 
 
 def _escaped(text: str) -> str:

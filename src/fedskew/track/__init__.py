@@ -166,12 +166,12 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def name_of(config: Mapping[str, Any]) -> str:
+def run_name(config: Mapping[str, Any]) -> str:
     """What a tracker calls a run: its name, in characters that every folder takes, else that of its own folder.
 
     Example:
-        >>> name_of({"name": "fedavg, path /x/y.npz, seed 0"}), name_of({"folder": "runs/a"}), name_of({"folder": ""})
-        ('fedavg, path _x_y.npz, seed 0', 'a', 'run')
+        >>> run_name({"name": "fedavg, path /x/y.npz"}), run_name({"folder": "runs/a"}), run_name({"folder": ""})
+        ('fedavg, path _x_y.npz', 'a', 'run')
     """
     name = re.sub(r"[^\w .,()=+-]", "_", str(config.get("name", "")), flags=re.ASCII)[:NAME].strip(" .")
     return name or Path(config.get("folder") or "run").name
@@ -222,7 +222,7 @@ class TensorBoard(Tracker):
 
     def _begin(self, config: Row) -> None:
         board: Any = import_module("torch.utils.tensorboard")
-        place = self.folder / f"{name_of(config)}-{str(config['run'])[:8]}"
+        place = self.folder / f"{run_name(config)}-{str(config['run'])[:8]}"
         # TensorBoard hides what an earlier file of the folder says of these steps: they are told again
         self._writer = board.SummaryWriter(str(place), purge_step=0, flush_secs=10)
         plain = {name: v if isinstance(v, bool | int | float | str) else str(v) for name, v in flat(config).items()}
