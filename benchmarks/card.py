@@ -74,7 +74,7 @@ def parts(args: argparse.Namespace) -> dict[str, Part]:
         Part("fedgr", 200, (*speed, federation, "--peers", STEP_0)),
         Part("connections", 40, (*speed, federation, "--peers", "fedskew chained"), MANY),
         Part("tests", 180, ("-m", "pytest", "-vv", "-n", "0", "-p", "no:cacheprovider", "--maxfail", "8", *TESTS)),
-        Part("evaluation", 60, evaluation),
+        Part("evaluation", 45, evaluation),
         *(Part(name, 70, (*profile, "--engine", name)) for name in ("batched", "chained")),
         Part(
             "papers", 600,
