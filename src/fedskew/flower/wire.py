@@ -24,7 +24,7 @@ from fedskew.errors import ConfigError, from_json, one_line
 from fedskew.privacy import Message
 from fedskew.tree import Params, Tree
 
-FORMAT = 2  # of messages; a node refuses another
+FORMAT = 3  # of messages; a node refuses another
 KEY = "fedskew"  # of the record of facts
 ANSWER = "sent"  # the part of an answer
 LINE = 64  # bytes of a cache line, to which torch aligns what it allocates
