@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedskew import methods as m
+from fedskew.errors import ConfigError
 from fedskew.method import Method
 from fedskew.method.weightings import Uniform
 from fedskew.methods import METHODS
@@ -37,9 +38,12 @@ def held(method: Method) -> dict[str, Any]:
 
 
 def changes(factory: Callable[..., Method], name: str, kind: Any, **given: Any) -> list[str]:
-    """Fields and ingredients that an argument changes, with their value where it is not that of the argument."""
+    """Fields and ingredients that an argument changes, with their value where it is not its own; or the refusal."""
     value = other(kind, inspect.signature(factory).parameters[name].default)
-    before, after = held(factory(**given)), held(factory(**{**given, name: value}))
+    try:
+        before, after = held(factory(**given)), held(factory(**{**given, name: value}))
+    except ConfigError as refusal:
+        return [str(refusal)]
     new = {place: now for place, now in after.items() if place not in before or now != before[place]}
     inner = {place for place, now in new.items() if place.rpartition(".")[0] in new and now != value}
     told = [place if now == value else f"{place} {now}" for place, now in new.items() if place not in inner]

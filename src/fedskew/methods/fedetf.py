@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import FieldError, unknown
+from fedskew.errors import FieldError, require, unknown
 from fedskew.fields import Above, AtLeast, Within
 from fedskew.method import Gradient, Method
 from fedskew.method.keeping import Frozen, in_group, in_projection
@@ -117,7 +117,7 @@ def fedetf(
         The method.
 
     Raises:
-        ConfigError: alternating without a projection.
+        ConfigError: alternating without a projection, or an argument that goes with the other value of personal.
 
     Example:
         >>> [part.name for part in fedetf().parts]
@@ -127,6 +127,10 @@ def fedetf(
     """
     if personal not in (known := ("together", "alternating")):
         raise unknown("personal", personal, known)
+    of_turns, of_tuning = {"steps": (steps, 5), "lr": (lr, 0.1), "cycles": (cycles, 20)}, {"epochs": (epochs, 5)}
+    unread, other = (of_turns, known[1]) if personal == known[0] else (of_tuning, known[0])
+    for name, (value, default) in unread.items():
+        require(value == default, f"fedetf: {name}", f"go with personal={other!r}", value)
     if personal == "alternating":
         parts = (TunedCosineSoftmax(scale, projection=projection, steps=steps, lr=lr, cycles=cycles),)
         return Method("fedetf", parts=(*parts, InitialHead(), Frozen()), reference="li2023etf")
