@@ -17,7 +17,7 @@ import fedskew as fs
 from fedskew.advice.adviser import verdict_on
 from fedskew.advice.evidence import Gain
 from fedskew.catalogue.citations import bibtex
-from fedskew.catalogue.listing import FACTS, LEAVES, NOTHING, _options, catalogue, prose
+from fedskew.catalogue.listing import FACTS, LEAVES, NOTHING, catalogue, options_of, prose
 from fedskew.config.presets import Preset, every
 from fedskew.plots import canvas
 from fedskew.studies.lines import archives
@@ -206,7 +206,7 @@ def ingredients(name: str) -> Iterator[str]:
         yield f"```formula\n{prose(type(made))}\n```"
         rows = [
             f"| `--{place}.{n}` | `{getattr(v, 'name', v)}` | {plain(about)}{words} |"
-            for n, v, about, words in _options(made)
+            for n, v, about, words in options_of(made)
         ]
         if rows:
             yield "| option | here | meaning |\n|---|---|---|\n" + "\n".join(rows)

@@ -63,7 +63,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     runtime = Runtime.of(model, args.device, 1, ("cpu",))
     store = Store(x.to(args.device), torch.randint(classes, (args.rows,), device=args.device), (), (), x.dtype)
     test = Evaluator(runtime, store, classes, keep=True)
-    given = (), (model.params, model.buffers), test.nothing(), ()
+    given = (), (model.params, model.buffers), test.without_rows(), ()
     plain = seconds(lambda: test.whole(*given)[1], TIMES)
     held, began = reserved(), time.perf_counter()
     made = captured(test.whole, *given, cuda_graph if args.device == "cuda" else called)

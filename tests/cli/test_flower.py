@@ -115,6 +115,10 @@ def test_an_app_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixtur
     said = mistake(capsys, "flower", "init", "fedprox", "--out", tmp_path / "app")
     assert "--out must name a folder without an app" in said
     assert (tmp_path / "app" / "pyproject.toml").read_text() == before
+    (tmp_path / "mine" / "app").mkdir(parents=True)
+    assert "--out must name a folder without an app" in mistake(
+        capsys, "flower", "init", "fedavg", "--out", tmp_path / "mine"
+    )
 
 
 @pytest.mark.parametrize(

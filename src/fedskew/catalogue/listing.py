@@ -82,14 +82,14 @@ def named(slot: str, names: Sequence[str] = ()) -> list[tuple[str, str, list[str
     listed = []
     for name in dict.fromkeys(names or table):
         text, options = prose(table[name]), []
-        for option, value, about, words in _options(table[name]()):
+        for option, value, about, words in options_of(table[name]()):
             shown = "unset" if value in (None, "", ()) else getattr(value, "name", value)
             options.append(f"--{slot}.{option} = {shown}: {about}{words}" if names else f"{option} = {shown}")
         listed.append((name, text if names else text.split("\n\n")[0].replace("\n", " "), options))
     return listed
 
 
-def _options(made: Any) -> Iterator[tuple[str, Any, str, str]]:
+def options_of(made: Any) -> Iterator[tuple[str, Any, str, str]]:
     """Name, value and help of each field, and the words that it takes."""
     kind: Any = type(made)
     helps, hints = documented(kind), hints_of(kind)
@@ -157,7 +157,7 @@ def _costs(components: Sequence[Component], keys: Sequence[str]) -> list[str]:
 
 def _formula(made: Component, place: str) -> list[str]:
     """The docstring up to its example, and the options with the values that hold here."""
-    options = [f"--{place}.{name} = {as_word(value)}: {about}{words}" for name, value, about, words in _options(made)]
+    options = [f"--{place}.{name} = {as_word(value)}: {about}{words}" for name, value, about, words in options_of(made)]
     return [*_described(type(made)), *([""] if options else []), *options]
 
 

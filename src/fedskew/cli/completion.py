@@ -3,55 +3,78 @@
 The script holds all words, so no Python starts on Tab. Write it again after an upgrade or a new plug-in.
 """
 
-from typing import Literal, get_args
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, get_args
 
 import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.composed import Composed
 from fedskew.cli.values import Value
+from fedskew.fields import choices_of
+from fedskew.plots import FIGURES
 
 Shell = Literal["bash", "fish", "zsh"]
-METHODS = ("method", "methods", "wanted")  # arguments of commands that take names of methods
+OF_METHODS = ("method", "methods", "wanted")  # arguments that take names of methods
+
+
+class Offer(NamedTuple):
+    """What may follow a command: names, or options."""
+
+    command: str  # "run", "partition make"
+    names: list[str]  # empty: files
+    flags: list[str]
 
 
 @click.command(
     cls=Command,
     missing=f"one of {', '.join(get_args(Shell))}",
-    lines=("fedskew completion bash >> ~/.bashrc", "fedskew completion zsh >> ~/.zshrc"),
+    lines=(
+        "fedskew completion bash > ~/.local/share/bash-completion/completions/fedskew",
+        "fedskew completion fish > ~/.config/fish/completions/fedskew.fish",
+        "fedskew completion zsh > ~/.fedskew.zsh",
+    ),
 )
 @click.argument("shell", required=False, metavar="SHELL", type=Value(Shell))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes fedskew's words on Tab, for bash, fish or zsh.
 
-    fish: fedskew completion fish > ~/.config/fish/completions/fedskew.fish. Then open a new shell.
+    zsh reads it by a line `source ~/.fedskew.zsh` in ~/.zshrc. Then open a new shell. Write it again after an upgrade.
     """
     root = ctx.find_root().command
     assert isinstance(root, click.Group)
-    after, values = {name: _words(name, root.commands[name]) for name in root.commands}, _values()
-    click.echo("\n".join(_fish(after, values) if shell == "fish" else _bash(after, values, shell)))
+    offers, values = [*_offers(root)], _values()
+    click.echo("\n".join(_fish([*root.commands], offers, values) if shell == "fish" else _bash(root, offers, values)))
 
 
-def _words(name: str, command: click.Command) -> list[str]:
-    """What may follow a command: its commands, or names of methods and its options."""
+def _offers(group: click.Group, before: str = "") -> Iterator[Offer]:
+    """Of every command, those of groups first."""
     from fedskew.config.tables import TABLES
-    from fedskew.methods import METHODS as KNOWN
+    from fedskew.methods import METHODS
 
-    if isinstance(command, click.Group):
-        return sorted(command.commands)
-    listed = {"datasets": TABLES["data"], "partitions": TABLES["partition"], "models": TABLES["model"]}.get(name, KNOWN)
-    named = any(isinstance(p, click.Argument) and p.name in METHODS for p in command.params)
-    flags = command.flags() if isinstance(command, Command) else ()
-    fields = _fields() if isinstance(command, Composed) and command.fields == "all" else ()
-    return [*(sorted(listed) if named else ()), *sorted({*flags, *fields, "--help"})]
+    for name in group.commands:
+        command = group.commands[name]
+        if isinstance(command, click.Group):
+            yield from _offers(command, f"{name} ")
+            yield Offer(name, [*command.commands], ["--help"])
+            continue
+        slot = {"datasets": "data", "partitions": "partition", "models": "model"}.get(name)
+        methods = any(isinstance(param, click.Argument) and param.name in OF_METHODS for param in command.params)
+        names = sorted(TABLES[slot] if slot else METHODS if methods else ())
+        flags = command.flags() if isinstance(command, Command) else set()
+        fields = {*_fields()} if isinstance(command, Composed) and command.fields == "all" else set()
+        yield Offer(
+            before + name, [*get_args(Shell)] if name == "completion" else names, [*sorted(flags | fields), "--help"]
+        )
 
 
-def _fields() -> set[str]:
-    """The options of a plain run."""
+def _fields() -> dict[str, tuple[str, ...]]:
+    """The options of a plain run, and the words that each takes; none for any value."""
     from fedskew.config.flags import compose, options_of
 
-    return {flag for option in options_of(compose(["fedavg"], [])) for flag in option.flags}
+    options = options_of(compose(["fedavg"], []))
+    return {flag: tuple(choices_of(option.type)) for option in options for flag in option.flags}
 
 
 def _values() -> dict[str, list[str]]:
@@ -60,33 +83,43 @@ def _values() -> dict[str, list[str]]:
     from fedskew.config.presets import every
     from fedskew.config.tables import TABLES
 
-    slots = {flag: TABLES[flag.partition(".")[0]] for flag in NAMED if flag != "preset"}
-    return {f"--{flag}": sorted(names) for flag, names in (slots | {"preset": every()}).items()}
+    slots = {f"--{flag}": TABLES[flag.partition(".")[0]] for flag in NAMED if flag != "preset"}
+    fields = {flag: words for flag, words in _fields().items() if words}
+    listed = fields | slots | {"--preset": every(), "--figure": FIGURES}
+    return {flag: sorted(names) for flag, names in listed.items()}
 
 
-def _bash(after: dict[str, list[str]], values: dict[str, list[str]], shell: str) -> list[str]:
-    """A function of bash, which zsh takes, too: a value after its option, else what the command takes."""
-    of_value = [f'    {flag}) words="{" ".join(names)}" ;;' for flag, names in values.items()]
-    of_command = [f'      {name}) words="{" ".join(words)}" ;;' for name, words in after.items()]
+def _bash(root: click.Group, offers: list[Offer], values: dict[str, list[str]]) -> list[str]:
+    """A function of bash, which zsh takes, too. Where it offers nothing, the shell offers files."""
+    commands = [(f'"{one.command}"' if " " in one.command else f'"{one.command} "*', one) for one in offers]
     return [
-        *(["autoload -U +X bashcompinit && bashcompinit"] if shell == "zsh" else []),
+        '[ -z "$ZSH_VERSION" ] || { autoload -U +X bashcompinit && bashcompinit; }',
         "_fedskew() {",
-        '  local words="" now="${COMP_WORDS[COMP_CWORD]}"',
-        f'  [ "$COMP_CWORD" -gt 1 ] || words="{" ".join(after)}"',
-        '  [ -n "$words" ] || case "${COMP_WORDS[COMP_CWORD-1]}" in',
-        *of_value,
-        '    *) case "${COMP_WORDS[1]}" in',
-        *of_command,
-        "    esac ;;",
-        "  esac",
-        '  COMPREPLY=($(compgen -W "$words" -- "$now"))',
+        '  local offered="" now="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"',
+        '  local command="${COMP_WORDS[1]} ${COMP_WORDS[2]}"',
+        f'  if [ "$COMP_CWORD" -le 1 ]; then offered="{" ".join(root.commands)} --help"',
+        '  elif [ "${now:0:1}" = "-" ]; then case "$command" in',
+        *(f'    {place}) offered="{" ".join(one.flags)}" ;;' for place, one in commands),
+        '  esac; elif [ "${before:0:1}" = "-" ]; then case "$before" in',
+        *(f'    {flag}) offered="{" ".join(names)}" ;;' for flag, names in values.items()),
+        '  esac; else case "$command" in',
+        *(f'    {place}) offered="{" ".join(one.names)}" ;;' for place, one in commands),
+        "  esac; fi",
+        '  COMPREPLY=($(compgen -W "$offered" -- "$now"))',
         "}",
         "complete -o default -F _fedskew fedskew",
     ]
 
 
-def _fish(after: dict[str, list[str]], values: dict[str, list[str]]) -> list[str]:
+def _fish(commands: list[str], offers: list[Offer], values: dict[str, list[str]]) -> list[str]:
     """A rule of fish for each command, and for each option that takes names."""
-    first = f"complete -c fedskew -n __fish_use_subcommand -f -a '{' '.join(after)}'"
-    rules = [f"complete -c fedskew -n '__fish_seen_subcommand_from {n}' -a '{' '.join(w)}'" for n, w in after.items()]
-    return [first, *rules, *(f"complete -c fedskew -l {f[2:]} -x -a '{' '.join(n)}'" for f, n in values.items())]
+    seen = "__fish_seen_subcommand_from"
+    return [
+        f"complete -c fedskew -n __fish_use_subcommand -f -a '{' '.join(commands)}'",
+        *(
+            f"complete -c fedskew -n '{seen} {one.command.replace(' ', f'; and {seen} ')}'"
+            f" -a '{' '.join([*one.names, *one.flags])}'"
+            for one in offers
+        ),
+        *(f"complete -c fedskew -l {flag[2:]} -x -a '{' '.join(names)}'" for flag, names in values.items()),
+    ]

@@ -78,13 +78,13 @@ def init(
         inputs = replace(inputs, encoding=inputs.encoding.of_example())
     files = write_app(Path(out), experiment, config, inputs, data.augment)
     say(f"{plural(len(files), 'file')} in {out} for {plural(clients, 'node')}; start with {out}/README.md")
-    for note in _of_columns(data, inputs, encoding) if own_data else ():
+    for note in _column_notes(data, inputs, encoding) if own_data else ():
         say(f"note: {note}")
-    for line in _of_nodes(experiment, encoding, tested=not own_data or bool(config["flower.test"])):
+    for line in _node_notes(experiment, encoding, tested=not own_data or bool(config["flower.test"])):
         say(line)
 
 
-def _of_columns(data: Dataset, inputs: Inputs, encoding: str) -> Iterator[str]:
+def _column_notes(data: Dataset, inputs: Inputs, encoding: str) -> Iterator[str]:
     """What to know of nodes' own rows, which the example does not have."""
     yield from (note for note in data.notes if not note.startswith("column "))  # of categories nobody trains on
     for column in inputs.encoding.columns if inputs.encoding else ():
@@ -96,7 +96,7 @@ def _of_columns(data: Dataset, inputs: Inputs, encoding: str) -> Iterator[str]:
             yield f"column {column.name!r} has the categories {known}; another one at a node {other}"
 
 
-def _of_nodes(experiment: Experiment, encoding: str, tested: bool) -> Iterator[str]:
+def _node_notes(experiment: Experiment, encoding: str, tested: bool) -> Iterator[str]:
     """What a node must allow, and have where there are no test rows yet."""
     from fedskew.flower.contract import PERMITS, needs
 

@@ -327,10 +327,8 @@ def numbers_of(
         raise lacks(what, np.flatnonzero(gone), len(values), "a number", advice, rows)
     bad = ~gone & ~(np.abs(numbers) <= LARGEST)
     if bad.any():
-        row, cells = (
-            int(bad.argmax()),
-            [cell.strip().replace("\u2019", "'") for cell in values[bad].astype(str).tolist()],
-        )
+        row = int(bad.argmax())
+        cells = [cell.strip().replace("\u2019", "'") for cell in values[bad].astype(str).tolist()]
         got = f"at most {LARGEST:g}; row {rows[row]} has {cells[0]}"
         claim(not np.isfinite(numbers[row]), what, f"hold numbers that float32 holds, {got}")
         often = [repr(word) for word, _ in Counter(cells).most_common(3)]

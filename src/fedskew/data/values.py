@@ -27,6 +27,7 @@ PART = 1 << 24  # numbers that are checked at a time
 FILL = "fill them, or leave those rows out"
 NAMES_ROOM = 1 << 28  # bytes that an array of names may take whatever its longest name
 PICTURES = 256  # that tell of all whether they are of bytes
+GREYS = 15  # numbers up to here are counts rather than shades
 RATIO = 1032  # bytes that one byte of deflate can become, at most
 ROOM = 1 << 30  # bytes that any file may become
 
@@ -339,8 +340,8 @@ def rounded(values: Any, samples: Tensor) -> list[str]:
     array, start = array_of(values), samples[:PICTURES]
     pictures = samples.dim() == 4 or (samples.dim() == 3 and samples.shape[1] == samples.shape[2])
     if pictures and samples.dtype != torch.uint8 and (start == start.floor()).all():
-        note = "pictures of floats from 0 to 255 are not divided by 255, as bytes are: store them as uint8"
-        return [note] if start.min() >= 0 and 1 < start.max() <= 255 else []
+        note = "whole numbers up to 255 in square arrays are not divided by 255, as bytes are: store pictures as uint8"
+        return [note] if start.min() >= 0 and GREYS < start.max() <= 255 else []
     if samples.dim() != 2 or array.dtype == np.float32 or array.dtype.kind not in "fiu":
         return []
     low, high = array.min(0).astype(np.float64), array.max(0).astype(np.float64)

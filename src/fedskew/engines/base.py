@@ -346,7 +346,7 @@ class LocalEngine:
             The confusion matrix [C, C] on the host, and the mean cross-entropy.
         """
         if on == "test" and rows is None:
-            ((loss, matrix), _) = self.evaluations.run((), (params, buffers), self.test.nothing(), [()], left=1)
+            ((loss, matrix), _) = self.evaluations.run((), (params, buffers), self.test.without_rows(), [()], left=1)
         else:
             matrix, loss = (self.test if on == "test" else self.train_set).confusion(params, buffers, rows)
         return matrix.cpu(), float(loss)

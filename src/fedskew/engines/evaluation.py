@@ -63,10 +63,10 @@ class Evaluator:
         matrix, loss = self.confusion(*fixed, None)
         return (loss, matrix), loss
 
-    def nothing(self) -> tuple[Tensor, Tensor]:
-        """What `whole` gives, without rows."""
+    def without_rows(self) -> tuple[Tensor, Tensor]:
+        """What `whole` gives, without rows. The matrix is one number, seen [C, C] times: it takes no memory."""
         y = self._store.y
-        return y.new_zeros((), dtype=torch.float64), y.new_zeros(self._classes, self._classes)
+        return y.new_zeros((), dtype=torch.float64), y.new_zeros(()).expand(self._classes, self._classes)
 
     def scored(self, params: Params, buffers: Params, rows: Array | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """`confusion` and, of the same pass, the probabilities of the rows, float64 [R, C]; both on the host."""

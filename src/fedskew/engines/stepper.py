@@ -3,6 +3,7 @@
 A stepper runs the plain function, or a program that is made of it once.
 """
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -43,9 +44,10 @@ class StepMode(Enum):
     - `threaded`, `ray`: TRACED on a CPU for networks without convolutions, else AUTOGRAD.
     - `batched` on a GPU: RECORDED.
     - `chained`: CHAINED; where steps cannot be recorded, that of `batched`.
-    - evaluations of the test set on a GPU, as steps that hand nothing on: WHOLE.
     - `batched` on a CPU: WRITTEN for dense networks under cross-entropy and plain SGD; FUSED for dense networks under
       fedskew's other methods; else VMAP.
+
+    WHOLE is that of evaluations on a GPU, and of no record.
     """
 
     AUTOGRAD = "steps by plain autograd"
@@ -107,10 +109,11 @@ def is_fused(method: Method) -> bool:
 
 Maker = Callable[[StepFunction, Any, Any, Any, Any], Program | Captured | None]
 
-# Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/engines.md)
+# Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/engines.md, and of
+# evaluations notes/performance.md)
 TRACE = 4000  # a second or more, against a fraction of a millisecond a step
 RECORD = 100  # of a stack on a GPU, where a recording costs some ten steps
-EVALUATIONS = 50  # of the test set that have been: a recording, its comparison and its timing cost some fifteen
+EVALUATIONS = math.inf  # of the test set that go before a recording; none until a GPU has measured what it saves
 MAKERS: dict[StepMode, tuple[float, Maker | None]] = {
     StepMode.TRACED: (TRACE, program),
     StepMode.RECORDED: (RECORD, captured),

@@ -69,7 +69,8 @@ def write_app(
         ConfigError: the folder holds an app already.
         RecordError: it cannot be written.
     """
-    require(not (folder / "pyproject.toml").exists(), "out", "name a folder without an app", str(folder))
+    taken = any((folder / name).exists() for name in ("pyproject.toml", "app"))
+    require(not taken, "out", "name a folder without an app", str(folder))
     from fedskew import __version__
 
     least = lib.sums.LEAST * (experiment.secure == "sums")

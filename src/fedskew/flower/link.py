@@ -186,7 +186,7 @@ class Link:
             raise ConfigError(f"{who} must agree with the server: {wrong or one_line(facts.get('differs'))}")
         hello = hello_of(sent.node, facts, self.count, self.options.most_rows)._replace(life=sent.life)
         before = self.clients.get(hello.client)
-        # one that was killed comes again under its own number, and is no second one
+        # with its key a node that was killed comes again under its own number, and is no second one
         if before is not None and before.node != hello.node and before.node in there:
             raise ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
         if difference := hello.facts.get("differs"):

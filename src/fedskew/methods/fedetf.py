@@ -129,8 +129,8 @@ def fedetf(
         raise unknown("personal", personal, known)
     of_turns, of_tuning = {"steps": (steps, 5), "lr": (lr, 0.1), "cycles": (cycles, 20)}, {"epochs": (epochs, 5)}
     unread, other = (of_turns, known[1]) if personal == known[0] else (of_tuning, known[0])
-    for name, (value, default) in unread.items():
-        require(value == default, f"fedetf: {name}", f"go with personal={other!r}", value)
+    given = {name: value for name, (value, default) in unread.items() if value != default}
+    require(not given, f"fedetf: {', '.join(given)}", f"go with personal={other!r}", [*given.values()])
     if personal == "alternating":
         parts = (TunedCosineSoftmax(scale, projection=projection, steps=steps, lr=lr, cycles=cycles),)
         return Method("fedetf", parts=(*parts, InitialHead(), Frozen()), reference="li2023etf")

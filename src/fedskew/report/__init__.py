@@ -1,4 +1,4 @@
-"""A comparison of runs as one page; `build` and `from_folders` stay, all else may change: it trains nothing.
+"""A comparison of runs as one page. Only `build` and `from_folders` are stable. Nothing here trains.
 
 It reads run folders, and needs the extra ``report`` (Jinja2).
 """

@@ -315,7 +315,7 @@ def test_make_show_and_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert fedskew("partition", "verify", tmp_path / "made.npz", "--data", "digits") == 0
     assert capsys.readouterr().out.endswith(" of digits; same dataset\n")
     picture = tmp_path / "split.png"
-    assert fedskew("partition", "show", tmp_path / "made.npz", "--json", "--out", picture) == 0
+    assert fedskew("describe", tmp_path / "made.npz", "--json", "--out", picture) == 0
     said = capsys.readouterr()
     facts = json.loads(said.out)
     assert facts["clients"] == 4 and facts["partition"] == "dirichlet"

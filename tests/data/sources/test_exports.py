@@ -108,7 +108,7 @@ def test_y_beside_x_is_a_coordinate() -> None:
 def test_a_feature_that_tells_the_label_is_noted() -> None:
     notes = from_table(table(state=["fine", "sick"]), categories="auto").notes
     assert [note for note in notes if "tells the class" in note] == [
-        "feature 'state' alone tells the class; Csv.exclude leaves it out"
+        "feature 'state' alone tells the class; Csv.exclude state leaves it out"
     ]
     assert not any("tells the class" in note for note in from_table(table(), categories="auto").notes)
 

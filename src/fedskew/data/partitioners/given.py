@@ -126,9 +126,11 @@ class Counts(Partitioner):
         known, heads, sites = (list(map(folded, words)) for words in (names, table.classes, table.sites))
         words = {name for name in known if not name.isdecimal() or sorted(heads) == sorted(known)}
         moved = [name for at, name in enumerate(heads) if name in words and known.index(name) != at]
-        claim(not moved, self.path, f"have columns in the order of the classes, {some(names)}", some(table.classes))
+        rule = f"have columns in the order of the classes, {some(names)}"
+        claim(not moved, self.path, rule, some(table.classes), "reorder the columns")
         turned = words & {*sites} and not words & {*heads}
-        claim(not turned, self.path, "have a row for each client and a column for each class", some(table.sites))
+        rule = "have a row for each client and a column for each class"
+        claim(not turned, self.path, rule, some(table.sites), "turn the table")
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. Column c of the matrix is label c, whichever labels occur."""

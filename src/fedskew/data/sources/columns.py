@@ -65,7 +65,7 @@ def column_of(options: Any, field: str, names: Sequence[str], usual: Sequence[st
         found = [name for name in found if name != "y"]
     if len(found) != 1 or found[0] not in names:
         hint = f"no column is called {' or '.join(usual)}" if given is None else closest(given, names, listed=False)[2:]
-        hint = f"{' and '.join(found)} may each be it" if len(found) > 1 else hint
+        hint = f"{' and '.join(found)} may each be it: the others are features unless excluded" if found[1:] else hint
         raise FieldError(type(options).__name__, field, f"name {rule} {', '.join(names)}", given, hint)
     return str(found[0])
 
@@ -292,7 +292,7 @@ class Roles:
         notes += [f"rows without a label are left out: {dropped}"] * bool(dropped)
         for feature, column in settled.items():
             if one_to_one(column.cells, words):
-                notes.append(f"feature {feature!r} alone tells the class; {self.owner}.exclude leaves it out")
+                notes.append(f"feature {feature!r} alone tells the class; {self.owner}.exclude {feature} leaves it out")
         apart = test.any()
         data = build(
             name, x[~test], labels[~test], *((x[test], labels[test]) if apart else ()), label_names=names,
