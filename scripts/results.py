@@ -212,16 +212,21 @@ def _gain(gap: Interval) -> str:
     return f"{100 * gap.mean:+z.1f} [{100 * gap.low:+z.1f}, {100 * gap.high:+z.1f}]"
 
 
+def controls_by_method(found: Compared) -> dict[str, list[controls.Controlled]]:
+    """Each method's gains of all settings, but those of the baseline trained longer."""
+    by: dict[str, list[controls.Controlled]] = {}
+    for one in chain.from_iterable(controls.controlled(found, setting) for setting in found.settings):
+        if not re.fullmatch(rf"{re.escape(found.baseline)}, \d+ rounds", one.method):
+            by.setdefault(one.method, []).append(one)
+    return by
+
+
 def verdicts_of(found: Compared, _: str) -> str:
     """In how many settings each method gains, in how many the gain is its own, and what undoes it elsewhere.
 
     *Worth* is after how many rounds the baseline, averaged and fitted, has what the method has, the least and the most.
     """
-    heads = {OWN: OWN, **UNDONE, OPEN: OPEN, UNSEEN: UNSEEN, LOSS: LOSS}
-    by: dict[str, list[controls.Controlled]] = {}
-    for one in chain.from_iterable(controls.controlled(found, setting) for setting in found.settings):
-        if not re.fullmatch(rf"{re.escape(found.baseline)}, \d+ rounds", one.method):  # which is a control
-            by.setdefault(one.method, []).append(one)
+    heads, by = {OWN: OWN, **UNDONE, OPEN: OPEN, UNSEEN: UNSEEN, LOSS: LOSS}, controls_by_method(found)
     told = {m: [OPEN if one.verdict.startswith(OPEN) else one.verdict for one in each] for m, each in by.items()}
     shown = [words for words in heads.values() if any(words in each for each in told.values())]
     lines = [f"| method | gain, raw | gain, averaged and fitted | worth | settings with a gain | {' | '.join(shown)} |"]
