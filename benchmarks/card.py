@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # benchmarks/, where c
 from common.processes import run_process
 from common.session import ROOT, setting
 
-ENGINES = ("batched", "batched free", "batched halving", "chained", "chained free")
+ENGINES = ("batched", "batched free", "chained", "chained free")
 STEP_0 = ",".join([*(f"fedskew {name}" for name in ENGINES), "pfl", "loop"])
 BOTH = "fedskew batched,fedskew chained,fedskew chained free"
 FEDERATION, REHEARSED = "fedgr-fashion", "ragged-mlp"

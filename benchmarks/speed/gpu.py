@@ -23,6 +23,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
+import bench
 from bench import Peer, in_turns, names
 from tables import table
 
@@ -34,7 +35,6 @@ QUEUES = [f"{queues} queues" for queues in [os.environ.get("CUDA_DEVICE_MAX_CONN
 PEERS = (
     Peer("fedskew batched", "peer_fedskew.py", ("--engine", "batched")),
     Peer("fedskew batched free", "peer_fedskew.py", ("--engine", "batched", "--free")),
-    Peer("fedskew batched halving", "peer_fedskew.py", ("--engine", "batched", "--halving")),
     Peer("fedskew chained", "peer_fedskew.py", ("--engine", "chained")),
     Peer("fedskew chained free", "peer_fedskew.py", ("--engine", "chained", "--free")),
     Peer("pfl", "peer_pfl.py"),
@@ -44,12 +44,8 @@ PEERS = (
 
 
 def takes(peer: Peer, work: Work) -> bool:
-    """Whether a peer is there and can do the work: gradients by hand are for dense networks."""
-    if peer.name == "pfl":
-        return find_spec("pfl") is not None
-    if peer.name.endswith("halving"):
-        return work.ragged
-    return work.dense or peer.name != "hand"
+    """Whether a peer is there and can do the work."""
+    return bench.takes(peer, work) and (peer.name != "pfl" or find_spec("pfl") is not None)
 
 
 def show(rows: list[dict[str, Any]]) -> None:
