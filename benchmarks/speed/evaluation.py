@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,17 +65,12 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     given = (), (model.params, model.buffers), test.nothing(), ()
     plain = seconds(lambda: test.whole(*given)[1], TIMES)
     held, began = reserved(), time.perf_counter()
-    made = captured(test.whole, *given, cuda_graph if args.device == "cuda" else called)
+    made = captured(test.whole, *given, cuda_graph if args.device == "cuda" else lambda step: step)
     told = {"evaluation": name, "plain_ms": 1000 * plain, "recording_s": time.perf_counter() - began}
     if made is None:
         return {**told, "recorded_ms": None}
     kept, along = reserved() - held, made.over((), given[1])
     return {**told, "recorded_ms": 1000 * seconds(lambda: along(given[2], [()], [])[0], TIMES), "kept_mb": kept / 2**20}
-
-
-def called(function: Callable[[], None]) -> Callable[[], None]:
-    """What stands for a recording on a CPU: the function."""
-    return function
 
 
 def reserved() -> int:
