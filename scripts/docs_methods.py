@@ -23,7 +23,6 @@ from fedskew.plots import canvas
 from fedskew.studies.lines import archives
 from fedskew.studies.scores import FEWEST, NO_VERDICT
 from fedskew.studies.store import read_archives
-from fedskew.studies.verdicts import LOSS, OWN, UNSEEN
 
 ROOT = Path(__file__).parents[1]
 CODE = re.compile(r"(``[^`]+``|`[^`]+`)")
@@ -33,13 +32,6 @@ PICTURE = """Each dot is a federation: the method's accuracy less that of FedAvg
 [each control](../docs/guide/fitted.md). Full dots have five seeds or more; pale dots have fewer and no verdict.
 A triangle lies beyond 15 points. Comparisons of one seed are not shown."""
 FAR = 15.0  # points: one collapsed run does not press all others into a line
-VERDICTS = {  # how a verdict begins -> its colour in the bar
-    OWN: "#009E73",
-    "open": "#56B4E9",
-    UNSEEN: "0.75",
-    LOSS: "#D55E00",
-    "": "#E69F00",  # undone by a control
-}
 SERVES = {
     "global": "one model for all clients",
     "own": "a model for each client; the global model is not meant to be used",
@@ -149,22 +141,10 @@ def measured(name: str, found: Sequence[Found]) -> Iterator[str]:
 
 
 def draw(found: Sequence[Found], out: Path) -> None:
-    """The gains under each control, a dot for a federation; above them how many have which verdict."""
-    words = Counter(row.verdict for row in found if row.verdict != NO_VERDICT)
+    """The gains under each control, a dot for a federation."""
     with canvas.matplotlib().rc_context({**canvas.STYLE, "font.size": 9}):
-        figure = canvas.figure(3.4 if words else 2.6, 5.6, dpi=150)
-        rows = [1, 5] if words else [1]
-        *above, axis = figure.subplots(len(rows), 1, height_ratios=rows, squeeze=False)[:, 0]
-        for bar in above:
-            start = 0
-            for begins, colour in VERDICTS.items():
-                for word in [word for word in words if _kind(word) == begins]:
-                    label = f"{word}: {words[word]}"
-                    bar.barh(0, words[word], left=start, color=colour, edgecolor="white", label=label)
-                    start += words[word]
-            bar.set(xlim=(0, start), title=f"verdicts on {start} federations and settings")
-            bar.set_axis_off()
-            bar.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3, fontsize=8, frameon=False)
+        figure = canvas.figure(2.6, 5.6, dpi=150)
+        axis = figure.subplots()
         shown = [prefix for prefix in CONTROLS if any(f"{prefix}accuracy" in row.by for row in found)]
         for at, prefix in enumerate(shown):
             for enough, look in ((False, {"color": "0.75"}), (True, {"color": canvas.COLOURS[0]})):
@@ -178,11 +158,6 @@ def draw(found: Sequence[Found], out: Path) -> None:
         axis.set_yticks(range(len(shown)), [CONTROLS[prefix] for prefix in shown])
         axis.set(ylim=(len(shown) - 0.5, -0.5), xlabel="gain over FedAvg, points")
         canvas.save(figure, out)
-
-
-def _kind(verdict: str) -> str:
-    """The beginning of a verdict that has a colour."""
-    return next(begins for begins in VERDICTS if verdict.startswith(begins))
 
 
 def told(name: str, found: Sequence[Found]) -> str:

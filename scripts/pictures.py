@@ -152,8 +152,9 @@ def skew() -> Any:
 
 def bench() -> Any:
     """Seconds of a round as multiples of fedskew's: other frameworks, and torch by hand without a framework."""
-    looks = {"flower": "D", "pfl": "s", "fluke": "^", "fedlab": "v", "loop": ".", "hand": ".", "pool": ".", "vmap": "."}
-    found = {}
+    others, found = {"flower": "D", "pfl": "s", "fluke": "^", "fedlab": "v"}, {}
+    looks = {name: (mark, 6, canvas.COLOURS[place], name) for place, (name, mark) in enumerate(others.items())}
+    looks |= dict.fromkeys(("loop", "hand", "pool", "vmap"), (".", 9, GREY, "torch without a framework"))
     for file in sorted((ROOT / "results/speed").glob("bench-*.jsonl")):
         rows = [row for row in map(json.loads, file.open(encoding="utf-8")) if "failed" not in row]
         by = defaultdict(list)
@@ -162,12 +163,9 @@ def bench() -> Any:
         found[file.stem.removeprefix("bench-")] = {name: statistics.median(each) for name, each in by.items()}
     drawn, ax = figure(4.2)
     for row, by in enumerate(found.values()):
-        for name, mark in looks.items():
+        for name, (mark, ms, colour, label) in looks.items():
             if name in by:
-                bare = mark == "."
-                told = "torch without a framework" if bare else name
-                colour = GREY if bare else canvas.COLOURS[list(looks).index(name)]
-                ax.plot(by[name] / by["fedskew"], row, mark, color=colour, ms=9 if bare else 6, label=told)
+                ax.plot(by[name] / by["fedskew"], row, mark, color=colour, ms=ms, label=label)
     ax.axvline(1, color="black", linewidth=0.8)
     ax.set_yticks(range(len(found)), [f"{name}\n{by['fedskew']:.2g} s" for name, by in found.items()], fontsize=9)
     ax.set(xscale="log", xlabel="seconds of a round, as a multiple of fedskew's", xlim=(0.3, 100))
