@@ -106,16 +106,13 @@ def _federation(
     members: Sequence[tuple[str, Run]], describe: Describe, more: dict[str, dict[Any, Run]] | None = None
 ) -> Federation:
     scores: Runs = {}
-    for _, run in members:
-        if run.serves == "own":  # the numbers are of a global model that nobody uses
-            continue
+    for run in [run for _, run in members if run.serves != "own"]:  # that has a global model which nobody uses
         scores.setdefault(_label(run.config["method"]), {})[run.seeds] = run
     baselines = [name for name in BASELINES if name in scores]
     first = members[0][1]
     if not baselines:
-        raise RecordError(
-            f"no run of FedAvg to compare {next(iter(scores), first.label)!r} with on {title_of([first])!r}"
-        )
+        named = next(iter(scores), first.label)
+        raise RecordError(f"no run of FedAvg to compare {named!r} with on {title_of([first])!r}")
     splits = {run.config.get("seed_partition", run.config.get("seed")): run for _, run in members}
     seen = [describe(run) for run in splits.values()]
     baseline, level, _ = _gains(scores, baselines, MEASURES["accuracy"])
