@@ -81,15 +81,12 @@ OWN = {name: kind for name, kind in get_type_hints(ByClient).items() if name not
 Client = entries("Client", OWN | dict.fromkeys(MEANS, Number))
 Expected = entries("Expected", {"mean": Real, "low": Number, "high": Number}) | None
 EXPECTED = dict.fromkeys(("accuracy", "local", "rare_recall", "gain"), Expected)
-Site = entries(
-    "Site",
-    {
-        "site": str, "cases": Whole, **dict.fromkeys(("failure", "rounds", "round_s"), Real), **EXPECTED,
-        "upload_bytes": Whole, "download_bytes": Whole,
-    },
-    {"lost": Expected, "rare_lost": Expected, "needs": Whole | None,
-     "curve": list[entries("Point", {"cases": Whole, "gain": Expected})]},
-)  # fmt: skip
+VARIED = {"lost": Expected, "rare_lost": Expected, "needs": Whole | None}
+VARIED["curve"] = list[entries("Point", {"cases": Whole, "gain": Expected})]
+Site = entries("Site", {
+    "site": str, "cases": Whole, **dict.fromkeys(("failure", "rounds", "round_s"), Real), **EXPECTED,
+    "upload_bytes": Whole, "download_bytes": Whole,
+}, VARIED)  # fmt: skip
 Rehearsed = entries("Rehearsed", {
     "method": str, "seeds": list[Whole], "rounds": Whole, "rare": str, **EXPECTED, "wall_s": list[Real],
     "standins": list[entries("StandIn", {"name": str, "factor": Real})], "sites": list[Site], "unknown": list[str],

@@ -253,11 +253,10 @@ def listed(rows: Sequence[dict[str, Any]], found: Sequence[Found]) -> str:
 
 INDEX = """# Methods
 
-The {count} methods of fedskew, each with a page that is made from the code and the shipped records: formula, options,
-cost, what leaves the client, and gains over FedAvg under each control. "Measured on" is the number of stored
-comparisons with FedAvg over two seeds or more. "Serves" says whose model is the result: `global` one for all, `own`
-one for each client, `both`. "Suffices" says what must leave a client beside its model: `nothing`, a `sum` over the
-round's clients, or what the server reads of each client.
+The {count} methods of fedskew, each with a page that is made from the code and the shipped records. "Measured on" is
+the number of stored comparisons with FedAvg over two seeds or more. "Serves" says whose model is the result: `global`
+one for all, `own` one for each client, `both`. "Suffices" says what must leave a client beside its model: `nothing`, a
+`sum` over the round's clients, or what the server reads of each client.
 
 {table}
 

@@ -185,8 +185,7 @@ def rule() -> Any:
         mine = [f for f in known if f.data == data]
         x = [f.descriptors["js_mean"] / math.log(2) for f in mine]
         y = [100 * f.gains["feddyn"]["fitted_accuracy"].mean for f in mine]
-        look = {"color": canvas.colour(place), "marker": canvas.MARKS[place % len(canvas.MARKS)]}
-        ax.scatter(x, y, s=26, label=data, **look)
+        ax.scatter(x, y, s=26, label=data, color=canvas.colour(place), marker=canvas.MARKS[place % len(canvas.MARKS)])
     ax.axhline(0, color="black", linewidth=0.8)
     ax.axvline(0.3, color="black", linewidth=0.8, linestyle=":")
     ax.set(xlabel="label skew: js_mean / log 2", ylabel="gain of FedDyn over FedAvg,\nboth fitted, points")

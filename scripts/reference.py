@@ -72,8 +72,7 @@ COLUMNS = {  # heading -> place of the value
 PACES = """# The authors' paces
 
 A method's own defaults are for comparisons at common settings. This page lists the pace that each method's authors
-state: rate, momentum, weight decay, decay of the rate, batch, epochs, the share of the clients in a round, the server's
-rate. A comparison can be run both ways:
+state. A comparison can be run both ways:
 
 ```
 fedskew run moon --lr 0.1 --rounds 50          # common settings: the options that you give to every method
