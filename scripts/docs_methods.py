@@ -244,9 +244,8 @@ def listed(rows: Sequence[dict[str, Any]], found: Sequence[Found]) -> str:
     """The page of all methods."""
     lines = ["| method | what it does | serves | suffices | measured on |", "|---|---|---|---|---:|"]
     for row in rows:
-        many = len(of(row["name"], found))
-        leaves = row["suffices"]
-        cells = [f"[{row['name']}]({row['name']}.md)", plain(row["summary"]), row["serves"], leaves, many or ""]
+        name, many = row["name"], len(of(row["name"], found))
+        cells = [f"[{name}]({name}.md)", plain(row["summary"]), row["serves"], row["suffices"], many or ""]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return INDEX.format(count=len(rows), table="\n".join(lines), pages="\n".join(row["name"] for row in rows))
 

@@ -63,18 +63,17 @@ def rowwise(ax: Any) -> None:
 def gains() -> Any:
     """Nine methods over FedAvg on six federations, raw and where both are averaged and fitted."""
     by = controls_by_method(compared("five-systems"))
-    values = {
-        (method, model): [100 * one.of[model].mean for one in by[method] if model in one.of]
-        for method in NAMES
-        for model in MODELS
-    }
-    order = sorted(NAMES, key=lambda method: statistics.fmean(values[method, "both"]))
+
+    def points(method: str, model: str) -> list[float]:
+        return [100 * one.of[model].mean for one in by[method] if model in one.of]
+
+    order = sorted(NAMES, key=lambda method: statistics.fmean(points(method, "both")))
     drawn, ax = figure(4.4)
     for row, method in enumerate(order):
-        means = [max(FLOOR, statistics.fmean(values[method, model])) for model in MODELS]
+        means = [max(FLOOR, statistics.fmean(points(method, model))) for model in MODELS]
         ax.plot(means, [row, row], color="#c4c8ce", linewidth=3, zorder=1)
         for place, (model, (label, colour)) in enumerate(MODELS.items()):
-            each = values[method, model]
+            each = points(method, model)
             at = row + (0.22 if place == 0 else -0.22)
             ax.plot([x for x in each if x >= FLOOR], [at] * sum(x >= FLOOR for x in each), "|", color=colour, ms=7)
             if low := [x for x in each if x < FLOOR]:

@@ -108,8 +108,7 @@ On another machine a row may move to another client, because the last bit of exp
 [The partition file](partition-file.md) keeps a partition as it is.
 
 The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
-Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` reads a column
-that the example makes up, and `counts` has a matrix that the example makes up.
+Bars: rows of each client. Map: the darker, the more rows of a class. What `natural` and `counts` read is made up.
 """
 
 
