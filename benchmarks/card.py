@@ -24,14 +24,14 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # benchmarks/, where common is
 
 from common.processes import run_process
 from common.session import ROOT, setting
 
-ENGINES = ("batched", "batched free", "batched halving", "chained", "chained free")
+ENGINES = ("batched", "batched free", "chained", "chained free")
 STEP_0 = ",".join([*(f"fedskew {name}" for name in ENGINES), "pfl", "loop"])
 BOTH = "fedskew batched,fedskew chained,fedskew chained free"
 FEDERATION, REHEARSED = "fedgr-fashion", "ragged-mlp"
@@ -88,9 +88,8 @@ def parts(args: argparse.Namespace) -> dict[str, Part]:
 
 def pace_of_papers(out: Path, seconds: float) -> tuple[str, ...]:
     """Words for the papers' runs: the minutes, and the engine that was faster on FedGR's federation."""
-    speeds, rows = out / "gpu.jsonl", list[dict[str, Any]]()
-    if speeds.exists():
-        rows = [json.loads(line) for line in speeds.read_text().splitlines()]
+    speeds = out / "gpu.jsonl"
+    rows = map(json.loads, speeds.read_text().splitlines() if speeds.exists() else ())
     took = {row["peer"]: row["round_s"] for row in rows if row["workload"] == FEDERATION and "round_s" in row}
     faster = took.get("fedskew batched tf32", 0.0) >= GAIN * took.get("fedskew chained tf32 32 queues", float("inf"))
     return "--minutes", f"{(seconds - ENDING_S) / 60:.2f}", *(("--engine", "chained") if faster else ())

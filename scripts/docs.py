@@ -27,15 +27,9 @@ BUILD = ROOT / "build/docs"
 SOURCE, HTML, CACHE = BUILD / "source", BUILD / "html", BUILD / "cache"
 EXTRA = BUILD / "extra"  # files of the site that are no pages
 COPIED = (
-    "docs",
-    "notes",
-    "examples/gallery",
-    "results/ledger.csv",
-    "benchmarks/README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "SECURITY.md",
-)
+    "docs", "notes", "examples/gallery", "results/ledger.csv", "benchmarks/README.md", "CONTRIBUTING.md",
+    "CHANGELOG.md", "SECURITY.md",
+)  # fmt: skip
 INLINE = "module://matplotlib_inline.backend_inline"  # figures of a notebook stand in its page
 LARGEST = 500_000  # bytes of a page
 SEARCHED = {  # page -> what a reader types into the search when this page is what is meant
@@ -128,9 +122,11 @@ def kept(kind: str) -> Path:
 
 def surroundings() -> dict[str, str]:
     """The environment in which notebooks run and Sphinx."""
-    told = {"FEDSKEW_CHECKOUT": str(ROOT), "FEDSKEW_NOTEBOOKS": str(kept("notebooks")), "FEDSKEW_EXTRA": str(EXTRA)}
-    told |= {"FEDSKEW_PUBLISHED": published()}
-    told |= {
+    told = {
+        "FEDSKEW_CHECKOUT": str(ROOT),
+        "FEDSKEW_NOTEBOOKS": str(kept("notebooks")),
+        "FEDSKEW_EXTRA": str(EXTRA),
+        "FEDSKEW_PUBLISHED": published(),
         "MPLBACKEND": INLINE,
         "HF_HUB_OFFLINE": "1",
         "PYTHONWARNINGS": "ignore:IProgress not found",  # of tqdm, which transformers brings: no bar is drawn

@@ -65,21 +65,17 @@ def language(named: str, code: str) -> str:
 
 def failures(page: Path) -> list[str]:
     """Run a page's blocks in an empty folder; what failed, each with its line."""
-    here, told, names = os.getcwd(), [], dict[str, Any]()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
+    told, names = [], dict[str, Any]()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         os.environ.pop("FEDSKEW_DATA", None)
         os.environ.update(
             HF_HUB_OFFLINE="1", MPLBACKEND="Agg", FEDSKEW_CACHE=f"{folder}/.cache", COLUMNS="120",
             PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         )  # fmt: skip
-        try:
-            for block in blocks(page.read_text(encoding="utf-8")):
-                if block.language and not block.reason and (error := _failure(block, names)):
-                    told.append(f"{page.relative_to(ROOT)}:{block.line}: {error}")
-                    break  # what follows builds on it
-        finally:
-            os.chdir(here)
+        for block in blocks(page.read_text(encoding="utf-8")):
+            if block.language and not block.reason and (error := _failure(block, names)):
+                told.append(f"{page.relative_to(ROOT)}:{block.line}: {error}")
+                break  # what follows builds on it
     return told
 
 

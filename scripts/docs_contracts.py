@@ -77,26 +77,16 @@ Unlabelled = entries(
     "Unlabelled", {**ABOUT, "predicted": list[str], "probabilities": list[list[Real]]},
     {"decided": list[Any], **DECISION},
 )  # fmt: skip
-Client = entries(
-    "Client",
-    {
-        **{n: t for n, t in get_type_hints(ByClient).items() if n not in ("recalls", "support", "means")},
-        **dict.fromkeys(MEANS, Number),
-    },
-)
-
-
+OWN = {name: kind for name, kind in get_type_hints(ByClient).items() if name not in ("recalls", "support", "means")}
+Client = entries("Client", OWN | dict.fromkeys(MEANS, Number))
 Expected = entries("Expected", {"mean": Real, "low": Number, "high": Number}) | None
 EXPECTED = dict.fromkeys(("accuracy", "local", "rare_recall", "gain"), Expected)
-Site = entries(
-    "Site",
-    {
-        "site": str, "cases": Whole, **dict.fromkeys(("failure", "rounds", "round_s"), Real), **EXPECTED,
-        "upload_bytes": Whole, "download_bytes": Whole,
-    },
-    {"lost": Expected, "rare_lost": Expected, "needs": Whole | None,
-     "curve": list[entries("Point", {"cases": Whole, "gain": Expected})]},
-)  # fmt: skip
+VARIED = {"lost": Expected, "rare_lost": Expected, "needs": Whole | None}
+VARIED["curve"] = list[entries("Point", {"cases": Whole, "gain": Expected})]
+Site = entries("Site", {
+    "site": str, "cases": Whole, **dict.fromkeys(("failure", "rounds", "round_s"), Real), **EXPECTED,
+    "upload_bytes": Whole, "download_bytes": Whole,
+}, VARIED)  # fmt: skip
 Rehearsed = entries("Rehearsed", {
     "method": str, "seeds": list[Whole], "rounds": Whole, "rare": str, **EXPECTED, "wall_s": list[Real],
     "standins": list[entries("StandIn", {"name": str, "factor": Real})], "sites": list[Site], "unknown": list[str],
@@ -155,9 +145,8 @@ def _shown(node: dict[str, Any]) -> str:
     if "$ref" in node:
         return node["$ref"].rpartition("/")[2]
     if "anyOf" in node:
-        words = dict.fromkeys(_shown(part) for part in node["anyOf"])
-        return "number or null" if set(words) == {"integer", "number", "null"} else (
-            "number" if set(words) == {"integer", "number"} else " or ".join(words))  # fmt: skip
+        words = dict.fromkeys(map(_shown, node["anyOf"]))
+        return " or ".join(word for word in words if word != "integer" or "number" not in words)
     if node.get("type") == "array":
         return f"list of {_shown(node['items'])}" if node.get("items") else "list"
     return str(node.get("type", "anything"))
@@ -170,10 +159,8 @@ def page() -> str:
         whole = schema_of(contract)
         many = whole.get("type") == "array"
         first = (whole["items"] if many else whole)["$ref"].rpartition("/")[2]
-        parts += [
-            f"## {name}",
-            f"`{contract.command}`: {contract.about} {'A list of objects' if many else 'An object'}.",
-        ]
+        what = "A list of objects" if many else "An object"
+        parts += [f"## {name}", f"`{contract.command}`: {contract.about} {what}."]
         parts.append(f'Schema: <a href="../schemas/{name}.json">{name}.json</a>.')
         for title, node in sorted(whole["$defs"].items(), key=lambda item: item[0] != first):
             if node.get("type") == "object" and "properties" in node:
@@ -183,7 +170,7 @@ def page() -> str:
                     for entry, kind in node["properties"].items()
                 ]
                 table = "| entry | type | always |\n|---|---|---|\n" + "\n".join(rows)
-                parts.append(f"{table}" if title == first else f":::{{dropdown}} {title}\n{table}\n:::")
+                parts.append(table if title == first else f":::{{dropdown}} {title}\n{table}\n:::")
     return "\n\n".join(parts) + "\n"
 
 

@@ -119,8 +119,7 @@ def frozen() -> dict[str, Any]:
     from fedskew.studies.address import address
 
     facts: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as place:
-        os.chdir(place)
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
         for name, words in RUNS.items():
             given = words.split()
             given += ["--epochs", "1", "--batch-size", "32"] * (name != "seolkim")
@@ -142,7 +141,6 @@ def frozen() -> dict[str, Any]:
         facts["compare"] = command(f"compare fedavg fedbal --seeds 0-1 --processes 1 {BASE} --out study --store store")
         facts["store"] = sorted(p.name for p in Path("store").iterdir())
         facts["study"] = sorted(p.name for p in Path("study").iterdir())
-        os.chdir("/")
     return facts
 
 

@@ -71,7 +71,7 @@ def measured(runs: Iterable[tuple[str, Run]], describe: Describe | None = None) 
         describe: Gives the descriptors of a run's split; None: `descriptors` of its label histograms.
     """
     groups: dict[str, list[tuple[str, Run]]] = {}
-    longer: dict[str, dict[str, dict[Any, Run]]] = {}
+    longer: dict[str, Runs] = {}
     found, left = [], []
     for source, run in runs:
         groups.setdefault(_shared(run), []).append((source, run))
@@ -102,25 +102,20 @@ def _shared(run: Run, without: Sequence[str] = ()) -> str:
     return json.dumps([settings, method["pace"], local, method.get("preset", "")], sort_keys=True)
 
 
-def _federation(
-    members: Sequence[tuple[str, Run]], describe: Describe, more: dict[str, dict[Any, Run]] | None = None
-) -> Federation:
+def _federation(members: Sequence[tuple[str, Run]], describe: Describe, more: Runs) -> Federation:
     scores: Runs = {}
-    for _, run in members:
-        if run.serves == "own":  # the numbers are of a global model that nobody uses
-            continue
+    for run in [run for _, run in members if run.serves != "own"]:  # that has a global model which nobody uses
         scores.setdefault(_label(run.config["method"]), {})[run.seeds] = run
     baselines = [name for name in BASELINES if name in scores]
     first = members[0][1]
     if not baselines:
-        raise RecordError(
-            f"no run of FedAvg to compare {next(iter(scores), first.label)!r} with on {title_of([first])!r}"
-        )
+        named = next(iter(scores), first.label)
+        raise RecordError(f"no run of FedAvg to compare {named!r} with on {title_of([first])!r}")
     splits = {run.config.get("seed_partition", run.config.get("seed")): run for _, run in members}
     seen = [describe(run) for run in splits.values()]
     baseline, level, _ = _gains(scores, baselines, MEASURES["accuracy"])
     # of the other weighting where the better one was not trained for more rounds: averaged and fitted they are alike
-    longer = next(filter(None, [(more or {}).get(baseline), *(more or {}).values()]), {})
+    longer = next(filter(None, [more.get(baseline), *more.values()]), {})
     works = _works(scores, baseline, longer)
     gains: dict[str, dict[str, Gain]] = {}
     for name, key in _numbers(scores, baselines).items():

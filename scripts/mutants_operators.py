@@ -18,18 +18,8 @@ TEXT = {"name", "uploads", "downloads", "keeps", "reference", "__all__", "__geta
 MESSAGES = {"choose", "unknown", "closest", "ConfigError", "DataError", "TrainingError", "finder", "TypeVar"}
 UNSEEN = TEXT | {"strict", "device", "default_factory", "compare", "fget"}  # keywords that no run on one CPU shows
 SYMMETRIC = {
-    "minimum",
-    "maximum",
-    "fmin",
-    "fmax",
-    "min",
-    "max",
-    "equal",
-    "promote_types",
-    "logaddexp",
-    "cosine",
-    "transpose",
-}
+    "minimum", "maximum", "fmin", "fmax", "min", "max", "equal", "promote_types", "logaddexp", "cosine", "transpose",
+}  # fmt: skip
 TYPES = {"isinstance", "issubclass", "getattr", "hasattr", "setattr"}
 OPPOSITE = {
     "sum": "mean", "min": "max", "amin": "amax", "argmin": "argmax", "minimum": "maximum", "fmin": "fmax",

@@ -11,28 +11,28 @@ import csv
 import json
 import lzma
 import math
-import os
 import re
 import statistics
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from contextlib import chdir
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 from PIL import Image
-from results import ROOT, compared, ends_of
+from results import ROOT, compared, controls_by_method, ends_of
 
 import fedskew as fs
 from fedskew.advice.evidence import packaged
 from fedskew.plots import canvas, decisions, drawing
 from fedskew.report import figures
-from fedskew.report.compared import Compared
-from fedskew.report.controls import Controlled, controlled
 from fedskew.studies.scores import WITHIN
+from fedskew.studies.shipped import shipped
 from fedskew.studies.verdicts import OWN, RAW
 
 REHEARSED = ROOT / "results/rehearse/natural.json.xz"
@@ -62,28 +62,23 @@ def rowwise(ax: Any) -> None:
 
 def gains() -> Any:
     """Nine methods over FedAvg on six federations, raw and where both are averaged and fitted."""
-    found = compared("five-systems")
-    by: dict[str, list[Controlled]] = {}
-    for one in chain.from_iterable(controlled(found, setting) for setting in found.settings):
-        by.setdefault(one.method, []).append(one)
-    values = {
-        (method, model): [100 * one.of[model].mean for one in by[method] if model in one.of]
-        for method in NAMES
-        for model in MODELS
-    }
-    order = sorted(NAMES, key=lambda method: statistics.fmean(values[method, "both"]))
+    by = controls_by_method(compared("five-systems"))
+
+    def points(method: str, model: str) -> list[float]:
+        return [100 * one.of[model].mean for one in by[method] if model in one.of]
+
+    order = sorted(NAMES, key=lambda method: statistics.fmean(points(method, "both")))
     drawn, ax = figure(4.4)
     for row, method in enumerate(order):
-        means = [max(FLOOR, statistics.fmean(values[method, model])) for model in MODELS]
+        means = [max(FLOOR, statistics.fmean(points(method, model))) for model in MODELS]
         ax.plot(means, [row, row], color="#c4c8ce", linewidth=3, zorder=1)
         for place, (model, (label, colour)) in enumerate(MODELS.items()):
-            each = values[method, model]
+            each = points(method, model)
             at = row + (0.22 if place == 0 else -0.22)
             ax.plot([x for x in each if x >= FLOOR], [at] * sum(x >= FLOOR for x in each), "|", color=colour, ms=7)
             if low := [x for x in each if x < FLOOR]:
                 ax.plot([FLOOR] * len(low), [at] * len(low), "<", color=colour, ms=5, clip_on=False)
-            named = {"label": label} if row == 0 else {}
-            ax.plot(means[place], row, "o", color=colour, ms=8, zorder=3 - place, **named)
+            ax.plot(means[place], row, "o", color=colour, ms=8, zorder=3 - place, label=label * (row == 0))
         own = sum(one.verdict == OWN for one in by[method])
         ax.annotate(f"{own} of {len(by[method])}", (1.02, row), xycoords=("axes fraction", "data"), va="center")
     ax.annotate("its own in", (1.02, len(order) - 0.3), xycoords=("axes fraction", "data"), va="bottom", fontsize=10)
@@ -100,24 +95,19 @@ def gains() -> Any:
 def printed() -> Any:
     """A point for each printed gain in accuracy that has five seeds here, with the 90 % interval of the difference."""
     with (ROOT / "results/ledger.csv").open(encoding="utf-8", newline="") as file:
-        rows = [
-            row for row in csv.DictReader(file) if row["gain"] and row["gain_printed"] and "accuracy" in row["metric"]
-        ]
+        rows = [row for row in csv.DictReader(file) if row["gain"] and row["gain_printed"]]
     groups: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in rows:
-        if row["state"] in ("agrees", "differs", "not resolved", WITHIN):
+        if "accuracy" in row["metric"] and row["state"] in ("agrees", "differs", "not resolved", WITHIN):
             other = row["paper"] == "FedGA" != row["method"]
             name = ("FedRL" if row["method"] == "FedRL" else "other methods") + " in FedGA's table"
             groups[name if other else f"{row['paper']}, {row['dataset']}"].append(row)
     drawn, ax = figure(5.2)
     for place, (label, mine) in enumerate(sorted(groups.items())):
-        x, y = ([float(row[key]) for row in mine] for key in ("gain_printed", "gain"))
-        low, high = (
-            [float(row[end]) + float(row["gain_printed"]) for row in mine] for end in ("apart_low", "apart_high")
-        )
-        ends = [[a - b for a, b in zip(y, low, strict=True)], [b - a for a, b in zip(y, high, strict=True)]]
+        keys = ("gain_printed", "gain", "apart_low", "apart_high")
+        x, y, low, high = np.array([[float(row[key]) for row in mine] for key in keys])
         look = {"fmt": canvas.MARKS[place], "color": canvas.COLOURS[place], "ms": 5, "linewidth": 1}
-        ax.errorbar(x, y, yerr=ends, label=f"{label}: {len(mine)}", **look)
+        ax.errorbar(x, y, yerr=[y - (low + x), (high + x) - y], label=f"{label}: {len(mine)}", **look)
     line = [x / 10 for x in range(-3, 300)]
     ax.plot(line, line, color="black", linewidth=0.8, label="ours = printed")
     ax.axhline(0, color="black", linewidth=0.4)
@@ -161,24 +151,20 @@ def skew() -> Any:
 
 def bench() -> Any:
     """Seconds of a round as multiples of fedskew's: other frameworks, and torch by hand without a framework."""
-    looks = {"flower": "D", "pfl": "s", "fluke": "^", "fedlab": "v", "loop": ".", "hand": ".", "pool": ".", "vmap": "."}
-    found = {}
+    others, found = {"flower": "D", "pfl": "s", "fluke": "^", "fedlab": "v"}, {}
+    looks = {name: (mark, 6, canvas.COLOURS[place], name) for place, (name, mark) in enumerate(others.items())}
+    looks |= dict.fromkeys(("loop", "hand", "pool", "vmap"), (".", 9, GREY, "torch without a framework"))
     for file in sorted((ROOT / "results/speed").glob("bench-*.jsonl")):
-        rows = [json.loads(line) for line in file.open(encoding="utf-8")]
-        rows = [row for row in rows if row["session"] >= "2026-11-23T04" and "failed" not in row] or rows
+        rows = [row for row in map(json.loads, file.open(encoding="utf-8")) if "failed" not in row]
         by = defaultdict(list)
-        for row in rows:
-            if "failed" not in row:
-                by[row["peer"].partition(" ")[0]].append(row["round_s"])
+        for row in [row for row in rows if row["session"] >= "2026-11-23T04"] or rows:
+            by[row["peer"].partition(" ")[0]].append(row["round_s"])
         found[file.stem.removeprefix("bench-")] = {name: statistics.median(each) for name, each in by.items()}
     drawn, ax = figure(4.2)
     for row, by in enumerate(found.values()):
-        for name, mark in looks.items():
+        for name, (mark, ms, colour, label) in looks.items():
             if name in by:
-                bare = mark == "."
-                told = "torch without a framework" if bare else name
-                colour = GREY if bare else canvas.COLOURS[list(looks).index(name)]
-                ax.plot(by[name] / by["fedskew"], row, mark, color=colour, ms=9 if bare else 6, label=told)
+                ax.plot(by[name] / by["fedskew"], row, mark, color=colour, ms=ms, label=label)
     ax.axvline(1, color="black", linewidth=0.8)
     ax.set_yticks(range(len(found)), [f"{name}\n{by['fedskew']:.2g} s" for name, by in found.items()], fontsize=9)
     ax.set(xscale="log", xlabel="seconds of a round, as a multiple of fedskew's", xlim=(0.3, 100))
@@ -198,8 +184,7 @@ def rule() -> Any:
         mine = [f for f in known if f.data == data]
         x = [f.descriptors["js_mean"] / math.log(2) for f in mine]
         y = [100 * f.gains["feddyn"]["fitted_accuracy"].mean for f in mine]
-        look = {"color": canvas.colour(place), "marker": canvas.MARKS[place % len(canvas.MARKS)]}
-        ax.scatter(x, y, s=26, label=data, **look)
+        ax.scatter(x, y, s=26, label=data, color=canvas.colour(place), marker=canvas.MARKS[place % len(canvas.MARKS)])
     ax.axhline(0, color="black", linewidth=0.8)
     ax.axvline(0.3, color="black", linewidth=0.8, linestyle=":")
     ax.set(xlabel="label skew: js_mean / log 2", ylabel="gain of FedDyn over FedAvg,\nboth fitted, points")
@@ -282,15 +267,10 @@ def federation() -> Any:
 def decision() -> Any:
     """The decision curve of the page from a CSV to a decision, of the page's own code."""
     code = re.findall(r"^```python\n(.+?)^```", (ROOT / "docs/guide/decisions.md").read_text("utf-8"), re.M | re.S)
-    here = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            exec(code[0], {})
-            fed = fs.federate("csv", "natural", path="patients.csv", y_column="outcome", columns="hospital",
-                              categories="sex", validation=0.2)  # fmt: skip
-        finally:
-            os.chdir(here)
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        exec(code[0], {})
+        fed = fs.federate("csv", "natural", path="patients.csv", y_column="outcome", columns="hospital",
+                          categories="sex", validation=0.2)  # fmt: skip
     trained = fs.run(fed, "fedavg", model="logistic", rounds=20).trained
     threshold = trained.decide(fed, "recall@specificity=0.8", positive="ill").threshold
     ill = fed.dataset.label_names.index("ill")
@@ -298,9 +278,11 @@ def decision() -> Any:
     return decisions.decision_curve(fed.dataset.y_test == ill, chance, "ill", threshold)
 
 
-def curves(found: Compared, settings: Mapping[str, str], methods: Mapping[str, str], height: float, *shape: int) -> Any:
+def curves(study: str, settings: Mapping[str, str], methods: Mapping[str, str]) -> Any:
     """Accuracy over rounds, a panel a setting by its title: the mean of the seeds, and what lies between them."""
-    drawn, axes = figure(height, *shape, sharey=True, squeeze=False)
+    found, wide = compared(study, "" if shipped(study) else "paper"), min(len(settings), 3)
+    high = len(settings) // wide
+    drawn, axes = figure(1.6 + 1.4 * high, high, wide, sharey=True, squeeze=False)
     for ax, (title, setting) in zip(axes.flat, settings.items(), strict=True):
         for place, (method, label) in enumerate(methods.items()):
             by = defaultdict(list)
@@ -317,26 +299,6 @@ def curves(found: Compared, settings: Mapping[str, str], methods: Mapping[str, s
     drawn.supylabel("accuracy, %", fontsize=10)
     drawn.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper left", ncols=3, fontsize=9)
     return drawn
-
-
-def seolkim3() -> Any:
-    """Case 4 of Seol and Kim's figure 3, and client selection alone."""
-    methods = {"proposed": "Seol-Kim", "FedAvg": "FedAvg", "client selection": "client selection alone"}
-    return curves(compared("seolkim-case4", "paper"), {"Case 4": "Case 4"}, methods, 3.0, 1, 1)
-
-
-def fedga4() -> Any:
-    """FedGA's figure 4, of the two alphas that were run."""
-    settings = {f"alpha {alpha}": f"alpha={alpha}" for alpha in ("0.1", "10")}
-    return curves(
-        compared("fedga-table1-cifar10", "paper"), settings, {"FedAvg": "FedAvg", "FedGA": "FedGA"}, 3.0, 1, 2
-    )
-
-
-def fedga7() -> Any:
-    """FedGA's figure 7 on MNIST, since SVHN is not at hand."""
-    found = compared("fedga-figure7-mnist", "paper")
-    return curves(found, {"alpha 0.05": "alpha=0.05"}, {"FedAvg": "FedAvg", "FedGA": "FedGA"}, 3.0, 1, 1)
 
 
 def fedgr1() -> Any:
@@ -365,22 +327,22 @@ def fedgr4() -> Any:
     return drawn
 
 
-def fedla5() -> Any:
-    """FedLA's figures 5 and 6 on 47 labels: curves as `unique_c` and `noniid_s` change."""
-    each = [(1, 0.3), (3, 0.3), (6, 0.3), (1, 0.1), (1, 0.5), (1, 0.7)]
-    settings = {
-        f"{u} unique, share {share}": f"model emnist_cnn, partition.unique_c {u}, partition.noniid_s {share}"
-        for u, share in each
-    }
-    return curves(compared("fedla-labels47"), settings, {"uniform": "FedAvg, uniform", "fedla": "FedLA"}, 4.4, 2, 3)
-
-
+GA = {"FedAvg": "FedAvg", "FedGA": "FedGA"}
+CURVES: dict[str, tuple[str, Mapping[str, str], Mapping[str, str]]] = {  # a study, settings by title, methods
+    "seolkim-figure3": ("seolkim-case4", {"Case 4": "Case 4"},
+                        {"proposed": "Seol-Kim", "FedAvg": "FedAvg", "client selection": "client selection alone"}),
+    "fedga-figure4": ("fedga-table1-cifar10", {f"alpha {a}": f"alpha={a}" for a in (0.1, 10)}, GA),  # as far as run
+    "fedga-figure7": ("fedga-figure7-mnist", {"alpha 0.05": "alpha=0.05"}, GA),  # SVHN is not at hand
+    "fedla-figure5": ("fedla-labels47", {  # and 6
+        f"{unique} unique, share {share}": f"model emnist_cnn, partition.unique_c {unique}, partition.noniid_s {share}"
+        for unique, share in ((1, 0.3), (3, 0.3), (6, 0.3), (1, 0.1), (1, 0.5), (1, 0.7))
+    }, {"uniform": "FedAvg, uniform", "fedla": "FedLA"}),
+}  # fmt: skip
 PICTURES: dict[str, Callable[[], Any]] = {
     "gains": gains, "printed": printed, "skew": skew, "bench": bench, "rule": rule, "balancers": balancers,
-    "noise": noise, "rehearsed": rehearsed, "federation": federation,
-    "decision": decision, "rare": rare, "paper-seolkim-figure3": seolkim3, "paper-fedga-figure4": fedga4,
-    "paper-fedga-figure7": fedga7, "paper-fedgr-figure1": fedgr1, "paper-fedgr-figure4": fedgr4,
-    "paper-fedla-figure5": fedla5,
+    "noise": noise, "rehearsed": rehearsed, "federation": federation, "decision": decision, "rare": rare,
+    "paper-fedgr-figure1": fedgr1, "paper-fedgr-figure4": fedgr4,
+    **{f"paper-{name}": partial(curves, *given) for name, given in CURVES.items()},
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
@@ -56,10 +56,7 @@ DATA = """`--data NAME` chooses a dataset, `--data.OPTION VALUE` sets an option 
 `fs.data.load("NAME", OPTION=VALUE)`."""
 MODEL = """`--model NAME` chooses a network, `--model.OPTION VALUE` sets an option of it. In Python:
 `model="NAME"`, a class of `fs.models` with its options, or any `nn.Module`."""
-COMMAND = """# The command
-
-What each command prints for `--help`.
-"""
+COMMAND = "# The command\n\nWhat each command prints for `--help`.\n"
 
 COLUMNS = {  # heading -> place of the value
     "rate": "pace.lr",
@@ -75,8 +72,7 @@ COLUMNS = {  # heading -> place of the value
 PACES = """# The authors' paces
 
 A method's own defaults are for comparisons at common settings. This page lists the pace that each method's authors
-state: rate, momentum, weight decay, decay of the rate, batch, epochs, the share of the clients in a round, the server's
-rate. A comparison can be run both ways:
+state. A comparison can be run both ways:
 
 ```
 fedskew run moon --lr 0.1 --rounds 50          # common settings: the options that you give to every method
@@ -94,8 +90,7 @@ CLIENTS, CLASSES, ROWS, SEED = 20, 10, 500, 0
 NOT_DRAWN = ("file",)  # whatever the file holds
 PARTITIONS = f"""# Partitions
 
-How to split data, step by step:
-[splits](../guide/splits.md).
+[Splits](../guide/splits.md) says how to split data, step by step.
 
 Symbols: n rows, N clients, C classes that occur, N_c rows of class c, n_kc rows of class c at client k. Ranks are
 random, and ties are broken at random. "Dir(0.1)" stands for at least seven different partitions in the literature: name
@@ -113,8 +108,7 @@ On another machine a row may move to another client, because the last bit of exp
 [The partition file](partition-file.md) keeps a partition as it is.
 
 The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
-Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` reads a column
-that the example makes up, and `counts` has a matrix that the example makes up.
+Bars: rows of each client. Map: the darker, the more rows of a class. What `natural` and `counts` read is made up.
 """
 
 
@@ -244,12 +238,7 @@ def stated(found: Stated | None) -> str:
     return f"{found.value if isinstance(found.value, str) else format(found.value, '.3g')}\u00a0{found.grade}"
 
 
-class Example(NamedTuple):
-    """One partitioner applied to the example data."""
-
-    partitioner: Partitioner
-    counts: Ints  # [N, C]
-    rows: int  # that somebody has; several may have the same
+Example = tuple[Ints, int]  # label counts of the clients, [N, C], and the number of rows that nobody has
 
 
 def examples() -> dict[str, Example]:
@@ -263,7 +252,7 @@ def examples() -> dict[str, Example]:
             partitioner = _example(kind)
             clients = len(np.unique(column)) if isinstance(partitioner, Natural) else CLIENTS
             parts = partitioner.split(labels, clients, SEED, {"site": column})
-            found[name] = Example(partitioner, parts.counts(labels, CLASSES), len(np.unique(parts.rows)))
+            found[name] = parts.counts(labels, CLASSES), len(labels) - len(np.unique(parts.rows))
     return found
 
 
@@ -312,9 +301,8 @@ def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Exam
 
 
 def _pictured(shown: Example) -> str:
-    n = shown.counts
+    n, unused = shown
     sizes, held = n.sum(axis=1), (n > 0).sum(axis=1)
-    unused = CLASSES * ROWS - shown.rows
     return (
         f"In the picture: {len(n)} clients of {sizes.min()} to {sizes.max()} rows with {held.min()} to {held.max()} "
         f"classes; {unused:,} rows unused."
@@ -430,8 +418,8 @@ def write(folder: Path) -> Iterator[Path]:
     for name, page in PAGES.items():
         (folder / name).write_text(page(), encoding="utf-8")
         yield folder / name
-    for name, shown in examples().items():
-        yield example(shown.counts, folder / f"pictures/partition-{name}.png")
+    for name, (counts, _) in examples().items():
+        yield example(counts, folder / f"pictures/partition-{name}.png")
 
 
 if __name__ == "__main__":

@@ -173,15 +173,11 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
         shown = [row["label"] for row in rows if row["serves"] == "own"]
     others = [*dict.fromkeys(shown)] or others
     lines = [f"| | {base} | {' | '.join(others)} |", f"|---|{'---:|' * (len(others) + 1)}"]
+    own = [row for row in ended if row["label"] == base and metric in row]
     for setting in settings:
-        levels = [
-            100 * row[metric] for row in ended if (row["label"], row["setting"]) == (base, setting) and metric in row
-        ]
-        if not levels:
-            continue  # not run yet
-        lines.append(
-            f"| {setting} | {_cell(levels, 1)} | {' | '.join(at[setting].get(label, '') for label in others)} |"
-        )
+        if levels := [100 * row[metric] for row in own if row["setting"] == setting]:  # else it is not run yet
+            gains = [at[setting].get(label, "") for label in others]
+            lines.append(f"| {setting} | {_cell(levels, 1)} | {' | '.join(gains)} |")
     return "\n".join(lines) + "\n" + _few(max(gap.pairs for gap in gaps))
 
 
@@ -212,21 +208,27 @@ def _gain(gap: Interval) -> str:
     return f"{100 * gap.mean:+z.1f} [{100 * gap.low:+z.1f}, {100 * gap.high:+z.1f}]"
 
 
+def controls_by_method(found: Compared) -> dict[str, list[controls.Controlled]]:
+    """Each method's gains of all settings, but those of the baseline trained longer."""
+    by: dict[str, list[controls.Controlled]] = {}
+    for one in chain.from_iterable(controls.controlled(found, setting) for setting in found.settings):
+        if not re.fullmatch(rf"{re.escape(found.baseline)}, \d+ rounds", one.method):
+            by.setdefault(one.method, []).append(one)
+    return by
+
+
 def verdicts_of(found: Compared, _: str) -> str:
     """In how many settings each method gains, in how many the gain is its own, and what undoes it elsewhere.
 
     *Worth* is after how many rounds the baseline, averaged and fitted, has what the method has, the least and the most.
     """
-    heads = {OWN: OWN, **UNDONE, OPEN: OPEN, UNSEEN: UNSEEN, LOSS: LOSS}
-    by: dict[str, list[controls.Controlled]] = {}
-    for one in chain.from_iterable(controls.controlled(found, setting) for setting in found.settings):
-        if not re.fullmatch(rf"{re.escape(found.baseline)}, \d+ rounds", one.method):  # which is a control
-            by.setdefault(one.method, []).append(one)
+    heads, by = {OWN: OWN, **UNDONE, OPEN: OPEN, UNSEEN: UNSEEN, LOSS: LOSS}, controls_by_method(found)
     told = {m: [OPEN if one.verdict.startswith(OPEN) else one.verdict for one in each] for m, each in by.items()}
     shown = [words for words in heads.values() if any(words in each for each in told.values())]
     lines = [f"| method | gain, raw | gain, averaged and fitted | worth | settings with a gain | {' | '.join(shown)} |"]
     lines.append(f"|---|{'---:|' * (len(shown) + 4)}")
-    levels = {m: [_mean([100 * one.of[kind].mean for one in by[m]]) for kind in (RAW, "both")] for m in by}
+    gains = {m: [[100 * one.of[kind].mean for one in by[m]] for kind in (RAW, "both")] for m in by}
+    levels = {m: [f"{statistics.fmean(each):+z.1f}" for each in gains[m]] for m in by}
     for method in sorted(by, key=lambda m: -float(levels[m][1])):
         worths = sorted(one.worth for one in by[method] if one.worth)
         worth = " to ".join(dict.fromkeys((worths[0].words, worths[-1].words))) if worths else ""
@@ -263,26 +265,19 @@ def recalls_of(found: Compared, begin: str) -> str:
             lines.append(f"| {method} | {which} | {' | '.join(means)} |")
 
     def row(method: str, which: str, end: int, less: Sequence[list[list[float]]]) -> str:
-        gaps = [
-            [a - b for a, b in zip(of[end], by[end], strict=True)] for of, by in zip(ends[method], less, strict=True)
-        ]
-        return (
-            f"| {method} | {which} | {' | '.join(_spans({method: gap})[method] if any(gap) else '' for gap in gaps)} |"
-        )
+        pairs = zip(ends[method], less, strict=True)
+        gaps = [[a - b for a, b in zip(of[end], by[end], strict=True)] for of, by in pairs]
+        told = [_spans({method: gap})[method] if any(gap) else "" for gap in gaps]
+        return f"| {method} | {which} | {' | '.join(told)} |"
 
     still = [ends[base][-1]] * len(settings)
-    lines += [
-        row(base, f"{which}, less {heads[-1]}", end, still) for end, which in enumerate(("rarest", "most frequent"))
-    ]
+    for end, which in enumerate(("rarest", "most frequent")):
+        lines.append(row(base, f"{which}, less {heads[-1]}", end, still))
     lines += [row(method, f"rarest, less {base}", 0, ends[base]) for method in methods if method != base]
     control = f"{base}, fitted"
     fitted = [method for method in methods if method.endswith(", fitted") and method != control]
     lines += [row(method, f"rarest, less {control}", 0, ends[control]) for method in fitted]
     return "\n".join(lines) + "\n"
-
-
-def _mean(values: list[float]) -> str:
-    return f"{statistics.fmean(values):+z.1f}"
 
 
 KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any, str], str]]] = {  # what is read, and the table of it

@@ -11,6 +11,7 @@ from typing import Any
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 ROOT = BENCHMARKS.parent
+CPU = Path("/proc/cpuinfo")
 
 
 def setting() -> dict[str, Any]:
@@ -22,7 +23,8 @@ def setting() -> dict[str, Any]:
         except FileNotFoundError:
             return ""
 
-    models = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
+    told = CPU.read_text().splitlines() if CPU.exists() else []
+    models = [line.split(":")[1].strip() for line in told if line.startswith("model name")]
     return {
         "session": time.strftime("%Y-%m-%dT%H:%M:%S"),
         # a machine may have a copy without git
@@ -31,8 +33,3 @@ def setting() -> dict[str, Any]:
         "machine": models[0] if models else platform.machine(),
         "cores": os.cpu_count(),
     }
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []

@@ -108,26 +108,12 @@ WORKLOADS = {
         # FedBal's network, 2 instead of its 10 local epochs
         Work("fedbal-convnet", "convnet", CIFAR, 100, 500, 10, 2, 64, 0.01, rounds=3, cpu=False, threads=2),
         # FedGR's own federation at its paper's pace: Fashion-MNIST padded to 32x32, two labels a client
-        Work(
-            "fedgr-fashion",
-            "tfcnn-grey",
-            (1, 32, 32),
-            100,
-            6000,
-            10,
-            5,
-            64,
-            0.1,
-            rounds=5,
-            weight_decay=5e-4,
-            cpu=False,
-            threads=2,
-            split="double",
-        ),
+        Work("fedgr-fashion", "tfcnn-grey", (1, 32, 32), 100, 6000, 10, 5, 64, 0.1, rounds=5, weight_decay=5e-4,
+             cpu=False, threads=2, split="double"),
         Work("dirichlet-lenet", "lenet", MNIST, 100, 6000, 10, 2, 64, 0.1, rounds=8, cpu=False, split="dirichlet"),
         Work("resnet20", "resnet20", CIFAR, 100, 500, 10, 1, 64, 0.1, rounds=3, cpu=False, threads=2),
     )
-}
+}  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Networks: plain torch, since a peer's environment does not hold fedskew. The classifier is always named "fc".

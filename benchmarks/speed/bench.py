@@ -156,18 +156,24 @@ def warn_if_busy() -> None:
         print(f"bench.py: the machine is busy, load {load:.1f} on {cores} cores; read no numbers", file=sys.stderr)
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workloads", type=names(WORKLOADS, "workload"), help="names, or all; default: a CPU's")
-    parser.add_argument("--peers", type=names(PEERS, "peer"), default="all", help="names, or all")
+def parser_of(doc: str | None, peers: Iterable[Peer], timeout: float, out: Path) -> argparse.ArgumentParser:
+    """The options of a comparison."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", type=names(WORKLOADS, "workload"), help="names, or all; default: the device's")
+    parser.add_argument("--peers", type=names({p.name: p for p in peers}, "peer"), default="all", help="names, or all")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--engine", type=lambda t: t.split(","), default="auto", help="of fedskew, first compared")
     parser.add_argument("--rounds", type=int, help="instead of each workload's own number")
     parser.add_argument("--threads", type=int, help="of the peers and of loop, instead of the workload's")
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds a run")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed")
-    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print the last session of each file")
+    parser.add_argument("--timeout", type=float, default=timeout, help="seconds a run")
+    parser.add_argument("--out", type=Path, default=out)
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print what these files hold")
+    return parser
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = parser_of(__doc__, PEERS.values(), 1800, ROOT / "results" / "speed")
+    parser.add_argument("--engine", type=lambda t: t.split(","), default="auto", help="of fedskew, first compared")
     args = parser.parse_args()
     if args.repeats < 1:
         parser.error(f"--repeats must be at least 1; got {args.repeats}")

@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,8 @@ TIMES = 20
 
 def started(device: str) -> dict[str, float]:
     """Seconds from the process's start to the imports' end, and of the first uses of the device."""
-    took, marks = {"imports_s": time.time() - bench.STARTED}, [time.perf_counter()]
+    took = {"imports_s": time.time() - bench.STARTED}
+    began = time.perf_counter()
     x = torch.ones(64, 3, 32, 32, device=device)
     for name, use in (
         ("context_s", lambda: x),
@@ -43,8 +43,7 @@ def started(device: str) -> dict[str, float]:
         ("convolution_s", lambda: nn.functional.conv2d(x, x[:8, :, :3, :3])),
     ):
         float(use().sum())
-        marks.append(time.perf_counter())
-        took[name] = marks[-1] - marks[-2]
+        took[name], began = time.perf_counter() - began, time.perf_counter()
     return took
 
 
@@ -66,17 +65,12 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     given = (), (model.params, model.buffers), test.without_rows(), ()
     plain = seconds(lambda: test.whole(*given)[1], TIMES)
     held, began = reserved(), time.perf_counter()
-    made = captured(test.whole, *given, cuda_graph if args.device == "cuda" else called)
+    made = captured(test.whole, *given, cuda_graph if args.device == "cuda" else lambda step: step)
     told = {"evaluation": name, "plain_ms": 1000 * plain, "recording_s": time.perf_counter() - began}
     if made is None:
         return {**told, "recorded_ms": None}
     kept, along = reserved() - held, made.over((), given[1])
     return {**told, "recorded_ms": 1000 * seconds(lambda: along(given[2], [()], [])[0], TIMES), "kept_mb": kept / 2**20}
-
-
-def called(function: Callable[[], None]) -> Callable[[], None]:
-    """What stands for a recording on a CPU: the function."""
-    return function
 
 
 def reserved() -> int:

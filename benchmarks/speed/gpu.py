@@ -9,7 +9,6 @@ The floors compute without TF32, pfl-research with it in convolutions, fedskew a
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -23,7 +22,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
-from bench import Peer, in_turns, names
+import bench
+from bench import Peer
 from tables import table
 
 from common.session import ROOT, setting
@@ -34,22 +34,17 @@ QUEUES = [f"{queues} queues" for queues in [os.environ.get("CUDA_DEVICE_MAX_CONN
 PEERS = (
     Peer("fedskew batched", "peer_fedskew.py", ("--engine", "batched")),
     Peer("fedskew batched free", "peer_fedskew.py", ("--engine", "batched", "--free")),
-    Peer("fedskew batched halving", "peer_fedskew.py", ("--engine", "batched", "--halving")),
     Peer("fedskew chained", "peer_fedskew.py", ("--engine", "chained")),
     Peer("fedskew chained free", "peer_fedskew.py", ("--engine", "chained", "--free")),
     Peer("pfl", "peer_pfl.py"),
-    Peer("loop", "floor.py", ("--how", "loop"), floor=True),
-    Peer("hand", "floor.py", ("--how", "hand"), floor=True),
+    bench.PEERS["loop"],
+    bench.PEERS["hand"],
 )
 
 
 def takes(peer: Peer, work: Work) -> bool:
-    """Whether a peer is there and can do the work: gradients by hand are for dense networks."""
-    if peer.name == "pfl":
-        return find_spec("pfl") is not None
-    if peer.name.endswith("halving"):
-        return work.ragged
-    return work.dense or peer.name != "hand"
+    """Whether a peer is there and can do the work."""
+    return bench.takes(peer, work) and (peer.name != "pfl" or find_spec("pfl") is not None)
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -60,17 +55,9 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def arguments() -> Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workloads", type=names(WORKLOADS, "workload"), default="all", help="names, or all")
-    parser.add_argument("--peers", type=names({p.name: p for p in PEERS}, "peer"), default="all", help="names, or all")
+    parser = bench.parser_of(__doc__, PEERS, 600, ROOT / "results" / "speed" / "gpu.jsonl")
     parser.add_argument("--precision", default="float32", help="of fedskew: float32, tf32, bfloat16")
     parser.add_argument("--device", default="cuda", help="cuda; cpu rehearses the script")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rounds", type=int, help="instead of each workload's own number")
-    parser.add_argument("--threads", type=int, help="of the peers and of loop, instead of the workload's")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds a run")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed" / "gpu.jsonl")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="print the sessions of this file")
     return parser.parse_args()
 
 
@@ -87,9 +74,9 @@ def measure(args: Namespace) -> list[dict[str, Any]]:
     facts = {**setting(), "gpu": card}
     facts["machine"] += f", {card}"
     rows = []
-    for work in args.workloads:
+    for work in args.workloads or WORKLOADS.values():
         turns = [(0, placed(peer, args)) for peer in args.peers if takes(peer, work)]
-        rows += in_turns(work, args, facts, args.out, lambda _, turns=turns: turns)  # type: ignore[misc]
+        rows += bench.in_turns(work, args, facts, args.out, lambda _, turns=turns: turns)  # type: ignore[misc]
     return rows
 
 
@@ -97,7 +84,7 @@ def main() -> int:
     """Measure, or print a table; refuse with one line where there is no GPU."""
     args = arguments()
     if args.table:
-        show([json.loads(line) for line in args.table.read_text().splitlines()])
+        show([json.loads(line) for file in args.table for line in file.read_text().splitlines()])
         return 0
     if args.device == "cuda" and not torch.cuda.is_available():
         print(f"gpu.py: a CUDA device is needed; torch {torch.__version__} sees none", file=sys.stderr)

@@ -7,9 +7,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
 from contextlib import nullcontext
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ import torch
 
 import fedskew as fs
 from common import work as bench
-from fedskew.engines import stacks
 from fedskew.errors import FedskewError
 
 LEAST = 0.95  # of the loop's wall time must be on record
@@ -59,21 +56,12 @@ def on_record(clock: bench.Clock, rows: list[dict[str, Any]]) -> float | None:
     return sum(row["wall_s"] for row in rows[1:-1]) / sum(loop) if loop else None
 
 
-def halving(steps: Sequence[int], total: int, few: bool) -> list[stacks.Leg]:
-    """As `fedskew.engines.stacks.legs`, of widths that are powers of two: fewer recordings, more masked clients."""
-    powers = [1 << (sum(s > t for s in steps) - 1).bit_length() for t in range(total)]
-    groups = [list(group) for _, group in groupby(range(total), key=powers.__getitem__)]
-    widths = [min(powers[g[0]], len(steps)) for g in groups]
-    return [stacks.Leg(w, g, sum(s > g[-1] for s in steps) < w) for w, g in zip(widths, groups, strict=True)]
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What this peer takes beside the common options."""
     parser.add_argument("--engine", default="auto", help="auto, sequential, threaded, batched")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32", help="float32, tf32, bfloat16")
     parser.add_argument("--free", action="store_true", help="convolutions sum in any order")
-    parser.add_argument("--halving", action="store_true", help="stacks have widths that are powers of two")
     parser.add_argument("--profile", action="store_true", help="print what took the time; the rounds are slower")
 
 
@@ -81,8 +69,6 @@ def main() -> None:
     """Train and report; exit 1 where the record leaves out more than a twentieth of the time."""
     args = bench.options(__doc__, arguments)
     how = {"engine": args.engine, "device": args.device, "precision": args.precision, "deterministic": not args.free}
-    if args.halving:
-        stacks.legs = halving
     try:
         with torch.profiler.profile() if args.profile else nullcontext() as profile:
             clock, rows, used = measure(args.work, **how)

@@ -41,14 +41,9 @@ def _median(rows: list[Row], key: str) -> float:
 
 def _ratios(runs: list[Row], own: list[Row]) -> list[float]:
     """Seconds a round over those of the fedskew run of the same pair."""
-    reference = {_pair(row): row["round_s"] for row in own}
-    pairs = [(row["round_s"], reference.get(_pair(row))) for row in runs]
+    reference = {(row["repeat"], row.get("place")): row["round_s"] for row in own}
+    pairs = [(row["round_s"], reference.get((row["repeat"], row.get("place")))) for row in runs]
     return [mine / other for mine, other in pairs if other]
-
-
-def _pair(row: Row) -> tuple[Any, ...]:
-    """What a run and the one of fedskew after it have in common."""
-    return row["repeat"], row.get("place")
 
 
 def _line(name: str, runs: list[Row], median: float, ratios: list[float], floor: float | None) -> str:
