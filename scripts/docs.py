@@ -39,6 +39,7 @@ SEARCHED = {  # page -> what a reader types into the search when this page is wh
     "docs/guide/compose.md": ("own method",),
 }
 FORMULAS = re.compile(r"^(- Formula: |\| \[`\w+`\]\(#\w+\) \| )([^|\n]+)", re.M)  # of partitions
+MEANING = re.compile(r"^(\| `--[\w.]+` \| `[^`]*` \| )(.*)( \|)$", re.M)  # of a method's page
 OPTIONS = re.compile(r"^\| (?:option|field|name) [^\n]*\n\|[-:| ]+\n(?:\|.*\n?)+", re.M)
 
 
@@ -88,7 +89,18 @@ def highlighted(text: str) -> str:
 
     text = re.sub(r"^```(\S*)\n(.*?)^```$", named, text, flags=re.M | re.S)
     text = FORMULAS.sub(lambda found: found[1] + docs_formulas.typeset(found[2].replace("Σ_", "sum_")), text)
-    return OPTIONS.sub(r":::{container} options\n\g<0>\n:::\n", text)
+    return OPTIONS.sub(lambda found: f":::{{container}} options\n{MEANING.sub(meant, found[0])}\n:::\n", text)
+
+
+def meant(found: re.Match[str]) -> str:
+    """A row of options, the formulas in its last cell typeset; code and the words that the option takes stay."""
+    parts = re.split(r"(`[^`]+`|\(one of [^()]*\)|\[[^\]]*\]\([^)]*\))", found[2])
+    for at, part in list(enumerate(parts))[::2]:
+        pieces = docs_formulas.pieces(re.sub(r"\\(\W|_)", r"\1", part))
+        parts[at] = "".join(
+            docs_formulas.typeset(piece) if math else docs_methods.plain(piece) for math, piece in pieces
+        )
+    return found[1] + "".join(parts) + found[3]
 
 
 def published() -> str:

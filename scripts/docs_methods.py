@@ -46,13 +46,28 @@ SERVES = {
     "both": "one model for all clients, and one for each",
 }
 
+LETTERS = {
+    "P": "parameters",
+    "B": "rows of a mini-batch",
+    "C": "classes",
+    "F": "features",
+    "K": "participants",
+    "N": "clients",
+}
+
 
 def plain(text: str) -> str:
     """Text of a docstring as Markdown: what is no code in backquotes means itself."""
     pieces = CODE.split(text)
     pieces[::2] = [re.sub(r"([\\*_<>\[\]$|~#{}])", r"\\\1", piece) for piece in pieces[::2]]
     pieces[::2] = [re.sub(r"\bnotes/(\w+)\.md", r"[notes](../notes/\1.md)", piece) for piece in pieces[::2]]
+    pieces[::2] = [re.sub(r"https?://\S+[\w/]", lambda link: f"<{link[0]}>", piece) for piece in pieces[::2]]
     return "".join(piece.replace("``", "`") for piece in pieces)
+
+
+def capital(text: str) -> str:
+    """Such text as a sentence."""
+    return plain(f"{text[:1].upper()}{text[1:]}")
 
 
 def paragraphs(text: str) -> str:
@@ -152,19 +167,19 @@ def draw(found: Sequence[Found], out: Path) -> None:
     """The gains under each control, a dot for a federation; above them how many have which verdict."""
     words = Counter(row.verdict for row in found if row.verdict != NO_VERDICT)
     with canvas.matplotlib().rc_context({**canvas.STYLE, "font.size": 9}):
-        figure = canvas.figure(3.4 if words else 2.6, 5.6, dpi=150)
+        figure = canvas.figure(3.6 if words else 2.6, 4.8, dpi=150)
         rows = [1, 5] if words else [1]
         *above, axis = figure.subplots(len(rows), 1, height_ratios=rows, squeeze=False)[:, 0]
         for bar in above:
             start = 0
             for begins, colour in VERDICTS.items():
-                for word in [word for word in words if _kind(word) == begins]:
-                    label = f"{word}: {words[word]}"
-                    bar.barh(0, words[word], left=start, color=colour, edgecolor="white", label=label)
+                for at, word in enumerate(word for word in words if _kind(word) == begins):
+                    look = {"color": colour, "alpha": 1 - 0.3 * at, "edgecolor": "white"}
+                    bar.barh(0, words[word], left=start, label=f"{word}: {words[word]}", **look)
                     start += words[word]
             bar.set(xlim=(0, start), title=f"verdicts on {start} federations and settings")
             bar.set_axis_off()
-            bar.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3, fontsize=8, frameon=False)
+            bar.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, fontsize=8, frameon=False)
         shown = [prefix for prefix in CONTROLS if any(f"{prefix}accuracy" in row.by for row in found)]
         for at, prefix in enumerate(shown):
             for enough, look in ((False, {"color": "0.75"}), (True, {"color": canvas.COLOURS[0]})):
@@ -176,7 +191,8 @@ def draw(found: Sequence[Found], out: Path) -> None:
                     axis.scatter(*places, s=12, marker=mark, linewidths=0, zorder=2 + enough, **look)
         axis.axvline(0, color="0.4", linewidth=1, zorder=1)
         axis.set_yticks(range(len(shown)), [CONTROLS[prefix] for prefix in shown])
-        axis.set(ylim=(len(shown) - 0.5, -0.5), xlabel="gain over FedAvg, points")
+        low, high = axis.get_xlim()
+        axis.set(xlim=(min(low, -1), max(high, 1)), ylim=(len(shown) - 0.5, -0.5), xlabel="gain over FedAvg, points")
         canvas.save(figure, out)
 
 
@@ -209,7 +225,7 @@ def ingredients(name: str) -> Iterator[str]:
             for n, v, about, words in options_of(made)
         ]
         if rows:
-            yield "| option | here | meaning |\n|---|---|---|\n" + "\n".join(rows)
+            yield "| option | default | meaning |\n|---|---|---|\n" + "\n".join(rows)
 
 
 def pace(name: str) -> Iterator[str]:
@@ -220,8 +236,8 @@ def pace(name: str) -> Iterator[str]:
         rows = [f"| `{place}` | {reference.stated(value)} |" for place, value in found.values.items()]
         yield f"`fedskew run {name} --preset authors` takes (the letters are [grades](../docs/reference/paces.md)):"
         yield "| option | value |\n|---|---|\n" + "\n".join(rows)
-        note = f" {plain(found.note)}." if found.note else ""
-        yield f"{plain(found.setting)}. Source: {plain(found.source)}.{note}"
+        note = f" {capital(found.note)}." if found.note else ""
+        yield f"{capital(found.setting)}. Source: {plain(found.source)}.{note}"
     else:
         yield f"None is on record: {plain(str(found))}."
 
@@ -231,10 +247,11 @@ def page(row: dict[str, Any], found: Sequence[Found]) -> str:
     name = row["name"]
     text = re.split(r"\n\n(?=Source:)", prose(fs.methods.METHODS[name]))
     facts = [("serves", SERVES[row["serves"]]), (LEAVES, "; ".join(row["reads"]) or NOTHING)]
-    facts += [("suffices", row["suffices"])]
+    facts += [("[suffices](index.md)", row["suffices"])]
     keys = ("extra_upload", "extra_download", "state", "extra_compute")
     facts += [(label, "; ".join(row[key]) or "none") for key, label in zip(keys, FACTS.values(), strict=True)]
     lines = [f"| {label} | {plain(value)} |" for label, value in facts]
+    letters = [f"{letter} {word}" for letter, word in LETTERS.items() if re.search(rf"\b{letter}\b", "".join(lines))]
     method = fs.methods.METHODS[name]()
     papers = dict.fromkeys(filter(None, (method.reference, *(c.reference for c in method.components))))
     parts = [
@@ -242,7 +259,7 @@ def page(row: dict[str, Any], found: Sequence[Found]) -> str:
         paragraphs(text[0]),
         f"`fedskew run {name}`, `fs.methods.{name}()`",
         "| | |\n|---|---|\n" + "\n".join(lines),
-        "P parameters, C classes, F features, K participants, N clients; numbers for each client and round.",
+        f"{', '.join(letters)}; numbers for each client and round." if letters else "",
         *ingredients(name),
         *measured(name, found),
         *pace(name),

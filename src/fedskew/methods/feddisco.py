@@ -37,7 +37,7 @@ class DiscrepancyAware(Wrapping):
     b: float = 0.1
     """constant that every participant gets"""
     metric: Literal["kl", "kl_plain", "l2", "l1", "cosine"] = "kl"
-    """distance of labels; kl: divided by its sum over the participants, as the authors' code has it; kl_plain: not"""
+    """distance of labels; kl: divided by its sum over the participants, as the authors' code has it; `kl_plain`: not"""
     target: tuple[Annotated[float, AtLeast(0)], ...] = ()
     """rows or shares of each class in the target distribution, scaled to sum to 1; none: every class alike"""
 

@@ -31,7 +31,7 @@ class PrivateHead(Component):
     name = "private_head"
     averages_all = True
     keeps = "the head on every client"
-    compute = "server: O((sum of owned labels)^2 F)"
+    compute = "server: O(F) for each pair of owned rows"
     classification = True
     reads = (Read("labels", "each"), Read("rows", "each", "learning rate"), Read("update", "each"))
 

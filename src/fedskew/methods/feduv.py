@@ -30,9 +30,9 @@ class UniformityVariance(Component):
     reference = "son2024"
 
     spread: Annotated[float, AtLeast(0)] = 2.5
-    """weight of the term on the classifier's outputs; the authors' std_coeff"""
+    """weight of the term on the classifier's outputs; the authors' `std_coeff`"""
     uniformity: Annotated[float, AtLeast(0)] = 0.5
-    """weight of the term on the features; the authors' unif_coeff"""
+    """weight of the term on the features; the authors' `unif_coeff`"""
 
     def loss(self, view: View) -> Tensor:
         """Both terms of the mini-batch, ()."""

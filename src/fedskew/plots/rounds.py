@@ -152,7 +152,8 @@ def _each_class(axes: Axes, runs: list[Shown], last: Row) -> None:
         axes.plot(floats(row.get("local", {}).get("each", ())), "o", color=colour(run.place))
         axes.plot(floats(row["each"]), "o", color=colour(run.place), markerfacecolor="none")
     canvas.name_classes(axes.xaxis, len(last["each"]), runs[0].class_names)
-    axes.set(title=f"EA of each class, round {number} (ring: evaluated model)", ylabel="EA, mean of local models")
+    title = f"EA of each class, round {number} (ring: evaluated model)"
+    axes.set(title=title, xlabel="class", ylabel="EA, mean of local models")
     canvas.logarithmic(axes.yaxis)
 
 
