@@ -8,6 +8,8 @@ def fedavg() -> Method:
 
     It is the baseline of every comparison here.
 
+    x <- sum_k (n_k / sum_j n_j) y_k with y_k the model of participant k after training on n_k rows.
+
     Source: McMahan et al. 2017, algorithm 1, https://arxiv.org/abs/1602.05629
 
     Returns:

@@ -31,7 +31,7 @@ class PrivateHead(Component):
     name = "private_head"
     averages_all = True
     keeps = "the head on every client"
-    compute = "server: O(F) for each pair of owned rows"
+    compute = "server: O((sum of owned labels)^2 F)"
     classification = True
     reads = (Read("labels", "each"), Read("rows", "each", "learning rate"), Read("update", "each"))
 

@@ -69,7 +69,7 @@ class Gravitation(Component):
     """
 
     name = "gravitation"
-    compute = "server: O(F) for each pair of owned rows"
+    compute = "server: O((sum of owned labels)^2 F)"
     reads = OF_ROWS
     uploads = "C bits"
 

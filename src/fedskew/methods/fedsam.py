@@ -13,6 +13,8 @@ def fedsam(rho: float = 0.1) -> Method:
 
     Each step takes the gradient at a point a distance rho up the slope, which costs a second gradient.
 
+    w <- w - lr g(w + rho g(w) / ||g(w)||_2).
+
     Source: Qu et al. 2022, algorithm 1, https://arxiv.org/abs/2206.02618
 
     Args:
@@ -32,6 +34,8 @@ def mofedsam(rho: float = 0.1, alpha: float = 0.1) -> Method:
     """MoFedSAM: FedSAM whose steps follow the last round's mean step too, as in FedCM.
 
     Steps look for flat minima and agree with the direction of all clients; clients count equally.
+
+    w <- w - lr (alpha g(w + rho g(w) / ||g(w)||_2) + (1 - alpha) D), with D as in `client_momentum`.
 
     Source: Qu et al. 2022, algorithm 2, https://arxiv.org/abs/2206.02618
 

@@ -77,7 +77,8 @@ def fedspeed(alpha: float = 0.1, rho: float = 0.1, average: Literal["cohort", "a
 
     Each client uploads its model corrected by its state; clients count equally.
 
-    A mixture of both gradients is the `alpha` of `sam`.
+    w <- w - lr (g(w + rho g(w) / ||g(w)||_2) - h_k + alpha (w - x)). A mixture of both gradients is the `alpha` of
+    `sam`.
 
     Source: Sun et al. 2023, algorithm 1, https://arxiv.org/abs/2302.10429
 

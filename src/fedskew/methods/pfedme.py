@@ -82,7 +82,7 @@ def pfedme(beta: float = 1.0, lr: float = 0.005) -> Method:
 
     Each client's own model minimises its loss plus a quadratic pull to the model that it sends.
 
-    The rate of the server is the paper's beta: 1 takes the mean, and above 1 it steps beyond.
+    x <- (1 - beta) x + beta sum_k p_k w_k.
 
     Source: T. Dinh et al. 2020, algorithm 1, https://arxiv.org/abs/2006.08848
 
