@@ -1,8 +1,7 @@
-"""fedskew: federated learning when labels are skewed. A method is a value; the loops exist once.
+"""fedskew: federated learning when labels are skewed. A method is a value; the loops exist once."""
 
-Names are found when they are first used, so that ``import fedskew`` and the command start without torch. They are
-listed in ``__init__.pyi``, which type checkers and editors read.
-"""
+# Names are found when they are first used, so that `import fedskew` and the command start without torch. They are
+# listed in __init__.pyi, which type checkers and editors read.
 
 import ast as _ast
 from importlib import import_module as _import_module

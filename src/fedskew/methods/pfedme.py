@@ -33,7 +33,7 @@ class Moreau(LocalStep):
 
     name = "moreau"
     keeps = "P on every client"
-    compute = "K gradients a step"
+    compute = "inner_steps gradients a step"
 
     inner_steps: Annotated[int, AtLeast(1)] = 5
     """K, steps of theta on each mini-batch"""

@@ -178,7 +178,7 @@ def forest(picture: Forest) -> Figure:
     axes.set(xlim=(low - pad, high + pad), ylim=(rows - 0.5, -0.5), xlabel=canvas.short(picture.xlabel, 70))
     axes.axvline(0, color="0.35", lw=1)
     axes.grid(False, axis="y")
-    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="y", length=0, pad=8)  # an arrow stands in front of a name
     for j, (model, each) in enumerate(picture.marks.items()):
         tint, mark, label = FOREST[picture.places[j]], canvas.MARKS[picture.places[j]], canvas.entry(model)
         for i, one in enumerate(each):
