@@ -3,7 +3,7 @@
     z' = a z + b,   sum b = 0,   a > 0
 
 Cross-entropy is convex in (a, b), so a few exchanges of sums find what all rows together would. C classes, B rows. A
-*point* is x = (b_1, ..., b_C, a), float64 [C + 1].
+point is x = (b_1, ..., b_C, a), float64 [C + 1].
 """
 
 from collections.abc import Callable

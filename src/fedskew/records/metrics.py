@@ -6,7 +6,7 @@ records, archives, summaries, reports and the command read it.
 C classes, B rows, N clients. Rows of a confusion matrix are true classes, columns are predictions; support_c is the
 sum of row c.
 
-Absent classes. A class is *present* when the test labels contain it (support > 0).
+Absent classes. A class is "present" when the test labels contain it (support > 0).
 
 - recall_c is 0 for an absent class, precision_c is 0 for a class that is never predicted, and F1_c is 0 where
   precision_c + recall_c is 0. Where ``support`` is 0, a 0 means "not measured".
@@ -15,7 +15,7 @@ Absent classes. A class is *present* when the test labels contain it (support > 
 - a group (head, mid, tail) without a test row has no entry.
 
 Metrics of probabilities. "One against rest": the rows of class c are the positives, all others the negatives, and the
-score of a row is its probability of c. A class is *ranked* when it has positives and negatives. A metric of a class
+score of a row is its probability of c. A class is "ranked" when it has positives and negatives. A metric of a class
 that is not ranked is NaN, and a macro mean covers the ranked classes.
 """
 
