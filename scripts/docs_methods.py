@@ -19,6 +19,7 @@ from fedskew.advice.evidence import Gain
 from fedskew.catalogue.citations import bibtex
 from fedskew.catalogue.listing import FACTS, LEAVES, NOTHING, catalogue, options_of, prose
 from fedskew.config.presets import Preset, every
+from fedskew.config.words import as_word
 from fedskew.plots import canvas
 from fedskew.studies.lines import archives
 from fedskew.studies.scores import FEWEST, NO_VERDICT
@@ -221,8 +222,7 @@ def ingredients(name: str) -> Iterator[str]:
         yield f"**{made.name}**, `--{slot} {made.name}`"
         yield f"```formula\n{prose(type(made))}\n```"
         rows = [
-            f"| `--{place}.{n}` | `{getattr(v, 'name', v)}` | {plain(about)}{words} |"
-            for n, v, about, words in options_of(made)
+            f"| `--{place}.{n}` | `{as_word(v)}` | {plain(about)}{words} |" for n, v, about, words in options_of(made)
         ]
         if rows:
             yield "| option | default | meaning |\n|---|---|---|\n" + "\n".join(rows)
