@@ -146,9 +146,7 @@ def without_limits(app: Sphinx, what: str, name: str, thing: Any, options: Any, 
         for field in ("kwonlyargs", "kw_defaults"):
             setattr(function.args, field, [getattr(function.args, field)[i] for i in own])
         signature = f"({ast.unparse(function.args)})"
-    if not signature:
-        return None
-    return LIMITS.sub(r"\1", signature).replace("<factory>", "..."), returns  # what is no Python stands on one line
+    return (LIMITS.sub(r"\1", signature), returns) if signature else None
 
 
 def is_field(app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
