@@ -26,7 +26,7 @@ KINDS = (  # one page of each kind, and the largest ones
     "index", "guide", "project", "search", "docs/guide/first-run", "docs/guide/compose", "docs/guide/own-data",
     "docs/findings", "docs/reference/options", "docs/reference/parts", "docs/reference/partitions",
     "methods/index", "methods/fedbal", "api/index", "api/fedskew",
-    "api/json", "api/methods", "api/results", "examples/gallery/index", "examples/gallery/eleven",
+    "api/json", "api/methods", "api/results", "api/studies", "examples/gallery/index", "examples/gallery/eleven",
     "examples/gallery/deploy", "notes/cards", "notes/log", "CHANGELOG",
 )  # fmt: skip
 LARGEST = 500_000  # bytes of a page
