@@ -127,9 +127,11 @@ def fedetf(
     """
     if personal not in (known := ("together", "alternating")):
         raise unknown("personal", personal, known)
-    of_turns, of_tuning = {"steps": (steps, 5), "lr": (lr, 0.1), "cycles": (cycles, 20)}, {"epochs": (epochs, 5)}
-    unread, other = (of_turns, known[1]) if personal == known[0] else (of_tuning, known[0])
-    given = {name: value for name, (value, default) in unread.items() if value != default}
+    turns, tuning = {"steps": steps, "lr": lr, "cycles": cycles}, {"epochs": epochs}
+    unread, owner, other = (
+        (turns, TunedCosineSoftmax, known[1]) if personal == known[0] else (tuning, FineTune, known[0])
+    )
+    given = {name: value for name, value in unread.items() if value != getattr(owner, name)}
     require(not given, f"fedetf: {', '.join(given)}", f"go with personal={other!r}", [*given.values()])
     if personal == "alternating":
         parts = (TunedCosineSoftmax(scale, projection=projection, steps=steps, lr=lr, cycles=cycles),)
