@@ -15,7 +15,6 @@ import fedskew as fs
 from fedskew.config.tables import TABLES, make
 from fedskew.errors import ConfigError, FieldError
 from fedskew.fields import Above, AtLeast, Checked, Limit, Within, check, demand, hints_of, limits_of
-from fedskew.models.architectures import MLP
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.slots import INGREDIENTS
 
@@ -104,13 +103,7 @@ def test_an_illegal_value_is_named_with_class_and_field(field: str, value: Any, 
         Options(**{field: value})
     assert str(caught.value) == f"Options.{field} {message}"
     assert (caught.value.owner, caught.value.field) == ("Options", field)
-    assert caught.value.got is value
-
-
-def test_a_field_error_names_the_parameter_as_it_was_written() -> None:
-    with pytest.raises(FieldError) as caught:
-        Options(maybe=0.5)
-    assert caught.value.named("--slot.maybe") == "--slot.maybe must be at least 1; got 0.5; use 1"
+    assert caught.value.got is value and caught.value.named("--slot") == f"--slot {message}"
 
 
 def test_a_field_error_survives_pickling() -> None:
@@ -178,14 +171,6 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(("slot", "name", "field"), NUMBERS)
-def test_no_number_of_ours_takes_a_word_or_nan(slot: str, name: str, field: str) -> None:
-    """Classes whose __post_init__ forgot its base's would take both."""
-    for value in ("x", math.nan):
-        with pytest.raises(FieldError, match=rf"{TABLES[slot][name].__name__}\.{field} must be"):
-            TABLES[slot][name](**{field: value})
-
-
 def _beyond(limit: Limit) -> list[float]:
     """Numbers just outside a limit."""
     low = limit.low - 1 if limit.ends[0] == "[" else limit.low
@@ -196,14 +181,14 @@ def _beyond(limit: Limit) -> list[float]:
 LIMITED = [(slot, name, field) for slot, name, field in NUMBERS if limits_of(hints_of(TABLES[slot][name])[field])]
 
 
-@pytest.mark.parametrize(("slot", "name", "field"), LIMITED)
-def test_no_field_of_ours_takes_a_number_beyond_its_limit(slot: str, name: str, field: str) -> None:
+@pytest.mark.parametrize(("slot", "name", "field"), NUMBERS)
+def test_no_field_of_ours_takes_a_word_or_nan_or_a_number_beyond_its_limit(slot: str, name: str, field: str) -> None:
     """By introspection: it finds a class whose __post_init__ skips its base's, as GlobalMomentum's once did."""
     kind = TABLES[slot][name]
-    for limit in limits_of(hints_of(kind)[field]):
-        for value in _beyond(limit):
-            with pytest.raises(FieldError, match=rf"{kind.__name__}\.{field} must"):
-                kind(**{field: int(value) if value == int(value) else value})  # a float field takes both
+    ends = [end for limit in limits_of(hints_of(kind)[field]) for end in _beyond(limit)]
+    for value in ("x", math.nan, *(int(end) if end == int(end) else end for end in ends)):  # a float field takes both
+        with pytest.raises(FieldError, match=rf"{kind.__name__}\.{field} must"):
+            kind(**{field: value})
 
 
 def test_the_introspection_finds_every_server_s_rate_and_most_ingredients() -> None:
@@ -211,9 +196,7 @@ def test_the_introspection_finds_every_server_s_rate_and_most_ingredients() -> N
     assert len(LIMITED) > 80
 
 
-def test_architectures_and_diagnostics_are_checked_too() -> None:
-    with pytest.raises(FieldError, match=r"MLP\.hidden must be a whole number; got 2\.5"):
-        MLP(hidden=2.5)  # type: ignore[arg-type]
+def test_diagnostics_are_checked_too() -> None:
     with pytest.raises(FieldError, match=r"Diagnostics\.every must be at least 1; got 0"):
         Diagnostics(every=0)
     with pytest.raises(FieldError, match=r"Diagnostics\.clients must be at least 0; got \(-1,\); clients are numbered"):

@@ -23,7 +23,7 @@ from fedskew.report.compared import compare
 from fedskew.report.sentences import cautions
 from fedskew.settings import Settings
 from fedskew.types import Answers, Cohort, Query
-from support.command import SMALL, fedskew, mistake, output_of, refused
+from support.command import SMALL, mistake, output_of, refused
 from support.federations import skewed
 from support.methods import NAMES, PACE, tiny
 from support.reports import made_run
@@ -135,18 +135,6 @@ def test_engines_agree(engine: str) -> None:
     assert gap(one.params, two.params) < 1e-9
 
 
-@pytest.mark.parametrize("name", ["seolkim", "fedir"])
-def test_a_run_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
-    method = tiny(name)
-    whole = go(skewed(), method, rounds=4, histogram_epsilon=0.3)
-    go(skewed(), method, rounds=2, histogram_epsilon=0.3, out=tmp_path / "run")
-    again = go(skewed(), method, rounds=4, histogram_epsilon=0.3, out=tmp_path / "run", resume=True)
-    assert same(again.params, whole.params) and rows_of(again) == rows_of(whole)
-    changed: dict[str, Any] = {"rounds": 5, "out": tmp_path / "run", "resume": True}
-    with pytest.raises(fs.FedskewError, match=r"histogram_epsilon was 0\.3 and is 0\.4"):
-        go(skewed(), method, histogram_epsilon=0.4, **changed)
-
-
 def test_the_record_has_epsilon_and_the_mechanism_and_no_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,12 +166,6 @@ def test_sums_of_told_histograms(name: str) -> None:
 def test_statistics_that_tell_the_histogram_are_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = mistake(capsys, "run", name, *SMALL, "--data", "digits", "--histogram-epsilon", "1")
     assert f"be unset for {name}, whose" in said
-
-
-def test_an_epsilon_has_limits(capsys: pytest.CaptureFixture[str]) -> None:
-    for value in ("0", "-1", "inf", "nan"):
-        assert "histogram" in mistake(capsys, "run", "fedla", *SMALL, "--data", "digits", "--histogram-epsilon", value)
-    assert fedskew("run", "fedla", *SMALL, "--data", "digits", "--histogram-epsilon", "2.5") == 0
 
 
 def test_a_report_names_the_epsilons() -> None:

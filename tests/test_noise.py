@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -122,7 +120,7 @@ def test_poisson_draws_each_client_by_itself() -> None:
     assert drawn.sum(1).unique().numel() > 2 and abs(float(drawn[:, :2].T.corrcoef()[0, 1])) < 0.15
 
 
-@pytest.mark.parametrize("name", ["fedga", "fedavgm", "fedadam", "fedprox", "fedsam", "fedrod", "moon", "fedetf"])
+@pytest.mark.parametrize("name", ["fedga", "fedadam", "fedrod", "moon"])
 def test_methods_whose_server_reads_nothing_run(name: str) -> None:
     result = go(skewed(), of_clients(name), **CLIENT)
     assert result.summary["privacy"]["unit"] == "client" and all(p.isfinite().all() for p in result.params.values())
@@ -279,13 +277,15 @@ def test_a_network_of_convolutions_with_dropout() -> None:
     assert gap(one.params, two.params) < 1e-9
 
 
+@pytest.mark.thorough  # tracing takes ten seconds
 def test_traced_steps_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedskew.engines import stepper
 
-    plain = go(skewed(), of_rows(), model="mlp", engine="threaded", **EXAMPLE)
+    options = EXAMPLE | {"engine": "threaded", "rounds": 1, "cohort": 1}
+    plain = go(skewed(), of_rows(), **options)
     made = stepper.MAKERS[stepper.StepMode.TRACED][1]
     monkeypatch.setitem(stepper.MAKERS, stepper.StepMode.TRACED, (1, made))
-    assert same(plain.params, go(skewed(), of_rows(), model="mlp", engine="threaded", **EXAMPLE).params)
+    assert same(plain.params, go(skewed(), of_rows(), **options).params)
 
 
 def test_adamw_takes_the_private_gradient() -> None:
@@ -350,15 +350,20 @@ def test_noise_is_found_for_an_epsilon(asked: dict[str, Any]) -> None:
     assert 1.99 <= result.rounds[-1]["epsilon"] <= 2.0
 
 
-@pytest.mark.parametrize("asked", [FITTED, EXAMPLE])
-def test_a_resumed_run_has_the_same_bits(asked: dict[str, Any], tmp_path: Path) -> None:
-    method = of_rows() if asked is EXAMPLE else of_clients()
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        (of_clients(), FITTED), (of_rows(), EXAMPLE), (tiny("fedir"), {"secure": "sums", "cohort": 4}),
+        (tiny("seolkim"), {"histogram_epsilon": 0.3}), (tiny("fedir"), {"histogram_epsilon": 0.3}),
+    ],
+)  # fmt: skip
+def test_a_resumed_run_has_the_same_bits(method: Method, asked: dict[str, Any], tmp_path: Path) -> None:
     options = {**asked, "checkpoint_every": 1, "engine": "threaded"}
     whole = go(skewed(), method, rounds=3, **options)
     go(skewed(), method, rounds=1, out=tmp_path / "run", **options)
     resumed = go(skewed(), method, rounds=3, out=tmp_path / "run", resume=True, **options)
     assert same(whole.params, resumed.params) and rows_of(whole) == rows_of(resumed)
-    assert whole.summary["privacy"] == resumed.summary["privacy"]
+    assert whole.summary.get("privacy") == resumed.summary.get("privacy")
     assert whole.summary.get("final_fit") == resumed.summary.get("final_fit")
 
 
@@ -367,16 +372,6 @@ def test_noise_that_was_found_is_for_as_many_rounds(tmp_path: Path) -> None:
     go(skewed(), of_clients(), **options)
     said = "rounds must stay 2, since the noise was found for all rounds of the run; got 3"
     refused(lambda: go(skewed(), of_clients(), rounds=3, resume=True, **options), said)
-
-
-def test_without_dp_nothing_of_it_is_imported() -> None:
-    code = (
-        "import sys, fedskew as fs; from support.federations import skewed; from support.runs import go; "
-        "go(skewed(), fs.methods.fedavg()); "
-        "print([m for m in ('fedskew.noise', 'fedskew.privacy.accounting', 'dp_accounting') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="tests", check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_the_command_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -435,7 +430,6 @@ REFUSED: dict[str, tuple[Callable[[], Method], dict[str, Any], str]] = {
     "noise": (of_clients, CLIENT | {"dp_noise": None}, "dp_noise must be given with dp, or dp_epsilon in its place"),
     "both": (of_clients, CLIENT | {"dp_epsilon": 1.0}, "dp_noise must be so large that all rounds have"),
     "off": (of_clients, {"dp_clip": 1.0}, "dp_clip must be used with dp; got 1.0"),
-    "little": (of_clients, CLIENT | {"dp_noise": 0.01}, "dp_noise must be at least 0.1; got 0.01"),
 }  # fmt: skip
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import fedskew as fs
-from fedskew.config.experiment import load
 from fedskew.config.flags import experiment_from
 from fedskew.plots.groups import groups_of
 from support.federations import skewed
@@ -60,22 +58,8 @@ def test_the_seed_of_the_partition_divides_and_the_seed_leaves_the_division() ->
     assert not torch.equal(counts("--seed 0"), counts("--seed 0 --seed.partition 5"))
 
 
-def test_own_seeds_are_recorded_and_resumed(tmp_path: Path) -> None:
-    words = f"{WORDS} --seed 1 --seed.partition 2 --seed.model 3 --seed.clients 4"
-    made = experiment_from(words.split())
-    made.run(tmp_path / "run")
-    again = load(tmp_path / "run")
-    found = again.seed, again.seed_partition, again.seed_model, again.seed_clients
-    assert found == (1, 2, 3, 4)
-
-
 def test_repetitions_by_any_seed_share_a_line_of_a_figure(tmp_path: Path) -> None:
     for i, words in enumerate(("--seed 0", "--seed 0 --seed.model 1", "--seed 0 --seed.partition 2")):
         experiment_from([*WORDS.split(), *words.split()]).run(tmp_path / str(i))
     groups = groups_of(tmp_path / str(i) for i in range(3))
     assert [len(group.runs) for group in groups] == [3]
-
-
-def test_a_seed_that_is_no_number_is_refused() -> None:
-    with pytest.raises(fs.errors.FedskewError, match="seed_clients must be a whole number; got 'a'"):
-        fs.Settings(seed_clients="a")  # type: ignore[arg-type]

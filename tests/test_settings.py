@@ -25,9 +25,7 @@ from fedskew.fields import choices_of, documented, hints_of, plain_kinds
 from fedskew.models.precision import DTYPES
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Engine, Settings
-from fedskew.studies import once
 from support.federations import blobs, skewed
-from support.runs import go
 
 FIELDS = [f.name for f in dataclasses.fields(Settings)]
 WORDS: dict[str, Any] = {  # values of fields whose words have a form, or that stand under a rule between fields
@@ -136,20 +134,6 @@ def test_a_mistake_in_a_run_is_named_as_python_names_it(given: Any, options: dic
     assert "'--" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"rounds": 0}, "Settings.rounds must be at least 1; got 0"),
-        ({"memory": "rma"}, "got 'rma'; did you mean 'ram'"),
-    ],
-)
-def test_a_value_beyond_its_limit_is_named(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(FieldError, match=message.replace("?", r"\?")):
-        Settings(**values)
-    with pytest.raises(FieldError, match=message.replace("?", r"\?")):
-        go(skewed(), fs.methods.fedavg(), **values)
-
-
 def test_a_default_cohort_is_cut_and_one_that_was_asked_for_is_not() -> None:
     """Python and the command alike."""
     fed = blobs([[4, 4], [4, 4], [0, 0]])
@@ -161,32 +145,12 @@ def test_a_default_cohort_is_cut_and_one_that_was_asked_for_is_not() -> None:
         fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=4)
 
 
-def test_a_run_option_is_added_by_one_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What CONTRIBUTING promises: a field of `Settings` is a keyword, a flag with help, and an entry of the record."""
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class More(Settings):
-        warmth: int = 7
-        """rounds before the rate reaches its value"""
-
-    monkeypatch.setattr(once, "Settings", More)
-    monkeypatch.setattr("fedskew.settings.Settings", More)
-    assert once._signature().parameters["warmth"].default == 7
-    assert More().with_options({"warmth": 3}).to_json()["warmth"] == 3  # type: ignore[attr-defined]
-
-    @dataclasses.dataclass(frozen=True)
-    class Wider(Experiment, More):
-        pass
-
-    (option,) = [o for o in options_of(Wider(method_named("fedavg"))) if o.place == ("warmth",)]
-    assert option.flag == "--warmth" and option.default == 7 and "before the rate" in option.help
-
-
 MADE_UP = [  # of `option`, beside the default
     'decides="numbers"', 'decides="numbers", resume="new"', 'decides="numbers", later=True', 'decides="measures"',
     'decides="seed"', 'decides="bits"', 'decides="nothing"', 'decides="nothing", later=True',
 ]  # fmt: skip
 HANDLED = """
+import inspect
 import sys
 import fedskew as fs
 from pathlib import Path
@@ -204,6 +168,7 @@ page = root.commands["run"].get_help(root.commands["run"].make_context("run", ["
 for name, decides in zip(sys.argv[1::2], sys.argv[2::2]):
     other = experiment_from([*words, f"--{name.replace('_', '-')}", "3", "--seed", "1"])
     assert f"--{name.replace('_', '-')} INT a number that was made up" in " ".join(page.split()), name
+    assert inspect.signature(fs.run).parameters[name].default == 1
     assert (name in usual.to_json()) == ("later=" not in decides) and other.to_json()[name] == 3, name
 
     hashed = any(f'decides="{what}"' in decides for what in ("numbers", "measures"))
@@ -228,7 +193,7 @@ for name, decides in zip(sys.argv[1::2], sys.argv[2::2]):
 
 
 def test_what_an_option_decides_stands_on_its_field_alone(tmp_path: Path) -> None:
-    """A field more in settings.py: record, help, address, groups and what may resume a run go by it."""
+    """A field more in settings.py: keyword, record, help, address, groups and what may resume a run go by it."""
     package = Path(fs.__file__).parent
     shutil.copytree(package, tmp_path / "src/fedskew", ignore=shutil.ignore_patterns("__pycache__"))
     file = tmp_path / "src/fedskew/settings.py"

@@ -6,9 +6,9 @@ import copy
 import json
 import math
 import re
-import tempfile
 from collections.abc import Iterator
 from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -123,24 +123,21 @@ def places(node: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(node[key], (*way, key))
 
 
-def test_an_entry_that_is_missing_or_of_another_type_is_told_in_its_own_words() -> None:
+def test_an_entry_that_is_missing_or_of_another_type_is_told_in_its_own_words(tmp_path: Path) -> None:
     content = json.loads(json.dumps(Experiment(METHODS["fedprox"](), clients=4, rounds=1).to_json()))
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "c.json"
-        for way in places(content):
-            for wrong in ("missing", *WRONG):
-                changed = copy.deepcopy(content)
-                holder = reduce(lambda node, key: node[key], way[:-1], changed)
-                if wrong == "missing":
-                    del holder[way[-1]]
-                else:
-                    holder[way[-1]] = wrong
-                file.write_text(json.dumps(changed))
-                try:
-                    load(file)
-                except FedskewError as error:
-                    said = str(error)
-                    assert "\n" not in said and not re.search(r"[A-Z]\w*Error", said), (way, wrong, said)
+    for *outer, key in places(content):
+        for wrong in ("missing", *WRONG):
+            changed = copy.deepcopy(content)
+            holder = reduce(getitem, outer, changed)
+            holder[key] = wrong
+            if wrong == "missing":
+                del holder[key]
+            (tmp_path / "c.json").write_text(json.dumps(changed))
+            try:
+                load(tmp_path / "c.json")
+            except FedskewError as error:
+                said = str(error)
+                assert "\n" not in said and not re.search(r"[A-Z]\w*Error", said), (outer, key, wrong, said)
     with pytest.raises(ConfigError, match="the name of a method must be a word; got"):
         Experiment.from_json({**content, "method": {**content["method"], "name": ["x"]}})
     with pytest.raises(ConfigError, match="method must have the entry 'parts'; got"):

@@ -227,18 +227,11 @@ def test_a_client_adds_to_no_sum_of_one() -> None:
 # What a server checks
 
 
-FORMS: dict[str, Message] = {"empty": {}, "another": {1: bytes(64)}, "two": {0: bytes(64), 1: bytes(64)}}
-FORMS["short"] = {0: bytes(63)}
-
-
-@pytest.mark.parametrize("case", FORMS)
-def test_a_message_of_another_form_is_found_before_the_phase_is_closed(case: str) -> None:
+def test_a_message_of_another_form_is_found_before_the_phase_is_closed() -> None:
     clients, server, _ = begun()
-    with pytest.raises(TrainingError, match="client 0 must send 64 bytes for each of 1 clients in phase 'advertise'"):
-        server.check(0, FORMS[case])
     good = {c: clients[c].advertise() for c in (1, 2)}
-    with pytest.raises(TrainingError, match="client 0 must send 64 bytes"):
-        server.advertise({**good, 0: FORMS[case]})
+    with pytest.raises(TrainingError, match="client 0 must send 64 bytes for each of 1 clients in phase 'advertise'"):
+        server.advertise({**good, 0: {1: bytes(64)}})
     assert set(server.advertise(good)) == {1, 2}, "the phase is still open"
 
 

@@ -96,10 +96,10 @@ def test_masks_of_pairs_are_what_hides_an_input(monkeypatch: pytest.MonkeyPatch)
     assert (views[0] != views[1]).any()
 
 
-def test_a_seed_of_16_bits_is_found_by_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of 2^16 seeds gives numbers in the range: the server reads the input. It would try 2^255 whole seeds."""
+def test_a_seed_of_8_bits_is_found_by_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 2^8 seeds gives numbers in the range: the server reads the input. It would try 2^255 whole seeds."""
     agreed = machines.agree
-    monkeypatch.setattr(machines, "agree", lambda *words: agreed(*words)[:2] + bytes(30))
+    monkeypatch.setattr(machines, "agree", lambda *words: agreed(*words)[:1] + bytes(31))
     encoding = FixedPoint(bits=32, fraction=8, range=4.0)
     secret = torch.tensor([1.5, -2.0, 0.25, 3.0])
     clients = {c: Client(c, 2, encoding) for c in range(2)}
@@ -113,8 +113,8 @@ def test_a_seed_of_16_bits_is_found_by_search(monkeypatch: pytest.MonkeyPatch) -
     own = machines._masks(server._secret(0, machines.basis([1, 2])), 4, encoding)  # the server knows it by then
     masked = np.frombuffer(server.received["masked"][0][0], encoding.word) - own
     found = []
-    for guess in range(2**16):
-        masks = machines._masks(guess.to_bytes(2, "big") + bytes(30), 4, encoding)
+    for guess in range(2**8):
+        masks = machines._masks(guess.to_bytes(1, "big") + bytes(31), 4, encoding)
         (read,) = encoding.decode(masked + masks, [(4,)])  # client 0 has subtracted the mask of client 1
         if float(read.abs().max()) <= 4.0:
             found.append(read)

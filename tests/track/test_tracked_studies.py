@@ -6,10 +6,8 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +22,7 @@ from fedskew.studies.store import Store
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from support.command import fedskew, mistake
+from support.resuming import recorded
 from support.scheduling import without_workers
 from support.tracking import MISTAKES
 
@@ -35,39 +34,23 @@ NAMES = {
 }
 
 
-def steps_of_tensorboard(place: Path) -> dict[str, list[int]]:
-    """{folder of a run: the steps of its accuracy}."""
-    reader = import_module("tensorboard.backend.event_processing.event_accumulator")
-    found = {}
-    for folder in sorted(place.iterdir()):
-        events = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
-        found[folder.name] = [e.step for e in events.Scalars("accuracy")]
-    return found
-
-
 def numbers(store: Path) -> dict[str, Any]:
-    """The configuration byte for byte, and every number of the rounds and of the summary but seconds."""
-    found = {}
-    for folder in sorted((store / "runs").iterdir()):
-        lines = (folder / "rounds.jsonl").read_text().splitlines()
-        rows = [{k: v for k, v in json.loads(line).items() if not k.endswith(("_s", "digest"))} for line in lines]
-        summary = json.loads((folder / "summary.json").read_text())
-        weights = (folder / "final.safetensors").read_bytes()
-        kept = {k: v for k, v in summary.items() if "wall_s" not in k}
-        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-        found[folder.name] = (rows, kept, weights, files, (folder / "config.json").read_bytes())
-    return found
+    """Of each run the rounds but for their times, its files, and the bytes of its model and its configuration."""
+    return {
+        folder.name: (
+            recorded(folder), sorted(path.name for path in folder.rglob("*")),
+            (folder / "final.safetensors").read_bytes(), (folder / "config.json").read_bytes(),
+        )
+        for folder in (store / "runs").iterdir()
+    }  # fmt: skip
 
 
-def environment(**more: str) -> dict[str, str]:
-    path = os.pathsep.join([str(Path(fs.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
-
-
-def command(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
+def command(*words: object) -> subprocess.CompletedProcess[str]:
     """``fedskew compare`` in a process of its own, with two workers."""
+    path = os.pathsep.join([str(Path(fs.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     given = [sys.executable, "-m", "fedskew", "compare", *LABELLED, *WORDS, "--processes", "2", *map(str, words)]
-    return subprocess.run(given, capture_output=True, text=True, timeout=300, env=environment(**more))
+    return subprocess.run(given, capture_output=True, text=True, timeout=300, env=environment)
 
 
 def test_every_run_is_told_by_its_method_setting_and_seed_and_no_run_changes(tmp_path: Path) -> None:
@@ -80,49 +63,12 @@ def test_every_run_is_told_by_its_method_setting_and_seed_and_no_run_changes(tmp
     assert (plain.returncode, told.returncode) == (0, 0), told.stderr
     assert "note" not in told.stderr and "Warning" not in told.stderr, told.stderr
     assert numbers(tmp_path / "plain") == numbers(tmp_path / "told"), "no address and no number changed"
-    board = steps_of_tensorboard(tmp_path / "track" / "tensorboard")
-    assert {name.rpartition("-")[0] for name in board} == NAMES
-    assert all(steps == [1, 2, 3] for steps in board.values()), board
-
-
-def test_a_run_that_was_killed_and_goes_on_repeats_no_round(tmp_path: Path) -> None:
-    """A worker is killed in the middle of its run; the next one tells the rounds that are missing, and no others."""
-    pytest.importorskip("tensorboard")
-    more = [word.replace("3", "30") for word in WORDS]
-    words = ["fedavg", *more, "--processes", "1", "--store", str(tmp_path / "store")]
-    track = ["--track", "tensorboard", "--track.folder", str(tmp_path / "track")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedskew", "compare", *words, *track], env=environment(), stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
-    )  # fmt: skip
-    seen, before = 0, time.monotonic()
-    while seen < 5 and time.monotonic() - before < 120 and process.poll() is None:
-        seen = sum(file.read_text().count("\n") for file in (tmp_path / "store").glob("runs/*/rounds.jsonl"))
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert seen >= 5
-    again = subprocess.run(
-        [sys.executable, "-m", "fedskew", "compare", *words, *track], env=environment(), capture_output=True, text=True,
-        timeout=300,
-    )  # fmt: skip
-    assert again.returncode == 0 and "note" not in again.stderr, again.stderr
-    whole = list(range(1, 31))
-    assert list(steps_of_tensorboard(tmp_path / "track" / "tensorboard").values()) == [whole]
-
-
-def test_a_tracker_that_fails_in_a_worker_is_one_note_and_the_run_goes_on(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    (tmp_path / "file").write_text("")
-    done = command("--track", "tensorboard", "--track.folder", tmp_path / "file", "--store", tmp_path / "store")
-    assert done.returncode == 0, done.stderr
-    notes = [line for line in done.stderr.splitlines() if line.startswith("fedskew: note: ")]
-    assert len(notes) == 2 and all("TensorBoard failed; the run continues" in n for n in notes)
-    assert {n.partition("Warning: ")[2].partition(": TensorBoard")[0] for n in notes} == {
-        f"{method}, seed 0" for method in LABELLED
-    }
-    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 4  # a line a run, and a note each
-    assert all(len(rows) == 3 for rows, *_ in numbers(tmp_path / "store").values())
+    reader = import_module("tensorboard.backend.event_processing.event_accumulator")
+    board = sorted((tmp_path / "track" / "tensorboard").iterdir())
+    assert {folder.name.rpartition("-")[0] for folder in board} == NAMES and len(board) == len(NAMES)
+    for folder in board:
+        events = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+        assert [event.step for event in events.Scalars("accuracy")] == [1, 2, 3], folder
 
 
 # Without any package
@@ -228,12 +174,11 @@ def test_a_run_is_named_without_the_characters_that_a_folder_cannot_have() -> No
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 def test_a_mistake_is_one_line_before_anything_runs(
-    case: str, dry: list[str], here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: str, here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, expected = MISTAKES[case]
-    assert expected in mistake(capsys, "compare", "fedavg", *WORDS, *words, *dry)
+    assert expected in mistake(capsys, "compare", "fedavg", *WORDS, *words)
     assert not (tmp_path / "store").exists()
 
 

@@ -25,15 +25,20 @@ Steps = dict[str, list[tuple[int, float]]]  # name -> (step, value)
 NAMES = ("cat", "dog/wolf", "fox:2", "fox;2", "été", *(f"c{i}" for i in range(5)))
 
 
-def read_tensorboard(place: Path) -> tuple[Steps, dict[str, Any]]:
+def made(place: Path) -> Any:
+    return fs.track.tensorboard(place / "tensorboard")
+
+
+def found(place: Path) -> tuple[Steps, dict[str, Any]]:
+    """What TensorBoard reads: every number, and the hyper-parameters."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         reader = import_module("tensorboard.backend.event_processing.event_accumulator")
         plugin = import_module("tensorboard.plugins.hparams.plugin_data_pb2")
-        (folder,) = place.iterdir()
-        found = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
-        steps = {tag: [(e.step, e.value) for e in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
-        content = found.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+        (folder,) = (place / "tensorboard").iterdir()
+        events = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+        steps = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+        content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
         told = plugin.HParamsPluginData.FromString(content).session_start_info.hparams
     kinds = ("number_value", "string_value", "bool_value")
     return steps, {name: getattr(v, next(k for k in kinds if v.HasField(k))) for name, v in told.items()}
@@ -46,14 +51,6 @@ def board() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the package warns of while it is imported for the first time
         import_module("torch.utils.tensorboard")
-
-
-def made(place: Path) -> Any:
-    return fs.track.tensorboard(place / "tensorboard")
-
-
-def found(place: Path) -> tuple[Steps, dict[str, Any]]:
-    return read_tensorboard(place / "tensorboard")
 
 
 @pytest.fixture(scope="module")
