@@ -250,8 +250,11 @@ def _prepared(
     used |= {"model": spec(model)} if model != asked else {}
     recorded = config(fed, cohort) if callable(config) else config or _facts(fed, plain, model, settings, cohort)
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
-    record = _recorded(out, resume, facts, method, settings)
+    require(not resume or out is not None, "out", "name the run folder to resume", out)
+    record = None if out is None else Record.open(out) if resume else Record.create(out, facts)
     try:
+        if record and resume:
+            _check_continues(record, facts, method, settings)
         size = tree.size_bytes({"params": state.params, "buffers": state.buffers})
         evaluation = settings.evaluation(fed.clients, size)
         observing = observer(fed, watched, task, engine, settings, evaluation, record)
@@ -347,24 +350,6 @@ def _facts(
     return {
         "started_by": "python", "method": method_spec(method), **names, **facts, **settings.to_json(), "cohort": cohort,
     }  # fmt: skip
-
-
-def _recorded(
-    out: str | Path | None, resume: bool, facts: Mapping[str, Any], method: Method, settings: Settings
-) -> Record | None:
-    """The run folder, made or found again; None where nothing is recorded."""
-    if out is None:
-        require(not resume, "out", "name the run folder to resume", out)
-        return None
-    if not resume:
-        return Record.create(out, facts)
-    record = Record.open(out)
-    try:
-        _check_continues(record, facts, method, settings)
-    except BaseException:
-        record.close()
-        raise
-    return record
 
 
 def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, settings: Settings) -> None:
