@@ -269,11 +269,8 @@ class ClientEngine(Threaded):
         given = Broadcast(int(job.job.shared.round), before, {}, {}, {})
         cohort = self.planner.cohort(method, [[job.plan]], given)
         reports = cohort.reports._replace(loss=outcome.reports.loss.double())
-        sent = {
-            "delta": {n: of[n] - x for n, x in before.items() if n not in self.stays},
-            "buffers": {n: b for n, b in outcome.buffers.items() if n not in self.stays},
-            "uploads": outcome.uploads,
-        }
+        deltas = {n: of[n] - x for n, x in before.items()}
+        sent = sums.moving(deltas, outcome.buffers, outcome.uploads, self.stays)
         own = {"rows": {name: getattr(cohort, name) for name in sums.ROWS}, "reports": reports._asdict()}
         return {"own": own, **tree.row(sent, 0)}
 

@@ -170,7 +170,7 @@ class Adder:
             total, left = self.add(each.get, left, number, "weights", stage, given=given(), entered=began)
             sums += (total,)
         at = {k: i for i, k in enumerate(results.cohort.ids.tolist())}
-        trained = _trained(results, state.stays)
+        trained = moving(results.cohort.deltas, results.buffers, results.cohort.uploads, state.stays)
 
         def update(k: int) -> Tree:
             return of_update(method, of_server, _row(results.cohort, at[k]), sums, tree.row(trained, at[k]))
@@ -289,13 +289,11 @@ def _row(cohort: Cohort, i: int) -> Cohort:
     return cohort._replace(**named, reports=reports, uploads={}, deltas=None)  # type: ignore[arg-type]
 
 
-def _trained(results: Results, stays: frozenset[str]) -> Tree:
+def moving(deltas: Params, buffers: Params, uploads: Tree, stays: frozenset[str]) -> Tree:
     """What clients send: updates and statistics, without those that stay where they are, and uploads."""
-    kinds = {"delta": results.cohort.deltas, "buffers": results.buffers}
-    return {
-        **{kind: {n: v for n, v in values.items() if n not in stays} for kind, values in kinds.items()},
-        "uploads": results.cohort.uploads,
-    }
+    kinds = {"delta": deltas, "buffers": buffers}
+    moved = {kind: {n: v for n, v in values.items() if n not in stays} for kind, values in kinds.items()}
+    return {**moved, "uploads": uploads}
 
 
 def _sent(own: Cohort, mass: Weights, trained: Tree, by: Mapping[str, str]) -> Tree:

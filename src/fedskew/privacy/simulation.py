@@ -13,7 +13,6 @@ from typing import Any
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.errors import require, unknown
 from fedskew.privacy.encoding import FixedPoint
 from fedskew.privacy.machines import PHASES, Client, Message, Server, size
 
@@ -74,8 +73,9 @@ def secure_sum(
         The sum over the clients whose masked input arrived, and what it cost.
 
     Raises:
-        ConfigError: The threshold, a phase or a client of ``drops``, a shape or the encoding does not fit.
-        TrainingError: A phase has fewer answers than the threshold, or a number is outside the encoding's range.
+        ConfigError: The threshold or the encoding does not fit.
+        TrainingError: A phase has fewer answers than the threshold, a number is outside the encoding's range, or a
+            client has more or fewer numbers than the first.
         DataError: The extra ``secure`` is not installed.
 
     Example:
@@ -85,16 +85,8 @@ def secure_sum(
         >>> done.total, done.survivors
         ([tensor([6., 2.], dtype=torch.float64)], (0, 1))
     """
-    shapes = {client: [tuple(tensor.shape) for tensor in tensors] for client, tensors in inputs.items()}
-    first = next(iter(shapes.values()), [])
-    for client, phase in drops.items():
-        require(client in inputs, "drops", "name clients that take part", client)
-        if phase not in PHASES:
-            raise unknown("phase", phase, PHASES)
-    for client, own in shapes.items():
-        rule = f"be one tensor or more, of the same shapes at each client, such as {first}"
-        require(own == first != [], "inputs", rule, own, f"look at client {client}")
-    server = Server(inputs, threshold, encoding, first)
+    shapes = [tensor.shape for tensor in next(iter(inputs.values()), [])]
+    server = Server(inputs, threshold, encoding, shapes)
     clients = {client: _Derived(client, threshold, encoding, key) for client in inputs}
     up, down = dict.fromkeys(inputs, 0), dict.fromkeys(inputs, 0)
     inbox: Any = {client: {} for client in inputs}
