@@ -206,7 +206,6 @@ def test_diagnostics_are_checked_too() -> None:
 @pytest.mark.parametrize(
     ("slot", "spec", "message"),
     [
-        ("pace", {"name": "fixed", "lr": "x"}, "pace.lr must be a number; got 'x'"),
         ("parts", {"name": "proximal", "mu": -1}, "parts.proximal.mu must be at least 0; got -1"),
         ("weighting", {"name": "fednova", "base": {"name": "dual", "eps": "x"}}, "weighting.base.eps must be a number"),
         ("partition", {"name": "dirichlet", "alpha": 0}, "partition.alpha must be positive; got 0; use 0.001"),

@@ -119,11 +119,7 @@ def test_a_run_takes_names_and_options_as_a_study_does(tmp_path: Path) -> None:
         ((None, "fedavg"), {"clients": 4}, "clients must not go with a federation, which is divided already"),
         ((None, "fedavg"), {"options": {"partition.alpha": 4}}, "must not go with a federation"),
         ((None, "fedavg"), {"batchsize": 4}, "did you mean 'batch_size'"),
-        (
-            (None, fs.methods.fedavg()),
-            {"eval_evry": 2},
-            r"\(\) has no option 'eval_evry'; did you mean 'eval_every'",
-        ),
+        ((None, fs.methods.fedavg()), {"eval_evry": 2}, r"\(\) has no option 'eval_evry'; did you mean 'eval_every'"),
         ((None, "fedavg"), {"lr": -1}, "lr must be"),
         ((3, "fedavg"), {}, "fed must be a federation, a dataset or its name; got 3"),
     ],

@@ -11,6 +11,7 @@ import torch
 
 import fedskew as fs
 from fedskew.data.federation import Federation
+from fedskew.engines import LocalEngine
 from fedskew.records.folder import finished, read
 from fedskew.records.summary import watched
 from support.command import SMALL, fedskew, mistake, output_of
@@ -97,6 +98,17 @@ def test_more_patience_lets_a_run_go_on(fed: Federation, tmp_path: Path) -> None
 def test_own_models_are_evaluated_in_the_round_that_turns_out_to_be_the_last(fed: Federation) -> None:
     run = fs.run(fed, fs.methods.pfedme(), **{**WATCHED, "rounds": 40, "patience": 2})
     assert len(run.rounds) < 40 and [r["round"] for r in run.rounds if "personal_accuracy" in r] == [len(run.rounds)]
+
+
+def test_a_run_that_is_another_one_leaves_no_engine_open(
+    fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(fed, rounds=1, out=tmp_path / "a")
+    closed, close = list[LocalEngine](), LocalEngine.close
+    monkeypatch.setattr(LocalEngine, "close", lambda engine: closed.append(engine) or close(engine))
+    with pytest.raises(fs.RecordError, match="seed was 0 and is 1"):
+        go(fed, rounds=1, seed=1, out=tmp_path / "a", resume=True)
+    assert len(closed) == 1
 
 
 def test_a_time_limit_stops_before_a_round_that_may_pass_it(
