@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.paths import ROOT
+from support.paths import ROOT, TESTS
 
 PAGE = (ROOT / "docs/guide/plugins.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", PAGE, re.S))
@@ -52,7 +52,7 @@ def python(tmp_path: Path, site: Path) -> Run:
     """A process that finds what is installed in `site`."""
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        paths = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+        paths = os.pathsep.join([str(site), str(TESTS), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
         command = [sys.executable, *words]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
@@ -65,17 +65,27 @@ def fedskew(python: Run) -> Run:
     return lambda words: python("-m", "fedskew", *shlex.split(words))
 
 
-def test_the_example_of_the_guide_works(example: Path, fedskew: Run, tmp_path: Path) -> None:
+def together(python: Run, *lines: str) -> list[tuple[int, str, str]]:
+    """(exit code, stdout, stderr) of command lines, in one process: torch is imported once."""
+    code = "import sys, json, shlex; from support.fuzz import ended; out = sys.stdout; "
+    code += "print(json.dumps([ended(shlex.split(line)) for line in sys.argv[1:]]), file=out)"
+    done = python("-c", code, *lines)
+    assert done.returncode == 0, done.stderr
+    return [tuple(told) for told in json.loads(done.stdout)]  # type: ignore[misc]
+
+
+def test_the_example_of_the_guide_works(example: Path, python: Run, tmp_path: Path) -> None:
     assert COMMANDS is not None
-    for line in COMMANDS[1].splitlines():
-        done = fedskew(line.removeprefix("fedskew "))
-        assert done.returncode == 0, f"{line}\n{done.stderr}"
-    assert done.stdout == "[267, 267, 266]\n"
+    lines = [line.removeprefix("fedskew ") for line in COMMANDS[1].splitlines()]
+    *done, (_, shown, _), (_, listed, _), (_, helped, _) = together(
+        python, *lines, "show runs/part", "--help", "run ridge --help"
+    )
+    assert all(code == 0 for code, _, _ in done) and done[-1][1] == "[267, 267, 266]\n", done
     config = json.loads((tmp_path / "runs/ridge/config.json").read_text())
     assert set(config["sources"]) == {"ridge", "in_turn"} and "started_by" not in config and config["rounds"] == 5
-    assert fedskew("show runs/part").stdout.endswith("again: fedskew run --from runs/part\n")
-    assert "From fedskew-example 0.1.0:\n  sizes  Print how many" in fedskew("--help").stdout
-    assert re.search(r"\bridge\b.*\[now: cross_entropy,ridge\]", " ".join(fedskew("run ridge --help").stdout.split()))
+    assert shown.endswith("again: fedskew run --from runs/part\n")
+    assert "From fedskew-example 0.1.0:\n  sizes  Print how many" in listed
+    assert re.search(r"\bridge\b.*\[now: cross_entropy,ridge\]", " ".join(helped.split()))
 
 
 @pytest.mark.thorough
@@ -143,23 +153,21 @@ def test_a_wrong_plug_in_is_one_line_and_breaks_nothing(site: Path, fedskew: Run
         assert told in line and "\\" not in line
 
 
-def test_names_of_datasets_partitioners_and_commands_are_taken_once(site: Path, fedskew: Run) -> None:
+def test_names_of_datasets_partitioners_and_commands_are_taken_once(site: Path, python: Run) -> None:
     help_ = "('first:command', 'Do nothing.')"
     source = f"datasets = {{'digits': 3}}\npartitioners = {{'iid': 3}}\ncommands = {{'run': {help_}, 'own': {help_}}}\n"
     package(site, "first", {"first.py": source})
     package(site, "second", {"second.py": "commands = {'own': ('second:command', 'Do more.'), 'half': 'second:x'}\n"})
-    for words, what in {"datasets": "dataset 'digits'", "partitions": "partitioner 'iid'"}.items():
-        done = fedskew(words)
-        assert done.returncode == 0 and done.stderr.count("\n") == 1
-        assert f"the {what} of first 0.1.0 must have another name; fedskew has one of this name" in done.stderr
-    done = fedskew("--help")
-    assert "the command 'run' of first 0.1.0 must have another name; fedskew has one" in done.stderr
-    assert "the command 'own' of second 0.1.0 must have another name; first 0.1.0 has one" in done.stderr
-    assert '\'half\' of second 0.1.0 is left out; it must be ("module:name", "what it does")' in done.stderr
-    assert done.stdout.count("own  Do nothing.") == 1 and done.stderr.count("\n") == 3
-    done = fedskew("own")
-    told = "the command 'own' of first 0.1.0 cannot be used; AttributeError: module 'first' has no attribute 'command'"
-    assert (done.returncode, done.stdout) == (2, "") and f"fedskew: {told}\n" in done.stderr
+    *listed, (_, helped, noted), (code, said, told) = together(python, "datasets", "partitions", "--help", "own")
+    for (ended, _, notes), what in zip(listed, ("dataset 'digits'", "partitioner 'iid'"), strict=True):
+        assert ended == 0 and notes.count("\n") == 1
+        assert f"the {what} of first 0.1.0 must have another name; fedskew has one of this name" in notes
+    assert "the command 'run' of first 0.1.0 must have another name; fedskew has one" in noted
+    assert "the command 'own' of second 0.1.0 must have another name; first 0.1.0 has one" in noted
+    assert '\'half\' of second 0.1.0 is left out; it must be ("module:name", "what it does")' in noted
+    assert helped.count("own  Do nothing.") == 1 and noted.count("\n") == 3
+    expected = "the command 'own' of first 0.1.0 cannot be used; AttributeError: module 'first' has no attribute 'com"
+    assert (code, said) == (2, "") and f"fedskew: {expected}" in told
 
 
 LOOK = """
@@ -187,5 +195,3 @@ def test_plug_ins_are_looked_up_when_they_are_needed(lines: list[str], light: bo
     done = python("-c", LOOK.format(lines=lines))
     counted = [line for line in done.stderr.splitlines() if line.endswith(("True", "False"))]
     assert counted == [f"0 {not light}"] * len(lines)  # torch imports importlib.metadata itself
-    done = python("-m", "fedskew", "fedagv")
-    assert done.returncode == 2 and "the plug-in wrong 0.1.0 cannot be imported; RuntimeError" in done.stderr
