@@ -157,6 +157,7 @@ def launch(
         FedskewError: as `fedskew.run`.
     """
     check_method(method)
+    require(not resume or out is not None, "out", "name the run folder to resume", out)
     check_device(settings.device)
     if made is None:
         engines.check_engine(settings.engine)
@@ -250,9 +251,10 @@ def _prepared(
     used |= {"model": spec(model)} if model != asked else {}
     recorded = config(fed, cohort) if callable(config) else config or _facts(fed, plain, model, settings, cohort)
     facts = {**recorded, "label_names": list(fed.dataset.label_names), **used}
-    require(not resume or out is not None, "out", "name the run folder to resume", out)
-    record = None if out is None else Record.open(out) if resume else Record.create(out, facts)
+    record: Record | None = None
     try:
+        if out is not None:
+            record = Record.open(out) if resume else Record.create(out, facts)
         if record and resume:
             _check_continues(record, facts, method, settings)
         size = tree.size_bytes({"params": state.params, "buffers": state.buffers})
