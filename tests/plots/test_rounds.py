@@ -84,7 +84,7 @@ def test_a_figure_of_what_was_not_recorded_says_how_to(tmp_path: Path, capsys: p
     with pytest.raises(SystemExit):
         main(["plot", str(tmp_path / "run"), "--figure", "drfit"])
     assert "unknown figure 'drfit'; did you mean 'drift'?" in capsys.readouterr().err
-    with pytest.raises(RecordError, match="cannot be read"):
+    with pytest.raises(RecordError, match="is missing"):
         row = {"round": 1, "diagnostics": {"features": {"file": "features/none.safetensors"}}}
         diagplots.tsne([diagplots.Shown("x", tmp_path, {}, [row])])
 

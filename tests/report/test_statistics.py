@@ -13,7 +13,7 @@ import pytest
 from fedskew import report
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
-from fedskew.report import Entry, paper, scored
+from fedskew.report import Entry, paper
 from fedskew.report.listings import rank_cells
 from fedskew.studies.differences import average_ranks, differences
 from fedskew.studies.scores import Scores, reach
@@ -137,16 +137,6 @@ def test_another_precision_is_named_and_a_score_that_is_not_defined_is_a_dash() 
         entry.run.summary["final_auroc_macro"] = None if entry.method == "method0" else 0.75
     told = sections(report.build(entries))["scores"]
     assert "recall at precision 0.8" in told and re.search(r"method0 2 – ", told) and "0.750 (0.750 to 0.750)" in told
-
-
-def test_a_score_is_shown_without_a_row_of_its_own_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What CONTRIBUTING promises: a name in `RANKED` of the metrics is enough."""
-    monkeypatch.setattr(scored, "RANKED", (*scored.RANKED, "confidence"))
-    entries = study(2, 1, 2)
-    for entry in entries:
-        entry.run.summary["final_confidence"] = 0.125
-    told = sections(report.build(entries))["scores"]
-    assert "ECE confidence" in told and "0.125 (0.125 to 0.125)" in told
 
 
 def test_runs_without_scores_are_said_to_have_none() -> None:
