@@ -124,11 +124,10 @@ class Record:
         path = Path(folder)
         insist_on_run(path, "resume")
         with held(path) as hold:
-            check_config(path)
-            if _config(path).get("format", 1) == 1 and not (path / manifest.FILE).exists():
+            vouched = _vouched(path)
+            if vouched is None:
                 told = "must be of format 2 to be resumed; got 1, whose files have no digests"
                 raise RecordError(f"{path} {told}; begin the run again in another folder")
-            vouched = Manifest.read(path)
             _clear(path)
             return cls(path, hold, vouched)
 
