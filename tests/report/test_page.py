@@ -22,7 +22,7 @@ from fedskew.report.compared import compare
 from fedskew.report.figures import curves
 from fedskew.report.page import _asset
 from fedskew.report.sentences import collapses_of
-from support.reports import ENVIRONMENT, made_run, parsed, sections, study, words_of
+from support.reports import ENVIRONMENT, made_run, page_of, parsed, sections, sections_of, study, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
@@ -51,17 +51,15 @@ def test_the_table_says_the_numbers_that_are_computed_by_hand() -> None:
         [[e.run.summary["mean10_accuracy"] for e in entries if e.method == m] for m in ("method0", "method1")]
     )
     gap = (values[1] - values[0]).mean()
-    told = sections(report.build(entries))["results"]
+    told = sections_of(entries)["results"]
     numbers = f"{100 * values[1].mean():.1f} {100 * values[1].std(ddof=1):.1f}"
     assert numbers in told and f" +{100 * gap:.1f} " in told
 
 
 def test_the_command_the_notes_and_the_trials_stand_in_the_page() -> None:
     trials = [Trial("method0", "", {"lr": lr}, 0.5 + lr, lr == 0.3) for lr in (0.01, 0.1, 0.3)]
-    page = report.build(
-        study(2, 1, 2), command="fedskew compare a b", notes=["One run was refused: <no>."], trials=trials
-    )
-    found = sections(page)
+    notes = ["One run was refused: <no>."]
+    found = sections_of(study(2, 1, 2), command="fedskew compare a b", notes=notes, trials=trials)
     assert "fedskew compare a b" in found["again"] and "One run was refused: <no>." in found["cautions"]
     assert "lr 0.3" in found["tuning"]
 
@@ -72,7 +70,7 @@ def test_what_differs_because_of_a_methods_default_is_in_sight() -> None:
         if entry.method == "method1":
             entry.run.config["method"]["pace"]["lr"] = 0.05
             entry.run.config["method"]["weighting"] = {"name": "uniform", "beta": 3}
-    section = next(s for s in parsed(report.build(entries)).iter("section") if s.attrib["id"] == "how")
+    section = next(s for s in page_of(entries).iter("section") if s.attrib["id"] == "how")
     first = next(section.iter("table"))
     assert first.findtext("caption") == "Options that differ"
     rows = [[cell.text for cell in row] for row in first.iter("tr")]
@@ -99,7 +97,7 @@ def test_a_run_that_ended_early_or_collapsed_is_named() -> None:
     entries = study(2, 1, 2)
     entries[0].run.summary["stopped"] = "time limit"
     entries[1].run.rows[4]["train_loss"] = 1e9
-    told = sections(report.build(entries))["cautions"]
+    told = sections_of(entries)["cautions"]
     assert "method0, seed 0: time limit after round 20 of 20" in told and "method0, seed 1: training loss above" in told
 
 
@@ -113,23 +111,23 @@ def test_a_collapse_of_an_archived_run_is_that_of_its_summary() -> None:
 
 def test_a_missing_run_is_said_and_its_seed_is_not_paired() -> None:
     entries = study(2, 1, 3)[:-1]
-    found = sections(report.build(entries))
+    found = sections_of(entries)
     assert "1 combination of method, setting and seed has no value" in found["cautions"]
     assert re.search(r"method1 2 \d\d\.\d", found["results"])
 
 
 def test_what_is_claimed_grows_with_the_seeds() -> None:
     """The rank test stands from eight seeds on: of fewer it cannot reach the 5 % level among several methods."""
-    one, seven, eight = (sections(report.build(study(2, 1, seeds))) for seeds in (1, 7, 8))
+    one, seven, eight = (sections_of(study(2, 1, seeds)) for seeds in (1, 7, 8))
     assert "ahead of method0; one seed is too few for a verdict, run five." in one["verdict"]
     assert "have only one seed, so they have no interval and no test." in one["cautions"]
     gains = r"method1 gains [\d.]+ points \([\d.]+ to [\d.]+\) over method0; open: not averaged or fitted\."
     assert re.search(gains, seven["verdict"]) and "p (Holm)" not in seven["results"]
     assert "p (Holm)" in eight["results"] and "yes, better" in eight["results"]
     runs = [made_run(f"r{k}", "fedavg", k) for k in range(5)]
-    alike = report.build([Entry(m, "", k, runs[k]) for m in ("a", "b") for k in range(5)])
-    assert "b is 0.0 points (0.0 to 0.0) ahead of a; no gain shown." in sections(alike)["verdict"]
-    loss = sections(report.build(study(2, 1, 6), metric="loss"))["verdict"]
+    alike = sections_of([Entry(m, "", k, runs[k]) for m in ("a", "b") for k in range(5)])
+    assert "b is 0.0 points (0.0 to 0.0) ahead of a; no gain shown." in alike["verdict"]
+    loss = sections_of(study(2, 1, 6), metric="loss")["verdict"]
     assert "method1 gains 0." in loss and " points" not in loss, "of a loss less is better"
 
 
@@ -138,7 +136,7 @@ def test_a_class_without_test_rows_has_no_recall() -> None:
     for entry in entries:
         entry.run.rows[-1]["support"] = [50, 0, 50]
         entry.run.rows[-1]["per_class_recall"][1] = 0.0
-    (section,) = (s for s in parsed(report.build(entries)).iter("section") if s.attrib["id"] == "recalls")
+    (section,) = (s for s in page_of(entries).iter("section") if s.attrib["id"] == "recalls")
     assert [cell.text for cell in section.iter("td")].count("–") == 1
 
 
@@ -248,10 +246,10 @@ def test_a_line_has_at_most_60_points_and_ends_where_the_run_ends() -> None:
 def test_what_a_run_ran_on_stands_in_its_line(tmp_path: Path) -> None:
     entries = study(1, 1, 2, tmp_path)
     (entries[1].run.folder / "env.json").write_text("{")
-    told = sections(report.build(entries))["runs"]
+    told = sections_of(entries)["runs"]
     assert told.count("fedskew 0.1.0, torch 2.6.0, python 3.11.2, platform Linux, cores 2") == 1
     archived = [entry._replace(run=replace(entry.run, folder=Path("archived"), env=ENVIRONMENT)) for entry in entries]
-    assert sections(report.build(archived))["runs"].count("torch 2.6.0, python 3.11.2") == 2, "it has no folder"
+    assert sections_of(archived)["runs"].count("torch 2.6.0, python 3.11.2") == 2, "it has no folder"
 
 
 # Readers who do not see it, and readers in the dark

@@ -14,7 +14,7 @@ import pytest
 from fedskew.errors import ConfigError, RecordError
 from fedskew.report import Entry, Trial, paper
 from fedskew.report.tables import Cell, Table, to_csv
-from support.reports import made_run, parsed, study
+from support.reports import made_run, parsed, study, undrawn
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
@@ -24,6 +24,7 @@ HOSTILE = ["$x^2$ & 5 %", "a_b#{c}~\\input{/etc/passwd}", "=1+1", '<b>|"', "line
 SAFE = r"\\text\w+\{\}|\\dots\{\}|\$\\\w+\$|\$-\$|\\[&%$#_{}]|\{\[\}|\{\]\}|\{\}(?=-)"
 
 
+@undrawn()
 def test_every_table_of_a_page_is_latex_that_balances_and_escapes(tmp_path: Path) -> None:
     """No TeX here: what a compiler would stumble over is looked for instead."""
     entries = []
@@ -62,6 +63,7 @@ def test_csv_reads_back_and_holds_no_formula() -> None:
     assert rows[3][0] == "'=1+1" and rows[5][0] == "line\nbreak\\x1b" and rows[1][0] == HOSTILE[0]
 
 
+@undrawn()
 def test_every_table_of_the_page_is_written(tmp_path: Path) -> None:
     said = list(paper.write(study(3, 2, 2), tmp_path / "page", tmp_path / "tables"))
     page = (tmp_path / "page.html").read_text()
@@ -71,6 +73,7 @@ def test_every_table_of_the_page_is_written(tmp_path: Path) -> None:
     assert said[0].startswith("report: ") and f"({count} tables, as CSV and LaTeX)" in said[1]
 
 
+@undrawn()
 def test_every_figure_of_the_page_is_written(tmp_path: Path) -> None:
     entries = study(3, 2, 2, names=("$\\frac{$", "_b", "漢字"))
     entries = [Entry(f"_{e.method}$^", *e[1:]) for e in entries]
@@ -101,6 +104,7 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         list(paper.write(study(1, 1, 1), "r.pdf"))
 
 
+@undrawn()
 def test_a_label_is_no_name_of_a_file(tmp_path: Path) -> None:
     run = made_run()
     list(paper.write([Entry("../../x", "../y/\0", 0, run)], tmp_path / "r.html", tmp_path / "t"))
