@@ -19,7 +19,7 @@ def test_verify_says_what_is_whole_and_what_was_altered(tmp_path: Path, capsys: 
     changes = {
         "env.json": "was altered after the run wrote it",
         "checkpoint/state.safetensors": "is damaged",
-        "features/round-000002.safetensors": "written in round 2, was altered",
+        "features/round-000002.safetensors": "was altered after the run wrote it",
         "rounds.jsonl": "round 1 was altered",
     }
     for name, told in changes.items():

@@ -13,7 +13,6 @@ from fedskew.config.flags import experiment_from
 from fedskew.plots import rounds
 from fedskew.plots.canvas import Shown
 from fedskew.plots.groups import groups_of, title_of
-from support.old_format import as_format_1
 
 pytest.importorskip("matplotlib")
 SCENE = ["--clients", "6", "--cohort", "3", "--rounds", "2", "--model", "logistic", "--diagnose", "drift"]
@@ -28,31 +27,38 @@ def ran(folder: Path, words: str, *seeds: int) -> list[Path]:
     return places
 
 
+def begun(folder: Path, words: str, seed: int = 0, **changed: Any) -> Path:
+    """The configuration of such a run, and no round."""
+    place = folder / f"{words.replace(' ', '_')}-{seed}"
+    place.mkdir()
+    config = experiment_from([*words.split(), *SCENE, "--seed", str(seed)]).to_json()
+    (place / "config.json").write_text(json.dumps({**config, **changed}))
+    return place
+
+
 def named(*folders: Path) -> list[str]:
     return [group.label for group in groups_of(folders)]
 
 
 def test_variants_and_plain_methods_have_names_of_their_own_alone_and_together(tmp_path: Path) -> None:
-    plain, control = ran(tmp_path, "fedavg") + ran(tmp_path, "fedavg --weighting uniform")
-    other = ran(tmp_path, "fedbal --weighting label_aware")[0]
+    words = ("fedavg", "fedavg --weighting uniform", "fedbal --weighting label_aware")
+    plain, control, other = (begun(tmp_path, each) for each in words)
     assert named(plain, control, other) == ["fedavg", "fedavg (uniform)", "fedbal (label_aware)"]
     assert named(control) == ["fedavg (uniform)"] and named(control, other)[0] == "fedavg (uniform)"
 
 
 def test_settings_of_the_run_that_differ_are_in_every_name(tmp_path: Path) -> None:
-    a, b = ran(tmp_path, "fedavg")[0], ran(tmp_path, "fedbal")[0]
-    config = json.loads((as_format_1(b) / "config.json").read_text())
-    (b / "config.json").write_text(json.dumps({**config, "rounds": 9, "validation": 0.1, "threads": 7}))
+    a, b = begun(tmp_path, "fedavg"), begun(tmp_path, "fedbal", rounds=9, validation=0.1, threads=7)
     assert sorted(named(a, b)) == ["fedavg, rounds 2", "fedbal, validation 0.1, rounds 9"]
 
 
 def test_seeds_that_differ_in_what_decides_no_number_are_one_group(tmp_path: Path) -> None:
-    folders = [*ran(tmp_path, "fedavg --max-minutes 60", 0), *ran(tmp_path, "fedavg --max-minutes 90", 1)]
+    folders = [begun(tmp_path, f"fedavg --max-minutes {minutes}", minutes) for minutes in (60, 90)]
     assert named(*folders) == ["fedavg, 2 seeds"]
 
 
 def test_training_that_all_share_is_told_once_in_the_title(tmp_path: Path) -> None:
-    folders = ran(tmp_path, "fedavg --lr 0.05") + ran(tmp_path, "fedbal --lr 0.05")
+    folders = [begun(tmp_path, f"{name} --lr 0.05") for name in ("fedavg", "fedbal")]
     groups = groups_of(folders)
     assert [g.name for g in groups] == ["fedavg", "fedbal"]
     assert title_of([g.runs[0] for g in groups]).endswith(", logistic, lr 0.05")

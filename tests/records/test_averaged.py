@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,14 @@ def averages(result: fs.Result) -> dict[str, Any]:
     return {name: value for name, value in result.summary.items() if AVERAGED in name}
 
 
-def mean_by_hand(fed: Federation, method: Method, rounds: int, **options: Any) -> dict[str, Tensor]:
-    """The mean of the models of ten runs, each a round longer than the one before."""
-    each = [go(fed, method, rounds=r, **options) for r in range(max(1, rounds - 9), rounds + 1)]
-    models = [{**one.params, **one.buffers} for one in each]
+def models_of(fed: Federation, method: Method, rounds: Iterable[int], **options: Any) -> list[dict[str, Tensor]]:
+    """The models that runs of so many rounds end with."""
+    each = [go(fed, method, rounds=r, **options) for r in rounds]
+    return [{**one.params, **one.buffers} for one in each]
+
+
+def mean_of(models: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Their mean in float64; counters are those of the last."""
     return {
         name: sum(model[name].double() for model in models) / len(models) if last.is_floating_point() else last
         for name, last in models[-1].items()
@@ -49,19 +54,19 @@ def logits_of(result: fs.Result, model: dict[str, Tensor], fed: Federation) -> T
     return other.probabilities(fed.dataset.x_test, encoded=True).double().log()
 
 
-@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched", "debug"])
 @pytest.mark.parametrize("rounds", [ROUNDS, 4])
-def test_it_is_the_mean_in_float64_on_each_engine(engine: str, rounds: int) -> None:
+def test_it_is_the_mean_in_float64_on_each_engine(rounds: int) -> None:
     fed = skewed()
-    found = run(fed, tiny("scaffold"), rounds=rounds, engine=engine)
-    logits = logits_of(found, mean_by_hand(fed, tiny("scaffold"), rounds), fed)
-    y = fed.dataset.y_test
-    expected = from_confusion(confusion_of(y, logits.argmax(1), fed.dataset.classes))
-    for name in ("accuracy", "balanced_accuracy", "macro_f1", "worst_class_recall"):
-        assert found.summary[f"final_{AVERAGED}{name}"] == pytest.approx(expected[name], abs=1e-12)
-    loss = torch.nn.functional.cross_entropy(logits, y)
-    assert found.summary[f"final_{AVERAGED}loss"] == pytest.approx(float(loss), abs=1e-6)
-    assert found.summary[f"final_{AVERAGED}{FITTED}loss"] < float(loss)
+    mean, y = mean_of(models_of(fed, tiny("scaffold"), range(max(1, rounds - 9), rounds + 1))), fed.dataset.y_test
+    for engine in ("sequential", "threaded", "batched", "debug"):
+        found = run(fed, tiny("scaffold"), rounds=rounds, engine=engine)
+        logits = logits_of(found, mean, fed)
+        expected = from_confusion(confusion_of(y, logits.argmax(1), fed.dataset.classes))
+        for name in ("accuracy", "balanced_accuracy", "macro_f1", "worst_class_recall"):
+            assert found.summary[f"final_{AVERAGED}{name}"] == pytest.approx(expected[name], abs=1e-12), engine
+        loss = float(torch.nn.functional.cross_entropy(logits, y))
+        assert found.summary[f"final_{AVERAGED}loss"] == pytest.approx(loss, abs=1e-6), engine
+        assert found.summary[f"final_{AVERAGED}{FITTED}loss"] < loss
 
 
 @pytest.mark.parametrize("name", MOST_HOOKS)
@@ -73,10 +78,11 @@ def test_no_bit_of_training_changes(name: str) -> None:
     assert others == {name: value for name, value in off.summary.items() if "wall" not in name}
 
 
-def test_statistics_of_batchnorm_are_averaged_and_counters_are_the_last(tmp_path: Path) -> None:
+def test_statistics_of_batchnorm_are_averaged_and_counters_are_the_last() -> None:
     fed, method = skewed(), tiny("fedavg")
     found = run(fed, method, rounds=3, model=norm_net(), dtype="float32")
-    logits = logits_of(found, mean_by_hand(fed, method, 3, model=norm_net(), dtype="float32"), fed)
+    mean = mean_of(models_of(fed, method, (1, 2, 3), model=norm_net(), dtype="float32"))
+    logits = logits_of(found, mean, fed)
     accuracy = float((logits.argmax(1) == fed.dataset.y_test).double().mean())
     assert found.summary[f"final_{AVERAGED}accuracy"] == pytest.approx(accuracy, abs=1e-12)
 
@@ -91,7 +97,7 @@ def test_a_resumed_run_has_the_same_mean(stop: int, every: int, tmp_path: Path) 
     assert averages(whole) == averages(part) != {}
 
 
-@pytest.mark.parametrize(("before", "rounds"), [(5, 12), (12, 14), (11, 30)])
+@pytest.mark.parametrize(("before", "rounds"), [(5, 12), (12, 14), pytest.param(11, 30, marks=pytest.mark.thorough)])
 def test_more_rounds_move_the_window(before: int, rounds: int, tmp_path: Path) -> None:
     whole = run(skewed(), tiny("fedavg"), rounds=rounds)
     run(skewed(), tiny("fedavg"), rounds=before, out=tmp_path)
@@ -133,32 +139,27 @@ def test_the_mean_of_the_last_models_is_served(engine: str, net: str, tmp_path: 
     fed, method = skewed(), tiny("fedavg")
     options: dict[str, Any] = {"model": norm_net() if net == "norm" else net, "dtype": "float32"}
     found = run(fed, method, rounds=5, average=3, engine=engine, out=tmp_path, **options)
-    each = [go(fed, method, rounds=r, engine=engine, **options) for r in (3, 4, 5)]
-    models = [{**one.params, **one.buffers} for one in each]
-    for name, value in {**found.params, **found.buffers}.items():
-        mean = sum(model[name].double() for model in models) / 3
-        assert torch.equal(value, mean.to(value) if value.is_floating_point() else models[-1][name]), name
+    models = models_of(fed, method, (3, 4, 5), engine=engine, **options)
+    wanted = {name: value.to(models[-1][name]) for name, value in mean_of(models).items()}
+    assert same({**found.params, **found.buffers}, wanted)
     again = fs.load_model(tmp_path, model=options["model"] if net == "norm" else None)
     assert torch.equal(again.predict(fed.dataset.x_test, encoded=True), found.predict(fed.dataset.x_test, encoded=True))
-    assert same(found.state.params, each[-1].state.params), "training goes on with the last model"
+    assert same(found.state.params, {n: models[-1][n] for n in found.params}), "training goes on with the last model"
     accuracy = float((found.predict(fed.dataset.x_test, encoded=True) == fed.dataset.y_test).double().mean())
     assert found.rounds[-1]["accuracy"] == found.summary["final_accuracy"] == pytest.approx(accuracy, abs=1e-12)
 
 
 def test_a_mean_with_decay_is_served() -> None:
     fed, method = skewed(), tiny("fedavg")
-    each = [go(fed, method, rounds=r).params for r in range(1, 6)]
-    weights = [0.8**3, 0.8**2, 0.8, 1]
-    found = run(fed, method, rounds=5, average=4, average_decay=0.8).params
-    for name, value in found.items():
-        mean = sum(w * params[name] for w, params in zip(weights, each[1:], strict=True)) / sum(weights)
+    models, weights = models_of(fed, method, (2, 3, 4, 5)), [0.8**3, 0.8**2, 0.8, 1]
+    for name, value in run(fed, method, rounds=5, average=4, average_decay=0.8).params.items():
+        mean = sum(w * model[name] for w, model in zip(weights, models, strict=True)) / sum(weights)
         assert torch.allclose(value, mean, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("option", [{"average": 4}, {"average": 5, "average_decay": 0.7}])
 @pytest.mark.parametrize("name", ["scaffold", "ditto", "ccvr"])
-def test_a_served_mean_survives_a_stop(option: dict[str, Any], name: str, tmp_path: Path) -> None:
-    options = {"rounds": 6, "checkpoint_every": 2, "personal_every": 1, **option}
+def test_a_served_mean_survives_a_stop(name: str, tmp_path: Path) -> None:
+    options = {"rounds": 6, "checkpoint_every": 2, "personal_every": 1, "average": 5, "average_decay": 0.7}
     run(skewed(), tiny(name), out=tmp_path / "whole", **options)
     run(skewed(), tiny(name), out=tmp_path / "part", on_round=stop_after(3), **options)
     run(skewed(), tiny(name), out=tmp_path / "part", resume=True, **options)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
-from fedskew.cli.command import main
 from fedskew.config import experiment as config
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError
@@ -22,6 +21,7 @@ from fedskew.records import diagnostics
 from fedskew.records import folder as records
 from fedskew.records.diagnostics import DIAGNOSTICS, Diagnostics, Moment
 from fedskew.types import Cohort, Params, Report, Task, Weights
+from support.command import mistake
 from support.federations import blobs, skewed
 from support.methods import FixedCohort, each, spied, tiny
 from support.nets import norm_net
@@ -78,15 +78,14 @@ def test_drift_of_two_updates_at_a_right_angle() -> None:
     assert row["server"] == pytest.approx(2**0.5)
 
 
-@pytest.mark.parametrize(("second", "cancelled"), [([3.0, 0.0], 0.0), ([-3.0, 0.0], 1.0)])
-def test_cancellation_runs_from_agreement_to_opposition(second: list[float], cancelled: float) -> None:
-    moment = a_moment({"w": vectors([3.0, 0.0], second)}, [0.5, 0.5], {"w": torch.zeros(2)}, {"w": torch.zeros(2)})
-    assert diagnostics.drift(moment, ())["cancellation"] == pytest.approx(cancelled)
+def test_cancellation_runs_from_agreement_to_opposition_and_is_null_where_nobody_moves() -> None:
+    def drift(first: list[float], second: list[float]) -> Any:
+        still = {"w": torch.zeros(2)}
+        return diagnostics.drift(a_moment({"w": vectors(first, second)}, [0.5, 0.5], still, still), ())
 
-
-def test_drift_of_clients_that_stand_still_is_null() -> None:
-    moment = a_moment({"w": torch.zeros(2, 2)}, [0.5, 0.5], {"w": torch.ones(2)}, {"w": torch.ones(2)})
-    row = diagnostics.drift(moment, ())
+    assert drift([3.0, 0.0], [3.0, 0.0])["cancellation"] == pytest.approx(0.0)
+    assert drift([3.0, 0.0], [-3.0, 0.0])["cancellation"] == pytest.approx(1.0)
+    row = drift([0.0, 0.0], [0.0, 0.0])
     assert row["cancellation"] is None and row["cosine"] is None and row["norms"] == [0.0, 0.0]
     json.dumps(row, allow_nan=False)
 
@@ -177,10 +176,8 @@ def test_means_are_over_the_named_clients_that_took_part() -> None:
 
 
 def test_drift_is_that_of_the_stacked_deltas() -> None:
-    fed = skewed()
-    result = go(fed, tiny("fedavg"), diagnose=("drift",))
     method, seen = spied(tiny("fedavg"))
-    go(fed, method)
+    result = go(skewed(), method, diagnose=("drift",))
     deltas = torch.cat([d.flatten(1) for d in seen[-1].deltas.values()], 1)  # type: ignore[union-attr]
     assert told(result, "drift")["norms"] == pytest.approx(deltas.norm(dim=1).tolist())
     whole = float((seen[-1].weights.update.double() @ deltas).norm())  # type: ignore[union-attr]
@@ -232,7 +229,7 @@ def test_features_are_written_beside_the_rounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
-@pytest.mark.parametrize("name", ["fedavg", "fedbal", "scaffold", "fedgr", "astraea"])
+@pytest.mark.parametrize("name", ["fedbal", "scaffold", "astraea"])
 def test_a_diagnosed_run_is_the_same_to_the_bit(name: str, engine: str) -> None:
     fed, method = skewed(), tiny(name)
     options = {"engine": engine, "model": "mlp", "dtype": "float32", "threads": 2, "cohort": 4}
@@ -302,23 +299,15 @@ def test_a_configuration_file_says_what_is_diagnosed(tmp_path: Path) -> None:
 # Mistakes
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--diagnose", "drfit"], "unknown diagnostic 'drfit'; did you mean 'drift'?"),
-        (["--diagnose", "drift,drift"], "--diagnose must name a diagnostic once; got ('drift', 'drift')"),
-        (["--diagnose", "drift", "--diagnose.every", "0"], "--diagnose.every must be at least 1; got 0"),
-        (["--diagnose", "drift", "--diagnose.clients", "a"], "--diagnose.clients must be a whole number; got 'a'"),
-        (["--diagnose", "drift", "--diagnose.clients=-1"], "--diagnose.clients must be at least 0; got (-1,)"),
-        (["--diagnose"], "--diagnose must be followed by a value"),
-        (["--diagnos", "drift"], "did you mean '--diagnose'?"),
-    ],
-)
-def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["run", "fedavg", *words])
-    told = capsys.readouterr().err
-    assert left.value.code == 2 and told.count("\n") == 1 and message in told
+def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, told in {
+        ("drfit",): "unknown diagnostic 'drfit'; did you mean 'drift'?",
+        ("drift,drift",): "--diagnose must name a diagnostic once; got ('drift', 'drift')",
+        ("drift", "--diagnose.every", "0"): "--diagnose.every must be at least 1; got 0",
+        ("drift", "--diagnose.clients", "a"): "--diagnose.clients must be a whole number; got 'a'",
+        ("drift", "--diagnose.clients=-1"): "--diagnose.clients must be at least 0; got (-1,)",
+    }.items():
+        assert told in mistake(capsys, "run", "fedavg", "--diagnose", *words)
 
 
 def test_a_run_from_python_tells_mistakes_before_it_trains(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,32 +31,25 @@ time.sleep(60)
 """
 
 
-def holder(folder: Path) -> subprocess.Popen[str]:
-    """A process that holds a folder."""
+@contextmanager
+def holder(folder: Path, end: signal.Signals = signal.SIGKILL) -> Iterator[int]:
+    """A process that holds a folder; its number."""
     process = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout and process.stdout.readline() == "held\n"
-    return process
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
-
-
-def test_the_second_process_is_refused_in_one_line_that_names_the_first(tmp_path: Path) -> None:
-    first = holder(tmp_path)
     try:
-        with pytest.raises(RecordError, match=rf"is in use by process {first.pid} on \S+ since [\d-]+ [\d:]+; wait"):
-            Hold(tmp_path)
+        assert process.stdout and process.stdout.readline() == "held\n"
+        yield process.pid
     finally:
-        end(first)
+        process.send_signal(end)
+        process.communicate()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_dead_process_s_hold_is_taken_over(how: signal.Signals, tmp_path: Path) -> None:
-    first = holder(tmp_path)
-    first.send_signal(how)
-    first.communicate()
+def test_a_second_process_is_told_of_the_first_and_takes_over_from_a_dead_one(tmp_path: Path) -> None:
+    told = r"is in use by process {} on \S+ since [\d-]+ [\d:]+; wait"
+    with holder(tmp_path) as first, pytest.raises(RecordError, match=told.format(first)):
+        Hold(tmp_path)
+    Hold(tmp_path).release()
+    with holder(tmp_path, signal.SIGTERM):
+        pass
     Hold(tmp_path).release()
 
 
@@ -62,15 +57,12 @@ def test_a_run_is_neither_resumed_nor_begun_where_another_process_writes(tmp_pat
     run = tmp_path / "run"
     go(skewed(), fs.methods.fedavg(), out=run)
     before = {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()}
-    first = holder(run)
-    try:
+    with holder(run):
         for options in ({"resume": True, "rounds": 3}, {}):
             with pytest.raises(RecordError, match="in use by process"):
                 go(skewed(), fs.methods.fedavg(), out=run, **options)
         kept = {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.name != ".owner.json"}
         assert kept == before
-    finally:
-        end(first)
 
 
 def test_a_run_that_ends_or_fails_lets_its_folder_go(tmp_path: Path) -> None:
@@ -78,8 +70,6 @@ def test_a_run_that_ends_or_fails_lets_its_folder_go(tmp_path: Path) -> None:
     go(skewed(), fs.methods.fedavg(), out=run)
     with pytest.raises(RecordError, match="same run"):
         go(skewed(), fs.methods.fedprox(), out=run, resume=True)
-    with pytest.raises(RecordError, match="without a run"):
-        go(skewed(), fs.methods.fedavg(), out=run)
     Hold(run).release()
     assert not (run / ".owner.json").exists()
 

@@ -81,9 +81,7 @@ def test_group_accuracy_pools_rows():
     m = torch.tensor([[9, 1, 0], [5, 5, 0], [1, 1, 0]])
     got = from_confusion(m, groups_by_counts(torch.tensor([100, 10, 1])))
     assert (got["head_accuracy"], got["mid_accuracy"], got["tail_accuracy"]) == (0.9, 0.5, 0.0)
-    four = torch.diag(torch.tensor([1, 2, 0, 5]))
-    four[1, 0] = 3
-    four[2, 0] = 5
+    four = torch.tensor([[1, 0, 0, 0], [3, 2, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5]])
     got = from_confusion(four, groups_by_counts(torch.tensor([9, 8, 7, 6])))
     assert got["mid_accuracy"] == pytest.approx(2 / 10)  # classes 1 and 2: 5 rows each
 
@@ -128,25 +126,15 @@ def test_mean_probabilities():
     assert p[1].isnan().all()
 
 
-@pytest.mark.parametrize(
-    ("labels", "guesses", "message"),
-    [
-        ([0, 3], [0, 1], "labels must lie in [0, 3); got 0 to 3"),
-        ([0, 1], [-1, 1], "predictions must lie in [0, 3); got -1 to 1"),
-        ([0, 1, 2], [0, 1], "both be [B]"),
-    ],
-)
-def test_confusion_errors(labels, guesses, message):
-    with pytest.raises(DataError) as caught:
-        confusion(torch.tensor(labels), torch.tensor(guesses), 3)
-    assert message in str(caught.value)
-
-
-def test_confusion_adds_over_batches_and_takes_an_empty_one():
-    labels, guesses = torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 2, 2])
-    parts = confusion(labels[:1], guesses[:1], 3) + confusion(labels[1:], guesses[1:], 3)
-    assert torch.equal(parts, confusion(labels, guesses, 3))
-    assert not confusion(labels[:0], guesses[:0], 3).any()
+def test_confusion_errors():
+    for labels, guesses, told in (
+        ([0, 3], [0, 1], r"labels must lie in \[0, 3\); got 0 to 3"),
+        ([0, 1], [-1, 1], r"predictions must lie in \[0, 3\); got -1 to 1"),
+        ([0, 1, 2], [0, 1], r"both be \[B\]"),
+    ):
+        with pytest.raises(DataError, match=told):
+            confusion(torch.tensor(labels), torch.tensor(guesses), 3)
+    assert not confusion(torch.tensor([]), torch.tensor([]), 3).any(), "no row is none"
 
 
 def test_matrix_errors():

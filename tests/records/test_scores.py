@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -102,19 +103,14 @@ def test_a_resumed_and_an_extended_run_end_as_the_whole_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_what_interrupts_the_scores_loses_no_round(
-    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_interrupts_the_scores_loses_no_round(error: type[BaseException], tmp_path: Path) -> None:
     def broken(*_: Any) -> Any:
         raise error
 
-    with monkeypatch.context() as patch:
+    told = contextlib.nullcontext() if error is KeyboardInterrupt else pytest.raises(error)
+    with pytest.MonkeyPatch.context() as patch, told:
         patch.setattr(Evaluator, "scored", broken)
-        if error is KeyboardInterrupt:
-            assert go(skewed(), tiny("fedavg"), out=tmp_path / "a").stopped == "interrupted"
-        else:
-            with pytest.raises(error):
-                go(skewed(), tiny("fedavg"), out=tmp_path / "a")
+        assert go(skewed(), tiny("fedavg"), out=tmp_path / "a").stopped == "interrupted"
     assert not finished(tmp_path / "a", 2)
     again = go(skewed(), tiny("fedavg"), out=tmp_path / "a", resume=True)
     assert of_end(again.summary) == of_end(go(skewed(), tiny("fedavg"), out=tmp_path / "b").summary)
@@ -142,8 +138,7 @@ def test_the_command_records_and_evaluates_them(tmp_path: Path, capsys: pytest.C
         assert {n: found[n] for n in names} == {n: summary[f"final_{n}"] for n in names}
     said = output_of(capsys, "evaluate", tmp_path / "a")
     assert f"AUROC {summary['final_auroc_macro']:.4f}" in said and "AUPRC" in said and "calibration error" in said
-    (group,) = groups_of([tmp_path / "a"])
-    assert len(group.runs[0].series("auroc_macro")[0]) == 2
+    assert len(run.series("auroc_macro")[0]) == 2
     assert len({g.name for g in groups_of([tmp_path / "a", tmp_path / "b"])}) == 2  # one seed twice
     assert {f"final_{name}" for name in (*ALL, "confusion")} <= read_run(tmp_path / "b").summary.keys()
 
@@ -166,36 +161,27 @@ FIT: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("entry", "value", "told"),
-    [
-        ("final_confusion", [[1, 2], [3]], "'final_confusion' must have as many numbers in each row as it has rows"),
-        ("final_confusion", [[1, -2], [3, 4]], "none below 0"),
-        ("final_confusion", [[]], "'final_confusion' must have"),
-        ("final_confusion", "[[1]]", "'final_confusion' must be a list; got"),
-        ("final_auroc_macro", "high", "'final_auroc_macro' must be a number or null; got 'high'"),
-        ("final_per_class_auroc", [0.5], "'final_per_class_auroc' must have 10 numbers, one a class"),
-        ("final_per_class_auprc", {"0": 1}, "'final_per_class_auprc' must be a list; got"),
-        ("final_fitted_accuracy", "high", "'final_fitted_accuracy' must be a number or null; got 'high'"),
-        ("final_fit", {"prior": 1, "balanced": 2}, "'final_fit.prior' must be an object; got 1"),
-        (
-            "final_fit",
-            {"prior": {**FIT, "a": "x"}, "balanced": FIT},
-            "'final_fit.prior.a' must be a number",
-        ),
-    ],
-)
-def test_entries_that_no_run_writes_are_told_in_one_line(
-    entry: str, value: Any, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 0
-    file = as_format_1(tmp_path / "a") / "summary.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), entry: value}))
-    capsys.readouterr()
-    with pytest.raises(fs.RecordError) as caught:
-        read_run(tmp_path / "a")
-    assert told in str(caught.value) and "\n" not in str(caught.value)
-    assert "summary.json is damaged" in mistake(capsys, "evaluate", tmp_path / "a")
+UNLIKE = [  # entry of a summary, its value, what is said of it
+    ("final_confusion", [[1, 2], [3]], "'final_confusion' must have as many numbers in each row as it has rows"),
+    ("final_confusion", [[1, -2], [3, 4]], "none below 0"),
+    ("final_confusion", [[]], "'final_confusion' must have"),
+    ("final_confusion", "[[1]]", "'final_confusion' must be a list; got"),
+    ("final_per_class_auroc", [0.5], "'final_per_class_auroc' must have 10 numbers, one a class"),
+    ("final_per_class_auprc", {"0": 1}, "'final_per_class_auprc' must be a list; got"),
+    ("final_fitted_accuracy", "high", "'final_fitted_accuracy' must be a number or null; got 'high'"),
+    ("final_fit", {"prior": {**FIT, "a": "x"}, "balanced": FIT}, "'final_fit.prior.a' must be a number"),
+]
+
+
+def test_entries_that_no_run_writes_are_told_in_one_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = as_format_1(run) / "summary.json"
+    summary = json.loads(file.read_text())
+    for entry, value, told in UNLIKE:
+        file.write_text(json.dumps({**summary, entry: value}))
+        with pytest.raises(fs.RecordError) as caught:
+            read_run(run)
+        assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert "summary.json is damaged" in mistake(capsys, "evaluate", run)
 
 
 def test_scores_of_a_row_are_checked_too(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fedskew import report
 from fedskew.config.flags import experiment_from
 from support.command import SMALL, fedskew, mistake, output_of
 from support.old_format import as_format_1
-from support.reports import parsed, words_of
+from support.reports import page_of, parsed, undrawn, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
@@ -42,6 +42,7 @@ def test_runs_that_differ_in_another_seed_are_told_apart(tmp_path: Path) -> None
     assert [e.seed for e in report.from_folders([tmp_path])] == ["seed 0, seed.model 1", "seed 0, seed.model 2"]
 
 
+@undrawn()
 def test_the_command_writes_the_page(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "deep" / "page.html"
     said = output_of(capsys, "report", runs, "--out", out, "--title", "My <study>", "--tables", tmp_path / "t")
@@ -50,6 +51,7 @@ def test_the_command_writes_the_page(runs: Path, tmp_path: Path, capsys: pytest.
     assert "My <study>" in told and "6 clients hold 1,438 training rows" in told  # the split, made again
 
 
+@undrawn()
 def test_targets_are_taken_from_the_command(runs: Path, tmp_path: Path) -> None:
     assert fedskew("report", runs, "--out", tmp_path / "r.html", "--targets", "0.9, 0.05") == 0
     told = words_of(parsed((tmp_path / "r.html").read_text()))
@@ -60,7 +62,7 @@ def test_a_split_that_cannot_be_made_again_is_said(runs: Path, tmp_path: Path) -
     experiment_from(["fedavg", *SMALL]).run(tmp_path / "run")
     config = json.loads((as_format_1(tmp_path / "run") / "config.json").read_text())
     (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "fingerprint": "other"}))
-    told = words_of(parsed(report.build(report.from_folders([tmp_path]))))
+    told = words_of(page_of(report.from_folders([tmp_path])))
     assert "it cannot be made again here: the data 'digits' are not those of the run" in told
 
 

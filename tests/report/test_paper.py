@@ -9,44 +9,27 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from fedskew import report
 from fedskew.errors import ConfigError, RecordError
 from fedskew.report import Entry, Trial, paper
-from fedskew.report.tables import Cell, Table, fixed, to_csv, to_latex
-from support.reports import made_run, parsed, study
+from fedskew.report.tables import Cell, Table, to_csv
+from support.reports import made_run, parsed, study, undrawn
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
 HOSTILE = ["$x^2$ & 5 %", "a_b#{c}~\\input{/etc/passwd}", "=1+1", '<b>|"', "line\nbreak\x1b"]
 
 
-def table_of(*names: str) -> Table:
-    return Table("t", "caption " + names[0], ("class", "rows"), tuple((Cell(n), Cell("3")) for n in names))
-
-
-def test_latex_prints_names_and_runs_none_of_them() -> None:
-    made = to_latex(table_of(*HOSTILE), "t")
-    body = made.split(r"\midrule")[1].split(r"\bottomrule")[0]
-    lines = body.strip().splitlines()
-    assert len(lines) == len(HOSTILE) and all(line.endswith(r"\\") for line in lines)
-    for line in lines:
-        plain = re.sub(r"\\text\w+\{\}|\\[&%$#_{}]", "", line.removesuffix(r"\\"))
-        assert plain.count("&") == 1 and not re.search(r"[\\%$#_^~<>|]", plain), line
-    assert made.count("{") - made.count(r"\{") == made.count("}") - made.count(r"\}")
-    assert r"\caption{caption \$x\textasciicircum{}2\$ \& 5 \%}" in made
-
-
 SAFE = r"\\text\w+\{\}|\\dots\{\}|\$\\\w+\$|\$-\$|\\[&%$#_{}]|\{\[\}|\{\]\}|\{\}(?=-)"
 
 
+@undrawn()
 def test_every_table_of_a_page_is_latex_that_balances_and_escapes(tmp_path: Path) -> None:
     """No TeX here: what a compiler would stumble over is looked for instead."""
     entries = []
-    for i, e in enumerate(study(3, 2, 3, names=("5 % & #1", "a_b^c~{", "--x\\end{table}"))):
-        e.run.summary["stopped"] = "100 % & _full_" if i == 1 else ""
+    for i, e in enumerate(study(3, 2, 3, names=("5 % & #1", "a_b^c~{", "--x\\input{/etc/passwd}"))):
+        e.run.summary["stopped"] = '<b>|" line\nbreak\x1b' if i == 1 else ""
         entries.append(Entry(f"{e.method}_$x$ & 5 %#", f"{e.setting} {{~^", *e[2:]))
     trials = [Trial(entries[0].method, "", {"lr_{": 0.1 * i}, 0.5, i == 1) for i in (1, 2)]
     list(paper.write(entries, tmp_path / "r.html", tmp_path / "t", trials=trials, targets=(0.1, 0.9)))
@@ -74,22 +57,13 @@ def test_every_table_of_a_page_is_latex_that_balances_and_escapes(tmp_path: Path
 
 
 def test_csv_reads_back_and_holds_no_formula() -> None:
-    rows = list(csv.reader(io.StringIO(to_csv(table_of(*HOSTILE)))))
+    table = Table("t", "caption", ("class", "rows"), tuple((Cell(name), Cell("3")) for name in HOSTILE))
+    rows = list(csv.reader(io.StringIO(to_csv(table))))
     assert [row[1] for row in rows] == ["rows", "3", "3", "3", "3", "3"]
     assert rows[3][0] == "'=1+1" and rows[5][0] == "line\nbreak\\x1b" and rows[1][0] == HOSTILE[0]
 
 
-def test_csv_has_full_precision(tmp_path: Path) -> None:
-    entries = study(2, 2, 8)
-    list(paper.write(entries, tmp_path / "r.html", tmp_path / "tables"))
-    rows = list(csv.DictReader((tmp_path / "tables" / "results-1.csv").read_text().splitlines()))
-    values = [e.run.summary["mean10_accuracy"] for e in entries if e[:2] == ("method1", "alpha 0.01")]
-    mine = next(row for row in rows if row["method"] == "method1")
-    assert (
-        float(mine["mean"]) == float(np.mean(values)) and float(mine["p_holm"]) < 1 and mine["setting"] == "alpha 0.01"
-    )
-
-
+@undrawn()
 def test_every_table_of_the_page_is_written(tmp_path: Path) -> None:
     said = list(paper.write(study(3, 2, 2), tmp_path / "page", tmp_path / "tables"))
     page = (tmp_path / "page.html").read_text()
@@ -99,6 +73,7 @@ def test_every_table_of_the_page_is_written(tmp_path: Path) -> None:
     assert said[0].startswith("report: ") and f"({count} tables, as CSV and LaTeX)" in said[1]
 
 
+@undrawn()
 def test_every_figure_of_the_page_is_written(tmp_path: Path) -> None:
     entries = study(3, 2, 2, names=("$\\frac{$", "_b", "漢字"))
     entries = [Entry(f"_{e.method}$^", *e[1:]) for e in entries]
@@ -129,12 +104,8 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         list(paper.write(study(1, 1, 1), "r.pdf"))
 
 
+@undrawn()
 def test_a_label_is_no_name_of_a_file(tmp_path: Path) -> None:
     run = made_run()
     list(paper.write([Entry("../../x", "../y/\0", 0, run)], tmp_path / "r.html", tmp_path / "t"))
     assert {p.parent.name for p in tmp_path.rglob("*.csv")} == {"t"}
-
-
-def test_numbers_of_a_table() -> None:
-    assert fixed(-0.5, 2) == "−0.50" and fixed(1234.5, 1) == "1,234.5" and fixed(float("inf")) == "–"
-    assert report.Entry("a", "", 0, made_run()).method == "a"

@@ -8,7 +8,7 @@ import pytest
 
 from fedskew.report.entries import of_study
 from support.command import fedskew
-from support.reports import parsed, sections
+from support.reports import parsed, sections, undrawn
 from support.scheduling import without_workers
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
@@ -30,6 +30,7 @@ model = "logistic"
 """
 
 
+@undrawn()
 def test_title_notes_metric_and_baseline_of_a_study_file_reach_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from fedskew.config.recorded import Run
 from fedskew.records.metrics import EACH, from_mixes
 from fedskew.records.summary import summarise
-from fedskew.report import Entry
+from fedskew.report import Entry, build
 
 ENVIRONMENT = {"versions": {"fedskew": "0.1.0", "torch": "2.6.0"}, "python": "3.11.2", "platform": "Linux", "cores": 2}
 
@@ -98,6 +101,25 @@ def parsed(page: str) -> ET.Element:
 def sections(page: str) -> dict[str, str]:
     """Text of each section, by its key."""
     return {s.attrib["id"]: words_of(s) for s in parsed(page).iter("section")}
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Pages are built without their pictures, which take most of the time. Also a decorator."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedskew.report.page.inline", lambda _: "data:,")
+        yield
+
+
+@undrawn()
+def page_of(entries: list[Entry], **asked: Any) -> ET.Element:
+    """The page that compares these runs, parsed, without pictures."""
+    return parsed(build(entries, **asked))
+
+
+def sections_of(entries: list[Entry], **asked: Any) -> dict[str, str]:
+    """Text of each section of the page that compares these runs, by its key."""
+    return {s.attrib["id"]: words_of(s) for s in page_of(entries, **asked).iter("section")}
 
 
 def words_of(element: ET.Element) -> str:

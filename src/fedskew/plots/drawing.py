@@ -180,17 +180,13 @@ def forest(picture: Forest) -> Figure:
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0, pad=8)  # an arrow stands in front of a name
     for j, (model, each) in enumerate(picture.marks.items()):
-        tint, mark, label = FOREST[picture.places[j]], canvas.MARKS[picture.places[j]], canvas.entry(model)
-        for i, one in enumerate(each):
-            at = i + (j - (models - 1) / 2) * 0.72 / models
-            if one is None:
-                continue
-            mean, left, right = one
-            axes.plot([max(left, low - pad), min(right, high + pad)], [at, at], color=tint, lw=1.5, zorder=2)
-            axes.plot(mean, at, mark, color=tint, ms=5.5, label=label, zorder=3)
-            for end, sign, beyond in ((low - pad, "<", left < low), (high + pad, ">", right > high)):
-                axes.plot([end] * beyond, [at] * beyond, sign, color=tint, ms=5, clip_on=False)
-            label = ""
+        tint, mark = FOREST[picture.places[j]], canvas.MARKS[picture.places[j]]
+        at = np.array([i for i, one in enumerate(each) if one]) + (j - (models - 1) / 2) * 0.72 / models
+        mean, left, right = np.array([one for one in each if one]).T
+        axes.hlines(at, left, right, color=tint, lw=1.5, zorder=2)
+        axes.plot(mean, at, mark, color=tint, ms=5.5, label=canvas.entry(model), zorder=3)
+        for end, sign, beyond in ((low - pad, "<", left < low), (high + pad, ">", right > high)):
+            axes.plot(np.full(beyond.sum(), end), at[beyond], sign, color=tint, ms=5, clip_on=False)
     for edge in range(1, rows):
         axes.axhline(edge - 0.5, color="0.9", lw=0.8)
     axes.set_yticks(range(rows), [canvas.short(name, 26) for name in picture.rows])

@@ -5,18 +5,16 @@ show one seed, the same of every configuration where there is such a seed, and n
 docs/reference/diagnostics.md.
 """
 
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from fedskew.config.recorded import Run, read_run
-from fedskew.errors import RecordError, regular, require, unknown
+from fedskew.errors import RecordError, require, unknown
 from fedskew.plots import FIGURES, canvas
 from fedskew.plots.canvas import (
     Axes,
@@ -33,11 +31,9 @@ from fedskew.plots.canvas import (
 )  # fmt: skip
 from fedskew.plots.groups import Group, federation_of, groups_of, title_of
 from fedskew.plugins import at
-from fedskew.records import digests
-from fedskew.records.files import member
+from fedskew.records.folder import features_file
 from fedskew.records.typed import Row
 
-FEATURES = re.compile(r"features/round-\d+\.safetensors")  # files of a run's own folder
 GREY = "0.6"
 PANELS = 4  # columns of a figure
 EXPLAINED = (
@@ -343,20 +339,11 @@ def tsne(runs: list[Shown]) -> Figure:
     return legend(figure, panels[0], columns=10, markerscale=3)
 
 
-def _features(run: Shown, row: dict[str, Any]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Features and labels of a recorded file. A record names a file of its own folder, and no other is opened.
-
-    Raises RecordError where it is not the one that the round wrote.
-    """
-    name = row["file"]
-    if not FEATURES.fullmatch(name):
-        told = f"{name!r} of {run.folder} cannot be read"
-        raise RecordError(f"{told}: a record must name features/round-NUMBER.safetensors, a file of its own folder")
+def _features(run: Shown, row: Row) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Features and labels of a recorded file. Raises RecordError where it is not the one that the round wrote."""
+    file = features_file(run.folder, row)
     try:
-        file = member(run.folder, name)
-        if "digest" in row and digests.of_file(file) != row["digest"]:
-            raise RecordError(f"{file} was altered after the run wrote it; run it again")
-        with safe_open(regular(file), framework="np") as file:
-            return file.get_tensor("features"), file.get_tensor("labels")
+        with safe_open(file, framework="np") as content:
+            return content.get_tensor("features"), content.get_tensor("labels")
     except (OSError, SafetensorError) as error:
-        raise RecordError(f"{run.folder / name} cannot be read: {error}") from None
+        raise RecordError(f"{file} cannot be read: {error}") from None

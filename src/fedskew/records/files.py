@@ -9,7 +9,6 @@ elsewhere is not held: nothing is written through a link.
 import json
 import os
 import socket
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -257,12 +256,9 @@ class Hold:
 def _check_plain(folder: Path) -> None:
     """Raise RecordError where a file leads elsewhere: a run would write there, or wait for a reader."""
     for name in IN_PLACE:
-        try:
-            kind = os.lstat(folder / name).st_mode
-        except OSError:
-            continue
-        if not stat.S_ISREG(kind):
-            raise RecordError(f"{folder / name} must be a file of this folder; it is a link, a pipe or a device")
+        file = folder / name
+        if os.path.lexists(file) and (os.path.islink(file) or not os.path.isfile(file)):
+            raise RecordError(f"{file} must be a file of this folder; it is a link, a pipe or a device")
 
 
 @contextmanager

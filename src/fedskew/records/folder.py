@@ -124,11 +124,10 @@ class Record:
         path = Path(folder)
         insist_on_run(path, "resume")
         with held(path) as hold:
-            check_config(path)
-            if _config(path).get("format", 1) == 1 and not (path / manifest.FILE).exists():
+            vouched = _vouched(path)
+            if vouched is None:
                 told = "must be of format 2 to be resumed; got 1, whose files have no digests"
                 raise RecordError(f"{path} {told}; begin the run again in another folder")
-            vouched = Manifest.read(path)
             _clear(path)
             return cls(path, hold, vouched)
 
@@ -406,8 +405,7 @@ def troubles(folder: str | Path) -> tuple[int, list[str]]:
 
 def _troubles(path: Path) -> tuple[int, list[str]]:
     """As `troubles`, of files that hold what a run writes."""
-    if not member(path, "config.json").exists():
-        raise RecordError(f"{str(path)!r} must be a run folder; it has no config.json")
+    insist_on_run(path)
     try:
         vouched = Manifest.read(path)
     except RecordError as error:
@@ -439,13 +437,26 @@ def _of_checkpoint(folder: Path, read: rounds.Scan, vouched: Manifest) -> Iterat
 
 def _of_features(folder: Path, rows: list[Row]) -> Iterator[str]:
     for row in rows:
-        written = row.get("diagnostics", {}).get("features", {})
-        if "digest" not in written:
-            continue
-        try:  # of its own folder, whatever is named
-            file = member(folder, Path("features") / Path(written["file"]).name)
-        except RecordError as error:
-            yield str(error)
-            continue
-        if not file.is_file() or digests.of_file(file) != written["digest"]:
-            yield f"{file}, written in round {row['round']}, {'was altered' if file.is_file() else 'is missing'}"
+        if written := row.get("diagnostics", {}).get("features"):
+            try:
+                features_file(folder, written)
+            except RecordError as error:
+                yield str(error)
+
+
+def features_file(folder: Path, written: Row) -> Path:
+    """The file that the diagnostic "features" wrote: one of the run's own folder, whatever its row names.
+
+    Args:
+        folder: A run folder.
+        written: The diagnostic's row.
+
+    Raises:
+        RecordError: It is missing, a link, or not as the round wrote it.
+    """
+    file = member(folder, Path("features") / Path(written["file"]).name)
+    if not file.is_file():
+        raise RecordError(f"{file} is missing")
+    if "digest" in written and digests.of_file(file) != written["digest"]:
+        raise RecordError(f"{file} was altered after the run wrote it")
+    return file

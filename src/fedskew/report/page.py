@@ -19,7 +19,7 @@ from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
-from fedskew.report.tables import TEXTS, Figure, Section, Table
+from fedskew.report.tables import TEXTS, Section, Side, Table
 
 OPEN = 12  # rows of a table of options that is not folded
 
@@ -153,7 +153,7 @@ def sections(
         ),
         Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(compared))),
         Section("results", "Results", parts=tuple(results)),
-        Section("curves", "Curves", (heads["curves"], *here), tuple(map(Figure, filter(None, charts)))),
+        Section("curves", "Curves", (heads["curves"], *here), tuple(filter(None, charts))),
         Section(
             "recalls", "Recall of each class", (*coloured, *here),
             tuple(listings.recalls(compared, heat, s) for heat, s in heats if heat),
@@ -179,10 +179,10 @@ def sections(
     return [s for s in made if s.parts or s.listed or s.code or s.folded]
 
 
-def _drawn(pictures: Sequence[Picture | None]) -> tuple[Figure, ...]:
+def _drawn(pictures: Sequence[Picture | None]) -> tuple[Side, ...]:
     """The pictures that there are, side by side."""
     shown = tuple(picture for picture in pictures if picture is not None)
-    return (Figure(shown),) if shown else ()
+    return (shown,) if shown else ()
 
 
 def _methods(compared: Compared, most: int) -> list[str]:

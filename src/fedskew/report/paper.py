@@ -14,7 +14,7 @@ from fedskew.report.entries import Entry
 from fedskew.report.figures import Detail, recalls
 from fedskew.report.listings import compact
 from fedskew.report.page import build, sections
-from fedskew.report.tables import Figure, Table, to_csv, to_latex
+from fedskew.report.tables import Table, to_csv, to_latex
 
 WHOLE = Detail(points=400, settings=10**6, methods=10**6, heats=10**6, matrices=10**6)  # a paper leaves nothing out
 
@@ -64,7 +64,7 @@ def write(
             write_atomic(Path(tables) / f"{name}.tex", to_latex(table, name).encode())
         yield f"tables: {tables} ({plural(len(listing), 'table')}, as CSV and LaTeX)"
     if figures is not None:
-        shown = [p for s in made for part in s.parts if isinstance(part, Figure) for p in part.pictures]
+        shown = [p for s in made for part in s.parts if isinstance(part, tuple) for p in part]
         shown += [heat for setting in compared.settings if (heat := recalls(compared, setting, compared.order))]
         for name, picture in _numbered(shown):
             for suffix in (".pdf", ".svg"):

@@ -30,15 +30,12 @@ def scored(compared: Compared, settings: Sequence[str], methods: Sequence[str], 
     mixed = {n: CALLED[n] for n in MIXED}
     tables = []
     for setting in settings:
-        precision = f"{CALLED[AT]} {_precisions(compared, setting)}"
-        called = {**CALLED, AT: precision}
-        for key, what, names in (
-            ("scores", "scores of the last global model", {n: called.get(n, n) for n in RANKED}),
-            ("mixes", "accuracy of the global model over the clients' own label mixes, %", mixed),
-        ):
-            table = _table(compared, setting, methods, key, what, names)
-            tables += [table] if table is not None else []
-    return Section("scores", TITLE, left_out, tuple(tables))
+        ranked = {n: CALLED[n] for n in RANKED} | {AT: f"{CALLED[AT]} {_precisions(compared, setting)}"}
+        what = "scores of the last global model"
+        tables.append(_table(compared, setting, methods, "scores", what, ranked))
+        what = "accuracy of the global model over the clients' own label mixes, %"
+        tables.append(_table(compared, setting, methods, "mixes", what, mixed))
+    return Section("scores", TITLE, left_out, tuple(table for table in tables if table))
 
 
 def _precisions(compared: Compared, setting: str) -> str:

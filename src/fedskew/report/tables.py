@@ -44,6 +44,9 @@ class Table:
     notes: tuple[str, ...] = ()  # what its numbers are
 
 
+Side = tuple[Picture, ...]  # pictures side by side
+
+
 def fixed(value: float | None, digits: int = 4) -> str:
     """A number with so many digits behind the point, a dash where there is none.
 
@@ -221,20 +224,13 @@ def _escaped(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """Pictures side by side."""
-
-    pictures: tuple[Picture, ...]
-
-
-@dataclass(frozen=True)
 class Section:
     """A section of the page."""
 
     key: str
     title: str
     text: tuple[str, ...] = ()
-    parts: tuple[Table | Figure, ...] = ()
+    parts: tuple[Table | Side, ...] = ()
     listed: tuple[str, ...] = ()
     code: str = ""
     folded: tuple[Table, ...] = ()
