@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import engines, tree
 from fedskew import functional as F
-from fedskew.engines import stepper
+from fedskew.engines import batched, stepper
 from fedskew.engines.batched import Batched
 from fedskew.engines.stepper import StepMode
 from fedskew.engines.written import FusedStep
@@ -276,7 +276,7 @@ def test_local_steps_of_a_users_own(ahead: bool, steps: list[int]) -> None:
 def test_a_gradient_elsewhere_is_never_taken_for_the_one_that_is_known(
     ours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepper, "ONE_GRADIENT", (Signs.step,))
+    monkeypatch.setattr(batched, "ONE_GRADIENT", (Signs.step,))
     apart(replace(fs.methods.fedprox(), local=Signs(), pace=PACE), 1e-10)
     with pytest.raises(RuntimeError, match="takes gradients at other parameters"):
         apart(replace(fs.methods.fedprox(), local=Signs(ahead=True), pace=PACE))

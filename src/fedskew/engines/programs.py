@@ -58,6 +58,11 @@ def rebuild(template: Any, leaves: Iterator[Tensor]) -> Any:
     return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)
 
 
+def each_leaf(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """A tree of what a function gives for the tensors of another."""
+    return rebuild(tree, map(function, leaves_of(tree)))
+
+
 def like(leaf: Tensor) -> tuple[Any, ...]:
     """Shape, strides and dtype: tensors that agree in these can take each other's place in a program."""
     return leaf.shape, leaf.stride(), leaf.dtype

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
+from fedskew.engines.programs import each_leaf
 from fedskew.models.precision import flushed
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -205,6 +206,4 @@ class Runtime:
         """A tree of dicts or a NamedTuple of such trees, on the device."""
         if self.device.type == "cpu":
             return tree_
-        if isinstance(tree_, tuple):
-            return type(tree_)(*(self.to_device(field) for field in tree_))
-        return tree.map_tree(lambda t: t.to(self.device, non_blocking=True), tree_)
+        return each_leaf(lambda leaf: leaf.to(self.device, non_blocking=True), tree_)

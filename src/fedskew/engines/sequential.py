@@ -12,7 +12,7 @@ from fedskew.engines.base import LocalEngine
 from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.stepper import StepMode, mode_of_clients
+from fedskew.engines.stepper import StepMode
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
 from fedskew.models.prepare import Model
@@ -32,8 +32,14 @@ class Sequential(LocalEngine):
 
     def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a client, in order."""
-        for at, client in enumerate(clients):
-            yield settle((at,), self.run_client(method, client))
+
+        def one(at: int) -> Outcome:
+            return settle((at,), self.run_client(method, clients[at]))
+
+        if not self.parallel:
+            yield from map(one, range(len(clients)))
+        else:
+            yield from self.runtime.map(one, range(len(clients)), longest(clients, LEAD * self.workers.count))
 
     def run_client(self, method: Method, client: ClientJob) -> Outcome:
         """One local run: begin, step ..., finish."""
@@ -102,8 +108,8 @@ class Threaded(Sequential):
 
     @classmethod
     def step_mode(cls, device: str, model: Model, method: Method, augmented: bool) -> StepMode:
-        """Traces, where they can be made."""
-        return mode_of_clients(device, model)
+        """Traces, but for convolutions: their backward pass has lists of truth values, which no trace takes."""
+        return StepMode.TRACED if device == "cpu" and not model.convolutional else StepMode.AUTOGRAD
 
     def ready(self, method: Method, clients: list[ClientJob]) -> None:
         """Trace the steps of shapes that will come often enough."""
@@ -122,14 +128,6 @@ class Threaded(Sequential):
                 client, t = where[size]
                 _, carry, rows, job = self._begin(method, client)
                 stepper.make(rows, job, carry, self._schedule(client)[t])
-
-    def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
-        """One outcome a client, in order."""
-
-        def one(at: int) -> Outcome:
-            return settle((at,), self.run_client(method, clients[at]))
-
-        yield from self.runtime.map(one, range(len(clients)), longest(clients, LEAD * self.workers.count))
 
 
 class Debug(Sequential):

@@ -22,7 +22,7 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.client import Job, Own
 from fedskew.engines.planning import ClientJob
-from fedskew.engines.programs import leaves_of, rebuild
+from fedskew.engines.programs import each_leaf, leaves_of, rebuild
 from fedskew.engines.stepper import StepMode
 from fedskew.types import Carry
 
@@ -60,21 +60,14 @@ def mapped(function: Callable[..., Any], *trees: Any) -> Any:
 
 def cloned(carry: Carry) -> Carry:
     """Leaves with contiguous memory of their own: vmap gives views of what all clients share."""
-
-    def clone(leaf: Tensor) -> Tensor:
-        return leaf.clone(memory_format=torch.contiguous_format)
-
-    return Carry(*(tree.map_tree(clone, field) for field in carry))
+    copy: Carry = each_leaf(lambda leaf: leaf.clone(memory_format=torch.contiguous_format), carry)
+    return copy
 
 
 def narrowed(job: Job, carry: Carry, width: int) -> tuple[Job, Carry, Carry]:
     """The first clients of a stack, and what the others have become."""
-    own = Own(*(tree.map_tree(lambda leaf: leaf[:width], field) for field in job.own))
-    first, rest = (
-        Carry(*(tree.map_tree(lambda leaf, at=at: leaf[at], field) for field in carry))
-        for at in (slice(width), slice(width, None))
-    )
-    return Job(job.shared, own), first, rest
+    own, first = (each_leaf(lambda leaf: leaf[:width], given) for given in (job.own, carry))
+    return Job(job.shared, own), first, each_leaf(lambda leaf: leaf[width:], carry)
 
 
 def whole(carries: Sequence[Carry]) -> Carry:

@@ -13,7 +13,6 @@ from typing import Any
 
 from torch import Tensor
 
-from fedskew.engines.dense import Dense
 from fedskew.engines.programs import (
     Along,
     Captured,
@@ -29,10 +28,7 @@ from fedskew.engines.programs import (
 from fedskew.method import Method
 from fedskew.method.component import does_no_more
 from fedskew.method.parts import CrossEntropy
-from fedskew.method.steps import SGD, AdamW
-from fedskew.models.prepare import Model
-
-ONE_GRADIENT = (SGD.step, AdamW.step)  # steps that ask for one gradient, at the carry that they are given
+from fedskew.method.steps import SGD
 
 
 class StepMode(Enum):
@@ -58,33 +54,6 @@ class StepMode(Enum):
     RECORDED = "steps by vmap, recorded where many lie ahead"
     CHAINED = "steps by autograd, a client a chain of launches"
     WHOLE = "recorded where that is faster"
-
-
-def mode_of_clients(device: str, model: Model) -> StepMode:
-    """The mode of single clients whose steps may be traced.
-
-    The graph interpreter takes no list of truth values, which the backward pass of a convolution has.
-    """
-    return StepMode.TRACED if device == "cpu" and not model.convolutional else StepMode.AUTOGRAD
-
-
-def mode_of_stacks(device: str, model: Model, method: Method, augmented: bool) -> StepMode:
-    """The mode of stacks of clients.
-
-    Args:
-        device: "cpu", "cuda" or "cuda:NUMBER".
-        model: may be `Dense`.
-        method: without a guard.
-        augmented: whether training rows are augmented.
-    """
-    if device.startswith("cuda"):
-        return StepMode.RECORDED
-    if device != "cpu" or augmented or Dense.of(model) is None:
-        return StepMode.VMAP
-    if is_fused(method) and is_plain_loss(method):
-        return StepMode.WRITTEN
-    known = all(type(part).__module__.startswith("fedskew.") for part in method.components)  # others may do anything
-    return StepMode.FUSED if known and type(method.local).step in ONE_GRADIENT else StepMode.VMAP
 
 
 def is_plain_loss(method: Method) -> bool:
