@@ -11,9 +11,7 @@ import pytest
 import torch
 
 import fedskew as fs
-from fedskew.engines import programs, stepper
-from fedskew.engines.programs import Captured, HostError, NoHost, captured_if_faster
-from fedskew.engines.stepper import StepMode
+from fedskew.engines.programs import HostError, NoHost
 from fedskew.records.diagnostics import DIAGNOSTICS
 from support.far import NAME, Device, far_device
 from support.federations import skewed
@@ -133,21 +131,3 @@ def test_what_goes_to_the_host_or_comes_from_it_is_noticed(moves: Any, device: D
         assert (far.double().clone() + 1).device.type == NAME
     with pytest.raises(HostError, match="between the host and the device"), NoHost():  # type: ignore[no-untyped-call]
         moves(far)
-
-
-@pytest.mark.parametrize("net", ["logistic", *NETWORKS])
-def test_an_evaluation_there_needs_no_host(net: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Captured | None] = []
-
-    def record(*given: Any) -> Captured | None:
-        made.append(captured_if_faster(*given, lambda function: function))
-        return made[-1]
-
-    monkeypatch.setitem(stepper.MAKERS, StepMode.AUTOGRAD, (2, record))
-    monkeypatch.setattr(programs, "PAYS", float("inf"))
-    far, near = (go(skewed(), tiny("fedavg"), model=NETWORKS.get(net, net), device=d) for d in (NAME, "cpu"))
-    assert (
-        len(made) == 2
-        and None not in made
-        and [row["accuracy"] for row in far.rounds] == [row["accuracy"] for row in near.rounds]
-    )

@@ -114,7 +114,6 @@ class LocalEngine:
         self.store, test = stores
         self.test = Evaluator(self.runtime, test, task.classes, keep=True)
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
-        self.evaluations = Stepper(self.test.whole, StepMode.WHOLE if self.device.type == "cuda" else StepMode.AUTOGRAD)
         self.clients = Clients(self.runtime, self.store, task, self.rows_of(fed))
         self.planner, self.jobs = Planner(task, settings.seed), Jobs(self.runtime, task, settings.seed)
         self.probing = self.planner, self.jobs  # of local runs that answer questions: their rows are here in any engine
@@ -345,10 +344,7 @@ class LocalEngine:
         Returns:
             The confusion matrix [C, C] on the host, and the mean cross-entropy.
         """
-        if on == "test" and rows is None:
-            ((loss, matrix), _) = self.evaluations.run((), (params, buffers), self.test.without_rows(), [()], left=1)
-        else:
-            matrix, loss = (self.test if on == "test" else self.train_set).confusion(params, buffers, rows)
+        matrix, loss = (self.test if on == "test" else self.train_set).confusion(params, buffers, rows)
         return matrix.cpu(), float(loss)
 
     def fits(self, params: Params, buffers: Params) -> dict[str, Fit]:

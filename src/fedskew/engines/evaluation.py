@@ -58,16 +58,6 @@ class Evaluator:
         matrix, loss, _ = self._measured(params, buffers, rows, keep=False)
         return matrix, loss
 
-    def whole(self, _rows: Any, fixed: tuple[Params, Params], _carry: Any, _now: Any) -> tuple[Any, Tensor]:
-        """`confusion` over all rows as a `StepFunction`: of one model's (parameters, buffers), and of nothing else."""
-        matrix, loss = self.confusion(*fixed, None)
-        return (loss, matrix), loss
-
-    def without_rows(self) -> tuple[Tensor, Tensor]:
-        """What `whole` gives, without rows. The matrix is one number, seen [C, C] times: it takes no memory."""
-        y = self._store.y
-        return y.new_zeros((), dtype=torch.float64), y.new_zeros(()).expand(self._classes, self._classes)
-
     def scored(self, params: Params, buffers: Params, rows: Array | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """`confusion` and, of the same pass, the probabilities of the rows, float64 [R, C]; both on the host."""
         matrix, loss, logits = self._measured(params, buffers, rows, keep=True)

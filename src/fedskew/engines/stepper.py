@@ -3,7 +3,6 @@
 A stepper runs the plain function, or a program that is made of it once.
 """
 
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ from fedskew.engines.programs import (
     Program,
     StepFunction,
     captured,
-    captured_if_faster,
     flatten,
     leaves_of,
     like,
@@ -42,8 +40,6 @@ class StepMode(Enum):
     - `chained`: CHAINED; where steps cannot be recorded, that of `batched`.
     - `batched` on a CPU: WRITTEN for dense networks under cross-entropy and plain SGD; FUSED for dense networks under
       fedskew's other methods; else VMAP.
-
-    WHOLE is that of evaluations on a GPU, and of no record.
     """
 
     AUTOGRAD = "steps by plain autograd"
@@ -53,7 +49,6 @@ class StepMode(Enum):
     VMAP = "steps by vmap"
     RECORDED = "steps by vmap, recorded where many lie ahead"
     CHAINED = "steps by autograd, a client a chain of launches"
-    WHOLE = "recorded where that is faster"
 
 
 def is_plain_loss(method: Method) -> bool:
@@ -78,15 +73,12 @@ def is_fused(method: Method) -> bool:
 
 Maker = Callable[[StepFunction, Any, Any, Any, Any], Program | Captured | None]
 
-# Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/engines.md, and of
-# evaluations notes/performance.md)
+# Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/engines.md)
 TRACE = 4000  # a second or more, against a fraction of a millisecond a step
 RECORD = 100  # of a stack on a GPU, where a recording costs some ten steps
-EVALUATIONS = math.inf  # of the test set that go before a recording; none until a GPU has measured what it saves
 MAKERS: dict[StepMode, tuple[float, Maker | None]] = {
     StepMode.TRACED: (TRACE, program),
     StepMode.RECORDED: (RECORD, captured),
-    StepMode.WHOLE: (EVALUATIONS, captured_if_faster),
 }
 _LOCK = threading.Lock()  # make_fx sets modes of the whole process
 
