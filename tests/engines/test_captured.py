@@ -21,7 +21,7 @@ from fedskew.method.paces import Fixed
 from support.federations import RAGGED, blobs, skewed
 from support.methods import BY_HOOK, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
-from support.runs import gap, rows_of, same
+from support.runs import gap, noted_steppers, programs_of, rows_of, same
 from support.runs import measured as go
 
 
@@ -97,10 +97,7 @@ def test_stacks_are_recorded_as_they_train(name: str, monkeypatch: pytest.Monkey
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------
 
-gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 EXACT = {"engine": "batched", "threads": 1, "cohort": 4, "rounds": 4}
 
 
@@ -112,16 +109,8 @@ class TestOnAGpu:
     @pytest.fixture(autouse=True)
     def noted(self, monkeypatch: pytest.MonkeyPatch) -> list[stepper.Stepper]:
         """Record from the second round on; the steppers that are made."""
-        made: list[stepper.Stepper] = []
-        init = stepper.Stepper.__init__
-
-        def note(self: stepper.Stepper, function: Any, mode: StepMode) -> None:
-            init(self, function, mode)
-            made.append(self)
-
-        monkeypatch.setattr(stepper.Stepper, "__init__", note)
         monkeypatch.setitem(stepper.MAKERS, StepMode.RECORDED, (6, captured))
-        return made
+        return noted_steppers(monkeypatch)
 
     @pytest.mark.parametrize("engine", ["batched", "sequential", "debug", "auto"])
     @pytest.mark.parametrize("name", BY_HOOK)
@@ -131,7 +120,7 @@ class TestOnAGpu:
         here = go(skewed(), tiny(name), **{**options, "engine": "sequential"})
         assert gap({n: p.cpu() for n, p in there.params.items()}, here.params) < 1e-8
         if engine == "batched":
-            assert sum(sum(map(bool, s.programs.values())) for s in noted) > 0, "no step was recorded"
+            assert programs_of(noted) > 0, "no step was recorded"
 
     @pytest.mark.parametrize("name", BY_HOOK)
     def test_recorded_and_plain_steps_give_the_same_bits(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,10 +151,13 @@ def test_more_workers_than_the_cluster_has_room_for() -> None:
 
 
 def test_the_broadcast_is_packed_once_a_round(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedskew.engines.ray.packing import pack, size, unpack
+    from fedskew.engines.ray.packing import pack, unpack
     from fedskew.engines.ray.worker import Turn
 
     turns, sent, received = list[int](), list[int](), list[int]()
+
+    def size(message: Any) -> int:
+        return len(message[0]) + sum(buffer.nbytes for buffer in message[1])
 
     def noted(value: Any, **options: Any) -> Any:
         message = pack(value, **options)
