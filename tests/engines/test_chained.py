@@ -22,7 +22,7 @@ from fedskew.method.paces import Fixed
 from fedskew.studies.address import engine_of
 from fedskew.types import Params, View
 from support.federations import RAGGED, blobs, skewed, small_digits
-from support.methods import BY_HOOK, BY_SIGNATURE, FixedCohort, tiny
+from support.methods import BY_HOOK, FixedCohort, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.runs import gap, go, rows_of, same
 
@@ -45,10 +45,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Captured]:
     return made
 
 
-SLOW = [pytest.param(getattr(one, "values", (one,))[0], marks=pytest.mark.slow) for one in BY_SIGNATURE]
-
-
-@pytest.mark.parametrize("name", [*BY_HOOK, *SLOW])
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_a_chain_gives_what_one_client_after_another_gives(name: str) -> None:
     a, b = go(skewed(), tiny(name), cohort=4), go(skewed(), tiny(name), **CHAINED)
     assert gap(a.params, b.params) <= 1e-8 and gap(a.buffers, b.buffers) <= 1e-8

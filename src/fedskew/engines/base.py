@@ -20,7 +20,7 @@ from fedskew.client import KEPT, Job
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
 from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
-from fedskew.engines.evaluation import Evaluator, Tested, personal_model, shares_of, tested
+from fedskew.engines.evaluation import Evaluator, Models, Tested, personal_model, shares_of, tested
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
 from fedskew.engines.network import features_of, head_alone
@@ -366,14 +366,19 @@ class LocalEngine:
         first gets biases and a temperature of its client's own.
         """
         shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
-        test, model = self.test_of(self.fed), self._models(method, broadcast)
+        test, model = self.test_of(self.fed), self.models(method, broadcast)
         yield from tested(self.clients, test, model, shares, fitted_on)
 
-    def _models(self, method: Method, broadcast: Broadcast) -> Callable[[int], tuple[Params, Params]]:
-        """(parameters, buffers) of what a client would use, in the layout of the runtime."""
-        given = self.runtime.laid_out(broadcast)
+    def models(
+        self, method: Method, broadcast: Broadcast, clients: Clients | None = None, memory: ClientMemory | None = None
+    ) -> Models:
+        """(parameters, buffers) of what a client would use, in the layout of the runtime.
+
+        Without ``clients`` and ``memory``, it is one of the run's own, with what it keeps.
+        """
+        given, who, kept = self.runtime.laid_out(broadcast), clients or self.clients, memory or self.memory
         if method.personal:
-            return lambda k: personal_model(self.clients, method, given, self.memory, k)
+            return lambda k: personal_model(who, method, given, kept, k)
         return lambda k: (given.params, given.buffers)
 
     def own_models(self, method: Method, broadcast: Broadcast) -> Iterator[tuple[int, Params]]:
@@ -381,7 +386,7 @@ class LocalEngine:
 
         At least one tensor of each, so that a client that is missing from a file is not taken for one without changes.
         """
-        model, shared = self._models(method, broadcast), {**broadcast.params, **broadcast.buffers}
+        model, shared = self.models(method, broadcast), {**broadcast.params, **broadcast.buffers}
 
         def one(k: int) -> tuple[int, Params]:
             params, buffers = model(k)

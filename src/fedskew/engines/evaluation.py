@@ -103,16 +103,13 @@ class Evaluator:
         given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
 
         def one(chunk: Rows) -> T:
-            return of(self._forward(given, statistics, chunk), self._store.y[chunk])
+            x = self._floats(chunk)
+            mask = torch.ones(len(x), dtype=self._store.dtype, device=x.device)
+            key = torch.zeros((), dtype=torch.int64, device=x.device)
+            out, _ = self._runtime.net.forward(given, statistics, x, mask, train=False, key=key)
+            return of(out, self._store.y[chunk])
 
         return list(self._runtime.map(one, self._chunks(rows)))
-
-    def _forward(self, params: Params, buffers: Params, chunk: Rows) -> Output:
-        x = self._floats(chunk)
-        mask = torch.ones(len(x), dtype=self._store.dtype, device=x.device)
-        key = torch.zeros((), dtype=torch.int64, device=x.device)
-        out, _ = self._runtime.net.forward(params, buffers, x, mask, train=False, key=key)
-        return out
 
     def _floats(self, at: Rows) -> Tensor:
         """Normalised rows, from those that are kept where they are."""

@@ -32,14 +32,8 @@ class Sequential(LocalEngine):
 
     def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a client, in order."""
-
-        def one(at: int) -> Outcome:
-            return settle((at,), self.run_client(method, clients[at]))
-
-        if not self.parallel:
-            yield from map(one, range(len(clients)))
-        else:
-            yield from self.runtime.map(one, range(len(clients)), longest(clients, LEAD * self.workers.count))
+        for at, client in enumerate(clients):
+            yield settle((at,), self.run_client(method, client))
 
     def run_client(self, method: Method, client: ClientJob) -> Outcome:
         """One local run: begin, step ..., finish."""
@@ -128,6 +122,14 @@ class Threaded(Sequential):
                 client, t = where[size]
                 _, carry, rows, job = self._begin(method, client)
                 stepper.make(rows, job, carry, self._schedule(client)[t])
+
+    def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
+        """One outcome a client, in order."""
+
+        def one(at: int) -> Outcome:
+            return settle((at,), self.run_client(method, clients[at]))
+
+        yield from self.runtime.map(one, range(len(clients)), longest(clients, LEAD * self.workers.count))
 
 
 class Debug(Sequential):
