@@ -25,7 +25,6 @@ from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_
 from fedskew.engines.guard import Guard, unguarded
 from fedskew.engines.network import features_of, head_alone
 from fedskew.engines.outcomes import (
-    FiniteCheck,
     FiniteChecks,
     Outcome,
     Reduction,
@@ -110,7 +109,7 @@ class LocalEngine:
             self.runtime = Runtime.of(self.model, settings.device, settings.threads, self.channels_last)
         self.workers, self.device, self.dtype = self.runtime.workers, self.runtime.device, self.runtime.dtype
         # results in the order of the items, from all threads where the engine is parallel
-        self.train_map: Map = self.runtime.map if self.parallel else map
+        self.train_map: Map = self.workers.map if self.parallel else map
         self.store, test = stores
         self.test = Evaluator(self.runtime, test, task.classes, keep=True)
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
@@ -295,7 +294,7 @@ class LocalEngine:
                 key = rng.key(self.planner.seed, broadcast.round, k, part.name, "query").to(self.device)
                 return self._asked(query, ctx, who.batch(source.rows[k]), key, broadcast.round)
 
-            values = tree.stack(list(self.runtime.map(value, ids.tolist())))
+            values = tree.stack(list(self.workers.map(value, ids.tolist())))
         if query.keep:
             _keep(memory, part, ids, values)
         return Answers(ids, values)
@@ -393,7 +392,7 @@ class LocalEngine:
             changed = {n: v.cpu() for n, v in (params | buffers).items() if not torch.equal(v, shared[n])}
             return k, changed or {n: params[n].cpu() for n in list(params)[:1]}
 
-        yield from self.runtime.map(one, [k for k, rows in enumerate(self.clients.own.rows) if len(rows)])
+        yield from self.workers.map(one, [k for k, rows in enumerate(self.clients.own.rows) if len(rows)])
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """As `pooled` of `tested`, of the global model after a round: one evaluation on all clients' test rows."""
@@ -413,18 +412,14 @@ class LocalEngine:
 
 
 def chain(engine: LocalEngine, method: Method, clients: list[ClientJob]) -> Outcome:
-    """The last member's outcome, with the report of all; each begins from what the one before it has trained."""
-    reports: list[Report] = []
-    checks: list[FiniteCheck] = []
-    after: Outcome | None = None
+    """The outcome of a chain; each member begins from what the one before it has trained."""
+    done: list[Outcome] = []
     for client in clients:
-        if after is not None:
-            client = client.after(after.params, after.buffers)
-        (after,) = engine.run_clients(method, [client])
-        reports.append(after.reports)
-        checks += after.checks
-    assert after is not None, "a chain has a member"
-    return after._replace(reports=chained(reports), checks=tuple(checks))
+        if done:
+            client = client.after(done[-1].params, done[-1].buffers)
+            done[-1] = done[-1]._replace(params={}, buffers={}, uploads={}, memories={})  # nobody else reads them
+        done += engine.run_clients(method, [client])
+    return chained(done)
 
 
 def _one(outcome: Tree) -> Tree:

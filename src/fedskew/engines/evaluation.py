@@ -109,7 +109,7 @@ class Evaluator:
             out, _ = self._runtime.net.forward(given, statistics, x, mask, train=False, key=key)
             return of(out, self._store.y[chunk])
 
-        return list(self._runtime.map(one, self._chunks(rows)))
+        return list(self._runtime.workers.map(one, self._chunks(rows)))
 
     def _floats(self, at: Rows) -> Tensor:
         """Normalised rows, from those that are kept where they are."""
@@ -200,7 +200,7 @@ def tested(
         matrix, loss = confusion_of(labels, logits.argmax(1), classes), cross_entropy(logits, labels).mean()
         return Tested(k, matrix, float(loss), shares[k], logits.softmax(1))
 
-    yield from clients.runtime.map(one, shares)
+    yield from clients.runtime.workers.map(one, shares)
 
 
 def pooled(each: Iterable[Tested], classes: int) -> tuple[Tensor, float]:

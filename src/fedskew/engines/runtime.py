@@ -183,10 +183,6 @@ class Runtime:
         """The calling thread's copy of the model."""
         return self.workers.model
 
-    def map(self, function: Callable[[Any], Any], items: Iterable[Any], first: Sequence[int] = ()) -> Iterator[Any]:
-        """Results of all threads, in the order of the items; those at the places ``first`` are begun first."""
-        return self.workers.map(function, items, first)
-
     def layout(self, tree_: Tree) -> Tree:
         """A tree whose leaves of four axes lie channels-last, where this runtime uses that layout."""
         if not self.channels_last:

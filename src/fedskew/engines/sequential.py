@@ -129,7 +129,7 @@ class Threaded(Sequential):
         def one(at: int) -> Outcome:
             return settle((at,), self.run_client(method, clients[at]))
 
-        yield from self.runtime.map(one, range(len(clients)), longest(clients, LEAD * self.workers.count))
+        yield from self.workers.map(one, range(len(clients)), longest(clients, LEAD * self.workers.count))
 
 
 class Debug(Sequential):
