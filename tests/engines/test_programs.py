@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedskew as fs
 from fedskew import engines
@@ -19,7 +18,7 @@ from fedskew.method import Component, Method
 from fedskew.models.prepare import prepare
 from fedskew.types import View
 from support.federations import skewed
-from support.methods import BY_HOOK, MOST_HOOKS, PACE, tiny
+from support.methods import MOST_HOOKS, PACE, tiny
 from support.nets import CONVOLUTIONAL
 from support.runs import gap, go, noted_steppers, programs_of, rows_of, same
 
@@ -246,25 +245,3 @@ def test_the_chunk_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batched, "BUDGET", 250_000)
     go(skewed(), tiny("fedavg"), engine="batched", cohort=6, threads=1, rounds=1)
     assert len(sizes) > 1 and max(sizes) < 6
-
-
-class NoLooking(TorchDispatchMode):
-    """Refuses every operator whose result the host has to wait for."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        assert func.overloadpacket not in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero), func
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("name", BY_HOOK)
-def test_nothing_is_read_back_while_a_stack_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, looked = engines.Batched.run_stack, []
-
-    def blind(self: Any, method: Method, places: list[Any], *options: Any) -> Any:
-        with NoLooking():
-            looked.append(run(self, method, places, *options))
-        return looked[-1]
-
-    monkeypatch.setattr(engines.Batched, "run_stack", blind)
-    go(skewed(), tiny(name), engine="batched", threads=1, rounds=1)
-    assert looked

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 import fedskew as fs
 from fedskew.engines import stacks as cuts
 from fedskew.engines.stacks import Length, Price, cut, legs
-from fedskew.engines.stepper import StepMode
 from fedskew.method.paces import Fixed
 from support.federations import UNEVEN, blobs
 from support.methods import BY_HOOK, each, tiny
-from support.nets import norm_net
 from support.runs import gap, go, rows_of, same
 
 ENDS = {"a stack a client": (0.0, 1e-3), "one stack": (1e9, 0.0), "some stacks": (0.05, 1e-3)}  # STEP, PRODUCT
@@ -86,16 +84,6 @@ def test_ragged_clients_agree_with_the_reference(name: str) -> None:
 
 def _batched(name: str) -> bool:
     return hasattr(tiny(name).pace, "batch_size")
-
-
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddyn", "fedgr", "moon"])
-def test_a_few_widths_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed, method = blobs(UNEVEN), replace(tiny(name), pace=Fixed(epochs=2, batch_size=4, lr=0.1))
-    exact = go(fed, method, engine="batched", cohort=8, model=norm_net(3, 5))
-    monkeypatch.setattr(
-        fs.engines.Batched, "step_mode", lambda *_: StepMode.RECORDED
-    )  # whose recordings fail without a GPU
-    assert gap(exact.params, go(fed, method, engine="batched", cohort=8, model=norm_net(3, 5)).params) <= 1e-12
 
 
 def test_the_first_fault_is_that_of_the_cohort() -> None:

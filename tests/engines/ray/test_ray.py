@@ -20,12 +20,7 @@ from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.resuming import equal, recorded
 from support.runs import measured as go
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.usefixtures("cluster"),
-    # Ray's own: sockets and processes that it leaves to the collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 SIX = ["fedavg", "scaffold", "astraea", "moon", "powerofchoice", "creff"]  # plain, memory, chains, heads, questions
 
 
