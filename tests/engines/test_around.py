@@ -91,10 +91,8 @@ def test_which_methods_go_which_way() -> None:
 @pytest.mark.parametrize(
     "local",
     [
-        pytest.param(SGD(), marks=pytest.mark.thorough),
-        pytest.param(SGD(weight_decay=0.1), marks=pytest.mark.thorough),
         SGD(momentum=0.9, weight_decay=0.1),
-        SGD(clip=0.5),
+        *(pytest.param(local, marks=pytest.mark.thorough) for local in (SGD(), SGD(weight_decay=0.1), SGD(clip=0.5))),
     ],
 )
 @pytest.mark.parametrize("name", ["fedlc", "fedbal", "fedprox", "fedgrab"])
@@ -109,9 +107,11 @@ def test_moons_head_is_a_part_of_the_chain(steps: list[int]) -> None:
     assert steps
 
 
-def test_stacks_of_one_client_do_not_write_into_the_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["fedavg", "fedlc"])
+def test_stacks_of_one_client_do_not_write_into_the_broadcast(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They see the broadcast itself, which the next stack starts from."""
     monkeypatch.setattr("fedskew.engines.batched.cut", lambda lengths, *_: [[i] for i in range(len(lengths))])
-    apart(replace(fs.methods.fedlc(), pace=PACE))
+    apart(replace(METHODS[name](), pace=PACE))
 
 
 # A user's components

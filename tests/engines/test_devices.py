@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from fedskew.engines.programs import HostError, NoHost
 from fedskew.records.diagnostics import DIAGNOSTICS
 from support.far import NAME, Device, far_device
 from support.federations import skewed
-from support.methods import MOST_HOOKS, tiny
+from support.methods import MOST_HOOKS, cases, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.runs import gap, go, rows_of, same
 
@@ -89,13 +88,7 @@ NETWORKS = {"convolutions": CONVOLUTIONAL["convolutions"], "batch_norm": norm_ne
 QUICK = {("batched", "dropout"), ("sequential", "convolutions"), ("chained", "batch_norm")}
 
 
-@pytest.mark.parametrize(
-    ("engine", "net"),
-    [
-        case if case in QUICK else pytest.param(*case, marks=pytest.mark.thorough)
-        for case in product(("batched", "sequential", "chained"), NETWORKS)
-    ],
-)
+@pytest.mark.parametrize(("engine", "net"), cases(QUICK, ("batched", "sequential", "chained"), NETWORKS))
 def test_networks_give_the_same_there(engine: str, net: str, device: Device) -> None:
     far, near = runs("scaffold", model=NETWORKS[net], engine=engine)
     assert gap(far.params, near.params) < 1e-12 and gap(far.buffers, near.buffers) < 1e-12  # other memory formats

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from fedskew.functional import even_weights, fit_by_sums, logit_sums
 from fedskew.records.metrics import EVALUATED
 from fedskew.records.summary import FITTED
 from support.federations import RAGGED, blobs, skewed
-from support.methods import tiny
+from support.methods import cases, tiny
 from support.resuming import stop_after
 from support.runs import measured as go
 from support.runs import rows_of, same
@@ -63,13 +62,7 @@ def by_clients(result: fs.Result, fed: Federation, objective: str, ridge: float 
     return fit_by_sums(ask, float((weights * pooled).sum()), free, ridge)[0]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "engine"),
-    [
-        case if case in QUICK else pytest.param(*case, marks=pytest.mark.thorough)
-        for case in product(FEDERATIONS, ("sequential", "threaded", "batched"))
-    ],
-)
+@pytest.mark.parametrize(("name", "engine"), cases(QUICK, FEDERATIONS, ("sequential", "threaded", "batched")))
 def test_the_fit_of_a_run_is_that_of_its_clients_sums(name: str, engine: str) -> None:
     fed, method = FEDERATIONS[name]()
     result = go(fed, method, engine=engine, cohort=2)
