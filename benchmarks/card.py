@@ -36,8 +36,8 @@ STEP_0 = ",".join([*(f"fedskew {name}" for name in ENGINES), "pfl", "loop"])
 BOTH = "fedskew batched,fedskew chained,fedskew chained free"
 FEDERATION, REHEARSED = "fedgr-fashion", "ragged-mlp"
 OTHERS = "dirichlet-lenet,ragged-lenet,cifar-tfcnn,fedbal-convnet,resnet20"
-FILES = ("engines/test_chained.py", "engines/test_evaluation.py", "engines/test_captured.py", "models/test_prepare.py")
-# those of chains and evaluations first, which no GPU has seen
+FILES = ("engines/test_chained.py", "engines/test_captured.py", "models/test_prepare.py")
+# those of chains first, which no GPU has seen
 TESTS = ("-m", "gpu and not thorough", *(f"tests/{name}" for name in FILES))
 GAIN = 1.5  # times the speed of a stack from which the papers' runs are chains
 # the command, also where the plug-in is not installed

@@ -188,8 +188,7 @@ class RemoteEngine(Sequential):
             for g, outcome in zip(here, self.trained(method, jobs), strict=True):
                 done[g].append(outcome)
         for g, members in enumerate(done):
-            report, checks = chained([one.reports for one in members]), [each for one in members for each in one.checks]
-            yield settle([g], members[-1]._replace(reports=report, checks=tuple(checks)))
+            yield settle([g], chained(members))
 
     def probes(self, method: Method, places: list[ClientJob]) -> Iterator[Outcome]:
         """Local runs on the server's own rows."""

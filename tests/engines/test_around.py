@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import engines, tree
 from fedskew import functional as F
-from fedskew.engines import stepper
+from fedskew.engines import batched, stepper
 from fedskew.engines.batched import Batched
 from fedskew.engines.stepper import StepMode
 from fedskew.engines.written import FusedStep
@@ -24,12 +24,11 @@ from fedskew.method.steps import SGD, AdamW
 from fedskew.methods import METHODS
 from fedskew.models.prepare import prepare
 from fedskew.types import Carry, Context, Differentiate, Params, View
-from support.federations import blobs
+from support.federations import UNEVEN, blobs
 from support.methods import changed
-from support.nets import plain_module
+from support.nets import DENSE, plain_module
 from support.runs import gap, go
 
-UNEVEN = [[1, 0, 0], [9, 30, 2], [0, 0, 1], [2, 5, 0], [8, 8, 8], [0, 1, 0], [1, 1, 2], [3, 0, 14]]
 PACE = Fixed(epochs=2, batch_size=4, lr=0.1)
 WHOLE = {
     "astraea", "ccvr", "clusteredsampling", "creff", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedbn", "feddisco",
@@ -40,14 +39,6 @@ VMAP = {
     "apfl", "ditto", "fedlesam", "fedsam", "fedsmoo", "fedsol", "fedspeed", "mofedsam", "perfedavg", "pfedme",
     "precisionweighted",
 }  # fmt: skip  # local steps of their own
-
-NETS: dict[str, Callable[[], nn.Module]] = {
-    "logistic": lambda: nn.Linear(5, 3),
-    "activations": lambda: nn.Sequential(
-        nn.Tanh(), nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3)
-    ),
-    "without biases": lambda: nn.Sequential(nn.Linear(5, 6, bias=False), nn.Sigmoid(), nn.Linear(6, 3, bias=False)),
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -96,20 +87,18 @@ def test_which_methods_go_which_way() -> None:
     assert Batched.step_mode("cuda:0", model, fs.methods.fedavg(), False) is StepMode.RECORDED
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", ["logistic", "activations", "without biases"])
 @pytest.mark.parametrize(
     "local",
     [
-        pytest.param(SGD(), marks=pytest.mark.thorough),
-        pytest.param(SGD(weight_decay=0.1), marks=pytest.mark.thorough),
         SGD(momentum=0.9, weight_decay=0.1),
-        SGD(clip=0.5),
+        *(pytest.param(local, marks=pytest.mark.thorough) for local in (SGD(), SGD(weight_decay=0.1), SGD(clip=0.5))),
     ],
 )
 @pytest.mark.parametrize("name", ["fedlc", "fedbal", "fedprox", "fedgrab"])
 def test_networks_and_local_steps(name: str, local: SGD, net: str, steps: list[int]) -> None:
     method = replace(METHODS[name](), local=local, pace=replace(PACE, decay=0.9))
-    reason = apart(method, 1e-9, model=plain_module(NETS[net]), rounds=2)
+    reason = apart(method, 1e-9, model=plain_module(DENSE[net]), rounds=2)
     assert steps and reason.endswith("written out around the method's loss")
 
 
@@ -118,12 +107,13 @@ def test_moons_head_is_a_part_of_the_chain(steps: list[int]) -> None:
     assert steps
 
 
-def test_stacks_of_one_client_do_not_write_into_the_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["fedavg", "fedlc"])
+def test_stacks_of_one_client_do_not_write_into_the_broadcast(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They see the broadcast itself, which the next stack starts from."""
     monkeypatch.setattr("fedskew.engines.batched.cut", lambda lengths, *_: [[i] for i in range(len(lengths))])
-    apart(replace(fs.methods.fedlc(), pace=PACE))
+    apart(replace(METHODS[name](), pace=PACE))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A user's components
 
 
@@ -171,7 +161,7 @@ LOSSES: dict[str, Callable[[View], Tensor]] = {
 
 @pytest.mark.parametrize("kind", LOSSES)
 def test_losses_may_read_all_that_they_see(kind: str, steps: list[int], ours: None) -> None:
-    reason = apart(Method("m", parts=(Term(kind),), pace=PACE), 1e-10, model=plain_module(NETS["activations"]))
+    reason = apart(Method("m", parts=(Term(kind),), pace=PACE), 1e-10, model=plain_module(DENSE["activations"]))
     assert len(steps) > 3 and reason.endswith("written out around the method's loss")
 
 
@@ -184,10 +174,10 @@ def test_only_terms_that_read_the_network_move_it(
     assert len(steps) > 3
 
 
-@pytest.mark.parametrize("kind", [*LOSSES, "penalty"])
+@pytest.mark.parametrize("kind", ["forward", "teacher", "penalty"])
 def test_a_users_losses_go_by_vmap(kind: str, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOSSES, "penalty", _penalty)
-    reason = apart(Method("m", parts=(Term(kind),), pace=PACE), 1e-10, model=plain_module(NETS["activations"]))
+    reason = apart(Method("m", parts=(Term(kind),), pace=PACE), 1e-10, model=plain_module(DENSE["activations"]))
     assert not steps and reason.endswith("by vmap")
 
 
@@ -276,7 +266,7 @@ def test_local_steps_of_a_users_own(ahead: bool, steps: list[int]) -> None:
 def test_a_gradient_elsewhere_is_never_taken_for_the_one_that_is_known(
     ours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepper, "ONE_GRADIENT", (Signs.step,))
+    monkeypatch.setattr(batched, "ONE_GRADIENT", (Signs.step,))
     apart(replace(fs.methods.fedprox(), local=Signs(), pace=PACE), 1e-10)
     with pytest.raises(RuntimeError, match="takes gradients at other parameters"):
         apart(replace(fs.methods.fedprox(), local=Signs(ahead=True), pace=PACE))

@@ -11,13 +11,11 @@ import pytest
 import torch
 
 import fedskew as fs
-from fedskew.engines import programs, stepper
-from fedskew.engines.programs import Captured, HostError, NoHost, captured_if_faster
-from fedskew.engines.stepper import StepMode
+from fedskew.engines.programs import HostError, NoHost
 from fedskew.records.diagnostics import DIAGNOSTICS
 from support.far import NAME, Device, far_device
 from support.federations import skewed
-from support.methods import MOST_HOOKS, tiny
+from support.methods import MOST_HOOKS, cases, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.runs import gap, go, rows_of, same
 
@@ -40,7 +38,7 @@ def brought(result: fs.Result) -> fs.Result:
 def runs(name: str, **options: Any) -> tuple[fs.Result, fs.Result]:
     """The same run there and here."""
     # of six clients four a round: newcomers and those who were there before meet in a stack
-    options = {"engine": "batched", "threads": 1, "cohort": 4, "rounds": 3} | options
+    options = {"engine": "batched", "threads": 1, "cohort": 4, "rounds": 2} | options
     far = go(skewed(), tiny(name), device=NAME, **options)
     return brought(far), go(skewed(), tiny(name), **options)
 
@@ -60,46 +58,38 @@ def test_every_method_gives_the_same_there(name: str, device: Device) -> None:
     assert same(far.params, near.params) and rows_of(far) == rows_of(near)
 
 
-def grows(name: str, engine: str, device: Device) -> bool:
-    """Whether three times as many steps are read or sent more often."""
+@pytest.mark.parametrize("engine", ["batched", "chained"])
+@pytest.mark.parametrize("name", MOST_HOOKS)
+def test_what_is_read_and_sent_does_not_grow_with_the_steps(name: str, engine: str, device: Device) -> None:
+    """Three times as many steps are read and sent as often."""
     method, traffic, steps = tiny(name), [], []
-    for epochs in (2, 6):
+    for epochs in (1, 3):
         device.traffic.clear()
         paced = replace(method, pace=replace(method.pace, epochs=epochs))
         steps.append(go(skewed(), paced, engine=engine, device=NAME, rounds=1).rounds[0]["steps"])
         traffic.append(dict(device.traffic))
-    assert steps[0] * 3 == steps[1]
-    return traffic[0] != traffic[1]
-
-
-@pytest.mark.parametrize("name", MOST_HOOKS)
-def test_what_is_read_and_sent_does_not_grow_with_the_steps(name: str, device: Device) -> None:
-    assert not grows(name, "batched", device)
-
-
-@pytest.mark.parametrize("name", MOST_HOOKS)
-def test_a_chain_is_sent_nothing_while_it_steps(name: str, device: Device) -> None:
-    assert not grows(name, "chained", device)
+    assert steps[0] * 3 == steps[1] and traffic[0] == traffic[1]
 
 
 def test_a_round_is_read_a_few_times(device: Device) -> None:
     reads = []
-    for rounds in (1, 4):
+    for rounds in (1, 3):
         device.traffic.clear()
         go(skewed(), tiny("fedavg"), engine="batched", device=NAME, rounds=rounds, model="mlp")
         reads.append(device.traffic["read"])
-    assert (
-        reads[1] - reads[0]
-    ) / 3 <= 5  # whether the sum is finite, losses to check and to report, confusion matrix, test loss
+    # whether the sum is finite, losses to check and to report, confusion matrix, test loss
+    assert (reads[1] - reads[0]) / 2 <= 5
 
 
 # torch's own group normalisation takes the process down on a device of Python's
 NETWORKS = {"convolutions": CONVOLUTIONAL["convolutions"], "batch_norm": norm_net(), "dropout": dropout_net()}
 
 
-@pytest.mark.parametrize("net", NETWORKS)
-@pytest.mark.parametrize("engine", ["batched", "sequential", "chained"])
-def test_networks_give_the_same_there(net: str, engine: str, device: Device) -> None:
+QUICK = {("batched", "dropout"), ("sequential", "convolutions"), ("chained", "batch_norm")}
+
+
+@pytest.mark.parametrize(("engine", "net"), cases(QUICK, ("batched", "sequential", "chained"), NETWORKS))
+def test_networks_give_the_same_there(engine: str, net: str, device: Device) -> None:
     far, near = runs("scaffold", model=NETWORKS[net], engine=engine)
     assert gap(far.params, near.params) < 1e-12 and gap(far.buffers, near.buffers) < 1e-12  # other memory formats
 
@@ -107,10 +97,9 @@ def test_networks_give_the_same_there(net: str, engine: str, device: Device) -> 
 @pytest.mark.parametrize("name", ["scaffold", pytest.param("pfedme", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("memory", ["device", "ram"])
 def test_memories_and_checkpoints_there(memory: str, name: str, device: Device, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"memory": memory, "engine": "batched", "device": NAME, "model": "mlp", "cohort": 4}
-    options["rounds"] = 4
+    options: dict[str, Any] = {"memory": memory, "engine": "batched", "device": NAME, "cohort": 4, "rounds": 2}
     whole = brought(go(skewed(), tiny(name), **options))
-    go(skewed(), tiny(name), **(options | {"rounds": 2}), out=tmp_path / "run")
+    go(skewed(), tiny(name), **(options | {"rounds": 1}), out=tmp_path / "run")
     rest = brought(go(skewed(), tiny(name), **options, out=tmp_path / "run", resume=True))
     assert same(whole.params, rest.params) and rows_of(whole)[-1] == rows_of(rest)[-1]
 
@@ -133,21 +122,3 @@ def test_what_goes_to_the_host_or_comes_from_it_is_noticed(moves: Any, device: D
         assert (far.double().clone() + 1).device.type == NAME
     with pytest.raises(HostError, match="between the host and the device"), NoHost():  # type: ignore[no-untyped-call]
         moves(far)
-
-
-@pytest.mark.parametrize("net", ["logistic", *NETWORKS])
-def test_an_evaluation_there_needs_no_host(net: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Captured | None] = []
-
-    def record(*given: Any) -> Captured | None:
-        made.append(captured_if_faster(*given, lambda function: function))
-        return made[-1]
-
-    monkeypatch.setitem(stepper.MAKERS, StepMode.AUTOGRAD, (2, record))
-    monkeypatch.setattr(programs, "PAYS", float("inf"))
-    far, near = (go(skewed(), tiny("fedavg"), model=NETWORKS.get(net, net), device=d) for d in (NAME, "cpu"))
-    assert (
-        len(made) == 2
-        and None not in made
-        and [row["accuracy"] for row in far.rounds] == [row["accuracy"] for row in near.rounds]
-    )

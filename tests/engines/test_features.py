@@ -14,6 +14,7 @@ import fedskew as fs
 from fedskew.engines import base
 from fedskew.engines.network import head_alone
 from fedskew.models.prepare import prepare
+from support.methods import cases
 
 
 class Probe(nn.Module):
@@ -47,13 +48,15 @@ def go(method: str = "fedavg", engine: str = "sequential", **options: Any) -> fs
     return fs.run(fed(), fs.methods.METHODS[method](), model=Probe(), head="top.fc", engine=engine, **given)
 
 
-@pytest.mark.parametrize(
-    "engine",
-    ["sequential", "batched", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("threaded", "debug"))],
-)
-@pytest.mark.parametrize("method", ["fedavg", "fedlc", "scaffold", "moon", "fedper"])
+QUICK = {("sequential", "moon"), ("sequential", "fedper"), ("batched", "fedlc"), ("batched", "scaffold")}
+
+
+ENGINES, METHODS = ("sequential", "batched", "threaded", "debug"), ("fedavg", "fedlc", "scaffold", "moon", "fedper")
+
+
+@pytest.mark.parametrize(("engine", "method"), cases(QUICK, ENGINES, METHODS))
 def test_a_probe_is_the_run_of_the_whole_network(
-    method: str, engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: str, method: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     kept = go(method, engine, out=tmp_path / "kept")
     monkeypatch.setattr(base, "head_alone", lambda *_: None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +20,12 @@ from fedskew.functional import even_weights, fit_by_sums, logit_sums
 from fedskew.records.metrics import EVALUATED
 from fedskew.records.summary import FITTED
 from support.federations import RAGGED, blobs, skewed
-from support.methods import WHOLE, tiny
+from support.methods import cases, tiny
 from support.resuming import stop_after
 from support.runs import measured as go
 from support.runs import rows_of, same
 
 DIRICHLET = fs.partitioners.Dirichlet(alpha=0.3)
-
-
-def named(data: str, **options: Any) -> Federation:
-    """A federation of a dataset that is at hand, or the test is skipped."""
-    if not os.environ.get("FEDSKEW_DATA"):
-        pytest.skip(f"FEDSKEW_DATA is unset: {data} is not at hand")
-    return fs.federate(data, DIRICHLET, **options)
 
 
 FEDERATIONS: dict[str, Any] = {
@@ -44,13 +35,9 @@ FEDERATIONS: dict[str, Any] = {
     "long tail": lambda: (fs.federate("digits", DIRICHLET, clients=6, longtail=50.0, validation=0.1), tiny("fedla")),
     "held-out clients": lambda: (fs.federate("digits", DIRICHLET, clients=8, heldout_clients=0.3), tiny("fedavg")),
     "personalised": lambda: (skewed(), tiny("fedper")),
-    "heart disease": lambda: (named("heart_disease", clients=4), tiny("fedavg")),
-    "MNIST": lambda: (named("mnist", clients=20), replace(tiny("fedavg"), pace=WHOLE)),
-    "Fashion-MNIST": lambda: (named("fashion_mnist", clients=20), replace(tiny("fedavg"), pace=WHOLE)),
-    "Adult": lambda: (named("adult", clients=10), replace(tiny("fedavg"), pace=WHOLE)),
 }
 
-QUICK = {(name, "sequential") for name in FEDERATIONS if "MNIST" not in name}
+QUICK = {(name, "sequential") for name in FEDERATIONS}
 QUICK |= {(name, "batched") for name in ("a class missing at training", "personalised")}
 
 
@@ -75,13 +62,7 @@ def by_clients(result: fs.Result, fed: Federation, objective: str, ridge: float 
     return fit_by_sums(ask, float((weights * pooled).sum()), free, ridge)[0]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "engine"),
-    [
-        case if case in QUICK else pytest.param(*case, marks=pytest.mark.thorough)
-        for case in product(FEDERATIONS, ("sequential", "threaded", "batched"))
-    ],
-)
+@pytest.mark.parametrize(("name", "engine"), cases(QUICK, FEDERATIONS, ("sequential", "threaded", "batched")))
 def test_the_fit_of_a_run_is_that_of_its_clients_sums(name: str, engine: str) -> None:
     fed, method = FEDERATIONS[name]()
     result = go(fed, method, engine=engine, cohort=2)

@@ -20,9 +20,9 @@ ONCE = ("check_device", "check_engine", "choose", "cohort_of")
 HOME = str(Path(fs.__file__).parent)
 
 
-def frames(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The names of the functions on the way to each clipping, the innermost first."""
-    seen: list[list[str]] = []
+def test_few_frames_lie_between_a_run_and_its_local_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hooks that are looked at, as in the first round, and without, as in the second."""
+    seen: list[list[str]] = []  # names of the functions on the way to each clipping, the innermost first
     plain = steps.clip_by_norm
 
     def clip_by_norm(grads: Any, limit: float) -> Any:
@@ -35,12 +35,6 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return plain(grads, limit)
 
     monkeypatch.setattr(steps, "clip_by_norm", clip_by_norm)
-    return seen
-
-
-def test_few_frames_lie_between_a_run_and_its_local_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With hooks that are looked at, as in the first round, and without, as in the second."""
-    seen = frames(monkeypatch)
     fed = fs.federate("digits", "iid", clients=2)
     method = fs.methods.fedavg().with_(local=SGD(clip=5.0))
     fs.run(fed, method, model="logistic", rounds=2, cohort=1, engine="sequential", served="none", fit_logits="none")

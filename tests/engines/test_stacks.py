@@ -11,15 +11,11 @@ from hypothesis import strategies as st
 import fedskew as fs
 from fedskew.engines import stacks as cuts
 from fedskew.engines.stacks import Length, Price, cut, legs
-from fedskew.engines.stepper import StepMode
 from fedskew.method.paces import Fixed
-from support.federations import blobs
+from support.federations import UNEVEN, blobs
 from support.methods import BY_HOOK, each, tiny
-from support.nets import norm_net
 from support.runs import gap, go, rows_of, same
 
-# eight clients of unequal size, three of one row
-UNEVEN = [[1, 0, 0], [9, 30, 2], [0, 0, 1], [2, 5, 0], [8, 8, 8], [0, 1, 0], [1, 1, 2], [3, 0, 14]]
 ENDS = {"a stack a client": (0.0, 1e-3), "one stack": (1e9, 0.0), "some stacks": (0.05, 1e-3)}  # STEP, PRODUCT
 lengths = st.lists(st.builds(Length, st.integers(0, 60), st.integers(1, 50)), min_size=1, max_size=400)
 
@@ -90,22 +86,12 @@ def _batched(name: str) -> bool:
     return hasattr(tiny(name).pace, "batch_size")
 
 
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddyn", "fedgr", "moon"])
-def test_a_few_widths_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed, method = blobs(UNEVEN), replace(tiny(name), pace=Fixed(epochs=2, batch_size=4, lr=0.1))
-    exact = go(fed, method, engine="batched", cohort=8, model=norm_net(3, 5))
-    monkeypatch.setattr(
-        fs.engines.Batched, "step_mode", lambda *_: StepMode.RECORDED
-    )  # whose recordings fail without a GPU
-    assert gap(exact.params, go(fed, method, engine="batched", cohort=8, model=norm_net(3, 5)).params) <= 1e-12
-
-
 def test_the_first_fault_is_that_of_the_cohort() -> None:
     """Client 1 is the longest, and trains first in its stack; client 0 comes first in the cohort."""
     method = replace(fs.methods.fedavg(), pace=Fixed(epochs=3, batch_size=2, lr=1e38), selector=each(0, 1, 4))
     told = []
-    for engine in ("sequential", "batched"):
+    for engine in ("sequential", "batched", "chained"):
         with pytest.raises(fs.TrainingError) as caught:
             go(blobs(UNEVEN), method, engine=engine, threads=1, dtype="float32")
         told.append(str(caught.value))
-    assert told[0] == told[1]
+    assert told[0] == told[1] == told[2]

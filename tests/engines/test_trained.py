@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -86,19 +87,6 @@ def test_raw_columns_of_a_new_patient_get_the_training_rows_standardisation(run:
     assert [trained.label_names[c] for c in trained.predict(columns)].count("ill") > 0
 
 
-class Frame:
-    """As much of a pandas frame as is read."""
-
-    def __init__(self, content: dict[str, list]) -> None:
-        self.content = content
-
-    def keys(self) -> Any:
-        return self.content.keys()
-
-    def __getitem__(self, name: str) -> Any:
-        return np.array(self.content[name], dtype=object)
-
-
 MISTAKES: dict[str, tuple[Any, str]] = {
     "a column": ({"age": [50]}, "x must have the column 'sex'"),
     "a category": ({"age": [5], "sex": ["x"], "pressure": [1]}, "column 'sex' must hold one of its categories, f, m"),
@@ -112,7 +100,10 @@ MISTAKES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_row_that_does_not_fit_is_one_line(case: str, run: Any) -> None:
     x, expected = MISTAKES[case]
-    for given in (x, Frame(x) if isinstance(x, dict) else x):
+    frame = x  # as much of a pandas frame as is read
+    if isinstance(x, dict):
+        frame = UserDict({name: np.array(column, dtype=object) for name, column in x.items()})
+    for given in (x, frame):
         with pytest.raises(DataError) as error:
             run[0].predict(given)
         assert expected in str(error.value) and "\n" not in str(error.value)
@@ -172,21 +163,16 @@ class Net(nn.Module):
 
 
 def test_a_network_of_one_s_own_is_given_again(tmp_path: Path) -> None:
+    """Without the head that a method put into it."""
     fed = digits()
-    result = fs.run(fed, METHODS["fedavg"](), model=Net(), head="fc", rounds=1, cohort=3, out=tmp_path / "a")
+    for out, method, head in (("a", "fedavg", "fc"), ("b", "moon", "fc"), ("c", "moon", None)):
+        made = METHODS[method](**({"projection": 8} if method == "moon" else {}))
+        result = fs.run(fed, made, model=Net(), head=head, rounds=1, cohort=3, out=tmp_path / out)
+        assert fs.load_model(tmp_path / out, Net()).evaluate(fed.dataset)["loss"] == result.rounds[-1]["loss"]
     with pytest.raises(ConfigError, match=r"model must be given: the run .* trained a network of your own, Net"):
         fs.load_model(tmp_path / "a")
-    assert fs.load_model(tmp_path / "a", Net()).evaluate(fed.dataset)["loss"] == result.rounds[-1]["loss"]
     with pytest.raises(RecordError, match=r"must have 'hidden1.weight' of shape"):
         fs.load_model(tmp_path / "a", fs.models.MLP())
-
-
-def test_a_network_of_one_s_own_with_the_method_s_head_is_given_as_it_was(tmp_path: Path) -> None:
-    fed = digits()
-    for head in ("fc", None):
-        run = tmp_path / str(head)
-        result = fs.run(fed, METHODS["moon"](projection=8), model=Net(), head=head, rounds=1, cohort=3, out=run)
-        assert fs.load_model(run, Net()).evaluate(fed.dataset)["loss"] == result.rounds[-1]["loss"]
 
 
 class Drawn(nn.Module):

@@ -16,6 +16,8 @@ from fedskew.data.partitioners import Partition
 from fedskew.data.sources.table import load
 
 RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
+# eight clients of unequal size, three of one row
+UNEVEN = [[1, 0, 0], [9, 30, 2], [0, 0, 1], [2, 5, 0], [8, 8, 8], [0, 1, 0], [1, 1, 2], [3, 0, 14]]
 """rows of each class at four clients, of different sizes; the second lacks a class"""
 
 

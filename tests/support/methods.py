@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -45,6 +46,11 @@ def rest_thorough(names: Iterable[str]) -> list[Any]:
     """Every method, for parametrize: the others than ``names`` are tested by `make test-all` only."""
     kept = set(names)
     return [name if name in kept else pytest.param(name, marks=pytest.mark.thorough) for name in NAMES]
+
+
+def cases(kept: Container[tuple[Any, ...]], *choices: Iterable[Any]) -> list[Any]:
+    """All combinations of choices, for parametrize: the others than ``kept`` are tested by `make test-all` only."""
+    return [case if case in kept else pytest.param(*case, marks=pytest.mark.thorough) for case in product(*choices)]
 
 
 # Choices for a test that runs over all methods: one method of each signature, a few that define every hook, or those of

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+import fedskew as fs
 from fedskew import rng
 
 
@@ -69,3 +71,20 @@ def dropout_net(classes: int = 10, features: int = 64) -> nn.Module:
     return plain_module(
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(features, 12), nn.ReLU(), nn.Dropout(0.4), nn.Linear(12, classes))
     )
+
+
+# chains of dense layers, which `batched` writes out
+DENSE: dict[str, Callable[[], nn.Module]] = {
+    "logistic": lambda: nn.Linear(5, 3),
+    "without biases": lambda: nn.Sequential(nn.Linear(5, 4, bias=False), nn.ReLU(), nn.Linear(4, 3, bias=False)),
+    "activations": lambda: nn.Sequential(
+        nn.Flatten(), nn.Tanh(), nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 7), nn.Sigmoid(), nn.ReLU(), nn.Linear(7, 3)
+    ),
+    "linear projection": lambda: fs.models.projected(
+        nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)), None, "linear", seed=0
+    )[0],
+    "nested": lambda: nn.Sequential(
+        nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.0), nn.Identity(), nn.Sequential(nn.Linear(8, 8), nn.Tanh()),
+        nn.Linear(8, 3),
+    ),
+}  # fmt: skip

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 import fedskew as fs
 from fedskew.data.federation import Federation
+from fedskew.engines.stepper import StepMode, Stepper
 from fedskew.method import Method
 from fedskew.records.folder import TIMES
 from fedskew.types import Params
@@ -27,6 +29,24 @@ def go(fed: Federation, method: Method, **options: Any) -> fs.Result:
 def measured(fed: Federation, method: Method, **options: Any) -> fs.Result:
     """As `go`, with the fit, the mean model and the clients' own test rows."""
     return go(fed, method, **({"fit_logits": "last", "served": "last", "average_models": "auto"} | options))
+
+
+def noted_steppers(monkeypatch: pytest.MonkeyPatch) -> list[Stepper]:
+    """The steppers that are made from here on."""
+    made: list[Stepper] = []
+    init = Stepper.__init__
+
+    def noted(self: Stepper, function: Any, mode: StepMode) -> None:
+        init(self, function, mode)
+        made.append(self)
+
+    monkeypatch.setattr(Stepper, "__init__", noted)
+    return made
+
+
+def programs_of(steppers: list[Stepper]) -> int:
+    """How many shapes of steps became programs."""
+    return sum(sum(map(bool, stepper.programs.values())) for stepper in steppers)
 
 
 def rows_of(result: fs.Result | list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -20,12 +20,11 @@ from fedskew.client import KEPT, Job
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
 from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
-from fedskew.engines.evaluation import Evaluator, Tested, personal_model, shares_of, tested
+from fedskew.engines.evaluation import Evaluator, Models, Tested, personal_model, shares_of, tested
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
 from fedskew.engines.network import features_of, head_alone
 from fedskew.engines.outcomes import (
-    FiniteCheck,
     FiniteChecks,
     Outcome,
     Reduction,
@@ -110,11 +109,10 @@ class LocalEngine:
             self.runtime = Runtime.of(self.model, settings.device, settings.threads, self.channels_last)
         self.workers, self.device, self.dtype = self.runtime.workers, self.runtime.device, self.runtime.dtype
         # results in the order of the items, from all threads where the engine is parallel
-        self.train_map: Map = self.runtime.map if self.parallel else map
+        self.train_map: Map = self.workers.map if self.parallel else map
         self.store, test = stores
         self.test = Evaluator(self.runtime, test, task.classes, keep=True)
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
-        self.evaluations = Stepper(self.test.whole, StepMode.WHOLE if self.device.type == "cuda" else StepMode.AUTOGRAD)
         self.clients = Clients(self.runtime, self.store, task, self.rows_of(fed))
         self.planner, self.jobs = Planner(task, settings.seed), Jobs(self.runtime, task, settings.seed)
         self.probing = self.planner, self.jobs  # of local runs that answer questions: their rows are here in any engine
@@ -296,7 +294,7 @@ class LocalEngine:
                 key = rng.key(self.planner.seed, broadcast.round, k, part.name, "query").to(self.device)
                 return self._asked(query, ctx, who.batch(source.rows[k]), key, broadcast.round)
 
-            values = tree.stack(list(self.runtime.map(value, ids.tolist())))
+            values = tree.stack(list(self.workers.map(value, ids.tolist())))
         if query.keep:
             _keep(memory, part, ids, values)
         return Answers(ids, values)
@@ -345,10 +343,7 @@ class LocalEngine:
         Returns:
             The confusion matrix [C, C] on the host, and the mean cross-entropy.
         """
-        if on == "test" and rows is None:
-            ((loss, matrix), _) = self.evaluations.run((), (params, buffers), self.test.without_rows(), [()], left=1)
-        else:
-            matrix, loss = (self.test if on == "test" else self.train_set).confusion(params, buffers, rows)
+        matrix, loss = (self.test if on == "test" else self.train_set).confusion(params, buffers, rows)
         return matrix.cpu(), float(loss)
 
     def fits(self, params: Params, buffers: Params) -> dict[str, Fit]:
@@ -370,14 +365,19 @@ class LocalEngine:
         first gets biases and a temperature of its client's own.
         """
         shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
-        test, model = self.test_of(self.fed), self._models(method, broadcast)
+        test, model = self.test_of(self.fed), self.models(method, broadcast)
         yield from tested(self.clients, test, model, shares, fitted_on)
 
-    def _models(self, method: Method, broadcast: Broadcast) -> Callable[[int], tuple[Params, Params]]:
-        """(parameters, buffers) of what a client would use, in the layout of the runtime."""
-        given = self.runtime.laid_out(broadcast)
+    def models(
+        self, method: Method, broadcast: Broadcast, clients: Clients | None = None, memory: ClientMemory | None = None
+    ) -> Models:
+        """(parameters, buffers) of what a client would use, in the layout of the runtime.
+
+        Without ``clients`` and ``memory``, it is one of the run's own, with what it keeps.
+        """
+        given, who, kept = self.runtime.laid_out(broadcast), clients or self.clients, memory or self.memory
         if method.personal:
-            return lambda k: personal_model(self.clients, method, given, self.memory, k)
+            return lambda k: personal_model(who, method, given, kept, k)
         return lambda k: (given.params, given.buffers)
 
     def own_models(self, method: Method, broadcast: Broadcast) -> Iterator[tuple[int, Params]]:
@@ -385,14 +385,14 @@ class LocalEngine:
 
         At least one tensor of each, so that a client that is missing from a file is not taken for one without changes.
         """
-        model, shared = self._models(method, broadcast), {**broadcast.params, **broadcast.buffers}
+        model, shared = self.models(method, broadcast), {**broadcast.params, **broadcast.buffers}
 
         def one(k: int) -> tuple[int, Params]:
             params, buffers = model(k)
             changed = {n: v.cpu() for n, v in (params | buffers).items() if not torch.equal(v, shared[n])}
             return k, changed or {n: params[n].cpu() for n in list(params)[:1]}
 
-        yield from self.runtime.map(one, [k for k, rows in enumerate(self.clients.own.rows) if len(rows)])
+        yield from self.workers.map(one, [k for k, rows in enumerate(self.clients.own.rows) if len(rows)])
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """As `pooled` of `tested`, of the global model after a round: one evaluation on all clients' test rows."""
@@ -412,18 +412,14 @@ class LocalEngine:
 
 
 def chain(engine: LocalEngine, method: Method, clients: list[ClientJob]) -> Outcome:
-    """The last member's outcome, with the report of all; each begins from what the one before it has trained."""
-    reports: list[Report] = []
-    checks: list[FiniteCheck] = []
-    after: Outcome | None = None
+    """The outcome of a chain; each member begins from what the one before it has trained."""
+    done: list[Outcome] = []
     for client in clients:
-        if after is not None:
-            client = client.after(after.params, after.buffers)
-        (after,) = engine.run_clients(method, [client])
-        reports.append(after.reports)
-        checks += after.checks
-    assert after is not None, "a chain has a member"
-    return after._replace(reports=chained(reports), checks=tuple(checks))
+        if done:
+            client = client.after(done[-1].params, done[-1].buffers)
+            done[-1] = done[-1]._replace(params={}, buffers={}, uploads={}, memories={})  # nobody else reads them
+        done += engine.run_clients(method, [client])
+    return chained(done)
 
 
 def _one(outcome: Tree) -> Tree:

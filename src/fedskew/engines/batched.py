@@ -17,14 +17,16 @@ from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.stacks import DIMS, Now, Price, cloned, cut, length, narrowed, schedule, stack, whole
-from fedskew.engines.stepper import StepMode, mode_of_stacks, plain_decay
+from fedskew.engines.stepper import StepMode, is_fused, is_plain_loss, plain_decay
 from fedskew.engines.written import FusedStep, descend, steps_of
 from fedskew.method import Method
+from fedskew.method.steps import SGD, AdamW
 from fedskew.models.prepare import Model
 from fedskew.types import Batch, Carry, Output, Params
 
 Rows = tuple[Tensor, Tensor]  # x and y of all clients of the stack, one after another
 
+ONE_GRADIENT = (SGD.step, AdamW.step)  # steps that ask for one gradient, at the carry that they are given
 COPIES = 6  # of the parameters for each client of a stack: before, gradient, update, after, and two of the method's
 BUDGET = 1 << 30  # bytes of all stacks on a CPU; on a GPU, 6/10 of what is free
 
@@ -48,8 +50,15 @@ class Batched(LocalEngine):
 
     @classmethod
     def step_mode(cls, device: str, model: Model, method: Method, augmented: bool) -> StepMode:
-        """What runs the steps of a method."""
-        return mode_of_stacks(device, model, method, augmented)
+        """What runs the steps of a method, which has no guard."""
+        if device.startswith("cuda"):
+            return StepMode.RECORDED
+        if device != "cpu" or augmented or Dense.of(model) is None:
+            return StepMode.VMAP
+        if is_fused(method) and is_plain_loss(method):
+            return StepMode.WRITTEN
+        known = all(type(part).__module__.startswith("fedskew.") for part in method.components)  # others do anything
+        return StepMode.FUSED if known and type(method.local).step in ONE_GRADIENT else StepMode.VMAP
 
     def client_bytes(self, method: Method, client: ClientJob) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""

@@ -30,7 +30,7 @@ from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.programs import Captured, HostError, NoHost, StepFunction, cuda_graph, flatten, leaves_of, rebuild
 from fedskew.engines.sequential import longest
-from fedskew.engines.stepper import StepMode, Stepper, mode_of_stacks
+from fedskew.engines.stepper import StepMode, Stepper
 from fedskew.method import Method
 from fedskew.models.prepare import Model
 from fedskew.models.where import first_line
@@ -268,7 +268,7 @@ class Chained(Batched):
         """Let clients of a method be stacked from here on, and say so."""
         del self.chains[id(stepper)]
         plain, augmented = unguarded(method), bool(self.store.augmentation)
-        mode = mode_of_stacks(self.device.type, self.model, plain, augmented)
+        mode = Batched.step_mode(self.device.type, self.model, plain, augmented)
         self.steppers = [
             (known, Stepper(self.step_function(method, mode), mode) if one is stepper else one)
             for known, one in self.steppers

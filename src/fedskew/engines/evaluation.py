@@ -58,16 +58,6 @@ class Evaluator:
         matrix, loss, _ = self._measured(params, buffers, rows, keep=False)
         return matrix, loss
 
-    def whole(self, _rows: Any, fixed: tuple[Params, Params], _carry: Any, _now: Any) -> tuple[Any, Tensor]:
-        """`confusion` over all rows as a `StepFunction`: of one model's (parameters, buffers), and of nothing else."""
-        matrix, loss = self.confusion(*fixed, None)
-        return (loss, matrix), loss
-
-    def without_rows(self) -> tuple[Tensor, Tensor]:
-        """What `whole` gives, without rows. The matrix is one number, seen [C, C] times: it takes no memory."""
-        y = self._store.y
-        return y.new_zeros((), dtype=torch.float64), y.new_zeros(()).expand(self._classes, self._classes)
-
     def scored(self, params: Params, buffers: Params, rows: Array | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """`confusion` and, of the same pass, the probabilities of the rows, float64 [R, C]; both on the host."""
         matrix, loss, logits = self._measured(params, buffers, rows, keep=True)
@@ -113,16 +103,13 @@ class Evaluator:
         given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
 
         def one(chunk: Rows) -> T:
-            return of(self._forward(given, statistics, chunk), self._store.y[chunk])
+            x = self._floats(chunk)
+            mask = torch.ones(len(x), dtype=self._store.dtype, device=x.device)
+            key = torch.zeros((), dtype=torch.int64, device=x.device)
+            out, _ = self._runtime.net.forward(given, statistics, x, mask, train=False, key=key)
+            return of(out, self._store.y[chunk])
 
-        return list(self._runtime.map(one, self._chunks(rows)))
-
-    def _forward(self, params: Params, buffers: Params, chunk: Rows) -> Output:
-        x = self._floats(chunk)
-        mask = torch.ones(len(x), dtype=self._store.dtype, device=x.device)
-        key = torch.zeros((), dtype=torch.int64, device=x.device)
-        out, _ = self._runtime.net.forward(params, buffers, x, mask, train=False, key=key)
-        return out
+        return list(self._runtime.workers.map(one, self._chunks(rows)))
 
     def _floats(self, at: Rows) -> Tensor:
         """Normalised rows, from those that are kept where they are."""
@@ -213,7 +200,7 @@ def tested(
         matrix, loss = confusion_of(labels, logits.argmax(1), classes), cross_entropy(logits, labels).mean()
         return Tested(k, matrix, float(loss), shares[k], logits.softmax(1))
 
-    yield from clients.runtime.map(one, shares)
+    yield from clients.runtime.workers.map(one, shares)
 
 
 def pooled(each: Iterable[Tested], classes: int) -> tuple[Tensor, float]:

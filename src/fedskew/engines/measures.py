@@ -17,7 +17,7 @@ from fedskew import server, tree
 from fedskew.averages import Kept
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.clients import ClientMemory, Clients
-from fedskew.engines.evaluation import Tested, personal_model, pooled, shares_of, tested
+from fedskew.engines.evaluation import Tested, pooled, shares_of, tested
 from fedskew.engines.fitting import measured
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
@@ -273,20 +273,14 @@ class Observer:
         """
         engine, method, classes = self.engine, self.method, self.task.classes
         clients = replace(engine.clients, own=engine.rows_of(fed))
-        given = engine.runtime.laid_out(given_of(method, shown))
         # after the last round, schedules are asked for the last round again
         begun = shown.state._replace(round=min(shown.round, self.task.rounds - 1))
         matrix, total, rows = torch.zeros(classes, classes, dtype=torch.int64), 0.0, 0
         for ids in torch.split(torch.nonzero(fed.sizes).flatten(), GROUP):
             memory = ClientMemory(engine.memory.template)
             left = ids if memory.empty or not method.personal else self._joined(begun, clients, memory, ids)
-
-            def model(k: int, memory: ClientMemory = memory) -> tuple[Params, Params]:
-                own = method.personal
-                return personal_model(clients, method, given, memory, k) if own else (given.params, given.buffers)
-
-            shares = shares_of(clients.own, fed, left.tolist())
-            each = tested(clients, engine.test_of(fed), model, shares)
+            models = engine.models(method, given_of(method, shown), clients, memory)
+            each = tested(clients, engine.test_of(fed), models, shares_of(clients.own, fed, left.tolist()))
             confusion, loss = pooled(self._listed(fed, shown.round, each) if listed else each, classes)
             matrix, total, rows = matrix + confusion, total + loss * int(confusion.sum()), rows + int(confusion.sum())
         return matrix, total / max(rows, 1)

@@ -256,17 +256,18 @@ class Reduction:
         return Results(cohort, self.delta, in_order(done, lambda one: one.buffers), kept)
 
 
-def chained(reports: list[Report]) -> Report:
-    """The report of a chain, which counts as one client, from those of its members, leaves [1].
+def chained(members: Sequence[Outcome]) -> Outcome:
+    """The outcome of a chain, which counts as one client: that of its last member, with the report of all.
 
     Samples, steps and FedNova's ||a||_1 add up, the loss is the mean over all steps, the rate is the first member's.
     """
     samples, steps, loss, a_norm = (
-        torch.cat([getattr(r, n) for r in reports]) for n in ("samples", "steps", "loss", "a_norm")
+        torch.cat([getattr(one.reports, n) for one in members]) for n in ("samples", "steps", "loss", "a_norm")
     )
 
     def total(values: Tensor) -> Tensor:
         return values.sum(0, keepdim=True)
 
     mean = total(loss * steps) / total(steps).clamp(min=1)
-    return Report(total(samples), total(steps), reports[0].lr, mean, total(a_norm))
+    report = Report(total(samples), total(steps), members[0].reports.lr, mean, total(a_norm))
+    return members[-1]._replace(reports=report, checks=tuple(check for one in members for check in one.checks))

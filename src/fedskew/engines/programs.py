@@ -13,7 +13,6 @@ the step. The kernels are those of the plain function, so the bits are too.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -56,6 +55,11 @@ def rebuild(template: Any, leaves: Iterator[Tensor]) -> Any:
         return {name: rebuild(value, leaves) for name, value in template.items()}
     parts = [rebuild(value, leaves) for value in template]
     return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)
+
+
+def each_leaf(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """A tree of what a function gives for the tensors of another."""
+    return rebuild(tree, map(function, leaves_of(tree)))
 
 
 def like(leaf: Tensor) -> tuple[Any, ...]:
@@ -338,7 +342,6 @@ Record = Callable[[Callable[[], None]], Replay]  # runs a function while it reco
 
 SPARE = 1.25  # room for rows beyond those of the first stack, whose clients may have fewer
 WARM = 2  # runs before a recording: libraries allocate and choose kernels in their first
-PAYS = 0.9  # of the function's time that a launch may take
 
 
 def captured(
@@ -363,42 +366,6 @@ def captured(
         return made if made.agrees(rows, fixed, carry, now) else None
     except Exception:  # a user's component may do anything; what cannot be recorded runs as it is
         return None
-
-
-def captured_if_faster(
-    function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any, record: Record | None = None
-) -> Captured | None:
-    """As `captured`, of what may keep a GPU busy without a recording: then memory that a recording keeps is in vain.
-
-    Returns:
-        The recording, or None also where a launch does not take less than PAYS of the function's time.
-    """
-    try:
-        with NoHost():  # type: ignore[no-untyped-call]
-            function(rows, fixed, carry, now)
-    except Exception:  # as in `captured`
-        return None
-    made = captured(function, rows, fixed, carry, now, record)
-    if made is None:
-        return None
-    along = made.over(rows, fixed)
-
-    def launch() -> Tensor:
-        losses: list[Tensor] = []
-        along(carry, [now], losses)
-        return losses[0]
-
-    return made if seconds(launch) < PAYS * seconds(lambda: function(rows, fixed, carry, now)[1]) else None
-
-
-def seconds(call: Callable[[], Tensor], times: int = 3) -> float:
-    """What a call takes until its number is known; the least of some."""
-    took = []
-    for _ in range(times):
-        began = time.perf_counter()
-        float(call())
-        took.append(time.perf_counter() - began)
-    return min(took)
 
 
 class Captured:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
+from fedskew.engines.programs import each_leaf
 from fedskew.models.precision import flushed
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -182,10 +183,6 @@ class Runtime:
         """The calling thread's copy of the model."""
         return self.workers.model
 
-    def map(self, function: Callable[[Any], Any], items: Iterable[Any], first: Sequence[int] = ()) -> Iterator[Any]:
-        """Results of all threads, in the order of the items; those at the places ``first`` are begun first."""
-        return self.workers.map(function, items, first)
-
     def layout(self, tree_: Tree) -> Tree:
         """A tree whose leaves of four axes lie channels-last, where this runtime uses that layout."""
         if not self.channels_last:
@@ -205,6 +202,4 @@ class Runtime:
         """A tree of dicts or a NamedTuple of such trees, on the device."""
         if self.device.type == "cpu":
             return tree_
-        if isinstance(tree_, tuple):
-            return type(tree_)(*(self.to_device(field) for field in tree_))
-        return tree.map_tree(lambda t: t.to(self.device, non_blocking=True), tree_)
+        return each_leaf(lambda leaf: leaf.to(self.device, non_blocking=True), tree_)

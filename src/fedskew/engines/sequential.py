@@ -12,7 +12,7 @@ from fedskew.engines.base import LocalEngine
 from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.stepper import StepMode, mode_of_clients
+from fedskew.engines.stepper import StepMode
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
 from fedskew.models.prepare import Model
@@ -102,8 +102,8 @@ class Threaded(Sequential):
 
     @classmethod
     def step_mode(cls, device: str, model: Model, method: Method, augmented: bool) -> StepMode:
-        """Traces, where they can be made."""
-        return mode_of_clients(device, model)
+        """Traces, but for convolutions: their backward pass has lists of truth values, which no trace takes."""
+        return StepMode.TRACED if device == "cpu" and not model.convolutional else StepMode.AUTOGRAD
 
     def ready(self, method: Method, clients: list[ClientJob]) -> None:
         """Trace the steps of shapes that will come often enough."""
@@ -129,7 +129,7 @@ class Threaded(Sequential):
         def one(at: int) -> Outcome:
             return settle((at,), self.run_client(method, clients[at]))
 
-        yield from self.runtime.map(one, range(len(clients)), longest(clients, LEAD * self.workers.count))
+        yield from self.workers.map(one, range(len(clients)), longest(clients, LEAD * self.workers.count))
 
 
 class Debug(Sequential):

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from fedskew import tree
 from fedskew.client import Job, Own
 from fedskew.engines.planning import ClientJob
-from fedskew.engines.programs import leaves_of, rebuild
+from fedskew.engines.programs import each_leaf, leaves_of, rebuild
 from fedskew.engines.stepper import StepMode
 from fedskew.types import Carry
 
@@ -60,21 +61,14 @@ def mapped(function: Callable[..., Any], *trees: Any) -> Any:
 
 def cloned(carry: Carry) -> Carry:
     """Leaves with contiguous memory of their own: vmap gives views of what all clients share."""
-
-    def clone(leaf: Tensor) -> Tensor:
-        return leaf.clone(memory_format=torch.contiguous_format)
-
-    return Carry(*(tree.map_tree(clone, field) for field in carry))
+    copy: Carry = each_leaf(lambda leaf: leaf.clone(memory_format=torch.contiguous_format), carry)
+    return copy
 
 
 def narrowed(job: Job, carry: Carry, width: int) -> tuple[Job, Carry, Carry]:
     """The first clients of a stack, and what the others have become."""
-    own = Own(*(tree.map_tree(lambda leaf: leaf[:width], field) for field in job.own))
-    first, rest = (
-        Carry(*(tree.map_tree(lambda leaf, at=at: leaf[at], field) for field in carry))
-        for at in (slice(width), slice(width, None))
-    )
-    return Job(job.shared, own), first, rest
+    own, first = (each_leaf(lambda leaf: leaf[:width], given) for given in (job.own, carry))
+    return Job(job.shared, own), first, each_leaf(lambda leaf: leaf[width:], carry)
 
 
 def whole(carries: Sequence[Carry]) -> Carry:
@@ -109,16 +103,13 @@ def schedule(clients: Sequence[ClientJob], device: torch.device, few: bool = Fal
     A step has each client's rows, keys (its own, as in the sequential engine), and where in its run it is.
     """
     at = torch.from_numpy(positions(clients)).to(device)
-    count, total, draws = at.shape[:3]
-    keys = torch.zeros(count, total, draws, dtype=torch.int64)
-    epoch = np.ones((count, total), np.int64)
-    for i, (row, client) in enumerate(zip(keys, clients, strict=True)):
-        row[: len(client.keys), : client.keys.shape[1]] = client.keys
-        epoch[i, : len(client.plan.epoch)] = client.plan.epoch
+    count, total = at.shape[:2]
+    keys = pad_sequence([client.keys for client in clients], batch_first=True)
+    epoch = pad_sequence([torch.from_numpy(client.plan.epoch) for client in clients], batch_first=True, padding_value=1)
     number = torch.arange(1, total + 1, device=device).expand(count, total)
     steps = [len(p.plan.batches) for p in clients]
     active = torch.arange(total, device=device) < torch.tensor(steps).to(device).unsqueeze(1)
-    each = (at, keys.to(device), torch.from_numpy(epoch).to(device), number, active)
+    each = (at, keys.to(device), epoch.to(device), number, active)
     columns = list(zip(*(column.unbind(1) for column in each), strict=True))
 
     def now(t: int, leg: Leg) -> Now:

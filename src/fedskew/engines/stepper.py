@@ -3,7 +3,6 @@
 A stepper runs the plain function, or a program that is made of it once.
 """
 
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,14 +12,12 @@ from typing import Any
 
 from torch import Tensor
 
-from fedskew.engines.dense import Dense
 from fedskew.engines.programs import (
     Along,
     Captured,
     Program,
     StepFunction,
     captured,
-    captured_if_faster,
     flatten,
     leaves_of,
     like,
@@ -29,10 +26,7 @@ from fedskew.engines.programs import (
 from fedskew.method import Method
 from fedskew.method.component import does_no_more
 from fedskew.method.parts import CrossEntropy
-from fedskew.method.steps import SGD, AdamW
-from fedskew.models.prepare import Model
-
-ONE_GRADIENT = (SGD.step, AdamW.step)  # steps that ask for one gradient, at the carry that they are given
+from fedskew.method.steps import SGD
 
 
 class StepMode(Enum):
@@ -46,8 +40,6 @@ class StepMode(Enum):
     - `chained`: CHAINED; where steps cannot be recorded, that of `batched`.
     - `batched` on a CPU: WRITTEN for dense networks under cross-entropy and plain SGD; FUSED for dense networks under
       fedskew's other methods; else VMAP.
-
-    WHOLE is that of evaluations on a GPU, and of no record.
     """
 
     AUTOGRAD = "steps by plain autograd"
@@ -57,34 +49,6 @@ class StepMode(Enum):
     VMAP = "steps by vmap"
     RECORDED = "steps by vmap, recorded where many lie ahead"
     CHAINED = "steps by autograd, a client a chain of launches"
-    WHOLE = "recorded where that is faster"
-
-
-def mode_of_clients(device: str, model: Model) -> StepMode:
-    """The mode of single clients whose steps may be traced.
-
-    The graph interpreter takes no list of truth values, which the backward pass of a convolution has.
-    """
-    return StepMode.TRACED if device == "cpu" and not model.convolutional else StepMode.AUTOGRAD
-
-
-def mode_of_stacks(device: str, model: Model, method: Method, augmented: bool) -> StepMode:
-    """The mode of stacks of clients.
-
-    Args:
-        device: "cpu", "cuda" or "cuda:NUMBER".
-        model: may be `Dense`.
-        method: without a guard.
-        augmented: whether training rows are augmented.
-    """
-    if device.startswith("cuda"):
-        return StepMode.RECORDED
-    if device != "cpu" or augmented or Dense.of(model) is None:
-        return StepMode.VMAP
-    if is_fused(method) and is_plain_loss(method):
-        return StepMode.WRITTEN
-    known = all(type(part).__module__.startswith("fedskew.") for part in method.components)  # others may do anything
-    return StepMode.FUSED if known and type(method.local).step in ONE_GRADIENT else StepMode.VMAP
 
 
 def is_plain_loss(method: Method) -> bool:
@@ -109,15 +73,12 @@ def is_fused(method: Method) -> bool:
 
 Maker = Callable[[StepFunction, Any, Any, Any, Any], Program | Captured | None]
 
-# Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/engines.md, and of
-# evaluations notes/performance.md)
+# Steps of one shape that must lie ahead, so that a program saves more than it costs (notes/engines.md)
 TRACE = 4000  # a second or more, against a fraction of a millisecond a step
 RECORD = 100  # of a stack on a GPU, where a recording costs some ten steps
-EVALUATIONS = math.inf  # of the test set that go before a recording; none until a GPU has measured what it saves
 MAKERS: dict[StepMode, tuple[float, Maker | None]] = {
     StepMode.TRACED: (TRACE, program),
     StepMode.RECORDED: (RECORD, captured),
-    StepMode.WHOLE: (EVALUATIONS, captured_if_faster),
 }
 _LOCK = threading.Lock()  # make_fx sets modes of the whole process
 

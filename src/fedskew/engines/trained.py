@@ -202,9 +202,8 @@ class Trained:
         require(bool((owners >= 0).any()), "per_client", clients_rule, per_client)
         of = {fed.name_of(k): owners == k for k in np.unique(owners[owners >= 0]).tolist()}
         enough = {who: at for who, at in of.items() if FEW <= y[at].sum() <= at.sum() - FEW}
-        require(
-            bool(enough), "per_client", f"go with a client that has {FEW} validation rows of either kind", per_client
-        )
+        rows_rule = f"go with a client that has {FEW} validation rows of either kind"
+        require(bool(enough), "per_client", rows_rule, per_client)
         return replace(whole, each={who: chosen(at, who) for who, at in enough.items()})
 
     def evaluate_decision(self, fed: Federation, decision: Decision, on: On = "test") -> Row:
@@ -230,9 +229,8 @@ class Trained:
     def column_of(self, positive: str | None) -> int:
         """Number of the class of this name; None is "1" of the classes "0" and "1". Raises ConfigError."""
         name = "1" if positive is None and self.label_names == ("0", "1") else positive
-        require(
-            name in self.label_names, "positive", f"name the class to find, one of {some(self.label_names)}", positive
-        )
+        rule = f"name the class to find, one of {some(self.label_names)}"
+        require(name in self.label_names, "positive", rule, positive)
         return self.label_names.index(str(name))
 
     def rows_on(self, fed: Federation, on: On) -> tuple[Tensor, Tensor, np.ndarray]:
@@ -280,8 +278,7 @@ class Trained:
             fit = self.fit("prior" if fitted is True else fitted)
             return fit.logits(self.logits(x, torch.zeros(len(x), dtype=torch.int64))).softmax(1)
         with self._evaluator(x, torch.zeros(len(x), dtype=torch.int64)) as evaluator:
-            probabilities, _ = evaluator.outputs(self.params, self.buffers, None)
-        return probabilities
+            return evaluator.outputs(self.params, self.buffers, None)[0]
 
     def fit(self, objective: str) -> Fit:
         """What the run fitted under "prior" or "balanced". Raises ConfigError where it did not."""
@@ -331,12 +328,7 @@ class Trained:
         values, held = {**self.params, **self.buffers}, module.state_dict(keep_vars=True)
         for name, value in values.items():
             got = tuple(held[name].shape) if name in held else "nothing"
-            require(
-                name in held and held[name].shape == value.shape,
-                "module",
-                f"have {name!r} of shape {tuple(value.shape)}",
-                got,
-            )
+            require(got == tuple(value.shape), "module", f"have {name!r} of shape {tuple(value.shape)}", got)
         constant = {**self.model.constants, **self.model.non_persistent}
         leaves = {**held, **dict(module.named_buffers())}
         trained = {id(held[name]) for name in values}

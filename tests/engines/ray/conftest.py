@@ -11,6 +11,14 @@ import pytest
 
 from support.paths import ROOT
 
+# sockets and processes that Ray leaves to the collector
+RAYS_OWN = "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Warnings of Ray's own are no errors of these tests."""
+    item.add_marker(pytest.mark.filterwarnings(*RAYS_OWN))
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:

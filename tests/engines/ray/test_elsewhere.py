@@ -13,11 +13,7 @@ import pytest
 from support.resuming import equal, recorded
 
 pytest.importorskip("ray")
-pytestmark = [
-    pytest.mark.ray,
-    # Ray's own: sockets and processes that it leaves to the collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.ray
 RUN = ["run", "scaffold", "--clients", "6", "--cohort", "4", "--rounds", "3", "--model", "logistic"]
 ONE_ROUND = ["--max-minutes", "0.0001"]  # a start does one round at least
 TIME_IS_UP = 75

@@ -20,11 +20,7 @@ from support.methods import tiny
 from support.resuming import equal
 from support.runs import measured as go
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.usefixtures("by_value"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("by_value")]
 HERE = os.getpid()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,7 @@ import pytest
 
 from fedskew.engines.ray import worker as module
 from fedskew.engines.ray.worker import processor
-from support.federations import skewed
-from support.methods import tiny
-from support.resuming import equal
-from support.runs import measured as go
 
-needs_ray = [
-    pytest.mark.ray,
-    # Ray's own: sockets and processes that it leaves to the collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
 INTEL = "processor : 0\nvendor_id : X\ncpu family : 6\nmodel : 207\nmodel name :  Some  CPU\n\nmodel name : B\n"
 ARM = "processor : 0\nCPU implementer : 0x41\nCPU architecture: 8\nCPU part : 0xd0c\n"
 
@@ -43,29 +33,14 @@ def test_the_type_of_a_processor(content: str, told: str, tmp_path: Path, monkey
     assert processor() == f"{plain}, MKL_CBWR=AVX2"
 
 
-class TestOnACluster:
-    pytestmark = needs_ray
-
-    def test_workers_that_are_unlike_the_driver_are_told_once(
-        self, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Only the driver's word is another one, so the bytes stay."""
-        go(skewed(), tiny("fedavg"), rounds=4, out=tmp_path / "whole")
-        monkeypatch.setattr("fedskew.engines.ray.engine.processor", lambda device: "another, AVX2")
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            go(skewed(), tiny("fedavg"), rounds=4, out=tmp_path / "run", engine="ray")
-        (words,) = [str(one.message) for one in found if "unlike processors" in str(one.message)]
-        assert "'another, AVX2'" in words and repr(processor()) in words and "\n" not in words
-        equal(tmp_path / "whole", tmp_path / "run")
-
-    def test_the_command_says_it_in_a_line(self, cluster: Any, tmp_path: Path) -> None:
-        """The driver takes other instructions, as an older processor would."""
-        run = ["run", "fedavg", "--clients", "6", "--cohort", "4", "--rounds", "2", "--model", "logistic"]
-        words = [*run, "--engine", "ray", "--ray.address", cluster.address, "--out", "run"]
-        command = [sys.executable, "-m", "fedskew", *words]
-        environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stderr
-        (line,) = [line for line in done.stderr.splitlines() if "unlike processors" in line]
-        assert line.startswith("fedskew: note: ") and repr(processor()) in line
+@pytest.mark.ray
+def test_a_worker_that_is_unlike_the_driver_is_told_in_a_line(cluster: Any, tmp_path: Path) -> None:
+    """The driver takes other instructions, as an older processor would."""
+    run = ["run", "fedavg", "--clients", "6", "--cohort", "4", "--rounds", "2", "--model", "logistic"]
+    words = [*run, "--engine", "ray", "--ray.address", cluster.address, "--out", "run"]
+    command = [sys.executable, "-m", "fedskew", *words]
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "unlike processors" in line]
+    assert line.startswith("fedskew: note: ") and repr(processor()) in line

@@ -20,12 +20,7 @@ from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.resuming import equal, recorded
 from support.runs import measured as go
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.usefixtures("cluster"),
-    # Ray's own: sockets and processes that it leaves to the collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 SIX = ["fedavg", "scaffold", "astraea", "moon", "powerofchoice", "creff"]  # plain, memory, chains, heads, questions
 
 
@@ -151,10 +146,13 @@ def test_more_workers_than_the_cluster_has_room_for() -> None:
 
 
 def test_the_broadcast_is_packed_once_a_round(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedskew.engines.ray.packing import pack, size, unpack
+    from fedskew.engines.ray.packing import pack, unpack
     from fedskew.engines.ray.worker import Turn
 
     turns, sent, received = list[int](), list[int](), list[int]()
+
+    def size(message: Any) -> int:
+        return len(message[0]) + sum(buffer.nbytes for buffer in message[1])
 
     def noted(value: Any, **options: Any) -> Any:
         message = pack(value, **options)

@@ -21,6 +21,7 @@ from fedskew.engines.sequential import Sequential, Threaded
 from fedskew.errors import ConfigError, FieldError, TrainingError
 from fedskew.method import Method
 from fedskew.models.prepare import Model
+from fedskew.models.where import first_line
 from fedskew.settings import Settings
 from fedskew.types import Params, Task
 
@@ -142,10 +143,7 @@ def _packed(what: str, value: Any, *, mapped: bool = False) -> Message:
     try:
         return pack(value, mapped=mapped)
     except Exception as error:
-        said = (str(error).strip().splitlines() or ["no message"])[0]
-        raise ConfigError(
-            f"the engine ray cannot send {what} to its workers: {type(error).__name__}: {said}"
-        ) from error
+        raise ConfigError(f"the engine ray cannot send {what} to its workers: {first_line(error)}") from error
 
 
 def _raised(failure: Failure, where: str) -> Exception:

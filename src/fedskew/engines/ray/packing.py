@@ -61,12 +61,6 @@ def unpack(message: Message) -> Any:
     return pickle.loads(head, buffers=buffers)
 
 
-def size(message: Message) -> int:
-    """Bytes of a message, without Ray's own envelope."""
-    head, buffers = message
-    return len(head) + sum(buffer.nbytes for buffer in buffers)
-
-
 def _flat(tensor: Tensor) -> tuple[pickle.PickleBuffer, torch.dtype, tuple[int, ...], tuple[int, ...], int]:
     """(the bytes that a tensor spans, dtype, shape, strides, the first byte's place within LINE)."""
     shape, strides, width = tuple(tensor.shape), tensor.stride(), tensor.element_size()

@@ -147,7 +147,7 @@ class Member:
 class Pool:
     """So many workers, which are all alike: it does not matter who does what."""
 
-    def __init__(self, count: int, gpus: float, kit: Any, met: Callable[[Hello], None] = lambda hello: None) -> None:
+    def __init__(self, count: int, gpus: float, kit: Any, met: Callable[[Hello], None]) -> None:
         """Begin the workers.
 
         Args:

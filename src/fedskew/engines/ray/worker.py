@@ -21,6 +21,7 @@ from fedskew.errors import FedskewError
 from fedskew.method import Method
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
+from fedskew.models.where import first_line
 from fedskew.settings import Settings
 from fedskew.types import Task, Tree
 
@@ -132,9 +133,8 @@ class Worker:
         except FedskewError as error:
             return Failure(error)
         except Exception as error:
-            said = (str(error).strip().splitlines() or ["no message"])[0]
             noted = self.engine.guard.noted if hasattr(self, "engine") else ""
-            return Failure(None, f"{type(error).__name__}: {said}", noted, traceback.format_exc())
+            return Failure(None, first_line(error), noted, traceback.format_exc())
 
     def _begin(self, kit: Kit) -> Hello:
         torch.set_num_threads(1)
