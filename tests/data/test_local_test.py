@@ -15,7 +15,7 @@ from fedskew.data.federation import hold_out
 from fedskew.data.partitioners import Partition
 from fedskew.errors import ConfigError, DataError
 from fedskew.records.folder import read
-from support.command import fedskew, mistake, output_of
+from support.command import fedskew, mistake, output_of, refused
 
 ALPHA = fs.partitioners.Dirichlet(0.3)
 
@@ -114,8 +114,7 @@ def test_a_file_whose_version_and_arrays_disagree_is_refused(tmp_path: Path) -> 
     for change in ({"version": 1}, {"local_test": None}):
         arrays["header"] = np.frombuffer(json.dumps({**header, **change}).encode(), np.uint8)
         np.savez(tmp_path / "t.npz", **arrays)
-        with pytest.raises(DataError, match="its header lacks 'local_test'"):
-            load_partition(tmp_path / "t.npz")
+        refused(lambda: load_partition(tmp_path / "t.npz"), "its header lacks 'local_test'", kind=DataError)
 
 
 def test_the_command_divides_describes_and_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

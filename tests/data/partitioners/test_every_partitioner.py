@@ -32,6 +32,7 @@ from fedskew.data.partitioners import (
 from fedskew.data.partitioners.file import convention_of
 from fedskew.errors import DataError
 from fedskew.fields import recorded
+from support.command import refused
 from support.labels import BALANCED, MIXED, SITES, content, histograms
 from support.strategies import seeds, tables
 
@@ -169,8 +170,7 @@ def test_every_convention_says_what_it_is(name):
 
 @pytest.mark.parametrize("labels", [[], [[0, 1]], [0.5, 1.0]])
 def test_labels_must_be_a_vector_of_integers(labels):
-    with pytest.raises(DataError, match="labels must be a non-empty vector of integers"):
-        Iid().split(labels, 1, 0)
+    refused(lambda: Iid().split(labels, 1, 0), "labels must be a non-empty vector of integers", kind=DataError)
 
 
 @pytest.mark.parametrize("name", CONVENTIONS)

@@ -25,7 +25,7 @@ from fedskew.data import (
 from fedskew.data.partitioners import Dirichlet, File, Iid, Partitioner, Shards, Shared
 from fedskew.data.partitioners.file import content_digest, json_array
 from fedskew.errors import ConfigError, DataError
-from support.command import fedskew, mistake, output_of
+from support.command import fedskew, mistake, output_of, refused
 
 MIXED = np.random.default_rng(5).permutation(np.repeat(np.arange(4), [70, 60, 50, 40]))
 
@@ -164,8 +164,7 @@ def test_other_data_are_refused(file: Path) -> None:
         federate(padded, file)
     assert federate(padded, File(str(file), match="labels")).clients == 6
     for match in ("dataset", "labels"):
-        with pytest.raises(DataError, match="with other labels"):
-            load_partition(file, relabelled, match)
+        refused(lambda: load_partition(file, relabelled, match), "with other labels", kind=DataError)
 
 
 @pytest.mark.parametrize(
@@ -243,20 +242,14 @@ def test_no_broken_partition_is_written(tmp_path: Path, rows, offsets, message) 
 
 def test_what_is_missing_is_told(tmp_path: Path, data: Dataset) -> None:
     parts = Iid().split(MIXED, 3, 0)
-    with pytest.raises(ConfigError, match="must be given a dataset or labels"):
-        save_partition(tmp_path / "p.npz", parts)
-    with pytest.raises(ConfigError, match=r"must end in \.npz"):
-        save_partition(tmp_path / "p.json", parts, labels=MIXED)
-    with pytest.raises(DataError, match="must exist"):
-        load_partition(tmp_path / "p.npz")
-    with pytest.raises(ConfigError, match=r"File\.path must name a partition file"):
-        federate(data, "file")
+    refused(lambda: save_partition(tmp_path / "p.npz", parts), "must be given a dataset or labels")
+    refused(lambda: save_partition(tmp_path / "p.json", parts, labels=MIXED), "must end in .npz")
+    refused(lambda: load_partition(tmp_path / "p.npz"), "must exist", kind=DataError)
+    refused(lambda: federate(data, "file"), "File.path must name a partition file")
     (tmp_path / "p.npz").write_bytes(b"PK no zip")
-    with pytest.raises(DataError, match="must be an npz file"):
-        federate(data, tmp_path / "p.npz")
+    refused(lambda: federate(data, tmp_path / "p.npz"), "must be an npz file", kind=DataError)
     (tmp_path / "folder").write_text("a file in the way")
-    with pytest.raises(DataError, match="cannot write"):
-        save_partition(tmp_path / "folder" / "p.npz", parts, labels=MIXED)
+    refused(lambda: save_partition(tmp_path / "folder" / "p.npz", parts, labels=MIXED), "cannot write", kind=DataError)
 
 
 def test_a_file_takes_memory_as_its_size(file: Path) -> None:
@@ -266,8 +259,7 @@ def test_a_file_takes_memory_as_its_size(file: Path) -> None:
         arrays = dict(content)
     np.savez_compressed(file, header=arrays["header"], rows=zeros)
     tracemalloc.start()
-    with pytest.raises(DataError, match="its arrays are compressed"):
-        load_partition(file)
+    refused(lambda: load_partition(file), "its arrays are compressed", kind=DataError)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
     for message, changed in (
@@ -292,8 +284,7 @@ def test_rows_beyond_the_data_are_no_traceback(file: Path, data: Dataset) -> Non
     arrays["rows"][-1] = 10**6 - 1
     header["sha256"] = content_digest(header, arrays)
     np.savez(file, header=json_array(header), **arrays)
-    with pytest.raises(DataError, match="with other labels"):
-        federate(data, file)
+    refused(lambda: federate(data, file), "with other labels", kind=DataError)
 
 
 def test_verify_says_what_was_checked(file: Path, data: Dataset, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,8 @@ from fedskew.data import load
 from fedskew.data.sources import images as module
 from fedskew.data.sources.images import digits
 from fedskew.errors import ConfigError, DataError
+from support.command import refused
+from support.data_files import fails
 
 ROWS = np.column_stack([load_digits().data, load_digits().target])
 
@@ -42,8 +44,7 @@ def test_they_are_the_rows_that_scikit_learn_gives() -> None:
     assert np.array_equal(pixels, load_digits().images) and np.array_equal(y, load_digits().target)
     assert pixels.dtype == np.uint8 and y.dtype == np.int64
     assert load("digits").fingerprint == "df0f0da78680fe8a"  # of every earlier version
-    with pytest.raises(ConfigError, match=r"path must be unset"):
-        load("digits", "somewhere")
+    fails("digits", "somewhere", "path must be unset", kind=ConfigError)
 
 
 @pytest.mark.parametrize(
@@ -67,5 +68,4 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytes
 
 def test_without_scikit_learn_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"dataset 'digits' needs scikit-learn, which is not installed"):
-        digits()
+    refused(lambda: digits(), "dataset 'digits' needs scikit-learn, which is not installed", kind=DataError)

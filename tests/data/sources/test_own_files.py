@@ -9,8 +9,8 @@ import pytest
 
 from fedskew.data import load
 from fedskew.data.sources.files import reading
-from fedskew.errors import ConfigError, DataError
-from support.data_files import GEN
+from fedskew.errors import ConfigError
+from support.data_files import GEN, fails
 
 
 def test_a_machine_short_of_memory_says_nothing_of_the_file() -> None:
@@ -34,13 +34,9 @@ def test_npz_files(tmp_path: Path) -> None:
     assert len(one.y) == 16 and one.name == "a" and not one.test_is_official
     assert len(two.y) == 20 and len(two.y_test) == 4 and two.test_is_official
     np.savez(tmp_path / "c.npz", x=x)
-    with pytest.raises(DataError, match="got x, without y"):
-        load("npz", str(tmp_path / "c.npz"))
+    fails("npz", tmp_path / "c.npz", "got x, without y")
     np.savez(tmp_path / "d.npz", x=np.array([{}] * 4, dtype=object), y=np.arange(4) % 2)
-    with pytest.raises(DataError, match="not a readable npz file of plain arrays"):
-        load("npz", str(tmp_path / "d.npz"))
+    fails("npz", tmp_path / "d.npz", "not a readable npz file of plain arrays")
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:100])
-    with pytest.raises(DataError, match="must be an npz file"):
-        load("npz", str(tmp_path / "a.npz"))
-    with pytest.raises(ConfigError, match=r"path must name the file of dataset 'npz'; got ''"):
-        load("npz")
+    fails("npz", tmp_path / "a.npz", "must be an npz file")
+    fails("npz", None, "path must name the file of dataset 'npz'; got ''", kind=ConfigError)

@@ -11,7 +11,7 @@ import torch
 
 from fedskew.data import load
 from fedskew.errors import ConfigError, DataError
-from support.data_files import GEN, encoded, one_line, write_parquet
+from support.data_files import GEN, encoded, fails, one_line, write_parquet
 
 
 def test_parquet_files_of_any_folder(tmp_path: Path) -> None:
@@ -36,10 +36,8 @@ def test_number_columns_are_features(tmp_path: Path) -> None:
     assert made.x.shape == (8, 2) and torch.equal(made.x[:, 0], made.x[:, 1])
     assert load("parquet", str(tmp_path), x_column="v").x.shape == (8, 2)
     for options in ({"normalize": "half"}, {"augment": True}, {"pad": 2}):
-        with pytest.raises(ConfigError, match="images"):
-            load("parquet", str(tmp_path), x_column="a,b", **options)
-    with pytest.raises(ConfigError, match=r"Parquet\.x_column must name one of the columns a, b, v, y"):
-        load("parquet", str(tmp_path))
+        fails("parquet", tmp_path, "images", kind=ConfigError, x_column="a,b", **options)
+    fails("parquet", tmp_path, "Parquet.x_column must name one of the columns a, b, v, y", kind=ConfigError)
     with pytest.raises(ConfigError, match=r"Parquet\.x_column must name one of the columns a, b, v, y; got ','"):
         load("parquet", str(tmp_path), x_column=",")
 
@@ -51,8 +49,7 @@ def test_parquet_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = tmp_path / "train.parquet"
     write_parquet(file, images, label=np.arange(6) % 2)
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"train\.parquet is not a whole parquet file"):
-        load("parquet", str(file))
+    fails("parquet", file, "train.parquet is not a whole parquet file")
     good = encoded(images[0], "PNG")
     other = encoded(images[0, :4], "PNG")
     cases = [
@@ -67,16 +64,13 @@ def test_parquet_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             load("parquet", str(file))
         one_line(error)
     pq.write_table(pa.table({"x": [[1.0], [1.0, 2.0]], "label": [0, 1]}), file)
-    with pytest.raises(DataError, match="lists of one length"):
-        load("parquet", str(file))
+    fails("parquet", file, "lists of one length")
 
 
 def test_parquet_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = GEN.integers(0, 256, (6, 5, 5, 3)).astype(np.uint8)
     write_parquet(tmp_path / "train.parquet", images, label=np.arange(6) % 2)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(DataError, match="decoding images needs the extra hub: pip install '\\.\\[hub\\]'"):
-        load("parquet", str(tmp_path))
+    fails("parquet", tmp_path, "decoding images needs the extra hub: pip install '.[hub]'")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(DataError, match="reading parquet files needs the extra hub: pip install '\\.\\[hub\\]'"):
-        load("parquet", str(tmp_path))
+    fails("parquet", tmp_path, "reading parquet files needs the extra hub: pip install '.[hub]'")

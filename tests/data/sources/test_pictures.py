@@ -20,7 +20,7 @@ from fedskew.data import load
 from fedskew.data.inputs import Inputs, Rows, rows_of
 from fedskew.data.sources.pictures import decode_images
 from fedskew.data.sources.table import DATASETS
-from support.data_files import GEN
+from support.data_files import GEN, fails
 
 pytestmark = pytest.mark.usefixtures("_nowhere")
 Image = pytest.importorskip("PIL.Image")
@@ -274,15 +274,13 @@ def test_channels_are_told_by_the_shape_or_asked_for(a: int, b: int, c: int, d: 
         if square in ((True, False), (False, True)):
             assert np.array_equal(read(), x if square[0] else x.transpose(0, 3, 1, 2))
         else:
-            with pytest.raises(fs.DataError, match="x must say which axis has the channels; got "):
-                read()
+            refused(lambda: read(), "x must say which axis has the channels; got ", kind=fs.DataError)
 
 
 def test_new_images_have_their_channels_where_the_model_s_shape_says(tmp_path: Path) -> None:
     x, y = noise((10, 4, 8, 4)), np.arange(10) % 2
     np.savez(tmp_path / "a.npz", x=x, y=y)
-    with pytest.raises(fs.DataError, match="channels"):
-        load("npz", str(tmp_path / "a.npz"))
+    fails("npz", tmp_path / "a.npz", "channels")
     data = load("npz", str(tmp_path / "a.npz"), channels="last")
     inputs = Inputs.of(data)
     assert data.shape == (4, 4, 8) and torch.equal(inputs.samples(x), inputs.samples(x.transpose(0, 3, 1, 2)))

@@ -8,11 +8,11 @@ import pytest
 
 from fedskew.data import DATASETS, load
 from fedskew.errors import ConfigError
+from support.data_files import fails
 
 
 def test_a_typing_error_is_answered_with_a_suggestion() -> None:
-    with pytest.raises(ConfigError, match="unknown dataset 'cifr10'; did you mean 'cifar10'"):
-        load("cifr10")
+    fails("cifr10", None, "unknown dataset 'cifr10'; did you mean 'cifar10'", kind=ConfigError)
     with pytest.raises(ConfigError, match="dataset 'mnist' has no option 'normalise'; did you mean 'normalize'"):
         load("mnist", normalise="half")
 

@@ -23,6 +23,7 @@ from fedskew.data.arrays import Reading
 from fedskew.data.encoding import ABSENT, Encoding, Notation, number_of, value_of
 from fedskew.data.inputs import Inputs
 from fedskew.fields import typed, untyped
+from support.data_files import fails
 
 ROWS = 40
 NUMBERS = np.arange(ROWS) % 7 + 0.5
@@ -326,8 +327,7 @@ def test_columns_are_of_one_kind_in_all_files(names: tuple[str, str], tmp_path: 
     written(two, table(label=["0.0", "1.0"] * 20, patient=[f"{i // 4}.0" for i in range(ROWS)]))
     assert load("csv", str(tmp_path), exclude="patient").classes == 2
     if names[1] == "test":  # a patient is one in both files, however it is written
-        with pytest.raises(fs.DataError, match=r"must part test rows from training rows; got 10 values"):
-            load("csv", str(tmp_path), split_by="patient")
+        fails("csv", tmp_path, "must part test rows from training rows; got 10 values", split_by="patient")
 
 
 def test_new_rows_are_read_as_the_training_rows_were() -> None:
@@ -470,8 +470,7 @@ def test_texts_of_any_encoding_are_read_or_named(encoding: str, end: str, tmp_pa
     rows = ["größe;label", *(f"{i % 7};{('ja', 'nö')[i % 2]}" for i in range(ROWS))]
     (tmp_path / "t.csv").write_bytes(end.join([*rows, ""]).encode(encoding))
     if encoding in ("cp1252", "utf-16-le", "latin-1"):
-        with pytest.raises(fs.DataError, match="set encoding"):
-            load("csv", str(tmp_path / "t.csv"), separator=";")
+        fails("csv", tmp_path / "t.csv", "set encoding", separator=";")
     data = load("csv", str(tmp_path / "t.csv"), separator=";", encoding=encoding)
     assert data.label_names == ("ja", "nö") and data.encoding is not None and data.encoding.columns[0].name == "größe"
     with pytest.raises(fs.ConfigError, match=r"Csv.encoding must name an encoding of text; got 'rot13'"):
@@ -492,18 +491,15 @@ def test_the_line_of_excel_and_the_row_names_of_r_are_read(tmp_path: Path) -> No
             assert torch.equal(data.x, plain.x) and data.reading is not None
             assert data.reading.columns[0].role == "left out"
     (tmp_path / "r.csv").write_text("\n".join(["age,label", *(f"{i % 7},{i / 3},a" for i in range(ROWS))]))
-    with pytest.raises(fs.DataError, match="must have 2 values a row; row 2 has 3"):
-        load("csv", str(tmp_path / "r.csv"))
+    fails("csv", tmp_path / "r.csv", "must have 2 values a row; row 2 has 3")
     (tmp_path / "r.csv").write_text("\n".join(["age,label", *(f"{i},{LABELS[i]}," for i in range(ROWS))]))
-    with pytest.raises(fs.DataError, match="must have 2 values a row; row 2 has 3"):
-        load("csv", str(tmp_path / "r.csv"))
+    fails("csv", tmp_path / "r.csv", "must have 2 values a row; row 2 has 3")
 
 
 def test_the_row_of_a_message_is_that_of_the_record(tmp_path: Path) -> None:
     cells = ["bad" if i == 30 else str(i % 9) for i in range(ROWS)]
     file = written(tmp_path / "t.csv", table(age=cells, note=["x\ny"] * ROWS))
-    with pytest.raises(fs.DataError, match="row 32 has 'bad'"):
-        load("csv", str(file), categories="note")
+    fails("csv", file, "row 32 has 'bad'", categories="note")
 
 
 @pytest.mark.parametrize(
@@ -511,8 +507,7 @@ def test_the_row_of_a_message_is_that_of_the_record(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_text_is_refused(start: bytes, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(start + bytes(range(256)))
-    with pytest.raises(fs.DataError, match=r"must be a text"):
-        load("csv", str(tmp_path / "t.csv"))
+    fails("csv", tmp_path / "t.csv", "must be a text")
 
 
 # The account
