@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -73,9 +75,6 @@ def decoded(content: bytes) -> torch.Tensor:
 
 
 def write_parquet(file: Path, images: np.ndarray, kind: str = "PNG", raw: bool = False, **labels: Any) -> None:
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as pq
-
     file.parent.mkdir(parents=True, exist_ok=True)
     column = labels.pop("column", "img")
     content = [encoded(image, kind) for image in images]
@@ -86,9 +85,6 @@ def write_parquet(file: Path, images: np.ndarray, kind: str = "PNG", raw: bool =
 def write_split(
     folder: Path, split: str, images: list[np.ndarray], labels: Any, names: list[str] | None = None
 ) -> None:
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as pq
-
     folder.mkdir(parents=True, exist_ok=True)
     table = pa.table({"image": [{"bytes": encoded(i, "PNG"), "path": None} for i in images], "label": labels})
     if names:

@@ -25,9 +25,8 @@ def test_real_mnist_files(data_dir: Path, name: str) -> None:
 
 
 def test_real_cifar10_rows(data_dir: Path) -> None:
-    pytest.importorskip("pyarrow")
     table = parquet.read_table([data_dir / "cifar10" / "test-00000-of-00001.parquet"])
-    x = parquet.read_column(table, "img")[:300]
+    x = parquet.read_column(table.slice(0, 300), "img")
     assert x.shape == (300, 3, 32, 32) and hashlib.md5(x.tobytes()).hexdigest() == "5236ea59936b9545e7d27c877d579d25"
     assert np.bincount(parquet.read_column(table, "label")).tolist() == [1000] * 10
 
