@@ -24,6 +24,7 @@ from fedskew.data.partitioners import (
     Iid,
     LabelsK,
     Natural,
+    Pathological,
     QuantityDir,
     Shards,
     Shared,
@@ -91,6 +92,10 @@ RECORDED = [
     (DirPrior(1.0, prior="data"), "3e4f4e148f5d"), (LabelsK(), "4cca8625f678"),
     (LabelsK(7, repeats=True), "1814e0162d11"), (Double(), "cfdf1a0aedab"), (Double(3, 0.5), "6cc724034052"),
     (Shards(), "596ab69badab"), (ExclusiveIid(0.3, 2), "adbf2153f7a5"), (QuantityDir(), "189c86894b07"),
+    (Pathological(), "c33243fa8f5b"), (Pathological(2, "blocks", "random"), "2a3591392663"),
+    (DirExtended(2, 0.5, owners="random", balance_guard=1.0, least=10, rounding="cut"), "95ebcbcbdda9"),
+    (DirPrior(0.3, concentration="per_class", serve="together"), "fb67251d4371"),
+    (QuantityDir(0.5, least=10, redraw=True), "e53890ced596"),
     (Natural(), "8d1e662cc5fd"), (Shared(CUT), "c0a0c2f77ac9"), (Shared(Natural(), 0.3, 0.1), "bb011f05c85c"),
 ]  # fmt: skip
 EVERY = [partitioner for partitioner, _ in RECORDED]

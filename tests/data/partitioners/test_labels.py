@@ -149,6 +149,7 @@ def variation(counts):
     return sizes.std() / sizes.mean()
 
 
+@pytest.mark.thorough  # the splits on record are quick
 def test_first_is_the_split_of_niid_bench():
     ours = [counted(Pathological(2), MIXED, 20, seed) for seed in range(200)]
     theirs = [niid_bench(MIXED, 20, 2, np.random.default_rng(seed)) for seed in range(200)]
@@ -226,6 +227,7 @@ def pfllib_exdir(labels, clients, wanted, alpha, rng):
             return counts
 
 
+@pytest.mark.thorough  # the splits on record are quick
 def test_dir_extended_with_its_options_is_exdir_and_without_them_is_not():
     """Classes of a client and variation of sizes over 60 splits of 20 clients, alpha 0.5."""
     held = {}
