@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fedskew.data import Partition, from_flower, from_indices, to_flower
 from fedskew.data.partitioners import Dirichlet, Natural
 from fedskew.errors import ConfigError, DataError
+from support.command import refused
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 100))
 
@@ -41,12 +42,9 @@ def test_row_lists_there_and_back():
 
 
 def test_what_is_no_partitioner_or_not_disjoint_is_refused():
-    with pytest.raises(DataError, match="clients 0 and 1 both have row 3"):
-        from_flower(Stub({0: [1, 3], 1: [3]}))
-    with pytest.raises(DataError, match="client 0 has row -1"):
-        from_flower(Stub({0: [-1, 3]}))
-    with pytest.raises(ConfigError, match="must be one of flwr-datasets; got dict"):
-        from_flower({0: [1]})
+    refused(lambda: from_flower(Stub({0: [1, 3], 1: [3]})), "clients 0 and 1 both have row 3", kind=DataError)
+    refused(lambda: from_flower(Stub({0: [-1, 3]})), "client 0 has row -1", kind=DataError)
+    refused(lambda: from_flower({0: [1]}), "must be one of flwr-datasets; got dict")
     with pytest.raises(ConfigError, match="row_column must be a column of the partitioner's dataset; got 'place'"):
         from_flower(Stub({0: [0, 1]}), row_column="place")
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedskew as fs
 from support.command import fedskew
+from support.data_files import encoded, write_parquet
 from support.paths import ROOT
 
 PAGE = (ROOT / "docs/guide/own-data.md").read_text(encoding="utf-8")
@@ -24,16 +26,16 @@ FRAME = {
     "age": [np.nan if i % 9 == 4 else 40.5 + i for i in range(40)],
     "sex": [None if i % 7 == 3 else "fm"[i % 2] for i in range(40)],
     "stage": [("I", "II", "III")[i % 3] for i in range(40)],
+    "place": [2 - i % 3 for i in range(40)],
     "outcome": [("ill", "well")[i // 2 % 2] for i in range(40)],
     "hospital": [("north", "south")[i % 2] for i in range(40)],
 }
 
 
-def csv(file: Path, names: tuple[str, ...], rows: Any = range(40)) -> None:
+def csv(file: Path, names: list[str], rows: slice = slice(None)) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    cells = [["" if FRAME[n][i] in (None, np.nan) else str(FRAME[n][i]) for n in names] for i in rows]
-    head = ",".join({"outcome": "label", "hospital": "client"}.get(n, n) for n in names)
-    file.write_text("\n".join([head, *map(",".join, cells)]) + "\n")
+    frame = pd.DataFrame(FRAME)[names].rename(columns={"outcome": "label", "hospital": "client"})
+    frame[rows].to_csv(file, index=False)
 
 
 @pytest.fixture
@@ -42,13 +44,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    csv(tmp_path / "patients.csv", ("age", "sex", "stage", "outcome", "hospital"))
+    csv(tmp_path / "patients.csv", [*FRAME])
     for k, site in enumerate(("north", "south")):
-        csv(tmp_path / f"hospitals/{site}.csv", ("stage", "outcome"), range(k, 40, 2))
-        text = (tmp_path / f"hospitals/{site}.csv").read_text()
-        for place, word in enumerate(("III", "II", "I")):
-            text = text.replace(f"{word},", f"{place},")
-        (tmp_path / f"hospitals/{site}.csv").write_text(text)
+        csv(tmp_path / f"hospitals/{site}.csv", ["place", "outcome"], slice(k, None, 2))
         (tmp_path / "phones").mkdir(exist_ok=True)
         np.savez(tmp_path / f"phones/{site}.npz", x=GEN.normal(size=(12, 3)), y=np.arange(12)[:, None] % 2)
     pictures, codes = GEN.integers(0, 256, (60, 28, 28, 3)).astype(np.uint8), (np.arange(60) % 3)[:, None]
@@ -67,50 +65,28 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def parquet(files: Path) -> None:
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    names = {"outcome": "label"}
-    pq.write_table(pa.table({names.get(n, n): v for n, v in FRAME.items()}), files / "patients.parquet")
+    pd.DataFrame(FRAME).rename(columns={"outcome": "label"}).to_parquet(files / "patients.parquet")
 
 
 def images(files: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    for k, c, i in ((k, c, i) for k in ("ada", "bob") for c in ("cat", "dog") for i in range(4)):
-        file = files / f"photos/{k}/{c}/{i}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        image.fromarray(GEN.integers(0, 256, (40, 36, 3)).astype(np.uint8)).save(file)
+    for place in (files / f"photos/{k}/{c}" for k in ("ada", "bob") for c in ("cat", "dog")):
+        place.mkdir(parents=True)
+        for i in range(4):
+            (place / f"{i}.png").write_bytes(encoded(GEN.integers(0, 256, (40, 36, 3)).astype(np.uint8), "PNG"))
 
 
 def letters(files: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    made = datasets.Dataset.from_dict(
-        {
-            "picture": [GEN.integers(0, 256, (5, 5, 3)).astype(np.uint8) for _ in range(20)],
-            "letter": ["ab"[i % 2] for i in range(20)],
-            "writer": [f"w{i % 4}" for i in range(20)],
-        },
-        features=datasets.Features(
-            picture=datasets.Image(), letter=datasets.Value("string"), writer=datasets.Value("string")
-        ),
-    )
-    (files / "letters").mkdir()
-    made.to_parquet(str(files / "letters/train-00000-of-00001.parquet"))
+    pictures = GEN.integers(0, 256, (20, 5, 5, 3)).astype(np.uint8)
+    columns = {"letter": ["a", "b"] * 10, "writer": [f"w{i % 4}" for i in range(20)]}
+    write_parquet(files / "letters/train-00000-of-00001.parquet", pictures, column="picture", **columns)
 
 
 CLIENTS: dict[str, tuple[int, ...]] = {  # way -> clients of the federation that each line makes
-    "A csv file": (2,),
-    "A parquet file": (2,),
-    "Columns in memory, such as a pandas frame": (2,),
-    "One file a client": (2, 2),
-    "An npz file, and MedMNIST": (10,),
-    "Data larger than the memory": (3,),
-    "Folders of images": (2,),
-    "Hugging Face datasets": (4,),
-}
-NEEDS: dict[str, Any] = {
-    "A parquet file": parquet,
-    "Folders of images": images,
-    "Hugging Face datasets": letters,
-}
+    "A csv file": (2,), "A parquet file": (2,), "Columns in memory, such as a pandas frame": (2,),
+    "One file a client": (2, 2), "An npz file, and MedMNIST": (10,), "Data larger than the memory": (3,),
+    "Folders of images": (2,), "Hugging Face datasets": (4,),
+}  # fmt: skip
+NEEDS: dict[str, Any] = {"A parquet file": parquet, "Folders of images": images, "Hugging Face datasets": letters}
 
 
 def test_every_way_has_a_block_of_five_lines_at_most() -> None:
@@ -119,19 +95,18 @@ def test_every_way_has_a_block_of_five_lines_at_most() -> None:
 
 
 @pytest.mark.parametrize("way", CLIENTS)
-def test_the_block_of_each_way_runs(way: str, files: Path) -> None:
+def test_the_block_of_each_way_runs(way: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     NEEDS.get(way, lambda _: None)(files)
     made: list[Any] = []
     federate = fs.federate
 
-    class Watched:
-        def __getattr__(self, name: str) -> Any:
-            return (
-                getattr(fs, name) if name != "federate" else lambda *a, **k: made.append(federate(*a, **k)) or made[-1]
-            )
+    def watched(*args: Any, **options: Any) -> fs.Federation:
+        made.append(federate(*args, **options))
+        return made[-1]
 
+    monkeypatch.setattr(fs, "federate", watched)
     for block in BLOCKS[way]:
-        exec(compile(block, f"own-data.md: {way}", "exec"), {"fs": Watched(), "frame": FRAME})
+        exec(compile(block, f"own-data.md: {way}", "exec"), {"fs": fs, "frame": FRAME})
     assert tuple(fed.clients for fed in made) == CLIENTS[way]
     assert all(int(fed.sizes.sum()) == len(fed.dataset.y) for fed in made)
     names = {name for fed in made for name in fed.client_names}

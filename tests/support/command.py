@@ -35,8 +35,9 @@ def mistake(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return said.err
 
 
-def refused(make: Any, *expected: str) -> None:
-    with pytest.raises(fs.ConfigError) as error:
+def refused(make: Any, *expected: str, kind: type[fs.FedskewError] = fs.ConfigError) -> None:
+    """A call raises an error of this kind, of one line that says all of this."""
+    with pytest.raises(kind) as error:
         make()
     said = str(error.value)
     assert "\n" not in said and all(e in said for e in expected), said

@@ -302,19 +302,14 @@ def _repeats(data: Dataset) -> list[str]:
             notes.append(f"class {name!r}: that is often a word for a missing label")
         if (other := names.setdefault(folded(value_of(name)), name)) != name:
             notes.append(f"class {name!r} and class {other!r} may be one")
-    marks = [
-        np.fromiter((hash(row.tobytes()) for row in x.flatten(1).numpy()), np.int64) for x in (data.x, data.x_test)
-    ]
+    rows_of = (x.flatten(1).numpy() for x in (data.x, data.x_test))
+    marks = [np.fromiter((hash(row.tobytes()) for row in rows), np.int64) for rows in rows_of]
     repeats = [(int(np.isin(marks[1], marks[0]).sum()), plural(len(marks[1]), "test row"), "equal a training row")]
     for rows, what in zip(marks, ("training row", "test row"), strict=True):
         repeats.append((len(rows) - len(np.unique(rows)), plural(len(rows), what), "repeat another"))
     if sentences := [f"{count:,} of {of} {how}" for count, of, how in repeats if count]:
-        hint = (
-            "; take copies out, or keep them on one side by split_by, unless they are different records"
-            if repeats[0][0]
-            else ""
-        )
-        notes.append(f"rows: {', '.join(sentences)}{hint}")
+        hint = "; take copies out, or keep them on one side by split_by, unless they are different records"
+        notes.append(f"rows: {', '.join(sentences)}{hint * bool(repeats[0][0])}")
     return notes
 
 

@@ -22,12 +22,7 @@ from fedskew.errors import claim, plural
 from fedskew.fields import untyped
 
 SHOWN, BRIEF = 20, 10  # most classes to list; of more, the largest and the smallest
-BEYOND = (  # what one screen has no room for
-    "effective clients", "effective classes of a client", "Gini coefficient of the sizes",
-    "entropy of a client's labels", "Kullback-Leibler to all rows", "total variation to all rows",
-    "Hellinger to all rows", "Jensen-Shannon of two clients", "Hellinger of two clients' shapes",
-    "earth mover's of two shapes", "rows two clients share by label", "rows whose label others hold too",
-)  # fmt: skip
+WIDE = "wide"  # marks a line that one screen has no room for
 FEW_CLASSES = 5  # whose shares stand beside each other
 BAR = 24  # characters of the largest class
 
@@ -144,7 +139,7 @@ def describe_table(source: Source, most: int = 500, wide: bool = False) -> Rende
     lines = [*(_data(facts) if "training_rows" in facts else []), *_clients(facts), *_skew(facts)]
     return Group(
         Text(table.title, style="bold"),
-        _lines([line for line in lines if wide or line[0] not in BEYOND]),
+        _lines([line[:3] for line in lines if wide or WIDE not in line]),
         _classes(facts, SHOWN if wide else BRIEF),
         *_by_name(table, getattr(source, "client_names", ())),
     )
@@ -167,7 +162,7 @@ def _headline(d: dict[str, Any], clients: int) -> str:
     return f"{d['dataset']}{tail}, {how}, {plural(clients, 'client')}{test}, seed {d['seed']}"
 
 
-def _lines(lines: Sequence[tuple[str, str, str]]) -> Table:
+def _lines(lines: Sequence[tuple[str, ...]]) -> Table:
     """A table of three columns: what, how much, and a remark."""
     view = Table(box=None, show_header=False, pad_edge=False)
     view.add_column(width=33, no_wrap=True)
@@ -178,7 +173,7 @@ def _lines(lines: Sequence[tuple[str, str, str]]) -> Table:
     return view
 
 
-def _data(d: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _data(d: dict[str, Any]) -> list[tuple[str, ...]]:
     """Lines of the section about the data."""
     aside = [f"{d[f'{w}_rows']:,} {w}" for w in ("unused", "validation", "auxiliary") if d[f"{w}_rows"]]
     tail = f"long tail, n_max / n_min {_number(d['longtail'])}" if d["longtail"] else ""
@@ -193,12 +188,13 @@ def _data(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(what, f"{count:,}", remark) for what, count, remark in lines if count]
 
 
-def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _clients(d: dict[str, Any]) -> list[tuple[str, ...]]:
     """Lines of the section about the clients."""
     sizes = f"median; {_plain(d['size_min'])} to {_plain(d['size_max'])}"
     held = f"mean; {_plain(d['labels_min'])} to {_plain(d['labels_max'])}, of those with rows"
     rows = f"of the {d['empty_clients']}; they hold {d['heldout_clients_rows']:,} rows" if "heldout_count" in d else ""
     left = [("clients held out", f"{d['heldout_count']:,}", rows)] if rows else []
+    labels = f"{d['effective_classes_mean']:.1f}"
     one = f"holds {d['stray_classes']} classes, {d['stray_one_row']} with one row" if "stray_client" in d else ""
     stray = [("client with stray rows", str(d["stray_client"]), one)] if one else []
     return [
@@ -207,13 +203,13 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("rows of a client", _plain(d["size_median"]), sizes),
         ("classes of a client", f"{d['labels_mean']:.1f}", held),
         *stray,
-        ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; at most {d['clients']}"),
-        ("effective classes of a client", f"{d['effective_classes_mean']:.1f}", "mean; exp of its labels' entropy"),
-        ("Gini coefficient of the sizes", f"{d['quantity_gini']:.3f}", "0: equal sizes, 1: one has all"),
+        ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; at most {d['clients']}", WIDE),
+        ("effective classes of a client", labels, "mean; exp of its labels' entropy", WIDE),
+        ("Gini coefficient of the sizes", f"{d['quantity_gini']:.3f}", "0: equal sizes, 1: one has all", WIDE),
     ]
 
 
-def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _skew(d: dict[str, Any]) -> list[tuple[str, ...]]:
     """Lines of the section about label skew."""
     compared, whole = d["pair_clients"], d["clients"] - d["empty_clients"]
     pairs = "mean over pairs" if compared == whole else f"pairs of {compared} drawn clients"
@@ -221,16 +217,16 @@ def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("imbalance, all rows", f"{d['imbalance_global']:,.1f}", "largest / smallest class"),
         ("imbalance at a client", f"{d['imbalance_local_median']:,.1f}", "median; over the classes it holds"),
         ("missing-class rate", f"{d['missing_rate']:.3f}", "(client, class) pairs without rows"),
-        ("entropy of a client's labels", f"{d['entropy_mean']:.3f}", "nats; 0: one class"),
+        ("entropy of a client's labels", f"{d['entropy_mean']:.3f}", "nats; 0: one class", WIDE),
         ("Jensen-Shannon to all rows", f"{d['js_mean']:.3f}", "0: same labels; at most 0.693"),
-        ("Kullback-Leibler to all rows", f"{d['kl_mean']:.3f}", "nats; 0: same labels"),
-        ("total variation to all rows", f"{d['tv_mean']:.3f}", "0: same labels; at most 1"),
-        ("Hellinger to all rows", f"{d['hellinger_to_global_mean']:.3f}", "0: same labels; at most 1"),
-        ("Jensen-Shannon of two clients", f"{d['js_pairs_mean']:.3f}", pairs),
-        ("Hellinger of two clients' shapes", f"{d['hellinger_mean']:.3f}", "FedLA; 0: same shape; at most 1"),
-        ("earth mover's of two shapes", f"{d['emd_mean']:.3f}", "FedLA; 0: same shape"),
-        ("rows two clients share by label", f"{d['overlap_mean']:,.1f}", "FedLA; mean over pairs"),
-        ("rows whose label others hold too", f"{d['shared_rate']:.1%}", "FedLA; of all rows"),
+        ("Kullback-Leibler to all rows", f"{d['kl_mean']:.3f}", "nats; 0: same labels", WIDE),
+        ("total variation to all rows", f"{d['tv_mean']:.3f}", "0: same labels; at most 1", WIDE),
+        ("Hellinger to all rows", f"{d['hellinger_to_global_mean']:.3f}", "0: same labels; at most 1", WIDE),
+        ("Jensen-Shannon of two clients", f"{d['js_pairs_mean']:.3f}", pairs, WIDE),
+        ("Hellinger of two clients' shapes", f"{d['hellinger_mean']:.3f}", "FedLA; 0: same shape; at most 1", WIDE),
+        ("earth mover's of two shapes", f"{d['emd_mean']:.3f}", "FedLA; 0: same shape", WIDE),
+        ("rows two clients share by label", f"{d['overlap_mean']:,.1f}", "FedLA; mean over pairs", WIDE),
+        ("rows whose label others hold too", f"{d['shared_rate']:.1%}", "FedLA; of all rows", WIDE),
     ]
 
 

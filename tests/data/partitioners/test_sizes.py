@@ -15,15 +15,10 @@ import fedskew as fs
 from fedskew.config.flags import experiment_from
 from fedskew.config.tables import make
 from fedskew.data import load_partition, save_partition
-from fedskew.data.partitioners import (
-    PARTITIONERS,
-    DirPrior,
-    Iid,
-    Shards,
-    Sized,
-)
+from fedskew.data.partitioners import PARTITIONERS, DirPrior, Iid, QuantityDir, Shards, Sized
 from fedskew.errors import ConfigError
 from fedskew.method.component import spec
+from support.command import refused
 from support.labels import BALANCED, MIXED, content, counted
 from support.strategies import seeds
 
@@ -46,10 +41,8 @@ def test_a_list_of_sizes_is_met_exactly(partitioner, given_):
 
 @pytest.mark.parametrize("partitioner", TAKERS, ids=repr)
 def test_equal_sizes_by_name_are_the_rows_of_the_default(partitioner):
-    assert content(replace(partitioner, sizes="equal").split(MIXED, 10, 3)) == content(partitioner.split(MIXED, 10, 3))
-    assert not np.array_equal(
-        replace(partitioner, sizes="power").split(MIXED, 10, 3).sizes, partitioner.split(MIXED, 10, 3).sizes
-    )
+    default, equal, power = (replace(partitioner, sizes=law).split(MIXED, 10, 3) for law in (None, "equal", "power"))
+    assert content(equal) == content(default) and not np.array_equal(power.sizes, default.sizes)
 
 
 @given(clients=st.integers(1, 60), seed=seeds, law=st.sampled_from(["lognormal", "power"]), skew=st.floats(0, 4))
@@ -78,10 +71,8 @@ def test_samples_are_the_mean_of_a_law():
     for partitioner in (DirPrior(0.3, samples=50), DirPrior(0, samples=50)):
         sizes = replace(partitioner, sizes="lognormal", size_skew=0.2).split(BALANCED, 10, 0).sizes
         assert abs(sizes.mean() - partitioner.samples) <= 1 and np.ptp(sizes) > 3
-    with pytest.raises(
-        ConfigError, match=r"DirPrior.samples must be at most \d+ here, the mean of these sizes; got 200"
-    ):
-        DirPrior(0, samples=200, sizes="power").split(BALANCED, 10, 0)
+    told = "DirPrior.samples must be at most ", " here, the mean of these sizes; got 200"
+    refused(lambda: DirPrior(0, samples=200, sizes="power").split(BALANCED, 10, 0), *told)
 
 
 @pytest.mark.parametrize("partitioner", TAKERS, ids=repr)
@@ -107,10 +98,9 @@ def test_sizes_that_cannot_be_met_are_one_short_line(partitioner, options, messa
 
 
 def test_sizes_that_no_class_can_hold_are_refused():
-    with pytest.raises(ConfigError, match=r"sizes must fit the data: the 200 rows .*; got 201"):
-        DirPrior(0, sizes=[201, 1]).split(BALANCED, 2, 0)
-    with pytest.raises(ConfigError, match="samples must be 0 if sizes are a list; got 3; leave it out"):
-        DirPrior(samples=3, sizes=[3, 3])
+    told = "sizes must fit the data: the 200 rows ", "; got 201"
+    refused(lambda: DirPrior(0, sizes=[201, 1]).split(BALANCED, 2, 0), *told)
+    refused(lambda: DirPrior(samples=3, sizes=[3, 3]), "samples must be 0 if sizes are a list; got 3; leave it out")
 
 
 def test_sizes_are_typed_on_the_command_line_and_come_back_from_json():
@@ -122,10 +112,11 @@ def test_sizes_are_typed_on_the_command_line_and_come_back_from_json():
     assert experiment_from([*words, "none"]).partition.sizes is None
     for experiment in (listed, law):
         assert type(experiment).from_json(experiment.to_json()) == experiment
-    with pytest.raises(
-        ConfigError, match=r"--partition.sizes must be one of equal, .*; got 'powr'; did you mean 'power'"
-    ):
-        experiment_from([*words, "powr"])
+    refused(
+        lambda: experiment_from([*words, "powr"]),
+        "--partition.sizes must be one of equal, ",
+        "; got 'powr'; did you mean 'power'",
+    )
 
 
 def test_records_and_files_of_splits_without_sizes_are_as_before(tmp_path):
@@ -144,12 +135,38 @@ def test_records_and_files_of_splits_without_sizes_are_as_before(tmp_path):
     assert "sizes given" in fs.data.describe.counted(given_).title
 
 
-# What sizes are for: FedNova, and a selection that favours large clients
-
-
-@pytest.mark.parametrize("partitioner", TAKERS, ids=repr)
+@pytest.mark.parametrize(
+    "partitioner", [*(pytest.param(p, marks=pytest.mark.thorough) for p in TAKERS[:-1]), TAKERS[-1]], ids=repr
+)
 def test_unequal_sizes_of_a_hundred_thousand_clients_take_seconds(partitioner):
     labels = np.arange(1_000_000) % 10
     start = time.process_time()
     replace(partitioner, sizes="lognormal").split(labels, 100_000, 0)
     assert time.process_time() - start < 20
+
+
+LIMITS = [  # no skew, the extreme
+    (Iid(sizes="power", size_skew=0.0), Iid(sizes="power", size_skew=60.0)),
+    (Iid(sizes="lognormal", size_skew=0.0), Iid(sizes="lognormal", size_skew=1e4)),
+    (QuantityDir(1e9), QuantityDir(1e-6)),
+]
+
+
+@pytest.mark.parametrize(("equal", "extreme"), LIMITS, ids=repr)
+def test_quantity_skew_has_its_limits_and_leaves_the_others_their_least(equal, extreme):
+    assert np.ptp(equal.split(MIXED, 37, 0).sizes) <= 1 and np.ptp(Iid().split(MIXED, 37, 0).sizes) <= 1
+    sizes = np.sort(extreme.split(MIXED, 20, 0).sizes)
+    assert (sizes[:-1] == 1).all() and sizes.sum() == len(MIXED)
+
+
+@given(clients=st.integers(1, 60), seed=seeds, a=st.floats(0, 3))
+def test_power_law_sizes_are_those_of_the_formula(clients, seed, a):
+    sizes = np.sort(Iid(sizes="power", size_skew=a).split(MIXED, clients, seed).sizes)[::-1]
+    law = np.arange(1, clients + 1) ** -a
+    assert np.abs(sizes - 1 - (len(MIXED) - clients) * law / law.sum()).max() < 1 + 1e-9
+
+
+def test_quantity_skew_leaves_labels_iid():
+    counts = counted(Iid(sizes="power", size_skew=1.0), np.repeat(np.arange(10), 6000), 10)
+    q = counts / counts.sum(1, keepdims=True)
+    assert np.abs(q - 0.1).max() < 5 * (0.09 / counts.sum(1).min()) ** 0.5

@@ -70,7 +70,6 @@ def test_a_cached_file_of_another_dataset_is_not_taken() -> None:
     for key, seed in (("a", 0), ("b", 1)):
         cache.store(key, build("x", np.full((10, 2), float(seed)), np.arange(10) % 2))
     root = cache.folder()
-    assert root is not None
     (root / "b.safetensors").write_bytes((root / "a.safetensors").read_bytes())
     assert cache.fetch("a") is not None and cache.fetch("b") is None
 

@@ -16,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedskew as fs
+from fedskew import rng
 from fedskew.data import load
-from fedskew.data.inputs import Inputs, Rows, rows_of
+from fedskew.data.inputs import Inputs, Rows, augment, rows_of
 from fedskew.data.sources.pictures import decode_images
 from fedskew.data.sources.table import DATASETS
-from support.data_files import GEN
+from support.command import refused
+from support.data_files import GEN, fails
 
 pytestmark = pytest.mark.usefixtures("_nowhere")
 Image = pytest.importorskip("PIL.Image")
@@ -41,12 +43,6 @@ def folders(root: Path, *places: str, each: int = 6) -> Path:
         for i in range(each):
             put(root / place / f"{i}.png")
     return root
-
-
-def refused(root: Path, *parts: str, **options: Any) -> None:
-    with pytest.raises(fs.DataError) as error:
-        load("images", str(root), **options)
-    assert all(part in str(error.value) for part in parts) and "\n" not in str(error.value), str(error.value)
 
 
 def content(image: Any, kind: str, **how: Any) -> bytes:
@@ -138,7 +134,7 @@ def test_a_folder_of_grey_and_coloured_pictures_is_coloured_whichever_comes_firs
         data = load("images", str(root))
         assert data.shape == (3, 8, 8) and "RGB (5)" in data.reading.pictures[0] and "L (5)" in data.reading.pictures[0]
     put(tmp_path / "3" / "a" / "9.png", noise(GREY, 0, 9999, np.uint16))
-    refused(tmp_path / "3", "must have images of one depth; ", "9.png' is more than 8 bits")
+    fails("images", tmp_path / "3", "must have images of one depth; ", "9.png' is more than 8 bits")
 
 
 def bright(root: Path, each: int = 20) -> Path:
@@ -185,19 +181,22 @@ def test_folders_of_splits_are_known_in_any_case(names: tuple[str, str], beside:
 
 def test_splits_beside_other_folders_are_refused_until_the_layout_says_what_they_are(tmp_path: Path) -> None:
     root = folders(tmp_path / "a", "train/a", "train/b", "test/a", "test/b", "labels/a")
-    refused(root, "got test, train beside labels", "Images.layout: classes, splits or clients")
+    fails("images", root, "got test, train beside labels", "Images.layout: classes, splits or clients")
     data = load("images", str(root), layout="splits")
     assert len(data.x) == 12 and "folders beside the splits are left out: labels" in data.notes
     assert load("images", str(root), layout="clients").column_names == {"client": ("labels", "test", "train")}
-    refused(root, "lies 2 folders deep", layout="classes")
+    fails("images", root, "lies 2 folders deep", layout="classes")
     vehicles = folders(tmp_path / "v", "train", "bus")
-    refused(vehicles, "got train beside bus")
+    fails("images", vehicles, "got train beside bus")
     assert load("images", str(vehicles), layout="classes").label_names == ("bus", "train")
-    refused(folders(tmp_path / "c", "cat/train", "cat/test", "dog/train"), "got test in another folder")
-    refused(folders(tmp_path / "d", "train/a", "training/a"), "must have one training set; got train, training")
-    refused(folders(tmp_path / "e", "test/a", "val/a"), "must have a folder train beside test, val")
-    refused(
-        folders(tmp_path / "f", "cat", "dog"), "must have a folder train, for Images.layout splits", layout="splits"
+    fails("images", folders(tmp_path / "c", "cat/train", "cat/test", "dog/train"), "got test in another folder")
+    fails("images", folders(tmp_path / "d", "train/a", "training/a"), "must have one training set; got train, training")
+    fails("images", folders(tmp_path / "e", "test/a", "val/a"), "must have a folder train beside test, val")
+    fails(
+        "images",
+        folders(tmp_path / "f", "cat", "dog"),
+        "must have a folder train, for Images.layout splits",
+        layout="splits",
     )
 
 
@@ -217,35 +216,35 @@ def test_every_file_is_read_or_counted(tmp_path: Path) -> None:
     assert "folders without a file are no classes: fox" in data.notes
     assert load("images", str(root)).reading == data.reading  # from the cache
     (root / "fox" / "a.raw").write_bytes(b"x")
-    refused(root, "must have an image in each folder of a class or client; got none in fox; take it out")
+    fails("images", root, "must have an image in each folder of a class or client; got none in fox; take it out")
     (root / "fox" / "a.raw").unlink()
     put(tmp_path / "outside" / "0.png")
     (root / "gnu").symlink_to(tmp_path / "outside")
-    refused(root, "got none in gnu; take it out, or put its images there")
+    fails("images", root, "got none in gnu; take it out, or put its images there")
     (root / "gnu").unlink()
     os.mkfifo(root / "cat" / "pipe.png")
     assert ("no file that can be read", 1) in load("images", str(root)).reading.left_out
     (root / "cat" / "eps.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n")
-    refused(root, "has no readable image in", "eps.png")  # it is a program
+    fails("images", root, "has no readable image in", "eps.png")  # it is a program
 
 
 def test_folders_of_another_form_are_one_line(tmp_path: Path) -> None:
     folders(tmp_path / "a", "cat", "dog/2")
-    refused(tmp_path / "a", "'dog/2/0.png' lies 2 folders deep, 'cat/0.png' 1")
+    fails("images", tmp_path / "a", "'dog/2/0.png' lies 2 folders deep, 'cat/0.png' 1")
     put(folders(tmp_path / "b", "cat", "dog") / "dog/9.png", noise((7, 7, 3)))
-    refused(tmp_path / "b", "must have images of one size; ", "9.png' is 7x7, ")
-    refused(folders(tmp_path / "c", "cat"), "must have folders of two classes at least; got 'cat'")
+    fails("images", tmp_path / "b", "must have images of one size; ", "9.png' is 7x7, ")
+    fails("images", folders(tmp_path / "c", "cat"), "must have folders of two classes at least; got 'cat'")
     (tmp_path / "d").mkdir()
-    refused(tmp_path / "d", "must hold images as class/image or client/class/image; got none")
+    fails("images", tmp_path / "d", "must hold images as class/image or client/class/image; got none")
     folders(tmp_path / "digits", "10", "9", "2")
     assert load("images", str(tmp_path / "digits")).label_names == ("2", "9", "10")
 
 
 def test_names_of_classes_that_are_probably_one_are_refused(tmp_path: Path) -> None:
     folders(tmp_path / "a", "train/Cat", "train/dog", "test/cat", "test/dog")
-    refused(tmp_path / "a", "must name each class by one spelling; got 'Cat' and 'cat'")
+    fails("images", tmp_path / "a", "must name each class by one spelling; got 'Cat' and 'cat'")
     folders(tmp_path / "b", "1", "01", "2")
-    refused(tmp_path / "b", "got '01' and '1'")
+    fails("images", tmp_path / "b", "got '01' and '1'")
     folders(tmp_path / "c", "train/caf\u00e9", "train/tea", "test/cafe\u0301", "test/tea")
     data = load("images", str(tmp_path / "c"))
     assert data.label_names == ("caf\u00e9", "tea") and len(data.x_test) == 12 and data.notes == ()
@@ -274,17 +273,47 @@ def test_channels_are_told_by_the_shape_or_asked_for(a: int, b: int, c: int, d: 
         if square in ((True, False), (False, True)):
             assert np.array_equal(read(), x if square[0] else x.transpose(0, 3, 1, 2))
         else:
-            with pytest.raises(fs.DataError, match="x must say which axis has the channels; got "):
-                read()
+            refused(read, "x must say which axis has the channels; got ", kind=fs.DataError)
 
 
 def test_new_images_have_their_channels_where_the_model_s_shape_says(tmp_path: Path) -> None:
     x, y = noise((10, 4, 8, 4)), np.arange(10) % 2
     np.savez(tmp_path / "a.npz", x=x, y=y)
-    with pytest.raises(fs.DataError, match="channels"):
-        load("npz", str(tmp_path / "a.npz"))
+    fails("npz", tmp_path / "a.npz", "channels")
     data = load("npz", str(tmp_path / "a.npz"), channels="last")
     inputs = Inputs.of(data)
     assert data.shape == (4, 4, 8) and torch.equal(inputs.samples(x), inputs.samples(x.transpose(0, 3, 1, 2)))
     padded = load("npz", str(tmp_path / "a.npz"), channels="last", pad=1)
     assert padded.shape == (4, 6, 10) and not padded.x[:, :, 0].any()
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("crop", "constant"), ("crop_reflect", "reflect")])
+def test_a_crop_is_a_window_of_the_padded_image(kind: str, mode: str) -> None:
+    image = torch.arange(1.0, 65.0).reshape(1, 1, 8, 8)
+    padded = torch.nn.functional.pad(image, (4, 4, 4, 4), mode=mode)[0, 0]
+    windows = {(i, j): padded[i : i + 8, j : j + 8] for i in range(9) for j in range(9)}
+    found = augment(image.expand(600, -1, -1, -1), (kind,), rng.key(0))
+    drawn = [place for crop in found for place, window in windows.items() if torch.equal(crop[0], window)]
+    assert len(drawn) == 600 and set(drawn) == set(windows), "one window each, and every window is drawn"
+
+
+def test_a_mirrored_crop_holds_pixels_of_the_image_alone() -> None:
+    ones = torch.ones(50, 3, 8, 8)
+    assert torch.equal(augment(ones, ("crop_reflect",), rng.key(1)), ones)
+    assert augment(ones, ("crop",), rng.key(1)).min() == 0
+
+
+def tiff(photometric: int, bits: int, kind: int) -> bytes:
+    pixels = np.arange(64).astype(f"<u{bits // 8}").tobytes()
+    facts = {
+        256: 8, 257: 8, 258: bits, 259: 1, 262: photometric, 273: 8, 277: 1, 278: 8, 279: len(pixels), 339: kind
+    }  # fmt: skip
+    tags = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in facts.items())
+    return b"II*\0" + struct.pack("<I", 8 + len(pixels)) + pixels + struct.pack("<H", 10) + tags + bytes(4)
+
+
+@pytest.mark.parametrize(("photometric", "bits", "kind"), [(0, 16, 1), (1, 8, 2)])
+def test_a_tiff_whose_numbers_pillow_mistakes_is_refused(photometric: int, bits: int, kind: int) -> None:
+    assert decode_images([tiff(1, bits, 1)], "x").shape == (1, 1, 8, 8)
+    told = "row 1, mend it or take it out: its numbers are turned or signed"
+    refused(lambda: decode_images([tiff(1, bits, 1), tiff(photometric, bits, kind)], "x"), told, kind=fs.DataError)

@@ -14,7 +14,7 @@ from fedskew.data.sources.shakespeare import LETTERS, NAMES
 from fedskew.models import CharLSTM
 from support.data_files import fails
 from support.methods import tiny
-from support.runs import gap, go
+from support.runs import go
 
 
 def text(folder: Path, speeches: dict[str, int]) -> Path:
@@ -39,9 +39,8 @@ def test_a_text_is_cut_per_speaker_and_no_window_lies_in_both_parts(tmp_path: Pa
     assert thin.fingerprint != data.fingerprint == load("shakespeare", str(place)).fingerprint
     assert not data.test_is_official
     fed = fs.federate(load("shakespeare", str(place), stride=60), "natural")
-    runs = [go(fed, tiny("scaffold"), model=CharLSTM(hidden=4), cohort=2, engine=e) for e in ("sequential", "batched")]
-    assert gap(runs[0].params, runs[1].params) <= 1e-8  # int16 tokens, in float64
-    assert torch.equal(runs[0].predict(data.x_test), runs[0].predict(data.x_test.float()))
+    run = go(fed, tiny("scaffold"), model=CharLSTM(hidden=4), cohort=2, engine="sequential")
+    assert torch.equal(run.predict(data.x_test), run.predict(data.x_test.float()))
 
 
 def test_a_text_of_another_form_is_one_line(tmp_path: Path) -> None:
