@@ -20,8 +20,7 @@ from fedskew.errors import ConfigError
 from fedskew.fields import documented
 from fedskew.method import Method
 from fedskew.method.paces import Fixed
-from fedskew.method.weightings import Uniform, UnionShare
-from fedskew.methods.feddyn import DynamicCorrection, WeightedRegulariser
+from fedskew.method.weightings import UnionShare
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.seolkim import DecayingOversampling
 from fedskew.plots.groups import groups_of, title_of
@@ -130,13 +129,3 @@ def test_a_largest_change_of_exactly_0_belongs_to_no_class_unless_asked(by: Any)
     assert not F.ratio_masks(d, by=by).any()
     assert F.ratio_masks(d, by=by, zeros=True).nonzero().tolist() == [[0, 0, 0]]
     assert not F.ratio_masks(d, by="magnitude", zeros=True)[0].any()
-
-
-# FedDyn and FedGR
-
-
-def test_a_strength_of_each_client_s_own_does_not_go_with_what_reads_one() -> None:
-    slots = {"server": DynamicCorrection(alpha=0.3), "weighting": fs.weightings.FedNova(Uniform())}
-    method = avg(WeightedRegulariser(0.3), **slots)
-    with pytest.raises(ConfigError, match="dynamic_regulariser beside fednova"):
-        go(blobs(RAGGED), method)
