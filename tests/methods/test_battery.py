@@ -96,7 +96,7 @@ def test_padding_is_invisible(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     close(before, run(), 1e-12)
 
 
-@pytest.mark.parametrize("crop", ["crop", "crop_reflect"])
+@pytest.mark.parametrize("crop", ["crop", pytest.param("crop_reflect", marks=pytest.mark.thorough)])
 def test_engines_agree_on_augmented_images(crop: str) -> None:
     x = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (60, 3, 32, 32), dtype=np.uint8)
     data = fs.data.from_arrays(x, np.arange(60) % 4, x[:8], np.arange(8) % 4)

@@ -92,7 +92,7 @@ def test_the_classifier_goes_one_step_along_the_gradient_on_the_virtual_features
     features = F.gaussian_features(state["mean"], state["covariance"], noise)[:3].flatten(0, 1).numpy()
     start = go(fed, method(epochs=0), model=MODEL, rounds=1).params  # the broadcast model itself
     (*_, weight, bias), labels = [*start], np.arange(3).repeat(5)
-    _, slope = affine_ce(features @ start[weight].numpy().T + start[bias].numpy(), labels)
+    slope = affine_ce(features @ start[weight].numpy().T + start[bias].numpy(), labels)
     np.testing.assert_allclose(result.params[weight], start[weight].numpy() - 0.3 * slope.T @ features, atol=1e-12)
     np.testing.assert_allclose(result.params[bias], start[bias].numpy() - 0.3 * slope.sum(0), atol=1e-12)
 

@@ -107,7 +107,7 @@ def test_astraea_schedules(alpha: float, gamma: int, passes: int):
         offered = seen.answers[0].values.numpy()
         assert (counts * np.floor(copies) <= offered).all() and (offered <= counts * np.ceil(copies)).all()
         ids = np.unique([p.plan.client for p in seen.places])
-        chains = [[int(ids[i]) for i in chain] for chain, _ in selection.astraea_schedule(offered[ids], gamma)]
+        chains = [[int(ids[i]) for i in chain] for chain in selection.astraea_schedule(offered[ids], gamma)]
         assert [[k for k in c if k >= 0] for c in seen.assignment.chains.tolist()] == [c * passes for c in chains]
         for place in seen.places:
             assert place.plan.used.tolist() == offered[place.plan.client].tolist()
