@@ -327,9 +327,7 @@ def test_clients_come_again_and_clusters_differ():
     assert {cluster for chosen in told["chosen"] for cluster in chosen} == {0, 1}
 
 
-@pytest.mark.parametrize(
-    ("model", "engine"), [("logistic", "sequential"), ("mlp", "sequential"), ("mlp", "batched")], ids="-".join
-)
+@pytest.mark.parametrize(("model", "engine"), [("logistic", "sequential"), ("mlp", "sequential"), ("mlp", "batched")])
 @pytest.mark.parametrize("name", BASE)
 def test_method(name: str, model: str, engine: str):
     agree_on_run(BASE[name], model, engine, rounds=ROUNDS if model == "mlp" else 2)

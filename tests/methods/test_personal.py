@@ -107,12 +107,20 @@ def test_a_pull_is_towards_the_clients_own_values() -> None:
     assert a == b
 
 
-@pytest.mark.parametrize("name", ["fedper", "fedbn", "fedrep", "fedrod", "ditto", "apfl"])
-@pytest.mark.parametrize("memory", ["device", "ram"])
+SMALL = Fixed(epochs=2, batch_size=16)
+RESUMED = {name: tiny(name) for name in ("fedper", "fedbn", "fedrep", "fedrod", "ditto", "apfl")} | {
+    "a generated head": replace(m.fedrod(hyper=6), pace=SMALL),
+    "draws by updates": replace(m.clusteredsampling("similarity"), pace=SMALL),
+    "a weighting in another": replace(m.fednova(fs.weightings.Dual(primal_rounds=1, apply="loss")), pace=SMALL),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+@pytest.mark.parametrize("memory", ["device", pytest.param("ram", marks=pytest.mark.thorough)])
 def test_a_resumed_run_has_the_same_bytes(name: str, memory: str, tmp_path: Path) -> None:
     def run(out: str, **options: Any) -> fs.Result:
         settings = {"model": norm_net(), "memory": memory, "personal_every": 1, "checkpoint_every": 2}
-        return go(skewed(), tiny(name), out=tmp_path / out, **(settings | options))
+        return go(skewed(), RESUMED[name], out=tmp_path / out, **(settings | options))
 
     whole = run("whole", rounds=4)
     run("halves", rounds=2)
@@ -237,12 +245,15 @@ def test_fine_tuning_is_gradient_descent() -> None:
 
 
 THOROUGH = pytest.mark.thorough
-RULES = [{"momentum": 0.9}, {"weight_decay": 0.02}, {"clip": 0.3}, {"momentum": 0.9, "weight_decay": 0.02, "clip": 0.3}]
+ALL = {"momentum": 0.9, "weight_decay": 0.02, "clip": 0.3}
+RULES = [{}, ALL, *(pytest.param({name: value}, marks=THOROUGH) for name, value in ALL.items())]
 
 
-@pytest.mark.parametrize("engine", ["sequential", pytest.param("debug", marks=THOROUGH), "threaded", "batched"])
+@pytest.mark.parametrize(
+    "engine", ["sequential", *(pytest.param(name, marks=THOROUGH) for name in ("debug", "threaded")), "batched"]
+)
 @pytest.mark.parametrize("model", ["mlp", norm_net()], ids=["mlp", "batchnorm"])
-@pytest.mark.parametrize("rule", [{}, *RULES], ids=lambda rule: " ".join(rule) or "plain")
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: " ".join(rule) or "plain")
 def test_an_own_model_without_a_tie_is_trained_as_alone(rule: dict[str, float], model: Any, engine: str) -> None:
     """Bit for bit, and on `batched` up to rounding; clients come again, and leave rounds out."""
     pace, limit = Fixed(epochs=2, batch_size=5, decay=0.9), 1e-9 if engine == "batched" else 0.0
