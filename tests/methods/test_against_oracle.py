@@ -154,6 +154,7 @@ VARIANTS = {
     "fednova global momentum": case(m.fednova(gmf=0.7), replace(PACE, decay=0.5), servers.GlobalMomentum(0.8, 0.7)),
     "fednova control": nova(p.ControlVariate()),
     "fednova proximal": nova(p.Proximal(0.5), RAGGED),
+    "fednova proximal by steps": nova(p.Proximal(0.5), w.FedNova(tau_eff="steps"), RAGGED),
     "fedprox norm": avg(ProximalVariant(0.3), HEAVY_SGD),
     "fedprox smooth": avg(ProximalVariant(400.0, "smooth_l1"), SGD(clip=0.6), DECAYING),
     "fedprox heavy": case(m.fedprox(0.5), HEAVY_SGD),

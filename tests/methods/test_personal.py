@@ -22,7 +22,7 @@ from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
 from fedskew.method.keeping import Frozen, Private
 from fedskew.method.paces import Fixed
-from fedskew.method.parts import CosineSoftmax, InitialHead
+from fedskew.method.parts import InitialHead
 from fedskew.method.servers import Adam, Momentum, Plain
 from fedskew.method.steps import SGD, AdamW
 from fedskew.methods.fedrep import Alternating
@@ -76,14 +76,6 @@ def test_the_server_never_moves_what_stays(server: Any) -> None:
     for cohort in seen:
         assert cohort.deltas is not None
         assert all(not cohort.deltas[n].any() for n in ("2.weight", "2.bias", "4.weight", "4.bias"))
-
-
-def test_batchnorm_statistics_of_private_layers_are_the_clients_own(tmp_path: Path) -> None:
-    result = go(skewed(), replace(m.fedbn(), pace=Fixed(batch_size=16)), model=norm_net(), cohort=6, out=tmp_path / "a")
-    content, _ = load_tree(tmp_path / "a" / "checkpoint" / "state.safetensors")
-    means = [memory[KEPT]["buffers"]["2.running_mean"] for memory in content["memory"].values()]
-    assert len(means) == 6 and not torch.equal(means[0], means[1])
-    assert result.rounds[-1]["personal_loss"] != pytest.approx(result.rounds[-1]["loss"])
 
 
 def test_only_what_travels_is_counted() -> None:
@@ -219,13 +211,6 @@ def test_the_initial_head_needs_features(rows: Any, needed: int) -> None:
         go(skewed(), plain(InitialHead(rows)), model=fs.models.MLP(hidden=9), rounds=1)
 
 
-def test_fedetf_evaluates_the_cosines() -> None:
-    """The most probable class by h' w is that by the cosine: rows of one length, no bias."""
-    result = go(skewed(), m.fedetf(projection=12), model="mlp", rounds=1)
-    assert "cosine_softmax.scale" in result.params and result.params["cosine_softmax.scale"] != 10
-    assert CosineSoftmax(learnt=False).init_params({}, result.task, torch.tensor(0)) == {}
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Own models
 
@@ -288,20 +273,6 @@ def test_the_step_of_own_models_is_not_replaced(name: str, capsys: pytest.Captur
 def test_steps_without_momentum_refuse_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = mistake(capsys, "run", name, "--data", "digits", "--momentum", "0.9")
     assert "--momentum has no meaning here: local is set by an ingredient without 'momentum'" in said
-
-
-@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
-def test_own_models_have_batchnorm_statistics_of_their_own(engine: str) -> None:
-    """Without a tie Ditto is local training, and without messages FedAMP is, whose layers keep theirs."""
-    pace = Fixed(epochs=2, batch_size=16)
-    methods = (m.localonly(), m.ditto(0.0), m.fedamp(alpha=0.0, pull=0.0))
-    alone, ditto, fedamp = (
-        go(skewed(), replace(x, pace=pace), model=norm_net(), rounds=4, cohort=4, engine=engine).rounds[-1]
-        for x in methods
-    )
-    for row in (ditto, fedamp):
-        assert row["personal_loss"] == pytest.approx(alone["personal_loss"], abs=1e-9)
-        assert row["personal_accuracy"] == alone["personal_accuracy"]
 
 
 @pytest.mark.parametrize("name", ["ditto", "apfl", "fedamp"])

@@ -18,16 +18,14 @@ SCALE = "non_parametric_head.scale"  # of FedNH, where it is trained
 
 @dataclass
 class Problem:
-    """Start parameters, data x [n, D] and y [n], and each client's row numbers; aux_x, aux_y: the server's own rows."""
+    """Start parameters, data x [n, D] and y [n], each client's row numbers, and those of the server's own rows."""
 
     params: Tree
     x: np.ndarray
     y: np.ndarray
     classes: int
     rows: list[np.ndarray]
-    aux_x: Any = None
-    aux_y: Any = None
-    aux_rows: Any = None  # numbers of the server's own rows
+    auxiliary: np.ndarray
 
     def __post_init__(self):
         self.params = {name: np.array(v, np.float64) for name, v in self.params.items()}
@@ -41,20 +39,19 @@ class Problem:
 class RoundPlan:
     """One round. Position i of every list belongs to the client ids[i].
 
-    batches[i] is the list of steps, each an array of rows (negative numbers are padding) or a tuple of arrays;
-    epochs[i] the one-based epoch of each step; used [K, C] the histogram trained on (default: all the client owns);
-    samples the sizes for weighting (default: sum of used); chains lists of positions trained one after the other.
+    batches[i] is the list of steps, each an array of rows or a tuple of arrays; epochs[i] the one-based epoch of each
+    step; used [K, C] the histogram trained on; samples the sizes for weighting; chains lists of positions trained one
+    after the other.
     """
 
     ids: list[int]
     batches: list[list[Any]]
-    lr: Any  # one number, or one a client
-    epochs: Any = None
-    used: Any = None
-    samples: Any = None
-    chains: Any = None
-    class_weights: Any = None  # FedRL: [C], instead of the oracle's own estimate
-    auxiliary: Any = None  # FedRL: for every class, a list of arrays of rows of aux_x
+    lr: list[float]
+    epochs: Any
+    used: Any
+    samples: Any
+    chains: Any
+    auxiliary: Any  # FedRL: for every class, a list of arrays of rows; or None
 
 
 @dataclass
@@ -79,10 +76,9 @@ class Client:
 
 def fedbal_strength(c, o):
     """alpha(k) A with alpha = (k / K)^2, k the epoch, step or round."""
-    epochs = c.epochs or [1] * len(c.batches)
     step = c.gradients  # plain SGD takes one a step
     units = {
-        "epoch": (epochs[step], max(epochs)),
+        "epoch": (c.epochs[step], max(c.epochs)),
         "step": (step + 1, len(c.batches)),
         "round": (c.state["round"], c.state["rounds"]),
     }
@@ -168,8 +164,6 @@ def gradient(problem, c, o):
         return backward(w, inputs, dz, df), dz
 
     def grad(w, rows):
-        rows = np.asarray(rows, int)
-        rows = rows[rows >= 0]
         xb, y = problem.x[rows], problem.y[rows]
         if o.perturb == "global":
             g, dz = plain(lin((1, w), (1, c.memory["ahead"])), xb, y)
@@ -436,18 +430,14 @@ def own_losses(problem, params):
 def auxiliary_changes(problem, params, batches, lr, o):
     """FedRL: change of the classifier's weight [C, C, F] after training on the server's rows of each class alone."""
     name = head(params)[0]
-
-    def grad(w, rows):
-        z, _, inputs = forward(w, np.asarray(problem.aux_x, float)[rows])
-        return backward(w, inputs, losses.affine_ce(z, np.asarray(problem.aux_y, int)[rows]))
-
+    grad = partial(full_gradient, problem)
     after = [solvers.sgd(params, steps, grad, lr, o.momentum, o.weight_decay, clipping(o)) for steps in batches]
     return np.stack([y[name] - params[name] for y in after])
 
 
 def auxiliary_gradients(problem, params):
     """FedGA's copy of FedRL: the gradient of the classifier's weight [C, C, F] on the server's rows of each class."""
-    name, rows = head(params)[0], np.asarray(problem.aux_rows, int)
+    name, rows = head(params)[0], problem.auxiliary
     return np.stack([full_gradient(problem, params, rows[problem.y[rows] == p])[name] for p in range(problem.classes)])
 
 
@@ -498,18 +488,14 @@ def messages(k, own, models, o):
 
 def train_cohort(problem, x, plan, o, state, memories):
     """Every chain's final parameters, with the members of each chain (a chain is one client unless the plan says)."""
-    lrs = np.broadcast_to(np.asarray(plan.lr, float), (len(plan.ids),))
-    chains, local = plan.chains or [[i] for i in range(len(plan.ids))], []
+    local: list[Tree] = []
     members: list[list[Client]] = []
-    for chain in chains:
+    for chain in plan.chains:
         w, group = x, []
         for i in chain:
             k = int(plan.ids[i])
-            owned = problem.owned(k)
-            used = owned if plan.used is None else np.asarray(plan.used[i])
-            samples = used.sum() if plan.samples is None else plan.samples[i]
-            epochs = None if plan.epochs is None else list(plan.epochs[i])
-            c = Client(k, w, plan.batches[i], epochs, float(lrs[i]), owned, used, samples, memories[k], state)
+            counts = (problem.owned(k), plan.used[i], plan.samples[i])
+            c = Client(k, w, plan.batches[i], plan.epochs[i], plan.lr[i], *counts, memories[k], state)
             start = {**w, **memories[k].get("head", {})} if o.server == "private" else w
             if o.own == "messages":
                 start = memories[k].get("previous", problem.params)
@@ -553,8 +539,6 @@ def one_round(problem, x, plan, o, state, memories):
         state["before"] = x  # the duals are measured where the block of primal rounds began
         reporting = np.isin(np.arange(len(problem.rows)), plan.ids)
         state["reports"] = np.where(reporting, own_losses(problem, x), state["reports"])
-    if plan.class_weights is not None:
-        state["class_weights"] = np.asarray(plan.class_weights, float)
     if o.loss == "weighted" and o.picks == "quotient":
         state["class_weights"] = o.alpha + o.beta * servers.ratios(auxiliary_gradients(problem, x), copy=True)
     if o.own == "curvature":
@@ -592,9 +576,8 @@ def one_round(problem, x, plan, o, state, memories):
         changes = [(f / among, memories[k]["delta_c"]) for k, f in zip(plan.ids, part, strict=True)]
         state["c"] = lin((1, state["c"]), *changes)
     if plan.auxiliary is not None and o.loss == "weighted":
-        lr = float(np.ravel(plan.lr)[0])
         estimate = servers.ratios if o.ratio == "masked" else servers.ratios_of_rows
-        ra = estimate(auxiliary_changes(problem, x, plan.auxiliary, lr, o))
+        ra = estimate(auxiliary_changes(problem, x, plan.auxiliary, plan.lr[0], o))
         state["class_weights"] = o.alpha + o.beta * ra  # of the round's starting model, for the next round
     if o.server == "dual" and r % o.every == 0:
         state = dual_step(problem, state["before"], state, o)

@@ -77,13 +77,12 @@ def similarities(x, locals_, scope="head", similarity="cosine", include_bias=Tru
     return np.array([a @ b / (np.linalg.norm(a) * np.linalg.norm(b)) for b in rows])
 
 
-def nova_factors(p, steps, momentum=0.0, lrs=None, mu=0.0, tau_eff="norm"):
+def nova_factors(p, steps, momentum, lrs, mu, tau_eff):
     """FedNova: the multiplier tau_eff p_k / a_k of each delta, and tau_eff.
 
     "norm" is the formula, tau_eff = sum p_k a_k; "steps" what the official code takes under a proximal term (and only
     there), tau_eff = sum p_k tau_k.
     """
-    lrs = np.zeros(len(steps)) if lrs is None else lrs
     a = np.array([a_norm(s, momentum, lr * mu) for s, lr in zip(steps, lrs, strict=True)])
     reach = float(p @ np.asarray(steps if mu and tau_eff == "steps" else a, float))
     return reach * p / a, reach
