@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
+from inspect import signature
+from typing import Literal, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -88,6 +90,7 @@ EXTREME_LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = 
     "correlation": lambda z, f, y, n: fn.feature_correlation(f, torch.ones_like(z[:, 0])) + 0 * z[:, 0],
     "uniformity": lambda z, f, y, n: fn.feature_uniformity(f, torch.ones_like(z[:, 0])) + 0 * z[:, 0],
     "spread": lambda z, f, y, n: fn.output_spread(z, torch.ones_like(z[:, 0])) + 0 * z[:, 0],
+    "cosines": lambda z, f, y, n: fn.cross_entropy(fn.cosine_logits(f, f.roll(1, 0)), y),
     "bce": lambda z, f, y, n: fn.weighted_bce(z, y, fn.fedgrab_map(z.sum(0)), fn.fedgrab_map(-z.sum(0))),
     "ratio": lambda z, f, y, n: fn.ratio_loss(z, y, fn.ratio_weights(n)),
     "ratio_broken": lambda z, f, y, n: fn.ratio_loss(z, y, fn.ratio_weights(n), True),
@@ -178,40 +181,20 @@ def test_what_is_a_constant_gets_no_gradient(name: str) -> None:
 # Options and names
 
 
-BAD_OPTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {
-    "missing 'clmp1'; did you mean 'clamp1'": lambda z, y, n: fn.local_balancer_loss(z, z, y, n, 1.0, "clmp1"),  # type: ignore[arg-type]
-    "form 'exct'; did you mean 'exact'": lambda z, y, n: fn.fedga_loss(z, y, form="exct"),  # type: ignore[arg-type]
-    "gamma 'max'; did you mean 'max1'": lambda z, y, n: fn.fedgr_gamma(n, "max"),  # type: ignore[arg-type]
-    "missing 'zzz'; known: code, mask": lambda z, y, n: fn.unbalanced_softmax_loss(z, y, n, missing="zzz"),  # type: ignore[arg-type]
-    "missing 'msk'; did you mean 'mask'": lambda z, y, n: fn.fedlc_loss(z, y, n, missing="msk"),  # type: ignore[arg-type]
-    "form 'nrm'; did you mean 'norm'": lambda z, y, n: fn.proximal_pull({"a": z}, {"a": z}, 1.0, "nrm"),  # type: ignore[arg-type]
-    "norm 'al'": lambda z, y, n: fn.sam_ascent({"a": z}, 0.5, norm="al"),  # type: ignore[arg-type]
-    "probability 'batch'": lambda z, y, n: fn.fedga_targets(z, y, probability="batch"),  # type: ignore[arg-type]
-    "bias_correction 'tensorflow'": lambda z, y, n: fn.adam_update(
-        *({"w": n} for _ in range(4)),
-        0.1,
-        0.9,
-        0.99,
-        1e-3,
-        bias_correction="tensorflow",  # type: ignore[arg-type]
-    ),
-    "anchors 'mean'": lambda z, y, n: fn.fedgc_spread(z[None], z[None] > 0, "mean"),  # type: ignore[arg-type]
-    "anchors 'owners'": lambda z, y, n: fn.fedgc_gradient(z[None], z[None] > 0, "owners"),  # type: ignore[arg-type]
-    "denominator 'ful'": lambda z, y, n: fn.fedlc_loss(z, y, n, denominator="ful"),  # type: ignore[arg-type]
-    "scaling 'papr'": lambda z, y, n: fn.fedrs_scale(n, scaling="papr"),  # type: ignore[arg-type]
-    "similarity 'cos'": lambda z, y, n: fn.classifier_similarity(z[0], z, "cos"),  # type: ignore[arg-type]
-    "by 'sign'": lambda z, y, n: fn.ratio_masks(z[None], by="sign"),  # type: ignore[arg-type]
-    "over 'owner'": lambda z, y, n: fn.mean_rows(z[None], n[None], n, "owner"),  # type: ignore[arg-type]
-}
+OPTIONS = [
+    (name, option)
+    for name in fn.__all__
+    for option, kind in get_type_hints(getattr(fn, name)).items()
+    if get_origin(kind) is Literal
+]
 
 
-@pytest.mark.parametrize("message", BAD_OPTIONS)
-def test_unknown_options_are_named(message: str) -> None:
-    z, y, n = torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), torch.ones(3)
-    with pytest.raises(ConfigError) as caught:
-        BAD_OPTIONS[message](z, y, n)
-    assert f"unknown {message}" in str(caught.value)
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_unknown_options_are_named(name: str, option: str) -> None:
+    function = getattr(fn, name)
+    needed = [one for one in signature(function).parameters.values() if one.default is one.empty]
+    with pytest.raises(ConfigError, match=f"^unknown {option} 'zzz'; known: .*$"):
+        function(*[torch.ones(2, 2, 2)] * len(needed), **{option: "zzz"})
 
 
 def test_names_are_sorted_public_and_documented() -> None:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 import fedskew.functional as fn
-from fedskew.errors import ConfigError
 from fedskew.tree import Params
 
 
@@ -26,8 +25,3 @@ def test_by_hand(rows: int) -> None:
     torch.testing.assert_close(found, each.square().mean(0))
     found = fn.fisher_diagonal(loss, {"w": w}, x, y, mask, "batch")["w"]
     torch.testing.assert_close(found, each.mean(0).square())
-
-
-def test_an_unknown_form_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="of 'row'"):
-        fn.fisher_diagonal(loss, {}, torch.zeros(1, 4), torch.zeros(1), torch.ones(1), "row")  # type: ignore[arg-type]

@@ -16,24 +16,6 @@ def test_the_gap_is_measured_between_the_extremes() -> None:
     close(fn.imbalance_gap(f64([10, 100, 1000])), [1, 0.5, 0])  # nobody has a single sample here
 
 
-@pytest.mark.parametrize("counts", [(9.0, 4.0), (2.0, 11.0), (5.0, 5.0)])
-def test_fedga_binary_drives_the_error_asymmetry_to_one(counts: tuple[float, float]) -> None:
-    g = np.random.default_rng(2)
-    n0, n1 = (int(n) for n in counts)
-    z, labels = f64(g.normal(size=n0 + n1)), torch.tensor([0] * n0 + [1] * n1)
-    q, p = fn.fedga_binary_targets(z, labels, f64(counts)), z.sigmoid()
-    for b in range(n0 + n1):
-        if labels[b] == 0:
-            same(q[b], max(0.0, (n0 - n1) / n0) * p[b])
-        else:
-            same(q[b], 1 - max(0.0, (n1 - n0) / n1) * (1 - p[b]))
-    if n0 == n1:
-        assert torch.equal(q, labels.double())
-    residual = p - q  # both classes pull with min(N0, N1) times their mean error
-    same(residual[labels == 0].sum(), min(counts) * p[labels == 0].mean())
-    same(-residual[labels == 1].sum(), min(counts) * (1 - p[labels == 1]).mean())
-
-
 def test_fedga_keeps_small_probabilities_beside_very_different_logits() -> None:
     z, y, n = f64([[-10000.0, 3.0, 2.0]]), torch.tensor([0]), f64([5, 2, 1])
     exact = fn.fedga_targets(z, y, n)
@@ -52,26 +34,12 @@ def test_the_binary_loss_shrinks_the_larger_class_and_keeps_the_other(counts: tu
         torch.testing.assert_close(fn.fedga_binary_loss(z, y, f64(counts)), fn.cross_entropy(z, y))
 
 
-def test_focal_weighs_each_class_and_fedlc_may_leave_the_true_class_out() -> None:
-    z, y, n, alpha = draws(4, 3), torch.tensor([0, 2, 2, 1]), f64([16, 81, 1]), f64([0.25, 9, 2])
-    same(fn.focal_loss(z, y, alpha=alpha), alpha[y] * fn.focal_loss(z, y))
-    lowered, found = z - n**-0.25, fn.fedlc_loss(z, y, n, 1.0, "exclude_true")
-    for row, label, loss in zip(lowered, y.tolist(), found, strict=True):
-        others = [c for c in range(3) if c != label]
-        same(loss, row[others].logsumexp(0) - row[label])
-
-
 def test_fedlc_without_a_class_to_contrast_with_gives_zero() -> None:
     z, counts = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0.0, 7.0, 0.0])
     labels = torch.ones(4, dtype=torch.int64)
     f = lambda z: fn.fedlc_loss(z, labels, counts, 1.0, "exclude_true")
     assert torch.equal(f(z), torch.zeros(4))
     assert torch.equal(slope(f, z), torch.zeros(4, 3))
-
-
-def test_the_proximal_term_is_half_the_squared_distance() -> None:
-    w, x = draws(3, 2), draws(3, 2, seed=1)
-    same(fn.proximal({"w": w}, {"w": x}, 0.4), 0.2 * (w - x).square().sum())
 
 
 def test_controller_map_is_flat_far_to_the_left() -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import fedskew as fs
-from fedskew.errors import ConfigError
 from fedskew.method.adapters import AlternateAdapters, AverageProducts, factors
 from fedskew.methods import METHODS
 from fedskew.server import close_round, init
@@ -116,12 +115,6 @@ def test_it_is_recorded_and_engines_agree() -> None:
     other = go(AverageProducts(), engine="threaded")
     assert all(torch.equal(found.params[n], other.params[n]) for n in found.params)
     assert factors(found.params) == [NAMES]
-
-
-def test_a_network_without_adapters_is_refused() -> None:
-    fed = fs.federate("digits", "iid", clients=3)
-    with pytest.raises(ConfigError, match="average_products must go with a network that has adapters"):
-        fs.run(fed, fs.methods.fedavg().with_(parts=(AverageProducts(),)), model="logistic", rounds=1)
 
 
 REFUSED = {("fedcurv", "bert"): "no: vmap"}  # its Fisher matrix; the masks of text models read values

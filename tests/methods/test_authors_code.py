@@ -16,7 +16,6 @@ from torch import nn
 
 from fedskew import methods as m
 from fedskew.method import LocalStep, Method
-from fedskew.method.paces import Fixed
 from fedskew.method.servers import Plain
 from fedskew.method.steps import SGD, SharpnessAware
 from fedskew.method.weightings import Uniform
@@ -27,32 +26,11 @@ from fedskew.methods.fedmlb import HybridPaths
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.fedsol import StabilisedOrthogonal
 from fedskew.types import Weights
-from support.authors import CODE, federation
-from support.listed import listed
-from support.runs import go
+from support.authors import CODE, ENGINES, close, filled, ran
 
 PROBLEM: dict[str, Any] = CODE["problem"]
-PACE = Fixed(epochs=PROBLEM["epochs"], lr=PROBLEM["lr"], decay=PROBLEM["decay"], batch_size=0)
+PACE = {name: PROBLEM[name] for name in ("epochs", "lr", "decay")}
 DECAY = {"weight_decay": PROBLEM["weight_decay"]}
-
-
-def network() -> nn.Module:
-    net = nn.Sequential(nn.Linear(4, 3))
-    with torch.no_grad():
-        net[0].weight.copy_(torch.tensor(PROBLEM["weight"]))
-        net[0].bias.copy_(torch.tensor(PROBLEM["bias"]))
-    return net
-
-
-def trained(method: Method, engine: str, served: bool = False) -> list[list[float]]:
-    """The model after each round: what is sent, or what is served."""
-    seen: list[list[float]] = []
-    for rounds in range(1, len(PROBLEM["cohorts"]) + 1):
-        method = replace(method, pace=PACE, selector=listed(PROBLEM["cohorts"]))
-        found = go(federation(), method, model=network(), rounds=rounds, cohort=4, engine=engine)
-        params = found.params if served else found.state.params
-        seen.append(torch.cat([params[n].flatten() for n in ("0.weight", "0.bias")]).tolist())
-    return seen
 
 
 def clipped(method: Method, local: LocalStep) -> Method:
@@ -99,29 +77,30 @@ def test_every_number_is_compared() -> None:
 )
 @pytest.mark.parametrize("name", RUNS)
 def test_the_authors_code_gives_the_same_rounds(name: str, engine: str) -> None:
-    want = CODE["runs"][name]
-    found = trained(RUNS[name], engine, served=name == "fedacg")
-    np.testing.assert_allclose(found[: len(want)], want, rtol=0, atol=2e-11)
+    net = filled(nn.Sequential(nn.Linear(4, 3)), (PROBLEM["weight"], PROBLEM["bias"]))
+    replay = ran(RUNS[name], engine, net, PROBLEM["cohorts"], **PACE)
+    for done, want in zip(replay.rounds, CODE["runs"][name], strict=False):
+        params: Any = {n: torch.from_numpy(p) for n, p in done.after.items()}
+        if name == "fedacg":
+            params = RUNS[name].server.serve(params, done.parts["accelerated"], replay.result.task)
+        close(params, want, atol=5e-11)
 
 
 def moves_as_fedmlb(method: Method, engine: str, told: list[list[float]]) -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
-    with torch.no_grad():
-        for p, value in zip(net.parameters(), CODE["fedmlb"]["start"], strict=True):
-            p.copy_(torch.tensor(value))
-    method = replace(method, pace=PACE, selector=listed(PROBLEM["cohorts"]), local=SGD(**DECAY))
-    for rounds, want in enumerate(told, 1):
-        found = go(federation(), method, model=net, rounds=rounds, cohort=4, engine=engine).state.params
-        np.testing.assert_allclose(torch.cat([p.flatten() for p in found.values()]), want, rtol=0, atol=2e-11)
+    method = replace(method, local=SGD(**DECAY))
+    replay = ran(method, engine, filled(net, CODE["fedmlb"]["start"]), PROBLEM["cohorts"], **PACE)
+    for done, want in zip(replay.rounds, told, strict=False):
+        close(done.after, want)
 
 
-@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+@ENGINES
 def test_fedmlb_moves_as_the_authors_clients(engine: str) -> None:
     told = CODE["fedmlb"]
     moves_as_fedmlb(m.fedmlb(told["lam1"], told["lam2"], told["tau"]), engine, told["rounds"])
 
 
-@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+@ENGINES
 @pytest.mark.parametrize(("level", "cut"), [(0, "2"), (1, "head")])
 def test_one_path_of_fedmlb_is_the_authors_select_level(level: int, cut: str, engine: str) -> None:
     """Their code goes on dividing by the number of all paths, which is 2 here."""

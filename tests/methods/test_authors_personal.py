@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from torch import Tensor, nn
 
 from fedskew import methods as m
@@ -20,42 +18,28 @@ from fedskew import server
 from fedskew.client import KEPT
 from fedskew.engines.evaluation import personal_model
 from fedskew.method import Method
-from fedskew.method.paces import Fixed
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform
-from support.authors import CODE, federation
-from support.listed import listed
+from support.authors import CODE, ENGINES, close, filled, ran
 from support.nets import plain_module
-from support.replay import Replay, record
+from support.replay import Replay
 
 TOLD: dict[str, Any] = CODE["personal"]
 COHORTS: list[list[int]] = TOLD["cohorts"]
 EVERYBODY = [[0, 1, 2, 3]] * len(COHORTS)
-engines = pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
 
 
 def network(*between: nn.Module, start: Sequence[Any] = TOLD["start"]) -> nn.Module:
-    net = plain_module(lambda: nn.Sequential(nn.Linear(4, 4), *between, nn.ReLU(), nn.Linear(4, 3)))
-    linear = [p for layer in net if isinstance(layer, nn.Linear) for p in (layer.weight, layer.bias)]
-    with torch.no_grad():
-        for p, value in zip(linear, start, strict=True):
-            p.copy_(torch.tensor(value))
-    return net
+    return filled(plain_module(lambda: nn.Sequential(nn.Linear(4, 4), *between, nn.ReLU(), nn.Linear(4, 3))), start)
 
 
-def ran(
+def trained(
     method: Method, engine: str, net: nn.Module, cohorts: list[list[int]] = COHORTS, **step: float
 ) -> tuple[Replay, Method]:
-    pace = Fixed(epochs=TOLD["epochs"], lr=TOLD["lr"], batch_size=0)
-    method = replace(method, pace=pace, weighting=Uniform(), selector=listed(cohorts))
-    method = replace(method, local=SGD(**step)) if step else method
-    return record(method, engine, net, federation(), rounds=len(cohorts), cohort=len(cohorts[0])), method
-
-
-def close(found: dict[str, Any], want: Sequence[float], names: Sequence[str] = (), atol: float = 2e-11) -> None:
-    """Values of the parameters whose names begin so, one after the other."""
-    named = [np.ravel(v) for n, v in found.items() if not names or n.startswith(tuple(names))]
-    np.testing.assert_allclose(np.concatenate(named), want, rtol=0, atol=atol)
+    """Under the uniform average, with these fields of SGD."""
+    method = replace(method, weighting=Uniform(), local=SGD(**step) if step else method.local)
+    replay = ran(method, engine, net, cohorts, epochs=TOLD["epochs"], lr=TOLD["lr"])
+    return replay, replay.method
 
 
 def averages(replay: Replay, told: dict[str, Any], *names: str) -> None:
@@ -70,22 +54,22 @@ def personal(replay: Replay, method: Method, k: int) -> dict[str, Tensor]:
     return personal_model(made.clients, method, made.runtime.laid_out(sent), made.memory, k)[0]
 
 
-@engines
+@ENGINES
 def test_ditto(engine: str) -> None:
     """The model of their TensorFlow 1 was replaced by one of torch; the rounds are theirs."""
     told = TOLD["ditto"]
-    replay, method = ran(m.ditto(told["lam"]), engine, network())
+    replay, method = trained(m.ditto(told["lam"]), engine, network())
     averages(replay, told)
     for k, want in enumerate(told["own"]):
         close(personal(replay, method, k), want)
 
 
-@engines
+@ENGINES
 def test_ifca(engine: str) -> None:
     """The rounds; and the model that each client has after each of them, which it chooses anew."""
     told = TOLD["ifca"]
     for rounds in range(1, len(EVERYBODY) + 1):
-        replay, method = ran(m.ifca(2), engine, network(start=told["start"]), EVERYBODY[:rounds])
+        replay, method = trained(m.ifca(2), engine, network(start=told["start"]), EVERYBODY[:rounds])
         models = replay.rounds[-1].parts["cluster_identity"]["models"]
         for j in range(2):
             close(
@@ -97,10 +81,12 @@ def test_ifca(engine: str) -> None:
     assert told["chosen"][-1] != told["chosen"][-2], "a client chooses another model than it trained"
 
 
-@engines
+@ENGINES
 def test_fedbabu(engine: str) -> None:
     told, tuned = TOLD["fedbabu"], TOLD["fedbabu"]["tuned"]
-    replay, method = ran(m.fedbabu(), engine, network(), momentum=told["momentum"], weight_decay=told["weight_decay"])
+    replay, method = trained(
+        m.fedbabu(), engine, network(), momentum=told["momentum"], weight_decay=told["weight_decay"]
+    )
     averages(replay, told)
     for part in ("all", "head"):
         options = {"lr": tuned["lr"], "momentum": tuned["momentum"], "tuned": part}
@@ -108,12 +94,12 @@ def test_fedbabu(engine: str) -> None:
             close(personal(replay, method.with_("fine_tune", **options), k), want)
 
 
-@engines
+@ENGINES
 @pytest.mark.parametrize("tau", [2, 10])
 def test_fedrep(tau: int, engine: str) -> None:
     """Without their weight decay; of fewer epochs than tau, the last is the body's."""
     told = TOLD["fedrep"]
-    replay, method = ran(m.fedrep(tau), engine, network(), EVERYBODY, momentum=told["momentum"])
+    replay, method = trained(m.fedrep(tau), engine, network(), EVERYBODY, momentum=told["momentum"])
     averages(replay, told, "0.")
     for k, want in enumerate(told["own"]):
         close(replay.memory(k, KEPT)["params"], want)
@@ -122,19 +108,19 @@ def test_fedrep(tau: int, engine: str) -> None:
         close(personal(replay, last, k), want)
 
 
-@engines
+@ENGINES
 def test_lgfedavg(engine: str) -> None:
     told = TOLD["lgfedavg"]
-    replay, method = ran(m.lgfedavg(), engine, network(), momentum=told["momentum"])
+    replay, method = trained(m.lgfedavg(), engine, network(), momentum=told["momentum"])
     averages(replay, told, "2.")
     for k, want in enumerate(told["own"]):
         close(personal(replay, method, k), want, ("0.",))
 
 
-@engines
+@ENGINES
 def test_fedbn(engine: str) -> None:
     told = TOLD["fedbn"]
-    replay, _ = ran(m.fedbn(), engine, network(nn.BatchNorm1d(4)), EVERYBODY)
+    replay, _ = trained(m.fedbn(), engine, network(nn.BatchNorm1d(4)), EVERYBODY)
     averages(replay, told, "0.", "3.")
     for k, want in enumerate(told["own"]):
         kept = replay.memory(k, KEPT)
@@ -142,14 +128,11 @@ def test_fedbn(engine: str) -> None:
         close({**kept["params"], **statistics}, want, atol=5e-8)  # the momentum of 0.1 is a float32 here
 
 
-@engines
+@ENGINES
 @pytest.mark.parametrize("form", ["fixed", "learnt"])
 def test_apfl(form: str, engine: str) -> None:
     """The shared model is the authors'. Their order of its step and the client's own is not (notes/cards.md)."""
     told = TOLD["apfl"]
-    net = nn.Sequential(nn.Linear(4, 3))
-    with torch.no_grad():
-        for p, name in zip(net.parameters(), ("weight", "bias"), strict=True):
-            p.copy_(torch.tensor(CODE["problem"][name]))
-    replay, _ = ran(m.apfl(told["alpha"], form == "learnt"), engine, net)
+    net = filled(nn.Sequential(nn.Linear(4, 3)), (CODE["problem"][name] for name in ("weight", "bias")))
+    replay, _ = trained(m.apfl(told["alpha"], form == "learnt"), engine, net)
     averages(replay, told[form])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from fedskew.methods.clusteredsampling import ClusteredByUpdate, _drawn
 from support import authors
 from support.federations import skewed
 from support.replay import PACE, numpy, record
-from support.runs import go, rows_of, same
+from support.runs import go, same
 
 CODE: dict[str, Any] = authors.CODE["clustered"]
 TOLD: dict[str, Any] = CODE["similar"]
@@ -106,14 +105,6 @@ def test_the_server_keeps_everyones_last_update(engine: str) -> None:
         for n, d in numpy(seen.parts["clustered_by_update"]["updates"]).items():
             np.testing.assert_allclose(d, kept[n], rtol=0, atol=1e-10)
     assert len({tuple(r.assignment.chains.flatten().tolist()) for r in replay.rounds}) > 1
-
-
-def test_a_resumed_run_has_the_same_bytes(tmp_path: Path) -> None:
-    method = replace(m.clusteredsampling("similarity"), pace=Fixed(batch_size=16))
-    whole = go(skewed(), method, rounds=4)
-    go(skewed(), method, rounds=2, out=tmp_path / "a")
-    halves = go(skewed(), method, rounds=4, out=tmp_path / "a", resume=True)
-    assert rows_of(whole) == rows_of(halves) and same(whole.params, halves.params)
 
 
 def test_the_two_readings_of_the_distances_draw_others() -> None:

@@ -1,4 +1,4 @@
-"""Rules beside the equations: clipping of a regulariser, and the logits that are served."""
+"""Beside the equations: the logits that are served."""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ import numpy as np
 import pytest
 
 import fedskew as fs
-from fedskew.errors import FieldError
 from fedskew.method import Method
 from fedskew.method.paces import Fixed
 from fedskew.methods import METHODS
 from support.federations import blobs
 from support.runs import go
-
-
-def test_a_clip_of_the_regulariser_and_one_of_the_step_are_refused() -> None:
-    method = METHODS["feddyn"]()
-    both = replace(method, local=replace(method.local, clip=1.0)).with_("dynamic_regulariser", clip=1.0)
-    with pytest.raises(FieldError, match="clip must be 0 beside the clip of sgd"):
-        go(blobs([[4, 3, 2]]), both, cohort=1)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,21 +13,19 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import methods as m
 from fedskew import rng
-from fedskew.config.experiment import Experiment
 from fedskew.engines import measures
-from fedskew.method import Method, method_spec
+from fedskew.method import Method
 from fedskew.method.paces import Fixed
 from fedskew.methods.fedrod import GeneratedHead
 from fedskew.models import MLP
-from fedskew.studies.address import asked
 from fedskew.types import Task
 from oracle.model import forward
 from oracle.personal import generated
-from support.command import fedskew, refused
+from support.command import refused
 from support.federations import blobs, skewed, small_digits
-from support.nets import keyed, norm_net
+from support.nets import keyed
 from support.replay import numpy
-from support.runs import go, rows_of, same
+from support.runs import go
 
 
 def hyper(width: int = 6) -> Method:
@@ -102,14 +98,6 @@ def test_a_classifier_without_a_bias_gets_no_bias() -> None:
     assert "heldout_personal_loss" in result.rounds[-1]
 
 
-def test_a_resumed_run_has_the_same_bytes(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"model": norm_net(), "personal_every": 1, "checkpoint_every": 2}
-    whole = go(parted(), hyper(), rounds=4, **options)
-    go(parted(), hyper(), rounds=2, out=tmp_path / "a", **options)
-    halves = go(parted(), hyper(), rounds=4, out=tmp_path / "a", resume=True, **options)
-    assert rows_of(whole) == rows_of(halves) and same(whole.params, halves.params)
-
-
 def test_it_stands_beside_what_a_head_that_stays_may_not() -> None:
     """All of it is averaged once, and a chain may pass it on."""
     for beside in (m.scaffold(), m.astraea()):
@@ -117,27 +105,9 @@ def test_it_stands_beside_what_a_head_that_stays_may_not() -> None:
         refused(lambda b=beside: go(skewed(), b.with_(parts=(*b.parts, fs.parts.PersonalHead()))), "must not")
 
 
-def test_the_default_is_recorded_as_before() -> None:
-    parts = [{"name": "logit_adjustment", "tau": 1.0}, {"name": "personal_head"}]
-    assert method_spec(m.fedrod())["parts"] == parts == method_spec(m.fedrod(1.0, 0))["parts"]
-    told = asked(Experiment(m.fedrod()))["parts"]
-    assert told == [{"name": "logit_adjustment"}, {"name": "personal_head"}]
-    assert asked(Experiment(m.fedrod(hyper=8)))["parts"][1] == {"name": "generated_head", "width": 8}
-
-
 @pytest.mark.parametrize("width", [-1, True, 2.5, "8", None])
 def test_another_width_is_refused_in_one_line(width: Any) -> None:
     refused(lambda: m.fedrod(hyper=width), f"hyper must be a whole number, at least 0; got {width!r}")
-
-
-def test_the_command_names_it_as_a_part(tmp_path: Path) -> None:
-    words = ["--parts", "logit_adjustment,generated_head", "--parts.generated_head.width", 4]
-    data = ["--clients", 6, "--cohort", 3, "--rounds", 2, "--heldout-clients", 0.3, "--eval.personal", 1]
-    assert fedskew("run", "fedrod", *words, *data, "--out", tmp_path / "a") == 0
-    assert fedskew("run", "--from", tmp_path / "a", "--out", tmp_path / "b") == 0
-    assert fedskew("run", "--resume", tmp_path / "a", "--rounds", 3) == 0
-    first, again = ([json.loads(s) for s in (tmp_path / n / "rounds.jsonl").read_text().splitlines()] for n in "ab")
-    assert rows_of(first)[:2] == rows_of(again) and "heldout_personal_accuracy" in first[-1]
 
 
 def test_both_layers_begin_within_one_over_the_root_of_what_enters_them() -> None:

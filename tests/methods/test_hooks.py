@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,24 +12,15 @@ import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew import rng
-from fedskew.errors import ConfigError, FieldError
+from fedskew import methods as m
+from fedskew import parts as p
+from fedskew import rng, samplers, selectors, steps
+from fedskew import weightings as w
+from fedskew.errors import FieldError
+from fedskew.method import Method, Weighting
 from fedskew.method.paces import Fixed
 from fedskew.method.parts import DatasetMean
-from fedskew.methods.balancefl import KnowledgeInheritance
-from fedskew.methods.centralised import LDAM
-from fedskew.methods.climb import Dual, climb
-from fedskew.methods.creff import FederatedFeatures
-from fedskew.methods.fedbal import LocalBalancer
-from fedskew.methods.feddisco import DiscrepancyAware, check_target
-from fedskew.methods.fedga import CalibratedTargets
-from fedskew.methods.fedgrab import GradientBalancer, PriorAnalyser
-from fedskew.methods.fedrl import RatioLoss
-from fedskew.methods.fedvc import VirtualClient
-from fedskew.methods.pfedme import Moreau
-from fedskew.methods.powerofchoice import PowerOfChoice
-from fedskew.methods.scaffold import ControlVariate
-from fedskew.types import Answers, Output, View
+from fedskew.types import Answers, Output, Task, View
 from support.federations import blobs, skewed
 from support.runs import go
 from support.view import TASK, view
@@ -40,7 +32,7 @@ def test_balancefl_measures_in_full_precision() -> None:
     seen = view([0, 1, 1, 0, 2, 2, 1])
     x, y = seen.out.features.numpy(), seen.batch.y.numpy()
     within = sum(np.cov(x[y == c], rowvar=False, bias=True) * (y == c).sum() for c in range(3)) / 7
-    root = KnowledgeInheritance().covariance(seen)["root"]
+    root = p.KnowledgeInheritance().covariance(seen)["root"]
     np.testing.assert_allclose(root @ root.T, within, rtol=1e-10)
 
 
@@ -48,7 +40,7 @@ def test_balancefl_adds_noise_to_rows_of_rare_classes() -> None:
     """Class 2 has the most rows: never; class c with probability 1 - n_c / 81."""
     labels = [0] * 600 + [1] * 600 + [2] * 600
     seen = view(labels)
-    part = KnowledgeInheritance()
+    part = p.KnowledgeInheritance()
     root = torch.as_tensor(np.random.default_rng(0).normal(size=(4, 4)))
     noise = part._noise(seen._replace(memory={part.name: {"root": root}}), seen.ctx.used.to(root))
     hit = (noise != 0).all(1).reshape(3, 600).double().mean(1)
@@ -61,17 +53,9 @@ def test_balancefl_adds_noise_to_rows_of_rare_classes() -> None:
 
 
 def test_one_row_of_every_class_needs_no_noise() -> None:
-    part, seen = KnowledgeInheritance(), view([0, 1, 2] * 20)
+    part, seen = p.KnowledgeInheritance(), view([0, 1, 2] * 20)
     memory = {part.name: {"root": torch.eye(4, dtype=torch.float64)}}
     assert (part._noise(seen._replace(memory=memory), torch.ones(3).double()) == 0).all()
-
-
-def test_balancefl_takes_heads_of_up_to_4096_features() -> None:
-    wide = TASK._replace(features=4097)
-    KnowledgeInheritance().check(None, None, TASK._replace(features=4096))  # type: ignore[arg-type]
-    KnowledgeInheritance(augment_features=False).check(None, None, wide)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="be false for a head with more than 4096 features"):
-        KnowledgeInheritance().check(None, None, wide)  # type: ignore[arg-type]
 
 
 def test_balancefl_classifies_what_it_augmented_and_distils_what_it_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,12 +63,12 @@ def test_balancefl_classifies_what_it_augmented_and_distils_what_it_did_not(monk
     seen = seen._replace(ctx=seen.ctx._replace(used=torch.tensor([2, 1, 0])))
     noise = torch.tensor([[0.5, -1.0, 2.0]], dtype=torch.float64).expand(3, 3)
     told = Output(seen.out.logits.flip(1), seen.out.features)
-    monkeypatch.setattr(KnowledgeInheritance, "_noise", lambda *_: noise)
+    monkeypatch.setattr(p.KnowledgeInheritance, "_noise", lambda *_: noise)
     monkeypatch.setattr(View, "teacher", lambda _: told)
     z, positive = seen.out.logits, torch.tensor([True, True, False])
     classify, distil, entropy = F.balancefl_terms(z, z + noise, told.logits, seen.batch.y, positive, 2.0)
     want = (classify + distil - 0.002 * entropy).mean()
-    torch.testing.assert_close(KnowledgeInheritance().loss(seen), want, rtol=1e-12, atol=0)
+    torch.testing.assert_close(p.KnowledgeInheritance().loss(seen), want, rtol=1e-12, atol=0)
     plain = F.balancefl_terms(z, z, told.logits, seen.batch.y, positive, 2.0)[0]
     assert not torch.allclose(plain, classify)
 
@@ -98,11 +82,11 @@ def test_ldam_by_hand() -> None:
     z = x @ w.T / np.linalg.norm(x, axis=1)[:, None] / np.linalg.norm(w, axis=1)
     z -= np.diag(0.5 * np.array([16, 1, 81.0]) ** -0.25)
     want = np.mean(np.log(np.exp(30 * z).sum(1)) - 30 * z.diagonal())
-    assert float(LDAM().loss(seen)) == pytest.approx(want, rel=1e-6)
-    served = LDAM().serve({"other": torch.ones(1), **seen.params}, {}, TASK)
+    assert float(p.LDAM().loss(seen)) == pytest.approx(want, rel=1e-6)
+    served = p.LDAM().serve({"other": torch.ones(1), **seen.params}, {}, TASK)
     np.testing.assert_allclose(served["fc.weight"], w / np.linalg.norm(w, axis=1)[:, None], rtol=1e-12)
     assert served["fc.bias"].tolist() == [0, 0, 0] and served["other"].tolist() == [1]
-    assert LDAM().serve({"fc.weight": seen.params["fc.weight"]}, {}, TASK).keys() == {"fc.weight"}
+    assert p.LDAM().serve({"fc.weight": seen.params["fc.weight"]}, {}, TASK).keys() == {"fc.weight"}
 
 
 # climb
@@ -110,7 +94,7 @@ def test_ldam_by_hand() -> None:
 
 def test_a_client_without_rows_has_no_loss() -> None:
     """What it would report, 0, is neither its loss nor part of the mean."""
-    part, fed = Dual(), blobs([[2, 1], [0, 0], [3, 3]])
+    part, fed = w.Dual(), blobs([[2, 1], [0, 0], [3, 3]])
     state = part.init_server({}, fed, TASK._replace(clients=3))
     told = part.receive(state, Answers(torch.arange(3), torch.tensor([1.0, 0.0, 4.0])), rng.key(0))
     assert told["losses"].tolist() == [1.0, 2.5, 4.0] and told["known"].tolist() == [1, 0, 1]
@@ -120,66 +104,25 @@ def test_a_client_without_rows_has_no_loss() -> None:
 
 
 def test_creff_asks_the_cohort_for_augmented_draws() -> None:
-    question = FederatedFeatures(draws=7).ask({}, 3, rng.key(0))
+    question = p.FederatedFeatures(draws=7).ask({}, 3, rng.key(0))
     assert question is not None and (question.ids, question.draws, question.augment) == ("cohort", 7, True)
     assert (question.rows, question.keep) == ("own", False)
-
-
-# fedbal
-
-
-@pytest.mark.parametrize(("unit", "last"), [("epoch", 3), ("round", 9)])
-def test_a_schedule_ends_after_it_begins(unit: Any, last: int) -> None:
-    method: Any = SimpleNamespace(pace=Fixed(epochs=3))
-    LocalBalancer(schedule_unit=unit, early=last - 1).check(method, None, TASK)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=f"early must be less than the number of {unit}s, {last}; got {last}"):
-        LocalBalancer(schedule_unit=unit, early=last).check(method, None, TASK)  # type: ignore[arg-type]
-    LocalBalancer(schedule_unit="step", early=99).check(method, None, TASK)  # type: ignore[arg-type]
-
-
-# fedga
-
-
-def test_the_binary_form_is_for_two_classes() -> None:
-    part = CalibratedTargets("binary")
-    part.check(None, None, TASK._replace(classes=2))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="form must be softce or exact for 3 classes; got 'binary'"):
-        part.check(None, None, TASK)  # type: ignore[arg-type]
-
-
-def test_the_binary_form_takes_each_row_s_own_probability() -> None:
-    CalibratedTargets("exact", probability="class").check(None, None, TASK)  # type: ignore[arg-type]
-    two = TASK._replace(classes=2)
-    with pytest.raises(ConfigError, match="probability must be row for the form binary; got 'class'"):
-        CalibratedTargets("binary", probability="class").check(None, None, two)  # type: ignore[arg-type]
-
-
-def test_fedga_counts_in_the_batch_or_at_the_client() -> None:
-    seen = view([0, 1, 1, 0, 0])
-    seen = seen._replace(
-        out=Output(seen.out.logits[:, :2], seen.out.features), ctx=seen.ctx._replace(used=torch.tensor([16, 1])),
-        batch=seen.batch._replace(mask=torch.tensor([1.0, 1, 1, 0, 1], dtype=torch.float64)),
-    )  # fmt: skip
-    for scope, counts in (("batch", [2.0, 2.0]), ("client", [16.0, 1.0])):
-        rows = F.fedga_binary_loss(seen.out.logits, seen.batch.y, torch.tensor(counts, dtype=torch.float64))
-        got = CalibratedTargets("binary", scope).loss(seen)  # type: ignore[arg-type]
-        torch.testing.assert_close(got, rows[[0, 1, 2, 4]].mean())
 
 
 # fedgrab
 
 
 def test_a_batch_of_one_row_is_averaged_over_one() -> None:
-    part, seen = GradientBalancer(), view([1])
+    part, seen = p.GradientBalancer(), view([1])
     seen = seen._replace(memory={part.name: part.init_client(seen.params, {}, TASK)})
-    learnt, p = part.learn(seen), seen.out.logits[0].sigmoid()
-    torch.testing.assert_close(learnt["positive"], (1 - p) * torch.tensor([0.0, 1.0, 0.0]))
-    torch.testing.assert_close(learnt["negative"], p * torch.tensor([1.0, 0.0, 1.0]))
+    learnt, chance = part.learn(seen), seen.out.logits[0].sigmoid()
+    torch.testing.assert_close(learnt["positive"], (1 - chance) * torch.tensor([0.0, 1.0, 0.0]))
+    torch.testing.assert_close(learnt["negative"], chance * torch.tensor([1.0, 0.0, 1.0]))
 
 
-def controlled(**options: Any) -> tuple[GradientBalancer, View]:
+def controlled(**options: Any) -> tuple[p.GradientBalancer, View]:
     """A balancer whose controllers have all an output of 2, and what it sees of three rows."""
-    part, seen = GradientBalancer(**options), view([0, 2, 1])
+    part, seen = p.GradientBalancer(**options), view([0, 2, 1])
     memory = {n: torch.full_like(t, 2.0) for n, t in part.init_client(seen.params, {}, TASK).items()}
     return part, seen._replace(memory={part.name: memory})
 
@@ -209,7 +152,7 @@ def test_a_released_class_has_weight_1_and_is_not_accumulated() -> None:
 
 
 def test_the_analyser_tells_the_tail_of_the_mean_share() -> None:
-    part = PriorAnalyser()
+    part = p.PriorAnalyser()
     state = part.init_server(view([0]).params, None, TASK)  # type: ignore[arg-type]
     assert not part.broadcast(state, None)[0]["tail"].any()
     for number, rows in enumerate(([9.0, 1.0, 1.0], [9.0, 1.0, 1.0]), start=1):
@@ -225,7 +168,7 @@ def test_the_analyser_tells_the_tail_of_the_mean_share() -> None:
 def test_climbs_defaults_act() -> None:
     """At 1 and 1, the parser's defaults, no client's dual variable leaves 0."""
     moved = []
-    for method in (climb(), climb(1.0, 1.0)):
+    for method in (m.climb(), m.climb(1.0, 1.0)):
         result = go(skewed(), method.with_("dual", primal_rounds=1), rounds=6)
         moved.append(result.rounds[-1]["components"]["dual"]["dual_max"])
     assert moved[0] > 0.05 > moved[1]
@@ -242,12 +185,12 @@ def test_the_ratio_loss_may_take_minus_the_gradient_for_the_change() -> None:
     seen = view([0, 2, 1], forward=forward)
     seen = seen._replace(batch=seen.batch._replace(mask=torch.tensor([1.0, 1, 0], dtype=torch.float64)))
     error = seen.out.logits.softmax(1) - torch.eye(3)[seen.batch.y]
-    change: Any = RatioLoss(estimator="gradient").ask({}, 1, rng.key(0)).what(seen)  # type: ignore[union-attr, operator]
+    change: Any = p.RatioLoss(estimator="gradient").ask({}, 1, rng.key(0)).what(seen)  # type: ignore[union-attr, operator]
     assert change.keys() == {"fc.weight"}
     torch.testing.assert_close(change["fc.weight"], -error[:2].T @ seen.batch.x[:2] / 2)
-    flipped: Any = RatioLoss(estimator="unflipped").ask({}, 1, rng.key(0)).what(seen)  # type: ignore[union-attr, operator]
+    flipped: Any = p.RatioLoss(estimator="unflipped").ask({}, 1, rng.key(0)).what(seen)  # type: ignore[union-attr, operator]
     torch.testing.assert_close(flipped["fc.weight"], -change["fc.weight"])
-    assert RatioLoss().ask({}, 1, rng.key(0)).what == "delta"  # type: ignore[union-attr]
+    assert p.RatioLoss().ask({}, 1, rng.key(0)).what == "delta"  # type: ignore[union-attr]
 
 
 def test_the_monitor_is_given_the_update_of_the_round() -> None:
@@ -258,23 +201,17 @@ def test_the_monitor_is_given_the_update_of_the_round() -> None:
         reports=SimpleNamespace(samples=torch.tensor([30, 12])),
     )  # fmt: skip
     state = {"changes": {"fc.weight": changes}, "rows": torch.tensor(4.0), "weights": torch.ones(3)}
-    got, written = RatioLoss(2.0, 0.5, monitor=True).absorb(state, cohort, rng.key(0))
+    got, written = p.RatioLoss(2.0, 0.5, monitor=True).absorb(state, cohort, rng.key(0))
     assert written is None and got.keys() == {"weights", "rows", "estimated"}
     torch.testing.assert_close(got["estimated"], F.ratio_monitor(changes, after - before, 42, 8.0))
     torch.testing.assert_close(got["weights"], 2 + 0.5 * F.ratio_of_changes(changes))
-    assert RatioLoss().absorb(state, cohort, rng.key(0))[0].keys() == {"weights", "rows"}
+    assert p.RatioLoss().absorb(state, cohort, rng.key(0))[0].keys() == {"weights", "rows"}
 
 
 def test_the_monitor_counts_the_rows_that_the_server_holds_of_a_class() -> None:
-    state = RatioLoss().init_server(view([0]).params, blobs([[2, 3, 4]], auxiliary=5), TASK)  # type: ignore[arg-type]
+    state = p.RatioLoss().init_server(view([0]).params, blobs([[2, 3, 4]], auxiliary=5), TASK)  # type: ignore[arg-type]
     assert float(state["rows"]) == 5 and state["weights"].tolist() == [1, 1, 1]
     assert state["weights"].dtype == torch.float64
-
-
-def test_one_row_at_the_server_is_enough() -> None:
-    RatioLoss().check(None, SimpleNamespace(auxiliary_rows=[3]), TASK)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="auxiliary must be at least 1 row a class"):
-        RatioLoss().check(None, SimpleNamespace(auxiliary_rows=[]), TASK)  # type: ignore[arg-type]
 
 
 # fedvc
@@ -282,12 +219,12 @@ def test_one_row_at_the_server_is_enough() -> None:
 
 def test_virtual_clients_offer_their_size_in_proportion() -> None:
     counts = torch.tensor([[1, 0, 0], [0, 0, 0], [2, 1, 3], [1, 1, 1]])
-    offered = VirtualClient(10).offer(counts, {}, 1, rng.key(0))
+    offered = samplers.VirtualClient(10).offer(counts, {}, 1, rng.key(0))
     assert offered.tolist() == [[10, 0, 0], [0, 0, 0], [3, 2, 5], [4, 3, 3]]  # largest remainders, then lowest index
 
 
 def test_many_equal_remainders_go_to_the_lowest_classes() -> None:
-    offered = VirtualClient(40).offer(torch.ones(1, 300, dtype=torch.int64), {}, 1, rng.key(0))
+    offered = samplers.VirtualClient(40).offer(torch.ones(1, 300, dtype=torch.int64), {}, 1, rng.key(0))
     assert offered[0].tolist() == [1] * 40 + [0] * 260
 
 
@@ -295,7 +232,7 @@ def test_many_equal_remainders_go_to_the_lowest_classes() -> None:
 
 
 def test_a_client_that_never_took_part_has_the_global_model() -> None:
-    part, seen = Moreau(), view([0])
+    part, seen = steps.Moreau(), view([0])
     theta = {n: p + 1 for n, p in seen.params.items()}
     for told, want in ((0.0, seen.params), (1.0, theta)):
         ctx = seen.ctx._replace(memory={part.name: {"theta": theta, "seen": torch.tensor(told)}})
@@ -307,7 +244,7 @@ def test_a_client_that_never_took_part_has_the_global_model() -> None:
 
 
 def test_candidates_are_asked_by_size_and_chosen_by_loss() -> None:
-    part, fed = PowerOfChoice(1), blobs([[1, 0], [0, 0], [3, 3], [2, 1]])
+    part, fed = selectors.PowerOfChoice(1), blobs([[1, 0], [0, 0], [3, 3], [2, 1]])
     state = part.init_server({}, fed, TASK)
     asked = [part.ask(state, 1, rng.key(seed, "candidates")) for seed in range(1000)]
     drawn = torch.bincount(
@@ -317,11 +254,11 @@ def test_candidates_are_asked_by_size_and_chosen_by_loss() -> None:
     assert asked[0] is not None and asked[0].what == "loss"
     close = torch.tensor([1.0, 1.0 + 1e-12], dtype=torch.float64)
     told = part.receive(state, Answers(torch.tensor([0, 3]), close), rng.key(0))
-    assert PowerOfChoice(2).select(told, 1, rng.key(0)).chains.tolist() == [[3]]
+    assert selectors.PowerOfChoice(2).select(told, 1, rng.key(0)).chains.tolist() == [[3]]
 
 
 def test_candidates_need_not_outnumber_the_clients_that_have_rows() -> None:
-    part = PowerOfChoice(2)
+    part = selectors.PowerOfChoice(2)
     state = part.init_server({}, blobs([[1, 0], [0, 0], [3, 3]]), TASK)
     told = part.receive(state, Answers(torch.tensor([0, 2]), torch.tensor([1.0, 2.0])), rng.key(0))
     assert part.select(told, 3, rng.key(0)).chains.tolist() == [[0], [2]]
@@ -332,8 +269,8 @@ def test_candidates_need_not_outnumber_the_clients_that_have_rows() -> None:
 
 def test_scaffold_remembers_a_gradient_only_where_it_needs_one() -> None:
     params = view([0]).params
-    assert ControlVariate().init_client(params, {}, TASK).keys() == {"c"}
-    assert ControlVariate(1).init_client(params, {}, TASK).keys() == {"c", "gradient"}
+    assert p.ControlVariate().init_client(params, {}, TASK).keys() == {"c"}
+    assert p.ControlVariate(1).init_client(params, {}, TASK).keys() == {"c", "gradient"}
 
 
 @pytest.mark.parametrize(("rows", "share"), [(1, 2.0), (4, 0.5), (0, 2.0)])
@@ -344,7 +281,43 @@ def test_dataset_mean_divides_by_the_rows_of_the_client(rows: int, share: float)
     assert float(DatasetMean().correct({"w": torch.tensor(1.0)}, seen)["w"]) == share
 
 
-@pytest.mark.parametrize("target", [(0.0, 0.0, 0.0), (1.0, 1.0)])
-def test_a_target_without_mass_is_refused(target: tuple[float, ...]) -> None:
-    with pytest.raises(FieldError, match="hold 3 numbers, one for each class, not all 0"):
-        check_target(DiscrepancyAware(), target, TASK)
+# what does not fit the federation, or the rest of the method
+
+TWO, LARGEST, WIDER = TASK._replace(classes=2), TASK._replace(features=4096), TASK._replace(features=4097)
+CLIPPED = m.feddyn().with_("local", clip=1.0).with_("dynamic_regulariser", clip=1.0)
+
+
+def having(part: Any, epochs: int = 3) -> Method:
+    """A method of this part, or of this weighting."""
+    slots = {"weighting": part} if isinstance(part, Weighting) else {"parts": (part,)}
+    return Method("mine", pace=Fixed(epochs=epochs), **slots)
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "rule"),
+    [
+        (having(p.KnowledgeInheritance()), LARGEST, ""),
+        (having(p.KnowledgeInheritance()), WIDER, "be false for a head with more than 4096 features"),
+        (having(p.KnowledgeInheritance(augment_features=False)), WIDER, ""),
+        (having(p.VirtualRepresentations()), LARGEST, ""),
+        (having(p.VirtualRepresentations()), WIDER, "at most 4096 features; got 4097; the model's projection linear"),
+        (having(p.VirtualRepresentations()), TASK._replace(norms=("2.running_mean",)), "serves must be last for a net"),
+        (having(p.LocalBalancer(early=2)), TASK, ""),
+        (having(p.LocalBalancer(early=3)), TASK, "early must be less than the number of epochs, 3; got 3"),
+        (having(p.LocalBalancer(schedule_unit="round", early=8)), TASK, ""),
+        (having(p.LocalBalancer(schedule_unit="round", early=9)), TASK, "less than the number of rounds, 9; got 9"),
+        (having(p.LocalBalancer(schedule_unit="step", early=99)), TASK, ""),
+        (having(p.CalibratedTargets("binary")), TWO, ""),
+        (having(p.CalibratedTargets("binary")), TASK, "form must be softce or exact for 3 classes; got 'binary'"),
+        (having(p.CalibratedTargets("exact", probability="class")), TASK, ""),
+        (having(p.CalibratedTargets("binary", probability="class")), TWO, "must be row for the form binary; got 'cl"),
+        (having(p.RatioLoss()), TASK, ""),
+        (having(w.DiscrepancyAware(target=(0.0, 0.0, 0.0))), TASK, "hold 3 numbers, one for each class, not all 0"),
+        (having(w.DiscrepancyAware(target=(1.0, 1.0))), TASK, "hold 3 numbers, one for each class, not all 0"),
+        (CLIPPED, TASK, "clip must be 0 beside the clip of sgd"),
+    ],
+)
+def test_a_method_checks_what_it_is_given(method: Method, task: Task, rule: str) -> None:
+    fed: Any = SimpleNamespace(auxiliary_rows=[3])  # one row at the server is enough
+    with pytest.raises(FieldError, match=rule) if rule else nullcontext():
+        method.check(fed, task)

@@ -1,4 +1,4 @@
-"""Client losses: batch-mean value and hand-derived gradient w.r.t. logits z [B, C] (and features f [B, F]).
+"""Client losses: the hand-derived gradient of their batch mean w.r.t. logits z [B, C] (and features f [B, F]).
 
 Nearly all are one function, -log softmax(a * z + b)_y, with a class left out where b = -inf:
 with u = a z + b, dL/du = softmax(u) - onehot(y) and dL/dz = a dL/du.
@@ -27,10 +27,9 @@ def per_sample(u, y):
 
 
 def affine_ce(z, y, scale=1.0, shift=0.0, weights=None):
-    """Mean of weights_y * CE(scale * z + shift, y)."""
+    """Of the mean of weights_y * CE(scale * z + shift, y)."""
     w = np.ones(len(y)) if weights is None else np.asarray(weights, float)[y]
-    value, du = per_sample(scale * z + shift, y)
-    return (w * value).mean(), scale * du * w[:, None] / len(y)
+    return scale * per_sample(scale * z + shift, y)[1] * w[:, None] / len(y)
 
 
 def leave_out(counts):
@@ -56,10 +55,10 @@ def lb(z, f, y, counts, strength, missing="clamp1", eps=1e-12):
     lam = lb_lambda(counts)
     size = np.sqrt((f**2).sum(1, keepdims=True))
     u = z - strength * lam / (size + eps) + (leave_out(counts) if missing == "mask" else 0)
-    value, du = per_sample(u, y)
+    du = per_sample(u, y)[1]
     dsize = (du * lam).sum(1, keepdims=True) * strength / (size + eps) ** 2
     unit = np.divide(f, size, out=np.zeros_like(f), where=size > 0)
-    return value.mean(), du / len(y), dsize * unit / len(y)
+    return du / len(y), dsize * unit / len(y)
 
 
 # --- card 2, FedGA ----------------------------------------------------------------------------------------------------
@@ -75,16 +74,11 @@ def fedga_targets(z, y, counts, probability="row"):
     return np.where(onehot(y, z.shape[1]) > 0, 1.0, (own - n) / own * p)
 
 
-def fedga(z, y, counts=None, variant="softce", q=None, probability="row"):
+def fedga(z, y, counts, variant="softce", probability="row"):
     """softce: -sum q log p, gradient S p - q. exact: logsumexp(z) - sum q z, gradient p - q. Targets are constants."""
-    counts = onehot(y, z.shape[1]).sum(0) if counts is None else counts
-    q = fedga_targets(z, y, counts, probability) if q is None else q
-    logp = log_softmax(z)
+    q = fedga_targets(z, y, counts, probability)
     mass = q.sum(1, keepdims=True) if variant == "softce" else 1.0
-    value = -(q * logp).sum(1)
-    if variant == "exact":  # logsumexp(z) = z - logp for every column
-        value = (z - logp)[:, 0] - (q * z).sum(1)
-    return value.mean(), (mass * np.exp(logp) - q) / len(y)
+    return (mass * softmax(z) - q) / len(y)
 
 
 # --- card 4, FedGR unbalanced softmax ---------------------------------------------------------------------------------
@@ -120,22 +114,17 @@ def fedrs_scale(counts, alpha=0.5, scaling="paper", few=0):
 
 def ntd(z, teacher, y, beta=1.0, tau=1.0, scaled=True):
     """beta tau^2 KL(teacher || student) over the C - 1 not-true classes; the gradient there is beta tau (s - t)."""
-    beta = beta if scaled else beta / tau**2
     hide = np.where(onehot(y, z.shape[1]) > 0, -np.inf, 0.0)
-    logs, logt = log_softmax(z / tau + hide), log_softmax(teacher / tau + hide)
-    s, t = np.exp(logs), np.exp(logt)
-    gap = np.where(t > 0, logt, 0.0) - np.where(s > 0, logs, 0.0)
-    return beta * tau**2 * (t * gap).sum(1).mean(), beta * tau * (s - t) / len(y)
+    apart = softmax(z / tau + hide) - softmax(teacher / tau + hide)
+    return beta * (tau if scaled else 1 / tau) * apart / len(y)
 
 
 def focal(z, y, gamma=2.0, alpha=1.0):
     """-alpha_y (1 - p)^gamma log p, both factors differentiated."""
     value, du = per_sample(z, y)  # value = -log p
     p = np.exp(-value)
-    a = np.broadcast_to(np.asarray(alpha, float), (z.shape[1],))[y]
-    inner = gamma * p * (1 - p) ** (gamma - 1) * value if gamma else 0.0
-    slope = a * (inner + (1 - p) ** gamma)  # dL/d(-log p)
-    return (a * (1 - p) ** gamma * value).mean(), slope[:, None] * du / len(y)
+    slope = alpha * (gamma * p * (1 - p) ** (gamma - 1) * value + (1 - p) ** gamma)  # dL/d(-log p)
+    return slope[:, None] * du / len(y)
 
 
 def fedlc(z, y, counts, tau=1.0, floor=0.0):
@@ -166,8 +155,7 @@ def moon(f, f_global, f_previous, temperature=0.5):
     """-log(e^(a/T) / (e^(a/T) + e^(b/T))) = log(1 + e^((b - a)/T)) with a, b the two cosines; gradient w.r.t. f."""
     (a, da), (b, db) = cosine(f, f_global), cosine(f, f_previous)
     gap = (b - a) / temperature
-    sigma = 1 / (1 + np.exp(-gap))
-    return np.log1p(np.exp(gap)).mean(), (sigma / temperature)[:, None] * (db - da) / len(f)
+    return (1 / (1 + np.exp(-gap)) / temperature)[:, None] * (db - da) / len(f)
 
 
 # --- cards 18, 21, 23, 28: weights on cross-entropy and BalanceFL -----------------------------------------------------
@@ -176,8 +164,7 @@ def moon(f, f_global, f_previous, temperature=0.5):
 def importance_ce(z, y, weights):
     """FedIR: sum w CE / sum w over the batch, w = weights_y."""
     w = np.asarray(weights, float)[y]
-    value, du = per_sample(z, y)
-    return (w * value).sum() / w.sum(), du * w[:, None] / w.sum()
+    return per_sample(z, y)[1] * w[:, None] / w.sum()
 
 
 def class_balanced_weights(counts, beta=0.9999):
@@ -191,33 +178,27 @@ def balancefl(z, teacher, y, positive, temperature=2.0, lam=1.0, entropy=0.002, 
     """CE over the positive classes + lam * distillation over the others - entropy * H(softmax over the positive)."""
     pos = np.asarray(positive, bool)
     u = np.where(pos, z, -np.inf)
-    value, du = per_sample(u, y)
-    logp = np.where(pos, log_softmax(u), 0.0)
-    p = np.where(pos, np.exp(logp), 0.0)
+    logp, p = np.where(pos, log_softmax(u), 0.0), softmax(u)
     h = -(p * logp).sum(1, keepdims=True)
-    share = entropy * (len(y) if reduction == "sum" else 1.0)
-    total, grad = value.mean() - share * h.mean(), du + share * p * (logp + h)
+    grad = per_sample(u, y)[1] + entropy * (len(y) if reduction == "sum" else 1.0) * p * (logp + h)
     if not pos.all():
-        logs, t = (np.where(pos, -np.inf, v / temperature) for v in (z, teacher))
-        logs, t = log_softmax(logs), softmax(t)
-        total += -lam * (t * np.where(pos, 0.0, logs)).sum(1).mean()
-        grad = grad + lam * (np.exp(logs) - t) / temperature
-    return total, grad / len(y)
+        s, t = (softmax(np.where(pos, -np.inf, v / temperature)) for v in (z, teacher))
+        grad = grad + lam * (s - t) / temperature
+    return grad / len(y)
 
 
 # --- card 25, Fed-GraB ------------------------------------------------------------------------------------------------
 
 
 def grab_map(u):
-    return (10 / 9) / (1 / 9 + np.exp(-np.asarray(u, float) / 2))
+    return (10 / 9) / (1 / 9 + np.exp(-u / 2))
 
 
 def grab_bce(z, y, u):
-    """Sigmoid BCE summed over classes, batch mean; its gradient times f(u) where positive, f(-u) elsewhere."""
+    """Sigmoid BCE summed over classes, times f(u) where positive, f(-u) elsewhere."""
     t = onehot(y, z.shape[1])
-    value = (np.maximum(z, 0) - z * t + np.log1p(np.exp(-np.abs(z)))).sum(1)
-    gain = t * grab_map(u) + (1 - t) * grab_map(-np.asarray(u))
-    return value.mean(), gain * (1 / (1 + np.exp(-z)) - t) / len(y)
+    gain = t * grab_map(u) + (1 - t) * grab_map(-u)
+    return gain * (1 / (1 + np.exp(-z)) - t) / len(y)
 
 
 def grab_start(classes):
@@ -229,10 +210,6 @@ def grab_learn(s, dlogits, y, gains=(10.0, 0.01, 0.1)):
     """Adds this batch's |gradient|; one incremental PID step on the error -(pos - neg)."""
     t = onehot(y, dlogits.shape[1])
     pos, neg = s["pos"] + (t * np.abs(dlogits)).sum(0), s["neg"] + ((1 - t) * np.abs(dlogits)).sum(0)
-    error = neg - pos
-    return {"pos": pos, "neg": neg, "e1": error, "e2": s["e1"], "u": s["u"] + pid(error, s["e1"], s["e2"], gains)}
-
-
-def pid(error, e1, e2, gains=(10.0, 0.01, 0.1)):
-    kp, ki, kd = gains
-    return kp * (error - e1) + ki * error + kd * (error - 2 * e1 + e2)
+    (kp, ki, kd), error = gains, neg - pos
+    more = kp * (error - s["e1"]) + ki * error + kd * (error - 2 * s["e1"] + s["e2"])
+    return {"pos": pos, "neg": neg, "e1": error, "e2": s["e1"], "u": s["u"] + more}

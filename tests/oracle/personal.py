@@ -46,7 +46,7 @@ def generated(w, shares):
 def generated_gradient(w, shares, h, z, y):
     """Of CE(z + V h + c) by the network's four arrays."""
     v, c, before, inner = generated(w, shares)
-    dz = losses.affine_ce(z + h @ v.T + c, y)[1]
+    dz = losses.affine_ce(z + h @ v.T + c, y)
     rows = np.concatenate([dz.T @ h, dz.sum(0)[:, None]], axis=1).ravel()
     back = np.where(before > 0, w[GENERATED[2]].T @ rows, 0.0)
     return dict(zip(GENERATED, (np.outer(back, shares), back, np.outer(rows, inner), rows), strict=True))
@@ -67,20 +67,20 @@ def gradient(problem, o, used, k):
             sizes = np.maximum(np.linalg.norm(h, axis=1, keepdims=True), 1e-12)
             u, rows_of = h / sizes, weight / np.linalg.norm(weight, axis=1, keepdims=True)
             scale = extra["cosine_softmax.scale"]
-            dz = losses.affine_ce(scale * u @ rows_of.T, y, 1.0, shift)[1]
+            dz = losses.affine_ce(scale * u @ rows_of.T, y, 1.0, shift)
             du = scale * dz @ rows_of
             dh = (du - u * (u * du).sum(1, keepdims=True)) / sizes
             found = backward(net, inputs, np.zeros_like(z), dh)
             return {**found, "cosine_softmax.scale": (dz * (u @ rows_of.T)).sum()}
-        found = backward(net, inputs, losses.affine_ce(z, y, 1.0, shift)[1])
+        found = backward(net, inputs, losses.affine_ce(z, y, 1.0, shift))
         if o.second:
             both = z + h @ extra["personal_head.weight"].T + extra["personal_head.bias"]
-            dz = losses.affine_ce(both, y)[1]
+            dz = losses.affine_ce(both, y)
             found |= {"personal_head.weight": dz.T @ h, "personal_head.bias": dz.sum(0)}
         if o.hyper:
             found |= generated_gradient(extra, problem.owned(k) / problem.owned(k).sum(), h, z, y)
         for whose in ("realigned_heads.shared", "realigned_heads.own") if o.beside else ():
-            dz = losses.affine_ce(h @ extra[f"{whose}.weight"].T + extra[f"{whose}.bias"], y)[1]
+            dz = losses.affine_ce(h @ extra[f"{whose}.weight"].T + extra[f"{whose}.bias"], y)
             found |= {f"{whose}.weight": dz.T @ h, f"{whose}.bias": dz.sum(0)}
         return {n: found[n] for n in w}
 

@@ -18,16 +18,14 @@ SCALE = "non_parametric_head.scale"  # of FedNH, where it is trained
 
 @dataclass
 class Problem:
-    """Start parameters, data x [n, D] and y [n], and each client's row numbers; aux_x, aux_y: the server's own rows."""
+    """Start parameters, data x [n, D] and y [n], each client's row numbers, and those of the server's own rows."""
 
     params: Tree
     x: np.ndarray
     y: np.ndarray
     classes: int
     rows: list[np.ndarray]
-    aux_x: Any = None
-    aux_y: Any = None
-    aux_rows: Any = None  # numbers of the server's own rows
+    auxiliary: np.ndarray
 
     def __post_init__(self):
         self.params = {name: np.array(v, np.float64) for name, v in self.params.items()}
@@ -41,20 +39,19 @@ class Problem:
 class RoundPlan:
     """One round. Position i of every list belongs to the client ids[i].
 
-    batches[i] is the list of steps, each an array of rows (negative numbers are padding) or a tuple of arrays;
-    epochs[i] the one-based epoch of each step; used [K, C] the histogram trained on (default: all the client owns);
-    samples the sizes for weighting (default: sum of used); chains lists of positions trained one after the other.
+    batches[i] is the list of steps, each an array of rows or a tuple of arrays; epochs[i] the one-based epoch of each
+    step; used [K, C] the histogram trained on; samples the sizes for weighting; chains lists of positions trained one
+    after the other.
     """
 
     ids: list[int]
     batches: list[list[Any]]
-    lr: Any  # one number, or one a client
-    epochs: Any = None
-    used: Any = None
-    samples: Any = None
-    chains: Any = None
-    class_weights: Any = None  # FedRL: [C], instead of the oracle's own estimate
-    auxiliary: Any = None  # FedRL: for every class, a list of arrays of rows of aux_x
+    lr: list[float]
+    epochs: Any
+    used: Any
+    samples: Any
+    chains: Any
+    auxiliary: Any  # FedRL: for every class, a list of arrays of rows; or None
 
 
 @dataclass
@@ -79,10 +76,9 @@ class Client:
 
 def fedbal_strength(c, o):
     """alpha(k) A with alpha = (k / K)^2, k the epoch, step or round."""
-    epochs = c.epochs or [1] * len(c.batches)
     step = c.gradients  # plain SGD takes one a step
     units = {
-        "epoch": (epochs[step], max(epochs)),
+        "epoch": (c.epochs[step], max(c.epochs)),
         "step": (step + 1, len(c.batches)),
         "round": (c.state["round"], c.state["rounds"]),
     }
@@ -92,65 +88,63 @@ def fedbal_strength(c, o):
 
 def client_loss(z, f, xb, y, c, o):
     """(dL/dz, extra dL/df or 0) of the batch, by the method's loss."""
+    df = 0.0
     match o.loss:
         case "ce" | "hybrid":
-            return losses.affine_ce(z, y)[1], 0.0
+            dz = losses.affine_ce(z, y)
         case "lb":
-            return losses.lb(z, f, y, c.used, fedbal_strength(c, o), o.missing, o.lb_eps)[1:]
+            dz, df = losses.lb(z, f, y, c.used, fedbal_strength(c, o), o.missing, o.lb_eps)
         case "fedga":
-            counts = None if o.count_scope == "batch" else c.used
-            return losses.fedga(z, y, counts, o.variant, probability=o.probability)[1], 0.0
+            counts = losses.onehot(y, z.shape[1]).sum(0) if o.count_scope == "batch" else c.used
+            dz = losses.fedga(z, y, counts, o.variant, o.probability)
         case "fedgr":
-            return losses.unbalanced_softmax(z, y, c.used, o.gamma, o.missing)[1], 0.0
+            dz = losses.unbalanced_softmax(z, y, c.used, o.gamma, o.missing)
         case "owned":
-            return losses.affine_ce(z, y, 1.0, losses.leave_out(c.owned))[1], 0.0
+            dz = losses.affine_ce(z, y, 1.0, losses.leave_out(c.owned))
         case "fedrs":
-            return losses.affine_ce(z, y, losses.fedrs_scale(c.used, o.alpha, o.scaling, o.few))[1], 0.0
+            dz = losses.affine_ce(z, y, losses.fedrs_scale(c.used, o.alpha, o.scaling, o.few))
         case "focal":
-            return losses.focal(z, y, o.gamma, o.alpha)[1], 0.0
+            dz = losses.focal(z, y, o.gamma, o.alpha)
         case "fedlc":
             counts = c.state["everyone"] if o.pooled else c.used
-            return losses.fedlc(z, y, counts, o.tau, 1e-8 if o.missing == "tiny" else 0.0)[1], 0.0
+            dz = losses.fedlc(z, y, counts, o.tau, 1e-8 if o.missing == "tiny" else 0.0)
         case "adjusted":
-            return losses.affine_ce(z, y, 1.0, losses.logit_adjust_shift(c.used, o.tau))[1], 0.0
+            dz = losses.affine_ce(z, y, 1.0, losses.logit_adjust_shift(c.used, o.tau))
         case "weighted":
             w = c.state["class_weights"]
-            return losses.affine_ce(z, y, weights=w)[1] / (w[y].mean() if o.divide == "weights" else 1.0), 0.0
+            dz = losses.affine_ce(z, y, weights=w) / (w[y].mean() if o.divide == "weights" else 1.0)
         case "importance":
             ratio = np.divide(c.state["prior"], c.used / c.used.sum(), out=np.zeros(len(c.used)), where=c.used > 0)
-            return losses.importance_ce(z, y, ratio)[1], 0.0
+            dz = losses.importance_ce(z, y, ratio)
         case "class_balanced":
-            return losses.affine_ce(z, y, weights=losses.class_balanced_weights(c.used, o.beta))[1], 0.0
+            dz = losses.affine_ce(z, y, weights=losses.class_balanced_weights(c.used, o.beta))
         case "grab":
-            return losses.grab_bce(z, y, c.memory["pid"]["u"])[1], 0.0
+            dz = losses.grab_bce(z, y, c.memory["pid"]["u"])
         case "fedntd":
-            teacher = forward(c.x0, xb)[0]
-            return losses.affine_ce(z, y)[1] + losses.ntd(z, teacher, y, o.beta, o.tau, o.scaled)[1], 0.0
+            dz = losses.affine_ce(z, y) + losses.ntd(z, forward(c.x0, xb)[0], y, o.beta, o.tau, o.scaled)
         case "balancefl":
-            teacher, positive = forward(c.x0, xb)[0], c.used > 0
-            if o.scope == "batch":
-                positive = np.isin(np.arange(z.shape[1]), y)
-            return losses.balancefl(z, teacher, y, positive, o.temperature, o.lam, o.entropy, o.reduction)[1], 0.0
+            positive = np.isin(np.arange(z.shape[1]), y) if o.scope == "batch" else c.used > 0
+            rest = (o.temperature, o.lam, o.entropy, o.reduction)
+            dz = losses.balancefl(z, forward(c.x0, xb)[0], y, positive, *rest)
         case "decorrelated":
-            return losses.affine_ce(z, y)[1], o.beta * terms.decorrelation(f, o.form)[1]
+            dz, df = losses.affine_ce(z, y), o.beta * terms.decorrelation(f, o.form)
         case "uniform":
-            return (
-                losses.affine_ce(z, y)[1] + o.deviation * terms.spread(z)[1],
-                o.uniformity * terms.uniformity(f)[1],
-            )
+            dz = losses.affine_ce(z, y) + o.deviation * terms.spread(z)
+            df = o.uniformity * terms.uniformity(f)
         case "vacant":
-            return terms.fedvls(z, forward(c.x0, xb)[0], y, c.used, o.lam, o.suppression)[1], 0.0
+            dz = terms.fedvls(z, forward(c.x0, xb)[0], y, c.used, o.lam, o.suppression)
         case "sphere":
-            return np.zeros_like(z), terms.on_sphere(f, y, c.state["W"], o.scale)[1]
+            dz, df = np.zeros_like(z), terms.on_sphere(f, y, c.state["W"], o.scale)
         case "moon":
-            df = 0.0
             untrained = c.state["untrained"] if o.newcomer == "initial" and c.state["round"] > 1 else None
             previous = c.memory.get("previous", untrained)
+            dz = losses.affine_ce(z, y)
             if previous is not None:
                 ours, theirs = forward(c.x0, xb)[1], forward(previous, xb)[1]
-                df = o.mu_con * losses.moon(f, ours, theirs, o.temperature)[1]
-            return losses.affine_ce(z, y)[1], df
-    raise ValueError(o.loss)
+                df = o.mu_con * losses.moon(f, ours, theirs, o.temperature)
+        case _:
+            raise ValueError(o.loss)
+    return dz, df
 
 
 def gradient(problem, c, o):
@@ -160,18 +154,16 @@ def gradient(problem, c, o):
         z, f, inputs = forward(w, xb)
         if SCALE in w:
             net = {name: v for name, v in w.items() if name != SCALE}
-            df = terms.on_sphere(f, y, c.state["W"], w[SCALE])[1]
+            df = terms.on_sphere(f, y, c.state["W"], w[SCALE])
             by_scale = {SCALE: terms.scale_on_sphere(f, y, c.state["W"], w[SCALE])}
             return {**backward(net, inputs, np.zeros_like(z), df), **by_scale}, z
         dz, df = client_loss(z, f, xb, y, c, o)
         if o.loss == "hybrid":
-            _, more, paths = terms.hybrid_paths(w, c.x0, xb, y, o.lam1, o.lam2, o.tau)
+            more, paths = terms.hybrid_paths(w, c.x0, xb, y, o.lam1, o.lam2, o.tau)
             return lin((1, backward(w, inputs, dz + more)), (1, paths)), dz
         return backward(w, inputs, dz, df), dz
 
     def grad(w, rows):
-        rows = np.asarray(rows, int)
-        rows = rows[rows >= 0]
         xb, y = problem.x[rows], problem.y[rows]
         if o.perturb == "global":
             g, dz = plain(lin((1, w), (1, c.memory["ahead"])), xb, y)
@@ -341,8 +333,7 @@ def private_heads(x, local, p, cohort, o, state):
     names, owned = head(x), np.stack([c.owned > 0 for c in cohort])
     heads = {n: np.stack([y[n] for y in local]) for n in names}
     lrs = np.array([c.lr for c in cohort])[:, None, None]
-    push = servers.spread if o.anchors == "own" else servers.spread_of_means
-    heads[names[0]] = heads[names[0]] - o.lam * lrs * push(heads[names[0]], owned)[1]
+    heads[names[0]] = heads[names[0]] - o.lam * lrs * servers.spread(heads[names[0]], owned, o.anchors != "own")[1]
     for i, c in enumerate(cohort):
         c.memory["head"] = {n: heads[n][i] for n in names}
     mean = lin((1 - o.server_lr, x), (o.server_lr, average(p, local)))
@@ -420,12 +411,12 @@ def update(x, local, deltas, p, cohort, problem, o, state):
 def full_gradient(problem, params, rows):
     """Gradient of the mean cross-entropy on the rows."""
     z, _, inputs = forward(params, problem.x[rows])
-    return backward(params, inputs, losses.affine_ce(z, problem.y[rows])[1])
+    return backward(params, inputs, losses.affine_ce(z, problem.y[rows]))
 
 
 def dual_weights(state, o):
     """CLIMB's weight of every client."""
-    w = servers.climb_weights(state["lambda"])
+    w = 1 + state["lambda"] - state["lambda"].mean()
     w = np.array([int(v) for v in w]) if o.whole else w
     return np.maximum(w, 0) if o.clamp else w
 
@@ -439,18 +430,14 @@ def own_losses(problem, params):
 def auxiliary_changes(problem, params, batches, lr, o):
     """FedRL: change of the classifier's weight [C, C, F] after training on the server's rows of each class alone."""
     name = head(params)[0]
-
-    def grad(w, rows):
-        z, _, inputs = forward(w, np.asarray(problem.aux_x, float)[rows])
-        return backward(w, inputs, losses.affine_ce(z, np.asarray(problem.aux_y, int)[rows])[1])
-
+    grad = partial(full_gradient, problem)
     after = [solvers.sgd(params, steps, grad, lr, o.momentum, o.weight_decay, clipping(o)) for steps in batches]
     return np.stack([y[name] - params[name] for y in after])
 
 
 def auxiliary_gradients(problem, params):
     """FedGA's copy of FedRL: the gradient of the classifier's weight [C, C, F] on the server's rows of each class."""
-    name, rows = head(params)[0], np.asarray(problem.aux_rows, int)
+    name, rows = head(params)[0], problem.auxiliary
     return np.stack([full_gradient(problem, params, rows[problem.y[rows] == p])[name] for p in range(problem.classes)])
 
 
@@ -459,7 +446,7 @@ def dual_step(problem, x, state, o):
     f = own_losses(problem, x)
     if o.report == "cohort":
         f = np.where(np.isnan(state["reports"]), np.nanmean(state["reports"]), state["reports"])
-    return {**state, "lambda": servers.climb_dual(state["lambda"], f, o.eta, o.eps, o.top)}
+    return {**state, "lambda": np.clip(state["lambda"] + o.eta / len(f) * (f - f.mean() - o.eps), 0, o.top)}
 
 
 def curvature(problem, k, y, o):
@@ -467,7 +454,7 @@ def curvature(problem, k, y, o):
 
     def slope(rows):
         z, _, inputs = forward(y, problem.x[rows])
-        return {n: g**2 for n, g in backward(y, inputs, losses.affine_ce(z, problem.y[rows])[1]).items()}
+        return {n: g**2 for n, g in backward(y, inputs, losses.affine_ce(z, problem.y[rows])).items()}
 
     rows = np.asarray(problem.rows[k], int)
     each = [rows] if o.fisher == "batch" else [rows[i : i + 1] for i in range(len(rows))]
@@ -476,8 +463,7 @@ def curvature(problem, k, y, o):
 
 def nearest(problem, k, models):
     """IFCA: the number of the model with the least mean cross-entropy on the client's rows."""
-    x, y = problem.x[problem.rows[k]], problem.y[problem.rows[k]]
-    return int(np.argmin([losses.affine_ce(forward(w, x)[0], y)[0] for w in models]))
+    return int(np.argmin([own_losses(problem, w)[k] for w in models]))
 
 
 def regrouped(problem, plan, p, local, models):
@@ -502,18 +488,14 @@ def messages(k, own, models, o):
 
 def train_cohort(problem, x, plan, o, state, memories):
     """Every chain's final parameters, with the members of each chain (a chain is one client unless the plan says)."""
-    lrs = np.broadcast_to(np.asarray(plan.lr, float), (len(plan.ids),))
-    chains, local = plan.chains or [[i] for i in range(len(plan.ids))], []
+    local: list[Tree] = []
     members: list[list[Client]] = []
-    for chain in chains:
+    for chain in plan.chains:
         w, group = x, []
         for i in chain:
             k = int(plan.ids[i])
-            owned = problem.owned(k)
-            used = owned if plan.used is None else np.asarray(plan.used[i])
-            samples = used.sum() if plan.samples is None else plan.samples[i]
-            epochs = None if plan.epochs is None else list(plan.epochs[i])
-            c = Client(k, w, plan.batches[i], epochs, float(lrs[i]), owned, used, samples, memories[k], state)
+            counts = (problem.owned(k), plan.used[i], plan.samples[i])
+            c = Client(k, w, plan.batches[i], plan.epochs[i], plan.lr[i], *counts, memories[k], state)
             start = {**w, **memories[k].get("head", {})} if o.server == "private" else w
             if o.own == "messages":
                 start = memories[k].get("previous", problem.params)
@@ -557,8 +539,6 @@ def one_round(problem, x, plan, o, state, memories):
         state["before"] = x  # the duals are measured where the block of primal rounds began
         reporting = np.isin(np.arange(len(problem.rows)), plan.ids)
         state["reports"] = np.where(reporting, own_losses(problem, x), state["reports"])
-    if plan.class_weights is not None:
-        state["class_weights"] = np.asarray(plan.class_weights, float)
     if o.loss == "weighted" and o.picks == "quotient":
         state["class_weights"] = o.alpha + o.beta * servers.ratios(auxiliary_gradients(problem, x), copy=True)
     if o.own == "curvature":
@@ -596,9 +576,8 @@ def one_round(problem, x, plan, o, state, memories):
         changes = [(f / among, memories[k]["delta_c"]) for k, f in zip(plan.ids, part, strict=True)]
         state["c"] = lin((1, state["c"]), *changes)
     if plan.auxiliary is not None and o.loss == "weighted":
-        lr = float(np.ravel(plan.lr)[0])
         estimate = servers.ratios if o.ratio == "masked" else servers.ratios_of_rows
-        ra = estimate(auxiliary_changes(problem, x, plan.auxiliary, lr, o))
+        ra = estimate(auxiliary_changes(problem, x, plan.auxiliary, plan.lr[0], o))
         state["class_weights"] = o.alpha + o.beta * ra  # of the round's starting model, for the next round
     if o.server == "dual" and r % o.every == 0:
         state = dual_step(problem, state["before"], state, o)

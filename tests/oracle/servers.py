@@ -3,8 +3,9 @@
 from itertools import product
 
 import numpy as np
+from scipy.special import logsumexp
 
-from .losses import per_sample
+from .losses import log_softmax, per_sample
 from .model import flat, head, lin, zeros
 from .solvers import a_norm
 
@@ -58,16 +59,11 @@ def pals(sizes, counts, target=None, lam=10.0):
     return found
 
 
-def softmax1(v):
-    e = np.exp(v - v.max())
-    return e / e.sum()
-
-
 def balancer(values, beta=3.0, temperature=1.0, inverse=False):
     """FedBal: softmax of similarities lifted to at least mean - beta * population std."""
     v = np.asarray(values, float)
     lifted = np.maximum(v, v.mean() - beta * v.std())
-    return softmax1((-lifted if inverse else lifted) / temperature)
+    return np.exp(log_softmax((-lifted if inverse else lifted)[None] / temperature)[0])
 
 
 def similarities(x, locals_, scope="head", similarity="cosine", include_bias=True):
@@ -81,25 +77,15 @@ def similarities(x, locals_, scope="head", similarity="cosine", include_bias=Tru
     return np.array([a @ b / (np.linalg.norm(a) * np.linalg.norm(b)) for b in rows])
 
 
-def nova_factors(p, steps, momentum=0.0, lrs=None, mu=0.0, tau_eff="norm"):
+def nova_factors(p, steps, momentum, lrs, mu, tau_eff):
     """FedNova: the multiplier tau_eff p_k / a_k of each delta, and tau_eff.
 
     "norm" is the formula, tau_eff = sum p_k a_k; "steps" what the official code takes under a proximal term (and only
     there), tau_eff = sum p_k tau_k.
     """
-    lrs = np.zeros(len(steps)) if lrs is None else lrs
     a = np.array([a_norm(s, momentum, lr * mu) for s, lr in zip(steps, lrs, strict=True)])
     reach = float(p @ np.asarray(steps if mu and tau_eff == "steps" else a, float))
     return reach * p / a, reach
-
-
-def climb_dual(lam, losses, eta, eps, top=100.0):
-    f = np.asarray(losses, float)
-    return np.clip(lam + eta / len(f) * (f - f.mean() - eps), 0, top)
-
-
-def climb_weights(lam):
-    return 1 + lam - np.mean(lam)
 
 
 # --- server optimizers ------------------------------------------------------------------------------------------------
@@ -134,40 +120,35 @@ def adaptive_step(x, delta, state, kind, lr=0.1, beta1=0.9, beta2=0.99, tau=1e-3
 # --- classifier corrections of cards 4 and 13 -------------------------------------------------------------------------
 
 
-def logsumexp(values):
-    top = max(values)
-    return top + np.log(sum(np.exp(v - top) for v in values))
-
-
 def others(u, owned, k):
     """(z, j) of every owned row of the other clients."""
     return [(z, j) for z in range(len(u)) if z != k for j in np.flatnonzero(owned[z])]
 
 
 def gravitation(u, owned, mass=None):
-    """FedGR: list of (kind, k, i, value) and the gradient [K, C, d] of their sum; u [K, C, d], owned [K, C].
+    """FedGR: the regulariser and its gradient [K, C, d]; u [K, C, d], owned [K, C].
 
     mass [K, C] weighs what the row of label i at client k adds as an anchor.
 
     With anchor a (constant), s_zj = u_zj a, softmaxes w over the rows a term sees: attraction a (w_all - w_same),
     repulsion a w, where the anchor's own |a|^2 is part of the repulsion's denominator.
     """
-    grad, terms = np.zeros_like(u), []
+    grad, value = np.zeros_like(u), 0.0
     for k, i in np.argwhere(owned):
         a, m = u[k, i], 1.0 if mass is None else float(mass[k, i])
         score = {(z, j): float(u[z, j] @ a) for z, j in others(u, owned, k)}
         same, rest = [r for r in score if r[1] == i], [r for r in score if r[1] != i]
         if same:
             den, num = logsumexp(list(score.values())), logsumexp([score[r] for r in same])
-            terms.append(("attraction", int(k), int(i), m * (den - num)))
+            value += m * (den - num)
             for r in score:
                 grad[r] += m * a * (np.exp(score[r] - den) - (np.exp(score[r] - num) if r[1] == i else 0.0))
         if rest:
             den = logsumexp([float(a @ a)] + [score[r] for r in rest])
-            terms.append(("repulsion", int(k), int(i), m * (den - float(a @ a))))
+            value += m * (den - float(a @ a))
             for r in rest:
                 grad[r] += m * a * np.exp(score[r] - den)
-    return terms, grad
+    return value, grad
 
 
 def masses(counts, by):
@@ -176,34 +157,22 @@ def masses(counts, by):
     return (n if by == "sample" else n.sum(1, keepdims=True) * np.ones_like(n)) / n.sum()
 
 
-def spread(u, owned):
-    """FedGC: value and gradient [K, C, d]; the row itself is live in its own term, the anchor (its copy) constant."""
-    grad, value = np.zeros_like(u), 0.0
-    for k, i in np.argwhere(owned):
-        a = u[k, i]
-        rows = [(int(k), int(i))] + [r for r in others(u, owned, k) if r[1] != i]
-        score = [float(u[r] @ a) for r in rows]
-        den = logsumexp(score)
-        value += den - score[0]
-        for r, s in zip(rows, score, strict=True):
-            grad[r] += a * (np.exp(s - den) - (r == rows[0]))
-    return value, grad
+def spread(u, owned, means=False):
+    """FedGC: value and gradient [K, C, d]; the row itself is live in its own term, the anchor (its copy) constant.
 
-
-def spread_of_means(u, owned):
-    """FedGC as PFLlib runs it: gradient [K, C, d] of sum over owned (k, i) of log(e^{a a} + sum e^{u_j^z a}) - a a.
-
-    a is the mean of the owners' rows of i, a constant; (z, j) runs over the rows of those who lack i.
+    means: as PFLlib runs it. The anchor is the mean of the owners' rows of i, a constant, and the rows that it sees
+    are of those who lack i.
     """
     grad, value = np.zeros_like(u), 0.0
-    for _, i in np.argwhere(owned):
-        a = u[owned[:, i], i].mean(0)
-        rows = [(z, j) for z, j in np.argwhere(owned) if not owned[z, i]]
-        score = [float(a @ a)] + [float(u[z, j] @ a) for z, j in rows]
-        den = logsumexp(score)
-        value += den - score[0]
-        for (z, j), s in zip(rows, score[1:], strict=True):
-            grad[z, j] += a * np.exp(s - den)
+    for k, i in np.argwhere(owned):
+        a = u[owned[:, i], i].mean(0) if means else u[k, i]
+        rows = [r for r in others(u, owned, k) if (not owned[r[0], i] if means else r[1] != i)]
+        den = logsumexp([float(a @ a)] + [float(u[r] @ a) for r in rows])
+        value += den - float(a @ a)
+        for r in rows:
+            grad[r] += a * np.exp(float(u[r] @ a) - den)
+        if not means:
+            grad[k, i] += a * np.expm1(float(a @ a) - den)
     return value, grad
 
 

@@ -75,7 +75,7 @@ class Replay:
         """The start and the data, as the oracle wants them."""
         x, y = self.fed.dataset.x.numpy(), self.fed.dataset.y.numpy()
         rows = [self.fed.rows(k) for k in range(self.fed.clients)]
-        return Problem(self.rounds[0].before, x, y, self.fed.dataset.classes, rows, x, y, self.fed.auxiliary_rows)
+        return Problem(self.rounds[0].before, x, y, self.fed.dataset.classes, rows, self.fed.auxiliary_rows)
 
     @property
     def plans(self) -> list[RoundPlan]:

@@ -1,11 +1,12 @@
 """The diagonal of the Fisher information, on dicts of tensors."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedskew import tree
 from fedskew.functional._numeric import choose
 from fedskew.tree import Params
 
@@ -53,21 +54,15 @@ def fisher_diagonal(
         Shoham et al. 2019, Overcoming Forgetting in Federated Learning on Non-IID Data. https://arxiv.org/abs/1910.07796
     """
     choose("of", of, ("rows", "batch"))
-    held, rows = {n: w.detach() for n, w in params.items()}, mask.sum().clamp(min=1)
-
-    def gradient(value: Callable[[Params], Tensor]) -> Params:
-        found: Any = torch.func.vjp(value, held)
-        (slope,) = found[1](torch.ones_like(found[0]))
-        return {n: g.detach() for n, g in slope.items()}
-
+    rows = mask.sum().clamp(min=1)
     if of == "batch":
-        whole = gradient(lambda p: (loss(p, x, y) * mask).sum() / rows)
+        whole = tree.slope(lambda p: (loss(p, x, y) * mask).sum() / rows, params)
         return {n: g.square() for n, g in whole.items()}
 
     def one(row: Tensor, label: Tensor) -> Params:
-        return gradient(lambda p: loss(p, row.unsqueeze(0), label.unsqueeze(0)).squeeze(0))
+        return tree.slope(lambda p: loss(p, row.unsqueeze(0), label.unsqueeze(0)).squeeze(0), params)
 
-    total = {n: torch.zeros_like(w) for n, w in held.items()}
+    total = {n: torch.zeros_like(w) for n, w in params.items()}
     for i in range(0, len(y), CHUNK):
         each = torch.func.vmap(one)(x[i : i + CHUNK], y[i : i + CHUNK])
         total = {n: total[n] + torch.tensordot(mask[i : i + CHUNK].to(g), g.square(), 1) for n, g in each.items()}

@@ -252,10 +252,8 @@ def spread_prototypes(noise: Tensor) -> Tensor:
         https://arxiv.org/abs/2212.02758
     """
     wide = noise.double()
-    tall = wide if len(wide) >= wide.shape[1] else wide.T
-    q, r = torch.linalg.qr(tall)
-    q = q * torch.where(r.diagonal() < 0, -1.0, 1.0)
-    return unit(q if tall is wide else q.T).to(noise)
+    rows = orthonormal(wide) if len(wide) >= wide.shape[1] else orthonormal(wide.T).T
+    return unit(rows).to(noise)
 
 
 def prototype_logits(features: Tensor, prototypes: Tensor, scale: Tensor | float = 30.0) -> Tensor:

@@ -481,7 +481,6 @@ def hooks_of(kind: type[Component]) -> tuple[str, ...]:
     return tuple([n for n, value in found.items() if n[0] != "_" and isinstance(value, types.FunctionType | property)])
 
 
-HOOKED |= {Component, Sampler, Selector, Pace, Weighting, ServerOptimizer, LocalStep}
 SLOTS: dict[str, type[Component]] = {
     "sampler": Sampler,
     "selector": Selector,
@@ -490,6 +489,7 @@ SLOTS: dict[str, type[Component]] = {
     "server": ServerOptimizer,
     "local": LocalStep,
 }
+HOOKED |= {Component, *SLOTS.values()}
 
 
 def spec(ingredient: Any) -> dict[str, Any]:

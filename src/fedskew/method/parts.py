@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew import rng
+from fedskew import rng, tree
 from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, Within, later
 from fedskew.method.component import Component
@@ -108,8 +108,7 @@ def mean_gradient(view: View, params: Params) -> Params:
         out, _ = view.forward({**view.params, **moved}, view.buffers, rows.x, rows.mask, train=False, key=view.key)
         return rows.mean(F.cross_entropy(out.logits, rows.y))
 
-    found: Params = torch.func.grad(mean)(params)
-    return found
+    return tree.slope(mean, params)
 
 
 # The classifier: its initial weight, and logits by directions

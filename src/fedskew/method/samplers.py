@@ -1,14 +1,20 @@
 """Samplers: the rows that a client trains on, and their order."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
 from fedskew import rng
+from fedskew.errors import FieldError
 from fedskew.method.component import Sampler
-from fedskew.tree import Tree
+from fedskew.types import Federation, Task, Tree
+
+if TYPE_CHECKING:
+    from fedskew.method.value import Method
 
 Array = np.ndarray[Any, Any]
 WIDE = 1024  # rows: narrower mini-batches keep their padding, since sums over another width differ in their last bits
@@ -113,6 +119,12 @@ class PoissonBatches(Sampler):
     name = "poisson_batches"
     reference = "abadi2016"
     bare = True
+
+    def check(self, method: Method, fed: Federation, task: Task) -> None:
+        """Raise FieldError beside a step of several mini-batches, which takes them of one size."""
+        if method.local.batches > 1:
+            rule = f"give mini-batches of one size beside {method.local.name!r}, whose steps read several of them"
+            raise FieldError("Method", "sampler", rule, self.name)
 
     def plan(
         self, labels: Array, offered: Array, quota: Array | None, pace: tuple[int, int, int], shared: Tree, key: Tensor

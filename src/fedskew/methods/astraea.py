@@ -9,9 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import AtLeast, Within
-from fedskew.method import Method, Read, Selector
-from fedskew.method.samplers import Shuffle
-from fedskew.method.selectors import draw_clients
+from fedskew.method import Method, Read, Selector, Shuffle, draw_clients
 from fedskew.types import Answers, Assignment, Federation, Params, Query, Task, Tree
 
 

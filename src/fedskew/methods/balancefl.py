@@ -9,10 +9,8 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import Above, AtLeast, demand
-from fedskew.method import Component, Method
-from fedskew.method.paces import Fixed
+from fedskew.method import SGD, Component, Fixed, Method
 from fedskew.method.samplers import ClassBalanced
-from fedskew.method.steps import SGD
 from fedskew.types import Federation, Params, Query, Task, Tree, View
 
 LARGEST = 4096  # features; the covariance of more would not fit a client's memory

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng, tree
-from fedskew.method import Method, Read, Selector
+from fedskew.method import Method, Read, Selector, Uniform
 from fedskew.method.selectors import ward_merges
-from fedskew.method.weightings import Uniform
 from fedskew.types import Assignment, Cohort, Federation, Params, Task, Tree
 
 

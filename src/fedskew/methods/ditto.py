@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.fields import AtLeast
-from fedskew.method import Gradient, Method
-from fedskew.method.steps import BesideOwn, decayed
+from fedskew.method import BesideOwn, Gradient, Method, decayed
 from fedskew.types import Carry, Context, Differentiate, Params
 
 

@@ -6,8 +6,7 @@ from typing import Annotated
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Within
-from fedskew.method import Method, ServerOptimizer
-from fedskew.method.weightings import Uniform
+from fedskew.method import Method, ServerOptimizer, Uniform
 from fedskew.methods.fedprox import Proximal
 from fedskew.types import Cohort, Federation, Params, Task, Tree
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import Above, AtLeast, demand
-from fedskew.method import Component, Method, Read, Weighting
-from fedskew.method.weightings import Size, convex
+from fedskew.method import Component, Method, Read, Size, Weighting, convex
 from fedskew.types import Cohort, Federation, Task, Tree, View, Weights
 
 

@@ -1,7 +1,6 @@
 """FedBN: normalisation layers stay on the client (Li et al. 2021)."""
 
-from fedskew.method import Method
-from fedskew.method.keeping import Private
+from fedskew.method import Method, Private
 
 
 def fedbn() -> Method:

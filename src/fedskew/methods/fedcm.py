@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.fields import Within
-from fedskew.method import Component, Method, Read
-from fedskew.method.weightings import Uniform
+from fedskew.method import Component, Method, Read, Uniform
 from fedskew.types import Cohort, Federation, Params, Task, Tree, View
 
 

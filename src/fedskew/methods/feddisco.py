@@ -7,9 +7,7 @@ import torch
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast, demand
-from fedskew.method import Method, Read
-from fedskew.method.component import Sums
-from fedskew.method.weightings import Wrapping, convex
+from fedskew.method import Method, Read, Sums, Wrapping, convex
 from fedskew.types import Cohort, Federation, Task, Tree, Weights
 
 

@@ -9,9 +9,8 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.errors import FieldError, require
 from fedskew.fields import Above, AtLeast, demand, later
-from fedskew.method import Component, Method, Read, ServerOptimizer
+from fedskew.method import Component, Method, Read, ServerOptimizer, Uniform
 from fedskew.method.steps import clip_by_norm
-from fedskew.method.weightings import Uniform
 from fedskew.types import Cohort, Context, Federation, LocalRun, Params, Task, Tree, View
 
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.fields import Above
-from fedskew.method import Method, Read, ServerOptimizer
-from fedskew.method.weightings import Uniform
+from fedskew.method import Method, Read, ServerOptimizer, Uniform
 from fedskew.types import Cohort, Federation, LocalRun, Params, Task, Tree
 
 

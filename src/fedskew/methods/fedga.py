@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import demand, later
-from fedskew.method import Component, Method
-from fedskew.method.weightings import Uniform
+from fedskew.method import Component, Method, Uniform
 from fedskew.types import Federation, Task, View
 
 

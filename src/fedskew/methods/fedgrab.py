@@ -10,9 +10,7 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.errors import require
 from fedskew.fields import Within
-from fedskew.method import Component, Method
-from fedskew.method.paces import Fixed
-from fedskew.method.steps import SGD
+from fedskew.method import SGD, Component, Fixed, Method
 from fedskew.types import Cohort, Federation, Params, Task, Tree, View
 
 

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 
 from fedskew import functional as F
-from fedskew.method import Method, Read, Weighting
-from fedskew.method.component import Sums
-from fedskew.method.weightings import convex
+from fedskew.method import Method, Read, Sums, Weighting, convex
 from fedskew.types import Cohort, Tree, Weights
 
 

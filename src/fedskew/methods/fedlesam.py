@@ -10,9 +10,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import AtLeast
-from fedskew.method import Method
-from fedskew.method.steps import SGD
-from fedskew.method.weightings import Uniform
+from fedskew.method import SGD, Method, Uniform
 from fedskew.types import Carry, Cohort, Context, Differentiate, Federation, LocalRun, Params, Raw, Task, Tree
 
 

@@ -10,9 +10,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import Above
-from fedskew.method import Component, Gradient, Method
-from fedskew.method.keeping import Frozen
-from fedskew.method.parts import InitialHead
+from fedskew.method import Component, Frozen, Gradient, InitialHead, Method
 from fedskew.types import Context, Params, Task, Tree, View
 
 

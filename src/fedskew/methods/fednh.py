@@ -8,8 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import Above, Within, later
-from fedskew.method import Component, Method, Read
-from fedskew.method.weightings import Uniform
+from fedskew.method import Component, Method, Read, Uniform
 from fedskew.types import COSINE_SCALE, Answers, Cohort, Federation, LocalRun, Params, Query, Task, Tree, View
 
 

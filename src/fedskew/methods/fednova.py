@@ -8,10 +8,7 @@ import torch
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Within, demand
-from fedskew.method import Method, Read, ServerOptimizer, Weighting
-from fedskew.method.component import Sums
-from fedskew.method.steps import SGD
-from fedskew.method.weightings import Size, Wrapping
+from fedskew.method import SGD, Method, Read, ServerOptimizer, Size, Sums, Weighting, Wrapping
 from fedskew.types import Cohort, Federation, Params, Task, Tree, Weights
 
 

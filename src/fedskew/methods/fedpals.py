@@ -5,8 +5,7 @@ from typing import Annotated
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast
-from fedskew.method import Method, Read, Weighting
-from fedskew.method.weightings import convex
+from fedskew.method import Method, Read, Weighting, convex
 from fedskew.methods.feddisco import check_target, target_of
 from fedskew.types import Cohort, Federation, Task, Tree, Weights
 

@@ -1,7 +1,6 @@
 """FedPer: the classifier stays on the client (Arivazhagan et al. 2019)."""
 
-from fedskew.method import Method
-from fedskew.method.keeping import Private
+from fedskew.method import Method, Private
 
 
 def fedper(names: tuple[str, ...] = ("head",)) -> Method:

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from fedskew.fields import Above, AtLeast, demand, later
-from fedskew.method import Component, Gradient, Method
+from fedskew.method import Component, Fixed, Gradient, Method
 from fedskew.method.keeping import Private, in_group
-from fedskew.method.paces import Fixed
 from fedskew.methods.fedbabu import FineTune
 from fedskew.types import Context, Federation, Params, Progress, Task
 

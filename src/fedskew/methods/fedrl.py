@@ -8,11 +8,8 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.errors import require
-from fedskew.method import Component, Method, Read
-from fedskew.method.paces import Fixed
+from fedskew.method import SGD, Component, Fixed, Method, Read, Uniform
 from fedskew.method.parts import mean_gradient
-from fedskew.method.steps import SGD
-from fedskew.method.weightings import Uniform
 from fedskew.types import Answers, Cohort, Federation, Params, Query, Task, Tree, View, What
 
 

@@ -1,8 +1,6 @@
 """FedSAM and MoFedSAM: sharpness-aware local steps, without and with client-level momentum (Qu et al. 2022)."""
 
-from fedskew.method import Method
-from fedskew.method.steps import SharpnessAware
-from fedskew.method.weightings import Uniform
+from fedskew.method import Method, SharpnessAware, Uniform
 from fedskew.methods.fedcm import ClientMomentum
 
 REFERENCE = "qu2022"

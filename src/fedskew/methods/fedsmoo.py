@@ -8,9 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import tree
-from fedskew.method import Method, Read
-from fedskew.method.steps import SGD, SharpnessAware
-from fedskew.method.weightings import Uniform
+from fedskew.method import SGD, Method, Read, SharpnessAware, Uniform
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
 from fedskew.types import Carry, Cohort, Context, Differentiate, Federation, LocalRun, Params, Raw, Task, Tree
 

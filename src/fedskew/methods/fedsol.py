@@ -10,8 +10,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Above, AtLeast
-from fedskew.method import Method
-from fedskew.method.steps import SGD
+from fedskew.method import SGD, Method
 from fedskew.types import Carry, Context, Differentiate, Params, Raw, Tree, View
 
 
@@ -58,14 +57,7 @@ class StabilisedOrthogonal(SGD):
             target, log_p = (z.div(self.tau).log_softmax(-1) for z in (teacher, out.logits))
             return batch.mean((target.exp() * (target - log_p)).sum(-1))
 
-        def whole(leaves: Params) -> tuple[Tensor, Params]:
-            value = divergence(leaves)  # read inside of vjp: its own function would import torch's compiler
-            grads = torch.autograd.grad(value, list(leaves.values()), create_graph=True, materialize_grads=True)
-            return value, dict(zip(leaves, grads, strict=True))
-
-        found: Any = torch.func.vjp(whole, {n: w.detach() for n, w in view.params.items()}, has_aux=True)
-        slope: Params = found[2]
-        return {**view.memory[self.name], "slope": {n: d.detach() for n, d in slope.items()}}
+        return {**view.memory[self.name], "slope": tree.slope(divergence, view.params)}
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step on one mini-batch, with three gradients."""

@@ -6,9 +6,7 @@ from typing import Annotated, Literal
 from fedskew import tree
 from fedskew.errors import FieldError, unknown
 from fedskew.fields import Above
-from fedskew.method import Method, Read, ServerOptimizer
-from fedskew.method.steps import SharpnessAware
-from fedskew.method.weightings import Uniform
+from fedskew.method import Method, Read, ServerOptimizer, SharpnessAware, Uniform
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
 from fedskew.types import Cohort, Federation, LocalRun, Params, Task, Tree
 

@@ -9,10 +9,8 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.fields import AtLeast
-from fedskew.method import Method, Read, Selector
+from fedskew.method import Method, Read, Selector, Uniform, draw_clients
 from fedskew.method.samplers import Shuffle, batched
-from fedskew.method.selectors import draw_clients
-from fedskew.method.weightings import Uniform
 from fedskew.types import Assignment, Federation, Params, Task, Tree
 
 Array = np.ndarray[Any, Any]

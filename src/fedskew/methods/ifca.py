@@ -9,8 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import AtLeast
-from fedskew.method import Component, Gradient, Method, Read
-from fedskew.method.weightings import Uniform
+from fedskew.method import Component, Gradient, Method, Read, Uniform
 from fedskew.types import Batch, Cohort, Context, Federation, LocalRun, Output, Params, Query, Task, Tree, View
 
 

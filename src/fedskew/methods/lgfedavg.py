@@ -1,7 +1,6 @@
 """LG-FedAvg: local representations under one global classifier (Liang et al. 2020)."""
 
-from fedskew.method import Method
-from fedskew.method.keeping import Private
+from fedskew.method import Method, Private
 
 
 def lgfedavg(names: tuple[str, ...] = ("body",)) -> Method:

@@ -1,7 +1,6 @@
 """Local training alone: nothing is shared, the floor that every federation should pass."""
 
-from fedskew.method import Method
-from fedskew.method.keeping import Private
+from fedskew.method import Method, Private
 
 
 def localonly() -> Method:

@@ -7,10 +7,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import Above, AtLeast
-from fedskew.method import Gradient, LocalStep, Method
-from fedskew.method.paces import Fixed
-from fedskew.method.steps import decayed
-from fedskew.method.weightings import Uniform
+from fedskew.method import Fixed, Gradient, LocalStep, Method, Uniform, decayed
 from fedskew.types import Carry, Context, Differentiate, Params
 
 

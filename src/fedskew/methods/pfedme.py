@@ -8,10 +8,8 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import Above, AtLeast
-from fedskew.method import Gradient, LocalStep, Method
-from fedskew.method.paces import Fixed
+from fedskew.method import Fixed, Gradient, LocalStep, Method, decayed
 from fedskew.method.servers import Plain
-from fedskew.method.steps import decayed
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task, Tree
 
 

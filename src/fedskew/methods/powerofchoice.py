@@ -8,8 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast, demand
-from fedskew.method import Method, Read, Selector
-from fedskew.method.selectors import draw_clients
+from fedskew.method import Method, Read, Selector, draw_clients
 from fedskew.types import Answers, Assignment, Federation, Params, Query, Task, Tree
 
 

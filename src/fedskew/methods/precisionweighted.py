@@ -8,9 +8,7 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.fields import Above, Within
-from fedskew.method import Method, Read
-from fedskew.method.steps import SGD
-from fedskew.method.weightings import Uniform
+from fedskew.method import SGD, Method, Read, Uniform
 from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Rule, Tree
 
 

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import tree
-from fedskew.method import Component, Method, Read
+from fedskew.method import Component, Method, Read, Uniform
 from fedskew.method.parts import mean_gradient
-from fedskew.method.weightings import Uniform
 from fedskew.types import Cohort, Federation, LocalRun, Params, Query, Task, Tree, View
 
 

@@ -9,9 +9,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import Above, AtLeast, Within, later
-from fedskew.method import Method, Pace, Read, Selector
-from fedskew.method.paces import Fixed
-from fedskew.method.samplers import Shuffle
+from fedskew.method import Fixed, Method, Pace, Read, Selector, Shuffle
 from fedskew.method.selectors import Random
 from fedskew.types import Answers, Assignment, Cohort, Federation, PacePlan, Params, Query, Task, Tree
 

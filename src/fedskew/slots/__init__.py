@@ -8,21 +8,13 @@ from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from fedskew import method, methods
-from fedskew.method import LocalStep, Pace, Sampler, Selector, ServerOptimizer, Weighting
-from fedskew.method.component import Component
+from fedskew.method import Component
 from fedskew.plugins import Brought, Table
 
-SLOTS: dict[type, str] = {  # of what derives from a class
-    Component: "parts",
-    Sampler: "sampler",
-    Selector: "selector",
-    Pace: "pace",
-    Weighting: "weighting",
-    ServerOptimizer: "server",
-    LocalStep: "local",
-}
+SLOTS: dict[Any, str] = {Component: "parts"} | {kind: slot for slot, kind in method.SLOTS.items()}  # of what derives
 
 
 def _brought(slot: str) -> Iterator[Brought]:
