@@ -43,6 +43,11 @@ def test_a_method_gives_the_bytes_of_sequential(method: str, tmp_path: Path) -> 
     assert same_as_sequential(tmp_path, config(tmp_path, method)).client_rows
 
 
+def test_a_client_that_is_drawn_twice_counts_twice(tmp_path: Path) -> None:
+    content = config(tmp_path, "clusteredsampling", selector__clusters="none", cohort=4, rounds=1)
+    assert same_as_sequential(tmp_path, content).rounds[0]["clients"] == [2, 2, 2, 3]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", OTHERS)
 def test_every_other_method_gives_the_bytes_of_sequential(method: str, tmp_path: Path) -> None:

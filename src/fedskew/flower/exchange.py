@@ -102,7 +102,7 @@ class Exchange:
     link: Link
     receipts: Receipts
     number: int = 0  # of the round
-    answered: dict[tuple[int, str], Envelope] = field(default_factory=dict)  # in it: nobody is asked the same twice
+    answered: dict[tuple[int, str], Answer] = field(default_factory=dict)  # in it: nobody is asked the same twice
     lost: set[int] = field(default_factory=set)  # in it: clients of no use, which have nothing to add to a secure sum
 
     def request(
@@ -133,17 +133,20 @@ class Exchange:
             raise self.failure(bad, "missing" if all(a.missing for a in wrong) else "bad")
 
     def answers(self, requests: list[Request], kind: str, number: int) -> Iterator[Answer]:
-        """Answers in order, good or bad. What was answered in this round before is not asked again."""
+        """Answers in order, good or bad. What was answered in this round before is not asked again.
+
+        A client that stands in a cohort twice is asked once.
+        """
         if self.number != number:
             self.number, self.answered, self.lost = number, {}, set()
-        known = self.answered
-        keys = [(r.client, _key(r)) for r in requests]
-        fresh = self.link.ask([r for r, key in zip(requests, keys, strict=True) if key not in known], kind)
+        keys, heard = [(r.client, _key(r)) for r in requests], dict(self.answered)
+        asked = {key: request for key, request in zip(keys, requests, strict=True) if key not in heard}
+        fresh = self.link.ask(list(asked.values()), kind)
         for key in keys:
-            answer = Answer(key[0], known[key]) if key in known else next(fresh)
-            if answer.envelope is not None:
-                known[key] = answer.envelope
-            yield answer
+            if key not in heard:
+                heard[key] = answer = next(fresh)
+                self.answered |= {key: answer} if answer.envelope is not None else {}
+            yield heard[key]
 
     def usable(
         self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T],
