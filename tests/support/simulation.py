@@ -552,17 +552,15 @@ def _asked(world: World, trial: _Trial, left: list[int]) -> None:
     while left:
         number = left[0]
         requests = [link.Request(k, {"kind": "train", "question": number}, {}) for k in range(count)]
-        answers = list(asking.ask(requests, "train"))
-        if [answer.client for answer in answers] != list(range(count)):
-            raise _Wrong(f"question {number} has answers of {[answer.client for answer in answers]}")
-        for answer in answers:
-            if answer.envelope is not None and answer.envelope.facts["value"] != [number, answer.client]:
-                raise _Wrong(f"client {answer.client}: question {number} got {answer.envelope.facts['value']}")
-            if answer.envelope is None and answer.client not in world.touched:
-                raise _Wrong(f"client {answer.client} is missing, to which nothing happened: {answer.wrong}")
-            if answer.missing and forever:
-                raise _Wrong(f"client {answer.client} is missing, which is waited for: {answer.wrong}")
-            trial.line(answer.wrong)
+        for k, answer in zip(range(count), asking.ask(requests), strict=True):
+            if isinstance(answer, link.AnswerFault):
+                if answer.client != k or k not in world.touched:
+                    raise _Wrong(f"client {k} is missing, to which nothing happened: {answer}")
+                if answer.missing and forever:
+                    raise _Wrong(f"client {k} is missing, which is waited for: {answer}")
+                trial.line(answer.tensor)
+            elif answer.facts["value"] != [number, k]:
+                raise _Wrong(f"client {k}: question {number} got {answer.facts['value']}")
         world.progress()
         left.pop(0)
 
