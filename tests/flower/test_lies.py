@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("flwr")
-
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.flower import serve
 from fedskew.flower.wire import Packed, pack

@@ -14,20 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("flwr")
 from fedskew import deployment as lib
 from fedskew import simulated, tree
-from fedskew.data import from_arrays
-from fedskew.data.inputs import Inputs
 from fedskew.errors import ConfigError, FedskewError, TrainingError
 from fedskew.flower import serve
 from fedskew.flower.link import Link
 from fedskew.flower.memory import NodeMemory, receipt_of
 from fedskew.flower.options import experiment_of
-from fedskew.flower.rows import inputs_text
 from fedskew.flower.wire import opened, pack, read, record
 from fedskew.privacy import PHASES
-from support.flower_grid import NODES, Grid, alone, config, served
+from support.flower_grid import NODES, Grid, alone, config, heard, own_data, served
 from support.forms import forms
 from support.lies import alteration, lying, small
 from support.runs import gap
@@ -72,19 +68,10 @@ def test_statistics_and_cohorts_too(tmp_path: Path) -> None:
 
 
 def test_nodes_with_data_of_their_own_need_test_rows_of_the_server(tmp_path: Path) -> None:
-    draw, names = np.random.default_rng(0), np.tile(["a", "b", "c"], 60)
-    x = draw.normal(size=(180, 2)) + np.array([[0, 0], [3, 0], [0, 3]])[np.arange(180) % 3]
-    (tmp_path / "inputs.json").write_text(inputs_text(Inputs.of(from_arrays(x, names)), ()))
-    nodes = {k: {"data": str(tmp_path / f"{k}.npz"), "local-test": 0.2} for k in range(4)}
-    for k, at in enumerate(np.split(draw.permutation(180), [20, 50, 100])):
-        np.savez(tmp_path / f"{k}.npz", x=x[at].astype(np.float32), y=names[at])
-    np.savez(tmp_path / "test.npz", x=np.array([[0, 0], [3, 0], [0, 3.0]]), y=np.array(["a", "b", "c"]))
-    content = {
-        "method": "fedla", "clients": 4, "cohort": 4, "rounds": 3, "model": "logistic", "secure": "sums",
-        "flower.out": str(tmp_path / "run"), "flower.own-data": True, "flower.poll-s": 0.01,
-    }  # fmt: skip
+    content, nodes = own_data(tmp_path, 4, secure="sums")
     with pytest.raises(ConfigError, match="somebody must have test rows that may be used; got none; name test rows of"):
         served(tmp_path, content, nodes=nodes, app=tmp_path)
+    np.savez(tmp_path / "test.npz", x=np.array([[0, 0], [3, 0], [0, 3.0]]), y=np.array(["a", "b", "c"]))
     content["flower.test"] = str(tmp_path / "test.npz")
     found = served(tmp_path, content, nodes=nodes, app=tmp_path)
     assert sum(found.rounds[-1]["support"]) == 3 and "local_accuracy" not in found.rounds[-1]
@@ -225,16 +212,14 @@ def advertised(folder: Path, content: dict[str, Any], stop: int | None) -> tuple
             keys.append(next(iter(envelope.trees["message"].values())).numpy().tobytes())
         return reply
 
-    grid = Grid(4, content, folder, lie=look)
-    pushed = grid.push_messages
+    sent: list[Any] = []
 
-    def push(messages: Any) -> Any:
-        if stop is not None and len(grid.pushed) >= stop:
+    def push(messages: list[Any]) -> None:
+        if stop is not None and len(sent) >= stop:
             raise KeyboardInterrupt
-        return pushed(messages)
+        sent.extend(messages)
 
-    grid.push_messages = push  # type: ignore[method-assign]
-    return serve.serve(grid, content), keys
+    return served(folder, content, lie=look, watch=push), keys
 
 
 def test_a_sum_that_was_begun_is_begun_anew_with_other_keys(tmp_path: Path) -> None:
@@ -316,11 +301,11 @@ def test_a_node_insists_on_its_own_number_of_clients(tmp_path: Path) -> None:
 def changed(change: Callable[[dict[str, Any]], None]) -> Any:
     """A server that alters the facts of its messages of a sum."""
 
-    def message(link: Link, node: int, life: str, request: Any, kind: str, at: int = -1) -> Any:
+    def message(link: Link, node: int, life: str, request: Any, at: int = -1) -> Any:
         facts = dict(request.facts)
         if facts["kind"] == "sum":
             change(facts)
-        return ours(link, node, life, request._replace(facts=facts), kind, at)
+        return ours(link, node, life, request._replace(facts=facts), at)
 
     ours = Link.message
     return message
@@ -353,15 +338,13 @@ def test_a_server_that_asks_for_another_sum_is_refused(
 @pytest.mark.parametrize("kind", ["evaluate", "personal", "fit", "own"])
 def test_a_node_for_secure_sums_answers_nothing_else(kind: str, tmp_path: Path) -> None:
     content = secure(tmp_path, rounds=1)
-    grid = Grid(4, content, tmp_path)
     kept: list[Any] = []
-    pushed = grid.push_messages
-    grid.push_messages = lambda messages: pushed([kept.append(m) or m for m in messages])  # type: ignore[method-assign]
+    grid = Grid(4, content, tmp_path, watch=kept.extend)
     serve.serve(grid, content)
     last = kept[-1]
     sealed = opened(last.content)
     last.content = record({**sealed.facts, "turn": sealed.facts["turn"] + 9, "kind": kind}, **sealed.parts)
-    (reply,) = grid.pull_messages(pushed([last]))
+    (reply,) = grid.pull_messages(grid.push_messages([last]))
     assert "the kind of a message must be one of train, ask, sum; got" in read(reply.content).facts["error"]
 
 
@@ -435,14 +418,9 @@ def test_the_same_search_finds_them_in_a_plain_run(
 
 
 def test_a_hello_tells_no_rows(tmp_path: Path) -> None:
-    hellos: list[dict[str, Any]] = []
-
-    def look(client: int, content: Any) -> Any:
-        facts = read(content).facts
-        hellos.extend([facts] if facts["kind"] == "hello" else [])
-        return content
-
-    served(tmp_path, secure(tmp_path, rounds=1, local_test=0.2), lie=look)
+    told: list[Any] = []
+    served(tmp_path, secure(tmp_path, rounds=1, local_test=0.2), lie=heard(told))
+    hellos = [one.facts for one in told if one.facts["kind"] == "hello"]
     assert [(one["rows"], one["test_rows"]) for one in hellos] == [(1, 0)] * 4
     assert not any({"counts", "labels", "columns"} & one.keys() for one in hellos)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["disclosed"] == []
