@@ -24,14 +24,13 @@ from fedskew.flower.exchange import Receipts, of_receipt, receipt_in, written_to
 from fedskew.flower.wire import opened, pack, read, record
 from support import flower_standin
 from support.chance import Chance, Strike
-from support.lies import implausible
 from support.planted import PLANTED
 from support.simulation import built, config_of, deployment, shortest, simulate, talk
 from support.world import Died, World
 
 
 def test_a_thousand_messages() -> None:
-    reports = [simulate(seed) for seed in range(4)] + [talk(seed, questions=20) for seed in range(4)]
+    reports = [simulate(seed) for seed in range(2)] + [talk(seed, questions=40) for seed in range(4)]
     assert not [(report.seed, report.wrong) for report in reports if report.wrong]
     assert sum(report.messages for report in reports) >= 1000
     assert sum(len(report.struck) for report in reports) >= 100
@@ -176,35 +175,10 @@ def test_what_components_write_to_a_client_stands_side_by_side_until_its_node_ha
     assert receipt_in(kept.get(0)) == "cd" * 16 and not written_to(kept.get(0))
 
 
+@pytest.mark.thorough
 def test_a_method_of_which_two_components_are_written_to_has_the_bytes_of_sequential() -> None:
     report = simulate(next(seed for seed in range(99) if config_of(seed)[0]["method"] == "fedgc"), [])
     assert not report.wrong and report.rounds > 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "honest", "told"),
-    [("evaluate", 1, "count the test rows of each class that it had before"), ("fit", 0, "its Hessian must be")],
-)
-def test_what_cannot_be_of_a_nodes_rows_counts_nowhere(kind: str, honest: int, told: str, tmp_path: Path) -> None:
-    """The first ``honest`` answers of client 1 are as they should be; the others have the right shapes and sums."""
-    answers = []
-    with calm(tmp_path, local_test=0.2, fit_logits="last", flower__bad="drop") as world:
-        plain = world.answer
-
-        def answer(message: Any, context: Any, build: Any) -> Any:
-            content = plain(message, context, build)
-            if context.node_config["client"] == 1 and opened(content).facts.get("kind") == kind:
-                answers.append(content)
-                return content if len(answers) <= honest else implausible(content)
-            return content
-
-        world.answer = answer
-        result = serve.serve(world, world.config, built)
-    assert result is not None
-    last = result.rounds[-1] if kind == "evaluate" else {"dropped": result.summary["final_dropped"]}
-    assert [bad["client"] for bad in last["dropped"]] == [1] and told in last["dropped"][0]["tensor"]
-    assert "dropped" not in result.rounds[0]
-    assert result.summary["final_fit"]["prior"]["clients"] == (3 if kind == "evaluate" else 2)
 
 
 @pytest.mark.flower
