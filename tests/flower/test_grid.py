@@ -13,7 +13,7 @@ from fedskew.errors import ConfigError, TrainingError
 from fedskew.flower import serve
 from fedskew.flower.wire import read
 from fedskew.methods import METHODS
-from support.flower_grid import Grid, alone, bits, config, plain, served
+from support.flower_grid import Grid, alone, bits, config, interrupting, plain, served
 
 pytestmark = pytest.mark.flower
 SIX = ("fedavg", "scaffold", "fedgc", "astraea", "creff", "pfedme")  # plain, memory, written back, chains, probes, own
@@ -88,14 +88,7 @@ def test_options_of_a_run_mean_the_same(more: dict[str, Any], tmp_path: Path) ->
 def test_a_run_that_was_stopped_goes_on_from_the_servers_checkpoint(tmp_path: Path) -> None:
     content = config(tmp_path, "scaffold", rounds=6, checkpoint_every=2)
     whole = alone(content)
-    sent: list[Any] = []
-
-    def stop(messages: list[Any]) -> None:
-        if len(sent) >= 4 + 3 * 4:  # in round 5, after the checkpoint of round 4
-            raise KeyboardInterrupt
-        sent.extend(messages)
-
-    served(tmp_path, content, watch=stop)
+    served(tmp_path, content, watch=interrupting(4 + 3 * 4))  # in round 5, after the checkpoint of round 4
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 4
     found = served(tmp_path, content)
     assert bits(found) == bits(whole)

@@ -81,9 +81,6 @@ def test_arrays_are_taken_with_labels_by_name_or_number(tmp_path: Path) -> None:
     np.savez(tmp_path / "wide.npz", x=np.ones((2, 5)), y=np.array([0, 1]))
     with pytest.raises(DataError, match="as the model was trained on"):
         rows(Inputs((2,), False, (), (), None, ("0", "1")), tmp_path / "wide.npz")
-    np.savez(tmp_path / "other.npz", images=np.zeros(3))
-    with pytest.raises(DataError, match="must hold x, or x_test; got images"):
-        rows(NUMBERS, tmp_path / "other.npz")
 
 
 def test_a_folder_of_images_by_class(tmp_path: Path) -> None:
@@ -95,11 +92,7 @@ def test_a_folder_of_images_by_class(tmp_path: Path) -> None:
     assert found.x.shape == (2, 1, 4, 4)
     assert found.x.dtype == torch.uint8
     assert found.y.tolist() == [0, 1]
-    image.new("L", (5, 4)).save(tmp_path / "dog" / "2.png")
-    with pytest.raises(DataError, match=r"must have images of one size; .*2.png' is 5x4"):
-        rows(PICTURES, tmp_path)
     (tmp_path / "horse").mkdir()
-    (tmp_path / "dog" / "2.png").unlink()
     image.new("L", (4, 4)).save(tmp_path / "horse" / "1.png")
     with pytest.raises(DataError, match="must hold classes of the model, cat, dog; got 'horse'"):
         rows(PICTURES, tmp_path)

@@ -23,7 +23,7 @@ from fedskew.flower.memory import NodeMemory, receipt_of
 from fedskew.flower.options import experiment_of
 from fedskew.flower.wire import opened, pack, read, record
 from fedskew.privacy import PHASES
-from support.flower_grid import NODES, Grid, alone, config, heard, own_data, served
+from support.flower_grid import NODES, Grid, alone, config, heard, interrupting, own_data, served
 from support.forms import forms
 from support.lies import alteration, lying, small
 from support.runs import gap
@@ -104,7 +104,7 @@ def test_a_sum_goes_on_without_a_node_that_does_not_answer(
     found = served(tmp_path, content, lie=silent(1, phase, place))
     gone = {(1, *place): {1: phase}}
     monkeypatch.setattr(simulated, "absent", lambda at, clients: gone.get(at, {}))
-    expected = alone(content)
+    expected = alone(content, tmp_path / "alone")
     assert [row["clients"] for row in found.rounds] == [row["clients"] for row in expected.rounds]
     assert (1 in found.rounds[0]["clients"]) == (phase == "unmask")  # then its input has arrived
     assert gap(found.params, expected.params) < 1e-6
@@ -202,33 +202,22 @@ def test_answers_that_are_added_up_go_with_no_drop(tmp_path: Path) -> None:
 # A server that goes, or asks again
 
 
-def advertised(folder: Path, content: dict[str, Any], stop: int | None) -> tuple[Any, list[bytes]]:
-    """A run, and the public keys of each sum; it is killed after so many messages."""
-    keys: list[bytes] = []
-
-    def look(client: int, reply: Any) -> Any:
-        envelope = read(reply)
-        if envelope.facts.get("phase") == "advertise":
-            keys.append(next(iter(envelope.trees["message"].values())).numpy().tobytes())
-        return reply
-
-    sent: list[Any] = []
-
-    def push(messages: list[Any]) -> None:
-        if stop is not None and len(sent) >= stop:
-            raise KeyboardInterrupt
-        sent.extend(messages)
-
-    return served(folder, content, lie=look, watch=push), keys
+def keys_in(told: list[Any]) -> list[bytes]:
+    """The public keys of each sum."""
+    messages = [one.trees["message"] for one in told if one.facts.get("phase") == "advertise"]
+    return [next(iter(message.values())).numpy().tobytes() for message in messages]
 
 
 def test_a_sum_that_was_begun_is_begun_anew_with_other_keys(tmp_path: Path) -> None:
     content = secure(tmp_path, rounds=3, checkpoint_every=1)
     each = 4 * (1 + 2 * len(PHASES))  # messages of a round
-    _, before = advertised(tmp_path, content, stop=4 + each + 4 * 7)  # in the second sum of round 2, before its masks
+    first, then = list[Any](), list[Any]()
+    stop = interrupting(4 + each + 4 * 7)  # in the second sum of round 2, before its masks
+    served(tmp_path, content, lie=heard(first), watch=stop)
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 1
-    found, after = advertised(tmp_path, content, stop=None)
+    found = served(tmp_path, content, lie=heard(then))
     assert gap(found.params, alone(content).params) < 1e-6
+    before, after = keys_in(first), keys_in(then)
     assert len(before) == 4 * 4 and len(after) == 4 * 4 and len({*before, *after}) == len(before) + len(after)
 
 
@@ -335,17 +324,15 @@ def test_a_server_that_asks_for_another_sum_is_refused(
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("kind", ["evaluate", "personal", "fit", "own"])
-def test_a_node_for_secure_sums_answers_nothing_else(kind: str, tmp_path: Path) -> None:
-    content = secure(tmp_path, rounds=1)
+def test_a_node_for_secure_sums_answers_nothing_else(tmp_path: Path) -> None:
     kept: list[Any] = []
-    grid = Grid(4, content, tmp_path, watch=kept.extend)
-    serve.serve(grid, content)
-    last = kept[-1]
-    sealed = opened(last.content)
-    last.content = record({**sealed.facts, "turn": sealed.facts["turn"] + 9, "kind": kind}, **sealed.parts)
-    (reply,) = grid.pull_messages(grid.push_messages([last]))
-    assert "the kind of a message must be one of train, ask, sum; got" in read(reply.content).facts["error"]
+    grid = Grid(4, secure(tmp_path, rounds=1), tmp_path, watch=kept.extend)
+    serve.serve(grid, grid.config)
+    last, sealed = kept[-1], opened(kept[-1].content)
+    for kind in ("evaluate", "personal", "fit", "own"):
+        last.content = record({**sealed.facts, "turn": sealed.facts["turn"] + 9, "kind": kind}, **sealed.parts)
+        (reply,) = grid.pull_messages(grid.push_messages([last]))
+        assert "the kind of a message must be one of train, ask, sum; got" in read(reply.content).facts["error"]
 
 
 def test_the_columns_of_one_node_are_not_asked_for(tmp_path: Path) -> None:

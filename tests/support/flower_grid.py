@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,6 +86,18 @@ def heard(answers: list[Envelope]) -> Lie:
     return look
 
 
+def interrupting(after: int) -> Callable[[list[Any]], None]:
+    """What watches messages, and interrupts the server once it has sent so many."""
+    sent: list[Any] = []
+
+    def look(messages: list[Any]) -> None:
+        if len(sent) >= after:
+            raise KeyboardInterrupt
+        sent.extend(messages)
+
+    return look
+
+
 def config(folder: Path, method: str = "fedavg", **options: Any) -> dict[str, Any]:
     """The configuration of a small run; an underscore of a name is a dash, two are a dot."""
     usual = {
@@ -116,9 +130,14 @@ def served(folder: Path, content: Mapping[str, Any], **options: Any) -> Any:
 
 
 def alone(content: Mapping[str, Any], out: Path | None = None, **options: Any) -> Any:
-    """The result of the same run by the engine sequential."""
+    """The result of the same run by the engine sequential. Without a folder it trains once for all who ask."""
     usual = {name: value for name, value in content.items() if not name.startswith("flower.")}
-    return experiment_of({**usual, "engine": "sequential", **options}).run(out)
+    return _alone(json.dumps({**usual, "engine": "sequential", **options}), out)
+
+
+@cache
+def _alone(content: str, out: Path | None) -> Any:
+    return experiment_of(json.loads(content)).run(out)
 
 
 def plain(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
