@@ -81,7 +81,7 @@ class Remote(lib.RemoteEngine):
         like, requests = self.like.outcome_without_steps(method, jobs[0].job.shared), []
         report = tree.map_tree(lambda leaf: leaf.reshape(1), like.reports._asdict())
         sent = {**travelling(like, self.stays), "uploads": like.uploads, "report": report}
-        layout = layout_of({} if self.sums else {"sent": sent})
+        layout = {} if self.sums else layout_of({"sent": sent})
         for plan, (shared, own) in ((job.plan, job.job) for job in jobs):
             mine: dict[str, Tree] = {"each": own.each, "written": written_to(own.memory)}
             if not self.sums and "histogram" in self.link.clients[plan.client].facts["permits"]:
