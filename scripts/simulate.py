@@ -30,7 +30,7 @@ def faulty(name: str) -> Iterator[None]:
     """fedskew with a planted fault; "" for none."""
     with pytest.MonkeyPatch.context() as patch:
         if name:
-            PLANTED[name][1](patch)
+            PLANTED[name](patch)
         yield
 
 

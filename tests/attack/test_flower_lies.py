@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr")
-
 from fedskew.errors import FedskewError
 from fedskew.flower.wire import pack
 from support.attack import Line, some

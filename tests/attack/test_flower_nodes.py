@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr")
-
 from support.attack import Line, some
 from support.deployment import Deployment
 from support.kills import Killer, alone, differs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.flower.app import _toml
+from fedskew import flower
+from fedskew.errors import ConfigError
+from fedskew.flower.app import _toml, nodes_of
 from fedskew.flower.options import experiment_of, server_options
 from fedskew.flower.rows import inputs_of
 from support.command import fedskew, mistake, output_of
@@ -53,9 +56,8 @@ def test_init_for_secure_sums_starts_nodes_for_them_alone(tmp_path: Path, capsys
     assert "node.sh sets SECURE: a node sends its part of sums" in out and "must allow" not in out
     script = (tmp_path / "app" / "node.sh").read_text()
     assert "${SECURE:-3}" in script and "${ALLOW:-none}" in script
-    assert (
-        "needs from each node: its part of sums over at least 3 nodes." in (tmp_path / "app" / "README.md").read_text()
-    )
+    readme = (tmp_path / "app" / "README.md").read_text()
+    assert "needs from each node: its part of sums over at least 3 nodes." in readme
     assert config_of(tmp_path / "app")["secure"] == "sums"
     assert fedskew("flower", "init", "fedla", "--out", tmp_path / "plain") == 0
     assert "${SECURE:-0}" in (tmp_path / "plain" / "node.sh").read_text()
@@ -68,14 +70,11 @@ def test_init_for_secure_sums_starts_nodes_for_them_alone(tmp_path: Path, capsys
 def test_init_for_nodes_with_data_of_their_own_takes_an_example(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "example.csv").write_text(
-        "age,sex,class\n" + "60,f,ill\n45,m,well\n50,m,ill\n30,f,well\n70,f,ill\n" * 4
-    )
+    rows = "60,f,ill\n45,m,well\n50,m,ill\n30,f,well\n70,f,ill\n" * 4
+    (tmp_path / "example.csv").write_text(f"age,sex,class\n{rows}")
     words = ["--own-data", "--data", "csv", "--data.path", tmp_path / "example.csv", "--data.categories", "sex"]
-    assert (
-        fedskew("flower", "init", "fedla", *words, "--clients", 3, "--model", "logistic", "--out", tmp_path / "app")
-        == 0
-    )
+    words += ["--clients", 3, "--model", "logistic", "--out", tmp_path / "app"]
+    assert fedskew("flower", "init", "fedla", *words) == 0
     assert "column 'sex' has the categories f, m; another one at a node is refused" in capsys.readouterr().out
     config = config_of(tmp_path / "app")
     assert server_options(config).own_data
@@ -102,13 +101,6 @@ def test_a_blank_that_the_example_lacks_says_nothing_at_a_node(
     assert x[1:].sum() == blank == x[-1]
 
 
-def test_keys_are_for_the_nodes_of_the_app(tmp_path: Path) -> None:
-    from fedskew.flower.app import nodes_of
-
-    assert fedskew("flower", "init", "fedavg", "--clients", 3, "--out", tmp_path / "app") == 0
-    assert nodes_of(tmp_path / "app") == 3
-
-
 def test_an_app_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("flower", "init", "fedavg", "--out", tmp_path / "app") == 0
     before = (tmp_path / "app" / "pyproject.toml").read_text()
@@ -116,9 +108,8 @@ def test_an_app_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--out must name a folder without an app" in said
     assert (tmp_path / "app" / "pyproject.toml").read_text() == before
     (tmp_path / "mine" / "app").mkdir(parents=True)
-    assert "--out must name a folder without an app" in mistake(
-        capsys, "flower", "init", "fedavg", "--out", tmp_path / "mine"
-    )
+    said = mistake(capsys, "flower", "init", "fedavg", "--out", tmp_path / "mine")
+    assert "--out must name a folder without an app" in said
 
 
 @pytest.mark.parametrize(
@@ -130,10 +121,7 @@ def test_an_app_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["innit"], "did you mean 'init'"),
         (["keys", "--nodes", "0"], "--nodes must be"),
         (["keys", "extra"], "takes options alone"),
-        (
-            ["keys", "--app", "nowhere"],
-            "app must be the folder of an app; got 'nowhere'; `fedskew flower init` makes one",
-        ),
+        (["keys", "--app", "nowhere"], "app must be the folder of an app; got 'nowhere'; `fedskew flower init` makes"),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -167,24 +155,17 @@ def test_keys_are_made_once_and_are_for_their_owner(tmp_path: Path, capsys: pyte
 def test_keys_without_the_extra_name_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert "pip install '.[flower]'" in mistake(capsys, "flower", "keys", "--app", tmp_path, "--nodes", 2)
 
 
 def test_an_app_without_the_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fedskew.flower
-    from fedskew.errors import ConfigError
-
-    monkeypatch.setattr(fedskew.flower, "find_spec", lambda name: None)
+    monkeypatch.setattr(flower, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install '\.\[flower\]'"):
-        fedskew.flower.server_app()
+        flower.server_app()
     with pytest.raises(ConfigError, match=r"pip install '\.\[flower\]'"):
-        _ = fedskew.flower.FedSkewStrategy
-    with pytest.raises(AttributeError):
-        _ = fedskew.flower.nothing
-    assert json.dumps(fedskew.flower.aggregation_weights("size", [1, 1]).tolist()) == "[0.5, 0.5]"
+        _ = flower.FedSkewStrategy
+    assert json.dumps(flower.aggregation_weights("size", [1, 1]).tolist()) == "[0.5, 0.5]"
 
 
 NAMES = [
@@ -196,10 +177,9 @@ NAMES = [
 def test_an_app_in_a_folder_of_any_name_is_toml(tmp_path: Path, name: str) -> None:
     app = tmp_path / name
     assert fedskew("flower", "init", "fedavg", "--clients", 3, "--out", app / "app") == 0
-    project = tomllib.loads((app / "app" / "pyproject.toml").read_text(encoding="utf-8"))
+    assert nodes_of(app / "app") == 3
     links = tomllib.loads((app / "app" / ".flwr/config.toml").read_text(encoding="utf-8"))
     assert links["superlink"]["deployment"]["root-certificates"] == str(app / "app" / "keys" / "ca.crt")
-    assert project["tool"]["flwr"]["app"]["config"]["clients"] == 3
 
 
 @given(st.text() | st.integers() | st.floats() | st.booleans())
@@ -217,27 +197,18 @@ def test_a_folder_whose_name_is_no_utf8_is_refused_with_nothing_written(
 
 
 @pytest.mark.parametrize(
-    ("host", "hint"),
-    [
-        ("zürich.example.org", "for example server.example.org"),
-        ("", "for example server.example.org"),
-        (f"{'a' * 40}.{'b' * 40}", "for example"),
-        ("https://server", "for example"),
-        ("fe80::1%eth0", "for example"),
-        ("999.1.1.1", "for example"),
-        ("-a", "for example"),
-        ("a\nb", "for example"),
-    ],
+    "host",
+    ["zürich.example.org", "", f"{'a' * 40}.{'b' * 40}", "https://server", "fe80::1%eth0", "999.1.1.1", "-a", "a\nb"],
 )
 def test_a_host_that_no_certificate_names_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str, hint: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str
 ) -> None:
     said = mistake(capsys, "flower", "keys", "--nodes", 1, "--app", tmp_path / "app", "--host", host)
-    assert "host must be a DNS name of at most 64 characters, or an address; got" in said and hint in said
-    assert not (tmp_path / "app").exists()
+    assert "host must be a DNS name of at most 64 characters, or an address; got" in said
+    assert "for example server.example.org or 192.0.2.1" in said and not (tmp_path / "app").exists()
 
 
-@pytest.mark.parametrize("host", ["server.example.org", "localhost", "a" * 63, "192.0.2.1", "2001:db8::1", "my_server"])
+@pytest.mark.parametrize("host", ["localhost", "a" * 63, "192.0.2.1", "2001:db8::1", "my_server"])
 def test_names_and_addresses_of_hosts_get_their_keys(tmp_path: Path, host: str) -> None:
     pytest.importorskip("cryptography")
     assert fedskew("flower", "keys", "--nodes", 1, "--app", tmp_path, "--host", host) == 0

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("flwr")
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 import numpy as np

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr")
-
 from support.deployment import NODES, Deployment
 from support.kills import alone, differs
 

@@ -21,8 +21,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr")
-
 from fedskew.flower import launcher
 from support.deployment import BIN, Deployment
 from support.lives import below
@@ -108,19 +106,30 @@ def signed(key: Path) -> list[str]:
 
 def status(deployment: Deployment, port: int, method: str, url: str, *headers: str, body: bytes = b"") -> int:
     """The status of the answer to one request over TLS, which is sent as it stands; 0 for none."""
-    context = ssl.create_default_context(cafile=str(deployment.app / "keys" / "ca.crt"))
     head = [f"{method} {url} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Connection: close",
             "Content-Type: application/protobuf", *headers]  # fmt: skip
     if not any("length" in h.lower() or "encoding" in h.lower() for h in headers):
         head.append(f"Content-Length: {len(body)}")
-    plain = socket.create_connection(("127.0.0.1", port), timeout=30)
-    with plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as stream:
+    with connected(deployment, port) as stream:
         stream.sendall("\r\n".join([*head, "", ""]).encode() + body)
         try:
             answer = stream.recv(64)
         except OSError:
             return 0
     return int(answer.split()[1]) if answer else 0
+
+
+def numbers_of(deployment: Deployment) -> list[int]:
+    """Flower's numbers of the registered nodes."""
+    listed = deployment.said("flwr", "supernode", "list", "deployment", "--format", "json", home=".flwr")
+    return [int(number) for number in re.findall(r'"node-id": "?(\d+)', listed)]
+
+
+def connected(deployment: Deployment, port: int, *protocols: str) -> ssl.SSLSocket:
+    """A connection over TLS, which its caller closes."""
+    context = ssl.create_default_context(cafile=str(deployment.app / "keys" / "ca.crt"))
+    context.set_alpn_protocols(protocols or ("http/1.1",))
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=30), server_hostname="127.0.0.1")
 
 
 def listening(pids: set[int]) -> set[tuple[str, int]]:
@@ -176,29 +185,24 @@ def test_the_superlink_answers_this_machine_what_the_scripts_ask(deployment: Dep
             assert code == 401, (path, code)
 
 
+PATHS = (
+    "/v1/fleet/../control/list-runs", "/v1/fleet/%2e%2e/control/list-runs", "//v1/control/list-runs",
+    "/v1/fleet/pull-messages/../../control/list-runs", "/v1//control/list-runs", "/v1/control/list-runs/",
+    "/V1/CONTROL/LIST-RUNS", "/v1%2fcontrol%2flist-runs", "/v1/fleet/pull-messages;/../../control/list-runs",
+    "/v1/fleet/pull-messages?/v1/control", "/v1/fleet/pull-messages#/../control/list-runs",
+    "/v1/fleet\\..\\control\\list-runs", "*", "/", "", "https://127.0.0.1/v1/control/list-runs",
+    "/v1/fleet/pull-messages%00/../../control/list-runs",
+)  # fmt: skip
+BODIES: dict[str, tuple[list[str], int]] = {
+    "two framings": (["Content-Length: 4", "Transfer-Encoding: chunked"], 400),
+    "chunks": (["Transfer-Encoding: chunked"], 400),
+    "two lengths": (["Content-Length: 4", "Content-Length: 90"], 400),
+    "large": ([f"Content-Length: {launcher.LARGEST + 1}"], 413),
+}
+
+
 @needs_front
-@pytest.mark.parametrize(
-    "url",
-    [
-        "/v1/fleet/../control/list-runs",
-        "/v1/fleet/%2e%2e/control/list-runs",
-        "/v1/fleet/pull-messages/../../control/list-runs",
-        "//v1/control/list-runs",
-        "/v1//control/list-runs",
-        "/v1/control/list-runs/",
-        "/V1/CONTROL/LIST-RUNS",
-        "/v1%2fcontrol%2flist-runs",
-        "/v1/fleet/pull-messages;/../../control/list-runs",
-        "/v1/fleet/pull-messages?/v1/control",
-        "/v1/fleet/pull-messages#/../control/list-runs",
-        "/v1/fleet\\..\\control\\list-runs",
-        "*",
-        "/",
-        "",
-        "https://127.0.0.1/v1/control/list-runs",
-        "/v1/fleet/pull-messages%00/../../control/list-runs",
-    ],
-)
+@pytest.mark.parametrize("url", PATHS)
 def test_a_disguised_path_goes_no_further_than_the_front(deployment: Deployment, url: str) -> None:
     before = deployment.log("superlink").count("/control/")
     for headers in ([], signed(deployment.app / "keys" / "node-0")):
@@ -207,19 +211,9 @@ def test_a_disguised_path_goes_no_further_than_the_front(deployment: Deployment,
 
 
 @needs_front
-@pytest.mark.parametrize(
-    ("headers", "code"),
-    [
-        (["Content-Length: 4", "Transfer-Encoding: chunked"], 400),
-        (["Transfer-Encoding: chunked"], 400),
-        (["Content-Length: 4", "Content-Length: 90"], 400),
-        ([f"Content-Length: {launcher.LARGEST + 1}"], 413),
-    ],
-    ids=["two framings", "chunks", "two lengths", "large"],
-)
-def test_a_body_that_is_not_of_a_node_goes_no_further_than_the_front(
-    deployment: Deployment, headers: list[str], code: int
-) -> None:
+@pytest.mark.parametrize("case", BODIES)
+def test_a_body_that_is_not_of_a_node_goes_no_further_than_the_front(deployment: Deployment, case: str) -> None:
+    headers, code = BODIES[case]
     hidden = b"0\r\n\r\nPOST /v1/control/list-runs HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
     node, before = signed(deployment.app / "keys" / "node-0"), deployment.log("superlink").count("/control/")
     url = "/v1/fleet/pull-messages"
@@ -230,10 +224,7 @@ def test_a_body_that_is_not_of_a_node_goes_no_further_than_the_front(
 @needs_front
 def test_the_front_speaks_no_http_2(deployment: Deployment) -> None:
     """Its requests need no length, so none would bound them."""
-    context = ssl.create_default_context(cafile=str(deployment.app / "keys" / "ca.crt"))
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    plain = socket.create_connection(("127.0.0.1", deployment.outside), timeout=30)
-    with plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as stream:
+    with connected(deployment, deployment.outside, "h2", "http/1.1") as stream:
         assert stream.selected_alpn_protocol() in (None, "http/1.1")
         stream.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
         assert stream.recv(64).startswith(b"HTTP/1.1 4")
@@ -244,12 +235,7 @@ def test_a_node_sends_answers_in_its_own_name_alone(deployment: Deployment) -> N
     """Flower would pass on what a node sends as if it were the server's, or another's."""
     from flwr.proto.fleet_pb2 import PushMessagesRequest
 
-    listed = deployment.said("flwr", "supernode", "list", "deployment", "--format", "json", home=".flwr")
-    numbers, node = (
-        [int(n) for n in re.findall(r'"node-id": "?(\d+)', listed)],
-        signed(deployment.app / "keys" / "node-0"),
-    )
-    codes = set()
+    numbers, node, codes = numbers_of(deployment), signed(deployment.app / "keys" / "node-0"), set()
     for own in numbers:
         for source, reply in ((own, ""), (sum(numbers) - own, "f" * 64)):
             request = PushMessagesRequest()
@@ -270,10 +256,8 @@ def test_a_folder_that_is_no_app_any_more_is_no_apps(tmp_path: Path) -> None:
 def test_a_node_speaks_for_no_other(deployment: Deployment) -> None:
     from flwr.proto.fleet_pb2 import PullMessagesRequest
 
-    listed = deployment.said("flwr", "supernode", "list", "deployment", "--format", "json", home=".flwr")
-    number = max(int(n) for n in re.findall(r'"node-id": "?(\d+)', listed))
     request = PullMessagesRequest()
-    request.node.node_id = number
+    request.node.node_id = max(numbers_of(deployment))
     url, body = "/v1/fleet/pull-messages", request.SerializeToString()
     keys = [signed(deployment.app / "keys" / f"node-{k}") for k in range(NODES)]
     assert sorted(status(deployment, deployment.outside, "POST", url, *key, body=body) for key in keys) == [200, 401]
@@ -292,15 +276,14 @@ def test_a_stranger_with_the_authoritys_certificate_runs_nothing(
         f'root-certificates = "{root}"\n', encoding="utf-8",
     )  # fmt: skip
     public = str(deployment.app / "keys" / f"node-{NODES}.unregistered")
-    listed = deployment.said("flwr", "supernode", "list", "deployment", "--format", "json", home=".flwr")
+    listed = numbers_of(deployment)
     for words in (["list"], ["supernode", "list"], ["supernode", "register", public], ["run", str(evil)]):
         done = subprocess.run(
             [str(BIN / "flwr"), *words, "far"], env={**deployment.env, "FLWR_HOME": str(home)}, text=True, check=False,
             capture_output=True, timeout=120,
         )  # fmt: skip
         assert done.returncode != 0, (words, done.stdout)
-    now = deployment.said("flwr", "supernode", "list", "deployment", "--format", "json", home=".flwr")
-    assert re.findall(r'"node-id": "?(\d+)', now) == re.findall(r'"node-id": "?(\d+)', listed)
+    assert numbers_of(deployment) == listed
     assert not (tmp_path / "server").exists() and not (tmp_path / "node").exists()
 
 
@@ -379,17 +362,10 @@ flower_superlink()
 
 def test_without_haproxy_the_front_says_so(deployment: Deployment, tmp_path: Path) -> None:
     (tmp_path / "dirname").symlink_to(str(shutil.which("dirname")))
-    done = subprocess.run(
-        ["/bin/sh", str(deployment.app / "front.sh")],
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "front.sh: haproxy must be installed (apt-get install haproxy); nodes of this machine need no front"
-    ]
+    words, env = ["/bin/sh", str(deployment.app / "front.sh")], {"PATH": str(tmp_path)}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    said = "front.sh: haproxy must be installed (apt-get install haproxy); nodes of this machine need no front\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_another_flower_is_refused(

@@ -11,20 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("flwr")
-
 from fedskew.config.recorded import read_run
 from fedskew.data.federation import Federation
 from fedskew.engines.fitting import ClientLogits, Fit, fit, triangle_of, whole_of
 from fedskew.errors import FedskewError
-from fedskew.flower import serve
 from fedskew.flower.contract import permits_of
 from fedskew.flower.exchange import check_sums
 from fedskew.flower.options import experiment_of
 from fedskew.flower.wire import read
 from fedskew.functional import even_weights, logit_sums
 from fedskew.records.summary import AVERAGED, FITTED
-from support.flower_grid import Grid, alone, bits, config, served
+from support.flower_grid import alone, bits, config, heard, served
 from support.lies import LIAR, Change, lying, small, told
 
 pytestmark = pytest.mark.flower
@@ -32,16 +29,11 @@ pytestmark = pytest.mark.flower
 
 RUNS: dict[str, dict[str, Any]] = {
     "classes missing at clients": {"partition__alpha": 0.05},
-    "a class missing at training": {
-        "clients": 2,
-        "cohort": 2,
-        "partition": "labels_k",
-        "partition__labels": 3,
-        "partition__alpha": "",
-    },
+    "a class missing at training": {"clients": 2, "cohort": 2, "partition": "labels_k", "partition__labels": 3,
+                                    "partition__alpha": ""},
     "personalised": {"method": "fedper", "model": "mlp", "local_test": 0.2},
     "rows aside, every round": {"validation": 0.1, "fit_logits": "every", "rounds": 2},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -67,14 +59,10 @@ def test_the_fit_is_that_of_sequential(name: str, tmp_path: Path) -> None:
 def test_no_node_is_asked_where_one_does_not_allow_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "flwr")
     content = config(tmp_path, fit_logits="every")
-    asked: list[str] = []
-
-    def look(client: int, reply: Any) -> Any:
-        asked.append(read(reply).facts["kind"])
-        return reply
-
-    found = served(tmp_path, content, nodes={2: {"allow": "histogram labels loss probe metrics"}}, lie=look)
-    assert bits(found) == bits(alone(content)) and "fit" not in asked
+    told: list[Any] = []
+    shy = {2: {"allow": "histogram labels loss probe metrics"}}
+    found = served(tmp_path, content, nodes=shy, lie=heard(told))
+    assert bits(found) == bits(alone(content)) and not [one for one in told if one.facts["kind"] == "fit"]
     assert not found.trained.fits and not [n for n in found.summary if FITTED in n or n == "final_fit"]
     said = [r.getMessage() for r in caplog.records if "not fitted" in r.getMessage()]
     assert said == [
@@ -99,19 +87,13 @@ def test_a_model_is_sent_once_and_its_logits_are_kept_until_the_next_message(tmp
             sent.append(len(list((tmp_path / "state").rglob("client-0/logits-*"))))
         return reply
 
-    content = config(tmp_path, fit_logits="every", rounds=2)
-    grid = Grid(4, content, tmp_path, lie=look)
-    models, pushed = [], grid.push_messages
+    models: list[bool] = []
 
-    def keep(messages: Any) -> Any:
-        listed = list(messages)
-        opened = [read(m.content) for m in listed]
+    def keep(messages: list[Any]) -> None:
+        opened = [read(m.content) for m in messages]
         models.extend("shared" in e.trees for e in opened if e.facts["kind"] == "fit" and e.facts["client"] == 0)
-        return pushed(listed)
 
-    grid.push_messages = keep  # type: ignore[method-assign]
-    found = serve.serve(grid, content)
-    assert found is not None
+    found = served(tmp_path, config(tmp_path, fit_logits="every", rounds=2), lie=look, watch=keep)
     exchanges = sum(fit.exchanges for fit in found.trained.fits.values())
     assert models.count(True) == 3 and len(models) >= 3 + exchanges, "those of both rounds, and their mean"
     assert models[-exchanges:] == [True, *[False] * (exchanges - 1)], "the last round's fit is not asked for twice"

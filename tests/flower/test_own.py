@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("flwr")
 import fedskew as fs
 from fedskew.data import from_table
 from fedskew.data.inputs import Inputs
+from fedskew.flower.link import Link
 from fedskew.flower.memory import OWN
 from fedskew.flower.rows import inputs_text
-from fedskew.flower.wire import pack, read
+from fedskew.flower.wire import pack
 from fedskew.records.files import load_tree, save_tree
 from fedskew.records.folder import troubles
 from support.command import fedskew
-from support.flower_grid import alone, config, served
+from support.flower_grid import alone, config, heard, served
 
 pytestmark = pytest.mark.flower
 
@@ -44,12 +44,7 @@ def test_it_has_the_bytes_of_the_simulated_runs(method: str, tmp_path: Path, cap
     caplog.set_level(logging.INFO, "flwr")
     content = config(tmp_path, method, model="resnet20" if method == "ditto" else "mlp", keep_own=True, rounds=2)
     told: list[Any] = []
-
-    def look(client: int, reply: Any) -> Any:
-        told.append(read(reply))
-        return reply
-
-    found = served(tmp_path, content, nodes={1: {"allow": "none"}}, lie=look)
+    found = served(tmp_path, content, nodes={1: {"allow": "none"}}, lie=heard(told))
     assert not (found.folder / "own.safetensors").exists()
     said = [answer for answer in told if answer.facts["kind"] == "own"]
     assert len(said) == 4
@@ -111,18 +106,15 @@ def test_it_is_evaluated_on_the_nodes_rows(tmp_path: Path, capfd: pytest.Capture
 
 def test_a_server_cannot_make_a_node_keep_another_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = config(tmp_path, "ditto", rounds=1, keep_own=True)
-
-    from fedskew.flower.link import Link
-
     plain, seen = Link.ask, []
 
-    def ask(link: Any, requests: Any, kind: str) -> Any:
+    def ask(link: Any, requests: Any) -> Any:
         if requests and requests[0].facts["kind"] == "own":
             more = pack({"shared": {"params": {"weight": torch.zeros(2)}, "buffers": {}, "common": {},
                                     "round": torch.tensor(2)}})  # fmt: skip
             requests = [one._replace(parts={**one.parts, "shared": more}) for one in requests]
             seen.append(len(requests))
-        return plain(link, requests, kind)
+        return plain(link, requests)
 
     monkeypatch.setattr(Link, "ask", ask)
     served(tmp_path, content)

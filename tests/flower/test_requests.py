@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-
-pytest.importorskip("flwr")
 
 from fedskew.errors import ConfigError
 from fedskew.flower import serve
@@ -31,18 +28,13 @@ def heard(
 ) -> tuple[Grid, dict[str, tuple[dict[str, Any], dict[str, Any]]]]:
     """(a grid after a run, the last message of each kind that node 1 was sent)."""
     content = config(tmp_path, method, cohort=4, rounds=1, local_test=0.2, **more)
-    grid, kept = Grid(4, content, tmp_path), {}
-    pushed = grid.push_messages
+    kept: dict[str, Any] = {}
 
-    def keep(messages: Any) -> Any:
-        listed = list(messages)
-        for message in listed:
-            envelope = read(message.content)
-            if message.metadata.dst_node_id == 1001:
-                kept[envelope.facts["kind"]] = (dict(envelope.facts), dict(envelope.trees))
-        return pushed(listed)
+    def keep(messages: list[Any]) -> None:
+        for envelope in (read(m.content) for m in messages if m.metadata.dst_node_id == 1001):
+            kept[envelope.facts["kind"]] = (dict(envelope.facts), dict(envelope.trees))
 
-    grid.push_messages = keep  # type: ignore[method-assign]
+    grid = Grid(4, content, tmp_path, watch=keep)
     serve.serve(grid, content)
     return grid, kept
 
@@ -132,24 +124,6 @@ def test_a_run_whose_folder_has_no_plain_name_is_refused(out: str) -> None:
     """A node calls the folder of its memory by the last part of it."""
     with pytest.raises(ConfigError, match=r"flower.out must end in a plain name"):
         server_options({"flower.out": out})
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"data": "csv"}, {"path": "/etc/passwd"}, {"data.path": "x"}, {"partition.path": "y"}, {"from": "z"},
-     {"model.path": "/a/model"}, {"model.revision": "main"}],
-)  # fmt: skip
-def test_a_run_names_no_other_data_or_model_than_the_app(change: dict[str, str], tmp_path: Path) -> None:
-    """A node without data of its own reads those that the configuration names, which the server may change."""
-    (tmp_path / "pyproject.toml").write_text('[tool.flwr.app.config]\ndata = "digits"\nlr = 0.1\n', encoding="utf-8")
-    package = tmp_path / "app"
-    package.mkdir()
-    config = {"method": "fedavg", "data": "digits", "lr": 0.5, "clients": 4}
-    own = {"client": 0, "state": str(tmp_path / "state")}
-    assert serve._node(json.dumps([config, own, str(package), None]), serve.experiment_of)
-    name = next(iter(change))
-    with pytest.raises(ConfigError, match=rf"^{name} must be .*, as in the app of this node; got"):
-        serve._node(json.dumps([{**config, **change}, own, str(package), None]), serve.experiment_of)
 
 
 def test_a_nodes_memory_lies_below_its_state(tmp_path: Path) -> None:

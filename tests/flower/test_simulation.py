@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr")
 pytest.importorskip("ray")
 
 from fedskew.config.recorded import read_run

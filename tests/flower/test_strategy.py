@@ -13,7 +13,7 @@ from fedskew import functional as F
 from fedskew import methods, servers, weightings
 from fedskew.errors import ConfigError
 from fedskew.flower import aggregation_weights, server_step
-from fedskew.flower.functions import check_server_side
+from fedskew.flower.functions import check_server_side, cohort_of
 from fedskew.method.parts import CrossEntropy
 from fedskew.method.steps import SGD
 
@@ -67,45 +67,36 @@ def test_steps_are_those_of_a_run(method: str) -> None:
     for r in (1, 2):
         after = [{"w": model["w"] + r}, {"w": model["w"] - 3 * r}]
         delta = {"w": torch.full((3,), 0.75 * r - 0.25 * 3 * r, dtype=torch.float64)}
-        from fedskew.flower.functions import cohort_of
-
         cohort, _ = cohort_of(model, after, [30, 10], round=r)
-        params, held = value.server.update(
-            params, delta, held, cohort._replace(weights=weightings.Size().weigh({}, cohort))
-        )
+        cohort = cohort._replace(weights=weightings.Size().weigh({}, cohort))
+        params, held = value.server.update(params, delta, held, cohort)
         model, state = server_step(value, state, model, after, [30, 10])
         np.testing.assert_allclose(model["w"], params["w"].numpy(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["fedprox", "scaffold", "seolkim", "fedvc", "pfedme", "creff", "fedlc", "climb"])
 def test_a_method_that_needs_clients_of_fedskew_says_so(method: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"^{method} .*`fedskew flower init {method}` writes an app whose clients do$"
-    ):
+    told = f"^{method} .*`fedskew flower init {method}` writes an app whose clients do$"
+    with pytest.raises(ConfigError, match=told):
         server_step(method, None, {"w": np.zeros(2)}, [{"w": np.ones(2)}], [1])
 
 
-def test_a_local_step_with_a_hook_of_its_own_is_refused() -> None:
+def test_what_runs_at_clients_is_known_by_what_it_does_not_by_its_name() -> None:
     @dataclass(frozen=True)
     class FromZero(SGD):
         def start(self, params: Any, ctx: Any) -> Any:
             return {name: 0 * value for name, value in params.items()}, None
 
-    method = methods.fedavg().with_(name="from zero", local=FromZero())
-    with pytest.raises(ConfigError, match="changes what clients do"):
-        check_server_side(method)
-
-
-def test_a_loss_is_cross_entropy_by_what_it_does_not_by_its_name() -> None:
     @dataclass(frozen=True)
     class Smoothed(CrossEntropy):
         def loss(self, view: Any) -> Any:
             return 0.9 * super().loss(view)
 
-    assert Smoothed().name == CrossEntropy().name
-    with pytest.raises(ConfigError, match="changes what clients do"):
-        check_server_side(methods.fedavg().with_(name="smoothed", parts=(Smoothed(),)))
-    check_server_side(methods.fedavg().with_(name="plain", parts=(CrossEntropy(),)))
+    plain = methods.fedavg()
+    for own in ({"local": FromZero()}, {"parts": (Smoothed(),)}):
+        with pytest.raises(ConfigError, match="changes what clients do"):
+            check_server_side(plain.with_(name="own", **own))
+    check_server_side(plain.with_(name="plain", parts=(CrossEntropy(),)))
 
 
 def test_a_loss_that_clients_run_by_themselves_is_theirs() -> None:
@@ -117,17 +108,16 @@ def test_a_loss_that_clients_run_by_themselves_is_theirs() -> None:
 @pytest.mark.parametrize(
     ("after", "samples", "told"),
     [
-        ([], [], "after must hold a model"),
-        ([{"w": np.ones(2)}], [1, 2], "samples must have 1 numbers"),
-        ([{"v": np.ones(2)}], [1], "must have the names of the global model"),
-        ([{"w": np.ones(3)}], [1], "must have shape"),
-        ([{"w": np.array([1, np.nan])}], [1], "must be finite"),
-        ([{"w": np.ones(2)}], [0], "not all 0"),
+        ([], [], "after must hold a model"), ([np.ones(2)], [1, 2], "samples must have 1 numbers"),
+        ([np.ones(3)], [1], "must have shape"), ([np.array([1, np.nan])], [1], "must be finite"),
+        ([np.ones(2)], [0], "not all 0"),
     ],
-)
+)  # fmt: skip
 def test_models_that_do_not_agree_are_refused(after: Any, samples: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        server_step("fedavg", None, {"w": np.zeros(2)}, after, samples)
+        server_step("fedavg", None, {"w": np.zeros(2)}, [{"w": value} for value in after], samples)
+    with pytest.raises(ConfigError, match="must have the names of the global model"):
+        server_step("fedavg", None, {"w": np.zeros(2)}, [{"v": np.ones(2)}], [1])
 
 
 def test_a_composition_may_replace_the_servers_half() -> None:
@@ -141,7 +131,6 @@ class Served:
     """A ServerApp of a user's own, over a grid that answers by a ClientApp: each client trains a network a little."""
 
     def __init__(self, model: Any, reply: Any = None) -> None:
-        pytest.importorskip("flwr")
         from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
         from flwr.clientapp import ClientApp
         from flwr.supercore.task_identity import TaskIdentity
@@ -198,7 +187,6 @@ def normed() -> Any:
 @pytest.mark.flower
 def test_the_strategy_takes_the_place_of_fedavg() -> None:
     """Each client adds its number to the model."""
-    pytest.importorskip("flwr")
     from flwr.serverapp.strategy import FedAvg
 
     from fedskew.flower import FedSkewStrategy
@@ -227,7 +215,6 @@ def test_the_strategy_takes_the_place_of_fedavg() -> None:
 @pytest.mark.parametrize("method", ["fedavg", "fedadam"])
 def test_a_network_with_batch_statistics_trains_in_a_server_app(method: str) -> None:
     """Its number of batches has no axes; it came back with one, and the second round ended."""
-    pytest.importorskip("flwr")
     from flwr.serverapp.strategy import FedAvg
 
     from fedskew.flower import FedSkewStrategy
@@ -244,7 +231,6 @@ def test_a_network_with_batch_statistics_trains_in_a_server_app(method: str) -> 
 @pytest.mark.flower
 @pytest.mark.parametrize("where", ["arrays", "metrics"])
 def test_a_reply_that_is_not_finite_stops_the_run_or_is_left_out(where: str, caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("flwr")
     from fedskew.flower import FedSkewStrategy
 
     def reply(k: int) -> Any:
@@ -260,16 +246,6 @@ def test_a_reply_that_is_not_finite_stops_the_run_or_is_left_out(where: str, cap
     assert f"the reply of node 2 is left out: {name} is not finite" in caplog.text
     with pytest.raises(ConfigError, match="nonfinite must be stop or drop; got 'skip'"):
         FedSkewStrategy("fedavg", nonfinite="skip")  # type: ignore[arg-type]
-
-
-@pytest.mark.flower
-def test_label_counts_of_another_length_are_one_line() -> None:
-    pytest.importorskip("flwr")
-    from fedskew.flower import FedSkewStrategy
-
-    served = Served(normed(), lambda k: ({}, {"label-counts": [1] * k}))
-    with pytest.raises(ConfigError, match=r"counts must have a number for each class in every row; got \[1, 2"):
-        served.run(FedSkewStrategy("fedla", fraction_evaluate=0.0))
 
 
 def test_rows_of_counts_of_other_lengths_are_one_line() -> None:

@@ -14,20 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("flwr")
 from fedskew import deployment as lib
 from fedskew import simulated, tree
-from fedskew.data import from_arrays
-from fedskew.data.inputs import Inputs
 from fedskew.errors import ConfigError, FedskewError, TrainingError
 from fedskew.flower import serve
 from fedskew.flower.link import Link
 from fedskew.flower.memory import NodeMemory, receipt_of
 from fedskew.flower.options import experiment_of
-from fedskew.flower.rows import inputs_text
 from fedskew.flower.wire import opened, pack, read, record
 from fedskew.privacy import PHASES
-from support.flower_grid import NODES, Grid, alone, config, served
+from support.flower_grid import NODES, Grid, alone, config, heard, interrupting, own_data, served
 from support.forms import forms
 from support.lies import alteration, lying, small
 from support.runs import gap
@@ -72,19 +68,10 @@ def test_statistics_and_cohorts_too(tmp_path: Path) -> None:
 
 
 def test_nodes_with_data_of_their_own_need_test_rows_of_the_server(tmp_path: Path) -> None:
-    draw, names = np.random.default_rng(0), np.tile(["a", "b", "c"], 60)
-    x = draw.normal(size=(180, 2)) + np.array([[0, 0], [3, 0], [0, 3]])[np.arange(180) % 3]
-    (tmp_path / "inputs.json").write_text(inputs_text(Inputs.of(from_arrays(x, names)), ()))
-    nodes = {k: {"data": str(tmp_path / f"{k}.npz"), "local-test": 0.2} for k in range(4)}
-    for k, at in enumerate(np.split(draw.permutation(180), [20, 50, 100])):
-        np.savez(tmp_path / f"{k}.npz", x=x[at].astype(np.float32), y=names[at])
-    np.savez(tmp_path / "test.npz", x=np.array([[0, 0], [3, 0], [0, 3.0]]), y=np.array(["a", "b", "c"]))
-    content = {
-        "method": "fedla", "clients": 4, "cohort": 4, "rounds": 3, "model": "logistic", "secure": "sums",
-        "flower.out": str(tmp_path / "run"), "flower.own-data": True, "flower.poll-s": 0.01,
-    }  # fmt: skip
+    content, nodes = own_data(tmp_path, 4, secure="sums")
     with pytest.raises(ConfigError, match="somebody must have test rows that may be used; got none; name test rows of"):
         served(tmp_path, content, nodes=nodes, app=tmp_path)
+    np.savez(tmp_path / "test.npz", x=np.array([[0, 0], [3, 0], [0, 3.0]]), y=np.array(["a", "b", "c"]))
     content["flower.test"] = str(tmp_path / "test.npz")
     found = served(tmp_path, content, nodes=nodes, app=tmp_path)
     assert sum(found.rounds[-1]["support"]) == 3 and "local_accuracy" not in found.rounds[-1]
@@ -117,7 +104,7 @@ def test_a_sum_goes_on_without_a_node_that_does_not_answer(
     found = served(tmp_path, content, lie=silent(1, phase, place))
     gone = {(1, *place): {1: phase}}
     monkeypatch.setattr(simulated, "absent", lambda at, clients: gone.get(at, {}))
-    expected = alone(content)
+    expected = alone(content, tmp_path / "alone")
     assert [row["clients"] for row in found.rounds] == [row["clients"] for row in expected.rounds]
     assert (1 in found.rounds[0]["clients"]) == (phase == "unmask")  # then its input has arrived
     assert gap(found.params, expected.params) < 1e-6
@@ -215,35 +202,22 @@ def test_answers_that_are_added_up_go_with_no_drop(tmp_path: Path) -> None:
 # A server that goes, or asks again
 
 
-def advertised(folder: Path, content: dict[str, Any], stop: int | None) -> tuple[Any, list[bytes]]:
-    """A run, and the public keys of each sum; it is killed after so many messages."""
-    keys: list[bytes] = []
-
-    def look(client: int, reply: Any) -> Any:
-        envelope = read(reply)
-        if envelope.facts.get("phase") == "advertise":
-            keys.append(next(iter(envelope.trees["message"].values())).numpy().tobytes())
-        return reply
-
-    grid = Grid(4, content, folder, lie=look)
-    pushed = grid.push_messages
-
-    def push(messages: Any) -> Any:
-        if stop is not None and len(grid.pushed) >= stop:
-            raise KeyboardInterrupt
-        return pushed(messages)
-
-    grid.push_messages = push  # type: ignore[method-assign]
-    return serve.serve(grid, content), keys
+def keys_in(told: list[Any]) -> list[bytes]:
+    """The public keys of each sum."""
+    messages = [one.trees["message"] for one in told if one.facts.get("phase") == "advertise"]
+    return [next(iter(message.values())).numpy().tobytes() for message in messages]
 
 
 def test_a_sum_that_was_begun_is_begun_anew_with_other_keys(tmp_path: Path) -> None:
     content = secure(tmp_path, rounds=3, checkpoint_every=1)
     each = 4 * (1 + 2 * len(PHASES))  # messages of a round
-    _, before = advertised(tmp_path, content, stop=4 + each + 4 * 7)  # in the second sum of round 2, before its masks
+    first, then = list[Any](), list[Any]()
+    stop = interrupting(4 + each + 4 * 7)  # in the second sum of round 2, before its masks
+    served(tmp_path, content, lie=heard(first), watch=stop)
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 1
-    found, after = advertised(tmp_path, content, stop=None)
+    found = served(tmp_path, content, lie=heard(then))
     assert gap(found.params, alone(content).params) < 1e-6
+    before, after = keys_in(first), keys_in(then)
     assert len(before) == 4 * 4 and len(after) == 4 * 4 and len({*before, *after}) == len(before) + len(after)
 
 
@@ -316,11 +290,11 @@ def test_a_node_insists_on_its_own_number_of_clients(tmp_path: Path) -> None:
 def changed(change: Callable[[dict[str, Any]], None]) -> Any:
     """A server that alters the facts of its messages of a sum."""
 
-    def message(link: Link, node: int, life: str, request: Any, kind: str, at: int = -1) -> Any:
+    def message(link: Link, node: int, life: str, request: Any, at: int = -1) -> Any:
         facts = dict(request.facts)
         if facts["kind"] == "sum":
             change(facts)
-        return ours(link, node, life, request._replace(facts=facts), kind, at)
+        return ours(link, node, life, request._replace(facts=facts), at)
 
     ours = Link.message
     return message
@@ -350,19 +324,15 @@ def test_a_server_that_asks_for_another_sum_is_refused(
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("kind", ["evaluate", "personal", "fit", "own"])
-def test_a_node_for_secure_sums_answers_nothing_else(kind: str, tmp_path: Path) -> None:
-    content = secure(tmp_path, rounds=1)
-    grid = Grid(4, content, tmp_path)
+def test_a_node_for_secure_sums_answers_nothing_else(tmp_path: Path) -> None:
     kept: list[Any] = []
-    pushed = grid.push_messages
-    grid.push_messages = lambda messages: pushed([kept.append(m) or m for m in messages])  # type: ignore[method-assign]
-    serve.serve(grid, content)
-    last = kept[-1]
-    sealed = opened(last.content)
-    last.content = record({**sealed.facts, "turn": sealed.facts["turn"] + 9, "kind": kind}, **sealed.parts)
-    (reply,) = grid.pull_messages(pushed([last]))
-    assert "the kind of a message must be one of train, ask, sum; got" in read(reply.content).facts["error"]
+    grid = Grid(4, secure(tmp_path, rounds=1), tmp_path, watch=kept.extend)
+    serve.serve(grid, grid.config)
+    last, sealed = kept[-1], opened(kept[-1].content)
+    for kind in ("evaluate", "personal", "fit", "own"):
+        last.content = record({**sealed.facts, "turn": sealed.facts["turn"] + 9, "kind": kind}, **sealed.parts)
+        (reply,) = grid.pull_messages(grid.push_messages([last]))
+        assert "the kind of a message must be one of train, ask, sum; got" in read(reply.content).facts["error"]
 
 
 def test_the_columns_of_one_node_are_not_asked_for(tmp_path: Path) -> None:
@@ -435,14 +405,9 @@ def test_the_same_search_finds_them_in_a_plain_run(
 
 
 def test_a_hello_tells_no_rows(tmp_path: Path) -> None:
-    hellos: list[dict[str, Any]] = []
-
-    def look(client: int, content: Any) -> Any:
-        facts = read(content).facts
-        hellos.extend([facts] if facts["kind"] == "hello" else [])
-        return content
-
-    served(tmp_path, secure(tmp_path, rounds=1, local_test=0.2), lie=look)
+    told: list[Any] = []
+    served(tmp_path, secure(tmp_path, rounds=1, local_test=0.2), lie=heard(told))
+    hellos = [one.facts for one in told if one.facts["kind"] == "hello"]
     assert [(one["rows"], one["test_rows"]) for one in hellos] == [(1, 0)] * 4
     assert not any({"counts", "labels", "columns"} & one.keys() for one in hellos)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["disclosed"] == []

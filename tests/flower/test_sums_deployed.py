@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("flwr")
-
 from safetensors.torch import load_file
 
 from fedskew.flower.options import experiment_of

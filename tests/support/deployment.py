@@ -50,7 +50,7 @@ def _answers(port: int) -> bool:
 
 
 class Deployment:
-    """An app, written by ``fedskew flower init``, with a SuperLink and nodes beside it. Close it whatever happens."""
+    """An app, written by ``fedskew flower init``, with a SuperLink and nodes beside it."""
 
     def __init__(self, folder: Path, *words: object, nodes: int = NODES) -> None:
         """``words`` are options of ``fedskew flower init``, the method first."""
@@ -78,9 +78,6 @@ class Deployment:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         """Kill every process, and those that they began."""
         for name in list(self.alive):
             self.kill(name)

@@ -19,8 +19,13 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def pytest_runtest_setup() -> None:
-    """Seeds the global generators: a network that a test builds with torch alone is the same in each run."""
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Seeds the global generators: a network that a test builds with torch alone is the same in each run.
+
+    What needs Flower is skipped where there is none.
+    """
+    if item.get_closest_marker("flower"):
+        pytest.importorskip("flwr")
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     if "torch" in sys.modules:

@@ -10,31 +10,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from support import flower_grid
 from support.deployment import Deployment
-from support.lives import below, unlike
+from support.lives import below
+from support.resuming import recorded
 
 __all__ = ["Killer", "alone", "differs"]
 
 
 def alone(folder: Path, config: dict[str, Any]) -> Path:
     """The run folder of the engine sequential on this machine."""
-    from fedskew.flower.options import experiment_of
-
-    experiment_of({**config, "engine": "sequential"}).run(out=folder)
+    flower_grid.alone(config, folder)
     return folder
 
 
 def differs(a: Path, b: Path) -> str:
     """In what a run differs from another; "" where model and rounds are equal to the byte, without times."""
-    told = unlike(a, b)
-    return "" if told.startswith("files") and not _contents(a, b) else told
-
-
-def _contents(a: Path, b: Path) -> bool:
-    from support.resuming import recorded
-
-    same = (a / "final.safetensors").read_bytes() == (b / "final.safetensors").read_bytes()
-    return not same or recorded(a) != recorded(b)
+    if (a / "final.safetensors").read_bytes() != (b / "final.safetensors").read_bytes():
+        return "final.safetensors"
+    return "rounds.jsonl" if recorded(a) != recorded(b) else ""
 
 
 class Killer:

@@ -12,13 +12,14 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ from fedskew.errors import FedskewError
 from fedskew.flower import link, serve
 from fedskew.flower.memory import OWN
 from fedskew.flower.options import ServerOptions, experiment_of
-from fedskew.flower.wire import pack, record
+from fedskew.flower.wire import echoed, pack, record
 from fedskew.flower.wire import read as read_message
 from fedskew.method import Component
 from fedskew.records.clients import read_clients
@@ -211,6 +212,18 @@ class _Wrong(Exception):
     """What must hold does not."""
 
 
+def _after(patch: pytest.MonkeyPatch, owner: Any, name: str, see: Callable[..., None]) -> None:
+    """Let something see what each call of a function gives, and what it was given."""
+    plain = getattr(owner, name)
+
+    def seen(*args: Any) -> Any:
+        found = plain(*args)
+        see(found, *args)
+        return found
+
+    patch.setattr(owner, name, staticmethod(seen) if isinstance(plain, MethodType) else seen)
+
+
 @dataclass
 class _Trial:
     """One seed under way."""
@@ -227,41 +240,26 @@ class _Trial:
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """See what the server promises, and whom it drops."""
-        opened, checkpoint, append = server.open_round, Record.checkpoint, Record.append
-        restore, create, leave_out = Record.restore, Record.create.__func__, link.Link._leave_out  # type: ignore[attr-defined]
 
-        def opening(method: Any, state: Any, cohort: int, a: int, b: int, ask: Any, gone: Any) -> Any:
+        def opened(_: Any, method: Any, state: Any, cohort: int, a: int, b: int, ask: Any, gone: Any) -> None:
             self.gone[state.round + 1] = frozenset(gone)
-            return opened(method, state, cohort, a, b, ask, gone)
 
-        def acknowledged(record: Record, content: Any, facts: Mapping[str, Any]) -> None:
-            checkpoint(record, content, facts)
+        def acknowledged(_: Any, record: Record, content: Any, facts: Mapping[str, Any]) -> None:
             self.promised = max(self.promised, facts["round"])
 
-        def appended(record: Record, row: Any) -> None:
-            append(record, row)
+        def appended(_: Any, record: Record, row: Any) -> None:
             self.report.rounds += 1
             self.world.progress()
 
-        def restored(record: Record) -> Any:
-            found = restore(record)
-            self._kept(len(found[2]) if found else 0)
-            return found
-
-        def created(cls: Any, folder: Any, facts: Any) -> Any:
-            self._kept(0)
-            return create(cls, folder, facts)
-
-        def left(self_: Any, clients: list[int]) -> None:
+        def left(_: Any, link: Any, clients: list[int]) -> None:
             self.left_out = tuple(clients)
-            leave_out(self_, clients)
 
-        patch.setattr(server, "open_round", opening)
-        patch.setattr(Record, "checkpoint", acknowledged)
-        patch.setattr(Record, "append", appended)
-        patch.setattr(Record, "restore", restored)
-        patch.setattr(Record, "create", classmethod(created))
-        patch.setattr(link.Link, "_leave_out", left)
+        _after(patch, server, "open_round", opened)
+        _after(patch, Record, "checkpoint", acknowledged)
+        _after(patch, Record, "append", appended)
+        _after(patch, Record, "restore", lambda found, record: self._kept(len(found[2]) if found else 0))
+        _after(patch, Record, "create", lambda *_: self._kept(0))
+        _after(patch, link.Link, "_leave_out", left)
 
     def _kept(self, rounds: int) -> None:
         if rounds < self.promised:
@@ -344,9 +342,8 @@ class _Trial:
             raise _Wrong(f"clients.jsonl lacks round and client {late[0]}, to which nothing happened")
         for row in found:
             where = f"client {row['client']} after round {row['round']}"
-            _same(
-                where, row, wanted[row["round"], row["client"]], ("auroc", "auprc", "ece", "dealt")
-            )  # which no node tells
+            apart = ("auroc", "auprc", "ece", "dealt")  # which no node tells
+            _same(where, row, wanted[row["round"], row["client"]], apart)
 
     def _same_fits(self, found: Row, whole: _Recorded) -> None:
         """The last model is fitted on the rows of all clients but those of which the summary says that they are not."""
@@ -537,7 +534,7 @@ def talk(seed: int, only: Iterable[Strike] | None = None, questions: int = 60) -
 def _echo(message: Any, context: Any, build: Any) -> Any:
     """A node that says who it is, and gives back what it is asked."""
     facts, k = read_message(message.content).facts, context.node_config["client"]
-    known = {key: facts.get(key) for key in ("kind", "session", "turn", "client")}
+    known = echoed(facts)
     if facts["kind"] == "hello":
         known |= {"client": k, "rows": 5, "test_rows": 0, "permits": []}
     return record({**known, "value": [facts.get("question"), k]}, sent=pack({}))
@@ -552,17 +549,15 @@ def _asked(world: World, trial: _Trial, left: list[int]) -> None:
     while left:
         number = left[0]
         requests = [link.Request(k, {"kind": "train", "question": number}, {}) for k in range(count)]
-        answers = list(asking.ask(requests, "train"))
-        if [answer.client for answer in answers] != list(range(count)):
-            raise _Wrong(f"question {number} has answers of {[answer.client for answer in answers]}")
-        for answer in answers:
-            if answer.envelope is not None and answer.envelope.facts["value"] != [number, answer.client]:
-                raise _Wrong(f"client {answer.client}: question {number} got {answer.envelope.facts['value']}")
-            if answer.envelope is None and answer.client not in world.touched:
-                raise _Wrong(f"client {answer.client} is missing, to which nothing happened: {answer.wrong}")
-            if answer.missing and forever:
-                raise _Wrong(f"client {answer.client} is missing, which is waited for: {answer.wrong}")
-            trial.line(answer.wrong)
+        for k, answer in zip(range(count), asking.ask(requests), strict=True):
+            if isinstance(answer, link.AnswerFault):
+                if answer.client != k or k not in world.touched:
+                    raise _Wrong(f"client {k} is missing, to which nothing happened: {answer}")
+                if answer.missing and forever:
+                    raise _Wrong(f"client {k} is missing, which is waited for: {answer}")
+                trial.line(answer.tensor)
+            elif answer.facts["value"] != [number, k]:
+                raise _Wrong(f"client {k}: question {number} got {answer.facts['value']}")
         world.progress()
         left.pop(0)
 

@@ -190,7 +190,9 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
             (x509.KeyUsage(not authority, False, False, False, False, authority, authority, False, False), True),
         ]
         if not authority:
-            extensions.append((x509.SubjectAlternativeName(_alternatives(x509, host)), False))
+            names = {name: _address(name) for name in (host, "localhost", "127.0.0.1")}
+            known = [x509.IPAddress(address) if address else x509.DNSName(name) for name, address in names.items()]
+            extensions.append((x509.SubjectAlternativeName(known), False))
         built = x509.CertificateBuilder().subject_name(named).issuer_name(issuer or named)
         built = built.public_key(key.public_key()).serial_number(x509.random_serial_number())
         built = built.not_valid_before(now - datetime.timedelta(days=1))
@@ -238,9 +240,3 @@ def _address(name: str) -> Any:
     """The address that a name is, or None."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(name)
-
-
-def _alternatives(x509: Any, host: str) -> list[Any]:
-    """Names and addresses that the server's certificate is for."""
-    names = {name: _address(name) for name in (host, "localhost", "127.0.0.1")}
-    return [x509.IPAddress(address) if address else x509.DNSName(name) for name, address in names.items()]

@@ -13,14 +13,12 @@ import torch
 from torch import Tensor
 
 from fedskew import deployment as lib
-from fedskew import tree
 from fedskew.data import Federation
 from fedskew.errors import ConfigError, one_line, require
 from fedskew.flower.contract import PERMITS
 from fedskew.flower.rows import NodeRows, one_owner
-from fedskew.flower.wire import MOST_ROWS, Layout, count, expect, layout_of, short, travelling
-from fedskew.method import Component, Method
-from fedskew.types import Query, Task, Tree
+from fedskew.flower.wire import MOST_ROWS, count, expect, short
+from fedskew.types import Task
 
 # What a node tells
 
@@ -127,25 +125,9 @@ def _below(values: list[Any], limit: int) -> bool:
 # What answers of use look like
 
 
-class AnswerLayouts:
-    """Names, shapes and types of what nodes send. They depend on the method and the model, never on the rows."""
-
-    def __init__(self, model: lib.Model, fed: Federation, task: Task, settings: lib.Settings) -> None:
-        """``fed`` is that of the run; of its rows the shape is taken, and each value is 0."""
-        data, label = fed.dataset, torch.zeros(1, dtype=torch.int64)
-        x, no = data.x.new_zeros(1, *data.x.shape[1:]), slice(0)
-        row = NodeRows(lib.Inputs.of(data), x, label, x[no], label[no], data.augment)
-        self.engine = lib.ClientEngine(model, row.federation(0, task.clients), task, replace(settings, threads=1))
-
-    def trained(self, outcome: lib.Outcome) -> Layout:
-        """The answer of a client that trains, by an outcome without steps."""
-        report = tree.map_tree(lambda leaf: leaf.reshape(1), outcome.reports._asdict())
-        sent = {**travelling(outcome, self.engine.stays), "uploads": outcome.uploads, "report": report}
-        return layout_of({"sent": sent})
-
-    def asked(self, query: Query, part: Component, method: Method, broadcast: lib.Broadcast) -> Tree:
-        """The values of an answer to a question; {} where it stays at the client."""
-        if query.keep:
-            return {}
-        query = query._replace(ids=torch.zeros(1, dtype=torch.int64), draws=1)
-        return self.engine.query(query, part, method, broadcast).values
+def client_without_rows(model: lib.Model, fed: Federation, task: Task, settings: lib.Settings) -> lib.ClientEngine:
+    """The engine of client 0, which has one row of zeros: names, shapes and types of answers do not depend on rows."""
+    data, label = fed.dataset, torch.zeros(1, dtype=torch.int64)
+    x, no = data.x.new_zeros(1, *data.x.shape[1:]), slice(0)
+    row = NodeRows(lib.Inputs.of(data), x, label, x[no], label[no], data.augment)
+    return lib.ClientEngine(model, row.federation(0, task.clients), task, replace(settings, threads=1))

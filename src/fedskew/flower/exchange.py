@@ -7,10 +7,10 @@ where all of them allow it: a node gets the model once, keeps the logits of its 
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from fedskew import deployment as lib
 from fedskew import tree
 from fedskew.errors import ConfigError, TrainingError, one_line
-from fedskew.flower.link import Answer, Link, Request
+from fedskew.flower.link import AnswerFault, Link, Request
 from fedskew.flower.memory import NONE, copied
 from fedskew.flower.node import MOST_FITTED
 from fedskew.flower.wire import Envelope, Facts, Layout, Packed, expect, pack, real, receipt
@@ -79,22 +79,6 @@ def of_receipt(receipt: str) -> dict[str, Tree]:
 MALFORMED = (ConfigError, KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
-class AnswerFault(NamedTuple):
-    """A client whose answer did not come, or is of no use, in place of a `fedskew.deployment.Fault`."""
-
-    client: int
-    tensor: str  # what is wrong, in words; the name that a round's record gives to it
-
-    @property
-    def words(self) -> str:
-        """The client and what is wrong, in a sentence."""
-        return f"client {self.client}: {self.tensor}"
-
-    def to_json(self) -> dict[str, int | str]:
-        """What a round's record says of it."""
-        return {"client": self.client, "step": 0, "tensor": self.tensor}
-
-
 @dataclass
 class Exchange:
     """Asks clients, each in the moment of its memory."""
@@ -119,60 +103,65 @@ class Exchange:
         parts = {"shared": shared, "own": pack({"own": dict(own)})}
         return Request(k, {**facts, "receipt": kept, "held": held}, parts, expected)
 
-    def asked(self, requests: list[Request], kind: str, number: int) -> Iterator[Envelope]:
-        """Answers in order. Raises TrainingError, once all have come, where some are missing or of no use."""
-        wrong: list[Answer] = []
-        for answer in self.answers(requests, kind, number):
-            if answer.envelope is None:
-                self.lost.add(answer.client)
-                wrong.append(answer)
+    def asked(self, requests: list[Request], number: int, reads: Iterable[Callable[[Envelope], T]]) -> Iterator[T]:
+        """As `answers`. Raises TrainingError, once all have come, where some are missing or of no use."""
+        wrong: list[AnswerFault] = []
+        for _, content in self.answers(requests, number, reads):
+            if isinstance(content, AnswerFault):
+                wrong.append(content)
             elif not wrong:
-                yield answer.envelope
+                yield content
         if wrong:
-            bad = [AnswerFault(a.client, a.wrong) for a in wrong]
-            raise self.failure(bad, "missing" if all(a.missing for a in wrong) else "bad")
+            self.lost |= {bad.client for bad in wrong}
+            raise self.failure(wrong)
 
-    def answers(self, requests: list[Request], kind: str, number: int) -> Iterator[Answer]:
-        """Answers in order, good or bad. What was answered in this round before is not asked again."""
+    def answers(
+        self, requests: list[Request], number: int, reads: Iterable[Callable[[Envelope], T]]
+    ) -> Iterator[tuple[int, T | AnswerFault]]:
+        """(client, what one of ``reads`` makes of its answer, or what is wrong with it), in order.
+
+        What was answered in this round before is not asked again, and a client that stands in a cohort twice is asked
+        once.
+        """
         if self.number != number:
             self.number, self.answered, self.lost = number, {}, set()
-        known = self.answered
         keys = [(r.client, _key(r)) for r in requests]
-        fresh = self.link.ask([r for r, key in zip(requests, keys, strict=True) if key not in known], kind)
-        for key in keys:
-            answer = Answer(key[0], known[key]) if key in known else next(fresh)
-            if answer.envelope is not None:
-                known[key] = answer.envelope
-            yield answer
+        heard: dict[tuple[int, str], Envelope | AnswerFault] = {**self.answered}
+        asked = {key: request for key, request in zip(keys, requests, strict=True) if key not in heard}
+        fresh = self.link.ask(list(asked.values()))
+        for key, read in zip(keys, reads, strict=True):
+            if key not in heard:
+                heard[key] = answer = next(fresh)
+                self.answered |= {} if isinstance(answer, AnswerFault) else {key: answer}
+            answer = heard[key]
+            try:
+                content = answer if isinstance(answer, AnswerFault) else read(answer)
+            except MALFORMED as error:  # it counts nowhere, and the record names its author
+                why = one_line(error) or type(error).__name__
+                content = AnswerFault(key[0], f"its answer must fit what was asked: {why}")
+            yield key[0], content
 
     def usable(
-        self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T],
+        self, requests: list[Request], number: int, reads: Iterable[Callable[[Envelope], T]],
         left_out: list[AnswerFault], what: str,
     ) -> Iterator[tuple[int, T]]:  # fmt: skip
-        """(client, what ``read`` makes of its answer), in order. Answers for which it raises are added to ``left_out``.
+        """As `answers`, of those that are of use; what is wrong with others is added to ``left_out``.
 
         Raises TrainingError for them under stop. ``what`` goes on without them, in words.
         """
-        for answer in self.answers(requests, kind, number):
-            try:
-                if answer.envelope is None:
-                    raise ValueError(answer.wrong)
-                content = read(answer.client, answer.envelope)
-            except MALFORMED as error:  # it counts nowhere, and the record names its author
-                bad = AnswerFault(answer.client, one_line(error) or type(error).__name__)
-                failure = self.failure([bad], "missing" if answer.missing else "bad")
-                if not failure.drop:
-                    raise failure from None
-                LOG.warning("fedskew: %s goes on without it: %s", what, failure)
-                left_out.append(bad)
+        for client, content in self.answers(requests, number, reads):
+            if not isinstance(content, AnswerFault):
+                yield client, content
                 continue
-            yield answer.client, content
+            failure = self.failure([content])
+            if not failure.drop:
+                raise failure
+            LOG.warning("fedskew: %s goes on without it: %s", what, failure)
+            left_out.append(content)
 
-    def failure(self, wrong: Sequence[AnswerFault], option: str) -> TrainingError:
-        """The error for clients whose answers are of no use: they are dropped from the round, or the run ends.
-
-        ``option`` is "missing" or "bad", the option that says which.
-        """
+    def failure(self, wrong: Sequence[AnswerFault]) -> TrainingError:
+        """The error for clients whose answers are of no use: they are dropped from the round, or the run ends."""
+        option = "missing" if all(bad.missing for bad in wrong) else "bad"
         drops, first = getattr(self.link.options, option) == "drop", wrong[0]
         who = self.link.clients[first.client].name
         hint = "" if drops else f'; flower.{option} = "drop" leaves such a client out of the round'
@@ -205,17 +194,16 @@ class NodeMetrics:
     _tested: dict[int, Tensor] = field(default_factory=dict)  # client: its test rows of each class
     _refusal: str = ""  # why there is no fit, which the log says once
 
-    def pooled(self, kind: str, shared: Packed, number: int, **facts: Any) -> tuple[Tensor, float]:
+    def pooled(self, shared: Packed, number: int, **facts: Any) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of the nodes that have training and test rows, and permit it.
 
         Raises TrainingError where none of them tells a metric of use.
         """
         link, classes = self.exchange.link, self.counts.shape[1]
         expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
-        facts = {"kind": kind, **facts}
         requests = [self.exchange.request(k, facts, shared, expected) for k in link.measuring]
-        what = f"the test of the model of round {number}"
-        measured = self.exchange.usable(requests, "evaluate", number, self._measured, self.unmeasured, what)
+        reads, what = [partial(self._measured, k) for k in link.measuring], f"the test of the model of round {number}"
+        measured = self.exchange.usable(requests, number, reads, self.unmeasured, what)
         at = {k: np.arange(link.clients[k].facts["test_rows"]) for k in link.measuring}
         self.number, self.each = number, [lib.Tested(k, *one, at[k], None) for k, one in measured]
         if not self.each:
@@ -284,9 +272,10 @@ class NodeMetrics:
         size, left_out, requests = len(point), len(self.unmeasured), []
         shapes = {"loss": (), "gradient": (size,), "triangle": (size * (size + 1) // 2,)}
         expected: Layout = {("sums", name): (torch.float64, shape) for name, shape in shapes.items()}
-        for k in counts.sum(1).nonzero().flatten().tolist():
-            facts, given = {"kind": "fit", "logits": kept.get(k, NONE)}, pack({}) if k in kept else model
-            requests.append(self.exchange.request(k, facts, given, expected, {"point": point, "weights": weights}))
+        asked = counts.sum(1).nonzero().flatten().tolist()
+        for k in asked:
+            facts, shared = {"kind": "fit", "logits": kept.get(k, NONE)}, pack({}) if k in kept else model
+            requests.append(self.exchange.request(k, facts, shared, expected, {"point": point, "weights": weights}))
 
         def read(client: int, answer: Envelope) -> tuple[str, lib.Sums]:
             logits, sent = receipt(answer.facts.get("logits")), answer.trees["sums"]
@@ -296,8 +285,9 @@ class NodeMetrics:
             return logits, sums
 
         total = torch.zeros((), dtype=torch.float64), torch.zeros_like(point), torch.zeros(size, size).double()
-        asked = requests, "query", self.exchange.number, read, self.unmeasured, "the fit of the model"
-        for client, (logits, sums) in self.exchange.usable(*asked):
+        reads, what = [partial(read, k) for k in asked], "the fit of the model"
+        found = self.exchange.usable(requests, self.exchange.number, reads, self.unmeasured, what)
+        for client, (logits, sums) in found:
             kept[client] = logits
             total = total[0] + sums[0], total[1] + sums[1], total[2] + sums[2]
         if len(self.unmeasured) > left_out:

@@ -4,7 +4,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ LOG = logging.getLogger("flwr")
 
 FIRST_S = 0.02  # pause after the first look for answers
 TRACE = 10_000  # characters of the details of a mistake
+TYPES = {"train": "train", "evaluate": "evaluate", "personal": "evaluate"}  # of Flower's messages, by the kind of ours
 TRIES = 3  # messages to a node that answers with an error of Flower's
 
 
@@ -31,13 +31,21 @@ class Request(NamedTuple):
     expected: Layout | None = None  # the leaves of an answer that is of use; None: any
 
 
-class Answer(NamedTuple):
-    """What came back: an envelope, or what is wrong."""
+class AnswerFault(NamedTuple):
+    """A client whose answer did not come, or is of no use, in place of a `fedskew.deployment.Fault`."""
 
     client: int
-    envelope: Envelope | None
-    wrong: str = ""  # in words
+    tensor: str  # what is wrong, in words; the name that a round's record gives to it
     missing: bool = False  # nothing came at all
+
+    @property
+    def words(self) -> str:
+        """The client and what is wrong, in a sentence."""
+        return f"client {self.client}: {self.tensor}"
+
+    def to_json(self) -> dict[str, int | str]:
+        """What a round's record says of it."""
+        return {"client": self.client, "step": 0, "tensor": self.tensor}
 
 
 class Pending(NamedTuple):
@@ -144,7 +152,7 @@ class Link:
         asked = {sent.node for sent in self._greeted.values()}
         fresh = [node for node, life in there.items() if self._known.get(node) != life and node not in asked]
         request = Request(-1, {"kind": "hello"}, {})
-        self._greeted |= self.push([self.message(node, there[node], request, "query") for node in fresh])
+        self._greeted |= self.push([self.message(node, there[node], request) for node in fresh])
         answers = self.pulled(list(self._greeted))
         for name, message in answers:
             self._met(self._greeted.pop(name), message, there)
@@ -157,20 +165,16 @@ class Link:
             return  # it is asked again
         sealed, wrong = self.opened(message, -1, sent.turn)
         facts = sealed.facts if sealed else {}
-        # the place of a client whose node's mistake may pass stays its own: no run begins without it
-        with self._refusing(sent.node, sent.life, {} if facts.get("passing") else facts):
-            self._introduced(sent, facts, wrong, there)
-
-    @contextmanager
-    def _refusing(self, node: int, life: str, facts: Mapping[str, Any]) -> Iterator[None]:
-        """Where a node is refused, the run ends, or goes on without it and a client that no other node has."""
         try:
-            yield
-            return
+            self._introduced(sent, facts, wrong, there)
         except ConfigError as error:
             if self.options.bad == "stop":
                 raise
-            why = one_line(error)
+            # the place of a client whose node's mistake may pass stays its own: no run begins without it
+            self._refuse(sent.node, sent.life, {} if facts.get("passing") else facts, one_line(error))
+
+    def _refuse(self, node: int, life: str, facts: Mapping[str, Any], why: str) -> None:
+        """Go on without a node, and without a client that no other node has."""
         LOG.warning("fedskew: node %d is refused: %s", node, why)
         self._known[node] = life
         whose = next((k for k, hello in self.clients.items() if hello.node == node), claimed_client(facts, self.count))
@@ -198,7 +202,7 @@ class Link:
 
     # messages
 
-    def message(self, node: int, life: str, request: Request, kind: str, at: int = -1) -> tuple[Pending, Any]:
+    def message(self, node: int, life: str, request: Request, at: int = -1) -> tuple[Pending, Any]:
         """A message of Flower's with what is known of it, counted."""
         from flwr.app import Message
 
@@ -206,7 +210,7 @@ class Link:
         own = {"session": self.session, "turn": self.turn, "client": request.client, "contract": self.contract}
         content = wire.record({**request.facts, **own}, **request.parts)
         pending = Pending(self.turn, time.monotonic(), node, life, at)
-        return pending, Message(content, dst_node_id=node, message_type=kind)
+        return pending, Message(content, dst_node_id=node, message_type=TYPES.get(request.facts["kind"], "query"))
 
     def push(self, messages: Sequence[tuple[Pending, Any]]) -> InFlight:
         """Send messages; those that Flower took."""
@@ -243,9 +247,9 @@ class Link:
 
     # questions
 
-    def ask(self, requests: Sequence[Request], kind: str) -> Iterator[Answer]:
+    def ask(self, requests: Sequence[Request]) -> Iterator[Envelope | AnswerFault]:
         """Answers in the order of the requests. Each node is asked once at a time; a missing one as the link says."""
-        batch, pause = _Batch(self, requests, kind), FIRST_S
+        batch, pause = _Batch(self, requests), FIRST_S
         for at in range(len(requests)):
             while at not in batch.done:
                 there = self._there()
@@ -263,26 +267,26 @@ class Link:
 class _Batch:
     """Requests of one kind by their places: those that wait to be sent, those under way, and answers."""
 
-    def __init__(self, link: Link, requests: Sequence[Request], kind: str) -> None:
-        self.link, self.requests, self.kind = link, requests, kind
+    def __init__(self, link: Link, requests: Sequence[Request]) -> None:
+        self.link, self.requests = link, requests
         self.waiting = list(range(len(requests)))
         self.in_flight: InFlight = {}
-        self.done: dict[int, Answer] = {}
+        self.done: dict[int, Envelope | AnswerFault] = {}
         self.tries = [0] * len(requests)
         self.began = [time.monotonic()] * len(requests)
 
-    def _end(self, at: int, envelope: Envelope | None, wrong: str, missing: bool = False) -> None:
-        self.done[at] = Answer(self.requests[at].client, envelope, wrong, missing)
+    def _end(self, at: int, wrong: str, missing: bool = True) -> None:
+        self.done[at] = AnswerFault(self.requests[at].client, wrong, missing)
 
     def send(self, there: Lives) -> None:
         """Push what waits for a node that is there; what is asked of a refused node ends."""
         link = self.link
         for at in [at for at in self.waiting if self.requests[at].client in link.refused]:
             self.waiting.remove(at)
-            self._end(at, None, link.refused[self.requests[at].client])
+            self._end(at, link.refused[self.requests[at].client], missing=False)
         nodes = {k: hello for k, hello in link.clients.items() if there.get(hello.node) == hello.life}
         ready = [(at, nodes[self.requests[at].client]) for at in self.waiting if self.requests[at].client in nodes]
-        messages = [link.message(one.node, one.life, self.requests[at], self.kind, at) for at, one in ready]
+        messages = [link.message(one.node, one.life, self.requests[at], at) for at, one in ready]
         for name, sent in link.push(messages).items():
             self.waiting.remove(sent.at)
             self.tries[sent.at] += 1
@@ -304,20 +308,20 @@ class _Batch:
             if link.forever or self.tries[sent.at] < TRIES:
                 self.waiting.append(sent.at)
             else:
-                self._end(sent.at, None, reason, True)
+                self._end(sent.at, reason)
             return
         sealed, wrong = link.opened(message, request.client, sent.turn)
-        envelope: Envelope | None = None
         if sealed is not None and (error := sealed.facts.get("error")):
             wrong = one_line(error)
             for line in str(sealed.facts.get("trace") or "")[:TRACE].splitlines():
                 LOG.error("fedskew: client %d: %s", request.client, visible(line))
         elif sealed is not None:
             try:
-                envelope = sealed.unsealed(request.expected)
+                self.done[sent.at] = sealed.unsealed(request.expected)
+                return
             except ConfigError as damage:
                 wrong = f"its answer must fit what was asked: {one_line(damage)}"
-        self._end(sent.at, envelope, wrong)
+        self._end(sent.at, wrong, missing=False)
 
     def give_up(self, there: Lives) -> None:
         """End what was asked too long ago; ask again where a node has gone or begun again since then."""
@@ -329,9 +333,9 @@ class _Batch:
                 if link.forever or gone:
                     self.waiting.append(sent.at)
                 else:
-                    self._end(sent.at, None, f"no answer in {link.options.wait_s:g} s", True)
+                    self._end(sent.at, f"no answer in {link.options.wait_s:g} s")
         if link.forever:
             return
         for at in [at for at in self.waiting if now - self.began[at] > link.options.wait_s]:
             self.waiting.remove(at)
-            self._end(at, None, f"no node for {link.options.wait_s:g} s", True)
+            self._end(at, f"no node for {link.options.wait_s:g} s")

@@ -71,9 +71,8 @@ def shared_of(trees: Trees, *names: str) -> dict[str, Any]:
 
 def check_model(sent: Trees, initial: Mapping[str, Tensor]) -> None:
     """A model that the node is to keep has the tensors of its network, and no others."""
-    theirs, ours = wire.layout_of(sent), wire.layout_of(initial)
-    odd = [".".join(path) for path in {**ours, **theirs} if theirs.get(path) != ours.get(path)]
-    expect(not odd, "a model", "have the tensors of this node's network", odd[:1])
+    odd = wire.differing(wire.layout_of(sent), wire.layout_of(initial))
+    expect(not odd, "a model", "have the tensors of this node's network", odd)
 
 
 def own_of(trees: Trees, template: Trees) -> dict[str, Any]:

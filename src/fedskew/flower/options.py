@@ -90,10 +90,9 @@ class NodeOptions:
     def check_run(self, secure: str, encoding: str) -> None:
         """Raise ConfigError where a run asks for other sums than this node is for: none, or none but secure ones."""
         if secure == "sums":
-            hint = f"start it with SECURE={lib.sums.LEAST}, where its operator agrees to secure sums"
-            require(
-                self.secure > 0, "secure of this node", f"be at least {lib.sums.LEAST} for this run", self.secure, hint
-            )
+            rule, hint = f"be at least {lib.sums.LEAST} for this run", "where its operator agrees to secure sums"
+            hint = f"start it with SECURE={lib.sums.LEAST}, {hint}"
+            require(self.secure > 0, "secure of this node", rule, self.secure, hint)
             rule = "be example with secure sums: nodes would tell sums over their own rows"
             require(encoding == "example", "flower.encoding", rule, encoding)
         rule = f"be sums for this node, which is started with secure={self.secure} and sends nothing else"

@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +12,10 @@ from torch import Tensor
 from fedskew import deployment as lib
 from fedskew import tree
 from fedskew.data import Federation
-from fedskew.errors import TrainingError, one_line
-from fedskew.flower.declared import AnswerLayouts
-from fedskew.flower.exchange import MALFORMED, AnswerFault, Exchange, NodeMetrics, Receipts, of_receipt, written_to
-from fedskew.flower.link import Link, Request
+from fedskew.errors import TrainingError
+from fedskew.flower.declared import client_without_rows
+from fedskew.flower.exchange import Exchange, NodeMetrics, Receipts, of_receipt, written_to
+from fedskew.flower.link import AnswerFault, Link
 from fedskew.flower.summed import NodeAdder
 from fedskew.flower.wire import Envelope, Packed, count, expect, layout_of, pack, receipt, short, table, travelling
 from fedskew.method import Component, Method
@@ -49,13 +50,13 @@ class Remote(lib.RemoteEngine):
         counted = all("histogram" in hello.facts["permits"] for hello in link.clients.values())
         self.counted = counted and not self.sums
         super().__init__(model, fed, task, settings)
-        self.layouts = AnswerLayouts(model, fed, task, settings)
+        self.like = client_without_rows(model, fed, task, settings)
         self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
 
     def init_clients(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """The server keeps receipts; what components keep on a client lies at its node."""
         super().init_clients(method, params, buffers, "ram")
-        self.layouts.engine.init_clients(method, params, buffers, "ram")
+        self.like.init_clients(method, params, buffers, "ram")
         self.memory = receipts = Receipts()
         self.exchange = Exchange(self.link, receipts)
         self.metrics = NodeMetrics(self.exchange, self.fed.counts)
@@ -77,8 +78,10 @@ class Remote(lib.RemoteEngine):
     def trained(self, method: Method, jobs: list[lib.ClientJob]) -> Iterator[lib.Outcome]:
         """Outcomes of clients that train at the same time, in order."""
         packed: dict[int, Packed] = {}  # one part of the messages for all that begin from the same model
-        like, requests = self.layouts.engine.outcome_without_steps(method, jobs[0].job.shared), []
-        layout = {} if self.sums else self.layouts.trained(like)
+        like, requests = self.like.outcome_without_steps(method, jobs[0].job.shared), []
+        report = tree.map_tree(lambda leaf: leaf.reshape(1), like.reports._asdict())
+        sent = {**travelling(like, self.stays), "uploads": like.uploads, "report": report}
+        layout = {} if self.sums else layout_of({"sent": sent})
         for plan, (shared, own) in ((job.plan, job.job) for job in jobs):
             mine: dict[str, Tree] = {"each": own.each, "written": written_to(own.memory)}
             if not self.sums and "histogram" in self.link.clients[plan.client].facts["permits"]:
@@ -87,22 +90,13 @@ class Remote(lib.RemoteEngine):
                 packed[id(shared)] = pack({"shared": {**shared._asdict(), **travelling(shared, self.stays)}})
             facts = {"kind": "train"} | ({} if self.sums else {"member": plan.member, "pace": list(plan.pace)})
             requests.append(self.exchange.request(plan.client, facts, packed[id(shared)], layout, mine))
-        answers, wrong = self.exchange.asked(requests, "train", int(jobs[0].job.shared.round)), []
         bad: list[AnswerFault] = []
-        for job, answer in zip(jobs, answers, strict=True):
-            try:
-                outcome = self._kept(job, answer, like, bad) if self.sums else self._read(job, answer)
-            except MALFORMED as error:
-                why = one_line(error) or type(error).__name__
-                wrong.append(AnswerFault(job.plan.client, f"its update must fit what was asked: {why}"))
-            if not wrong:  # else the other answers are taken, so that nobody is asked again
-                yield outcome
-        if wrong:
-            raise self.exchange.failure(wrong, "bad")
+        reads = [partial(self._kept, job, like, bad) if self.sums else partial(self._read, job) for job in jobs]
+        yield from self.exchange.asked(requests, int(jobs[0].job.shared.round), reads)
         if bad:
             raise TrainingError(f"{bad[0].words} is not finite", tuple(bad))
 
-    def _kept(self, job: lib.ClientJob, answer: Envelope, like: lib.Outcome, bad: list[AnswerFault]) -> lib.Outcome:
+    def _kept(self, job: lib.ClientJob, like: lib.Outcome, bad: list[AnswerFault], answer: Envelope) -> lib.Outcome:
         """In the place of what a node has trained and keeps: the shapes of it. Raises one of MALFORMED."""
         fault = answer.facts.get("fault") is not None
         kept = self._receipt(answer, fault)
@@ -113,7 +107,7 @@ class Remote(lib.RemoteEngine):
 
     def _receipt(self, answer: Envelope, fault: bool) -> dict[str, Tree]:
         """What the server keeps of a client's memory. Raises ConfigError where its receipt cannot be."""
-        kept, keeps = receipt(answer.facts.get("receipt")), not self.layouts.engine.memory.empty
+        kept, keeps = receipt(answer.facts.get("receipt")), not self.like.memory.empty
         rule = "name what the client keeps" if keeps else "be empty, as the method keeps nothing on clients"
         expect(fault or bool(kept) == keeps, "its receipt", rule, kept)
         return of_receipt(kept)
@@ -146,42 +140,32 @@ class Remote(lib.RemoteEngine):
         asked = [k for k in ids.tolist() if (broadcast.round, k) not in self._silent]
         if not asked:
             raise TrainingError(f"a client must answer {part.name!r}; got no answer of use in round {broadcast.round}")
-        like, shared = self.layouts.asked(query, part, method, broadcast), _common(broadcast, self.stays)
+        one = query._replace(ids=torch.zeros(1, dtype=torch.int64), draws=1)
+        like: Tree = {} if query.keep else self.like.query(one, part, method, broadcast).values
+        shared = _common(broadcast, self.stays)
         expected = layout_of({"values": {} if self.sums else like})
         requests = [self.exchange.request(k, facts, shared, expected) for k in asked]
+        read: Callable[[Envelope], Tree] = _receipt_kept if query.keep else _finite
         try:
-            values = self._answers(query, part, requests, broadcast.round)
-            if self.sums and not query.keep:  # in the place of what nodes keep
-                values = tree.map_tree(lambda leaf: leaf.expand(len(asked), *leaf.shape[1:]), like)
-            return Answers(torch.tensor(asked), values)
+            told = list(self.exchange.asked(requests, broadcast.round, [read] * len(asked)))
         except TrainingError as error:
             self._silent = {(broadcast.round, fault.client) for fault in error.faults} | self._silent
             raise
-
-    def _answers(self, query: Query, part: Component, requests: list[Request], number: int) -> Tree:
-        """Answers to a question, leaves [Q, ...]. Raises TrainingError for the first that is of no use."""
-        values: list[Tree] = []
-        for request, answer in zip(requests, self.exchange.asked(requests, "query", number), strict=True):
-            try:
-                if query.keep:
-                    self.memory.put(request.client, of_receipt(receipt(answer.facts.get("receipt"))))
-                else:
-                    values.append(answer.trees["values"])
-                    if lib.first_infinite(values[-1]) is not None:
-                        raise ValueError("it is not finite")
-            except MALFORMED as error:
-                fault = AnswerFault(request.client, f"its answer to {part.name!r} must be of use: {one_line(error)}")
-                raise self.exchange.failure([fault], "bad") from None
-        return {} if query.keep else tree.concatenate(values)
+        for k, kept in zip(asked, told if query.keep else (), strict=query.keep):
+            self.memory.put(k, kept)
+        values = {} if query.keep else tree.concatenate(told)
+        if self.sums and not query.keep:  # in the place of what nodes keep
+            values = tree.map_tree(lambda leaf: leaf.expand(len(asked), *leaf.shape[1:]), like)
+        return Answers(torch.tensor(asked), values)
 
     def own_models(self, method: Method, broadcast: lib.Broadcast) -> Iterator[tuple[int, Params]]:
         """None comes here: each node keeps that of its client, for its operator (``fedskew flower own``)."""
         shared, facts = _common(broadcast, self.stays), {"kind": "own"}
         clients = [k for k, hello in sorted(self.link.clients.items()) if hello.facts["rows"]]
         requests = [self.exchange.request(k, facts, shared, {}) for k in clients]
-        for answer in self.exchange.answers(requests, "query", broadcast.round):
-            if answer.envelope is None:
-                LOG.warning("fedskew: client %d: its node keeps no own model: %s", answer.client, answer.wrong)
+        for client, bad in self.exchange.answers(requests, broadcast.round, [lambda answer: None] * len(requests)):
+            if bad is not None:
+                LOG.warning("fedskew: client %d: its node keeps no own model: %s", client, bad.tensor)
         return iter(())
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
@@ -194,19 +178,31 @@ class Remote(lib.RemoteEngine):
         """What the nodes that permit metrics tell of their own test rows: matrices and losses, no probabilities."""
         number = broadcast.round - 1
         if self.link.measuring and method.personal:
-            self.metrics.pooled("personal", _common(broadcast), broadcast.round, fitted=fitted)
+            self.metrics.pooled(_common(broadcast), broadcast.round, kind="personal", fitted=fitted)
         elif self.link.measuring and self.metrics.number != number:
             self.at_nodes(broadcast.params, broadcast.buffers, number)
         yield from self.metrics.each
 
     def at_nodes(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of one model on the nodes' own test rows."""
-        return self.metrics.pooled("evaluate", _common(lib.Broadcast(number, params, buffers, {}, {})), number)
+        return self.metrics.pooled(_common(lib.Broadcast(number, params, buffers, {}, {})), number, kind="evaluate")
 
     def fits(self, params: Params, buffers: Params) -> dict[str, lib.Fit]:
         """A model's fits by objective; none where a node with training rows does not allow it."""
         given = lib.Broadcast(self.exchange.number, params, buffers, {}, {})
         return {} if self.sums or self.task.classes > lib.FIT_CLASSES else self.metrics.fits(_common(given))
+
+
+def _receipt_kept(answer: Envelope) -> Tree:
+    """What the server keeps of a client that has answered a question for itself."""
+    return of_receipt(receipt(answer.facts.get("receipt")))
+
+
+def _finite(answer: Envelope) -> Tree:
+    """The values of an answer. Raises ValueError where one is not finite."""
+    if lib.first_infinite(values := answer.trees["values"]) is not None:
+        raise ValueError("it is not finite")
+    return values
 
 
 def _common(broadcast: lib.Broadcast, stays: frozenset[str] = frozenset()) -> Packed:

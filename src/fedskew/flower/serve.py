@@ -173,9 +173,8 @@ def _inputs_of_nodes(grid: Any, inputs: lib.Inputs, options: ServerOptions, clie
     link = Link(grid, column_contract(inputs), options, accept)
     LOG.info("fedskew: the columns are scaled by the rows of %d nodes, which is waited for", clients)
     link.meet(clients)
-    pooled = columns.pooled_inputs(
-        inputs, [hello for k, hello in sorted(link.clients.items()) if k not in link.left_out]
-    )
+    met = [hello for k, hello in sorted(link.clients.items()) if k not in link.left_out]
+    pooled = columns.pooled_inputs(inputs, met)
     LOG.info("fedskew: the encoding of all nodes' rows: %s", json.dumps(untyped(pooled.encoding)))
     return pooled
 

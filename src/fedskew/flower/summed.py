@@ -12,7 +12,8 @@ from typing import Any
 
 from fedskew import deployment as lib
 from fedskew.errors import ConfigError, TrainingError
-from fedskew.flower.exchange import AnswerFault, Exchange
+from fedskew.flower.exchange import Exchange
+from fedskew.flower.link import AnswerFault
 from fedskew.flower.wire import Envelope, leaves_of, message_of, pack
 from fedskew.privacy import PHASES, Message, Server, size
 from fedskew.tree import Tree
@@ -44,7 +45,8 @@ class NodeAdder(lib.sums.Adder):
             ]
             left_out: list[AnswerFault] = []
             what = f"the sum {' '.join(map(str, place[1:]))!r} of round {number}"
-            replies = dict(self.exchange.usable(requests, "query", number, partial(self._read, server), left_out, what))
+            reads = [partial(self._read, server, k) for k in inbox]
+            replies = dict(self.exchange.usable(requests, number, reads, left_out, what))
             up, down = up + sum(map(size, replies.values())), down + sum(map(size, inbox.values()))
             try:
                 total = inbox = getattr(server, phase)(replies)

@@ -13,8 +13,9 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import accumulate
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -44,6 +45,7 @@ HEX = frozenset("0123456789abcdef")
 
 Facts = Mapping[str, Any]
 Path = tuple[str, ...]
+Size = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Layout = Mapping[Path, tuple[torch.dtype, tuple[int, ...]] | None]  # leaves by path; None: an empty tree
 
 
@@ -172,19 +174,35 @@ class Sealed(NamedTuple):
         return Envelope(self.facts, trees)
 
 
-class _Leaf(NamedTuple):
+class _Leaf(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
     """A leaf as a message lists it; without dtype an empty tree."""
 
-    path: Path
-    dtype: torch.dtype | None = None
-    shape: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    place: int = 0
+    path: Annotated[tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)], ...],
+                    msgspec.Meta(max_length=DEEPEST)]  # fmt: skip
+    kind: str = ""
+    shape: tuple[Size, ...] = ()
+    strides: tuple[Size, ...] = ()
+    place: Size = 0
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            return
+        shape, strides, place = self.shape, self.strides, self.place
+        expect(bool(self.path), "a tensor", "have a name", self.path)
+        holds = len(shape) == len(strides) <= AXES and place < LINE and not place % DTYPES[self.kind].itemsize
+        holds = holds and _without_overlap(shape, strides)
+        holds = holds and (0 not in shape or math.prod(n for n in shape if n) <= EMPTY)
+        expect(holds, "a tensor", "have its own bytes for each element", (shape, strides, place))
+
+    @property
+    def layout(self) -> tuple[torch.dtype, tuple[int, ...]] | None:
+        """What a `Layout` says of it."""
+        return (DTYPES[self.kind], self.shape) if self.kind else None
 
     @property
     def span(self) -> int:
         """Bytes from the first to the last."""
-        return _span(self.shape, self.strides) * self.dtype.itemsize if self.dtype else 0
+        return _span(self.shape, self.strides) * DTYPES[self.kind].itemsize if self.kind else 0
 
 
 def pack(trees: Mapping[str, Tree]) -> Packed:
@@ -221,9 +239,9 @@ def unpack(packed: Packed, expected: Layout | None = None) -> dict[str, Tree]:
     """
     try:
         listed = _listed(packed)
-    except (ConfigError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (ConfigError, msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"a message's tensors are damaged: {type(error).__name__}: {one_line(error)}") from None
-    if expected is not None and (difference := _difference(listed, expected)):
+    if expected is not None and (difference := differing({leaf.path: leaf.layout for leaf in listed}, expected)):
         raise ConfigError(difference)
     begins = accumulate((leaf.span for leaf in listed), initial=0)
     pairs = [(leaf.path, _built(packed.data, begin, leaf)) for leaf, begin in zip(listed, begins, strict=False)]
@@ -239,8 +257,8 @@ def layout_of(trees: Mapping[str, Tree]) -> Layout:
 
 def _listed(packed: Packed) -> list[_Leaf]:
     """The leaves of a message, checked; nothing is allocated for them. Raises ValueError and the like."""
-    leaves = [_leaf(*listed) for listed in from_json(packed.leaves)]
-    if [leaf.path for leaf in leaves] == [()] and leaves[0].dtype is None:
+    leaves = msgspec.json.decode(packed.leaves, type=list[_Leaf])
+    if [leaf.path for leaf in leaves] == [()]:
         leaves = []  # no tree at all
     known = {leaf.path for leaf in leaves}
     above = {path[:n] for path in known for n in range(len(path))}
@@ -249,24 +267,6 @@ def _listed(packed: Packed) -> list[_Leaf]:
     if (size := sum(leaf.span for leaf in leaves)) != len(packed.data):
         raise ValueError(f"{len(packed.data)} bytes came for tensors of {size}")
     return leaves
-
-
-def _leaf(path: Any, *tensor: Any) -> _Leaf:
-    names = isinstance(path, list) and len(path) <= DEEPEST and all(isinstance(name, str) for name in path)
-    holds = names and all(0 < len(name) <= LONGEST for name in path)
-    expect(holds, "a path", f"be a list of at most {DEEPEST} names", path)
-    if not tensor:
-        return _Leaf(tuple(path))
-    expect(bool(path), "a tensor", "have a name", path)
-    kind, shape, strides, place = tensor
-    numbers = [*shape, *strides, place]
-    expect(all(type(n) is int and 0 <= n <= LARGEST for n in numbers), "sizes", "be whole numbers from 0", numbers)
-    dtype = DTYPES[kind]
-    holds = len(shape) == len(strides) <= AXES and place < LINE and not place % dtype.itemsize
-    expect(holds, "sizes", "fit each other", numbers)
-    holds = _without_overlap(shape, strides) and (0 not in shape or math.prod(n for n in shape if n) <= EMPTY)
-    expect(holds, "a tensor", "have its own bytes for each element", numbers)
-    return _Leaf(tuple(path), dtype, tuple(shape), tuple(strides), place)
 
 
 def _without_overlap(shape: Any, strides: Any) -> bool:
@@ -279,29 +279,28 @@ def _without_overlap(shape: Any, strides: Any) -> bool:
     return True
 
 
-def _difference(leaves: list[_Leaf], expected: Layout) -> str:
-    """How the leaves of a message differ from those that were asked for; "" where they do not."""
-    sent = {leaf.path: (leaf.dtype, leaf.shape) if leaf.dtype else None for leaf in leaves}
-    if extra := [path for path in sent if path not in expected]:
-        return f"nobody asked for {quoted('.'.join(extra[0]))}; it has {len(sent)} tensors in place of {len(expected)}"
-    for path, asked in expected.items():
-        name = ".".join(path[1:])
-        if path not in sent:
-            return f"it must have {len(expected)} tensors by the names that were asked for; it lacks {name}"
-        if sent[path] != asked:
-            wanted, got = (f"{leaf[0]} {leaf[1]}" if leaf else "empty" for leaf in (asked, sent[path]))
-            return f"{name} must be {wanted}; got {got}"
+def differing(sent: Layout, expected: Layout) -> str:
+    """The first leaf that is not as it was asked for, in words; "" where all are."""
+    for path in {**sent, **expected}:
+        wanted, got = (_told(leaves, path) for leaves in (expected, sent))
+        if wanted != got:
+            return f"{one_line('.'.join(path), 80)} must be {wanted}; got {got}"
     return ""
+
+
+def _told(leaves: Layout, path: Path) -> str:
+    leaf = leaves.get(path)
+    return f"{leaf[0]} {leaf[1]}" if leaf else "an empty tree" if path in leaves else "nothing"
 
 
 def _built(data: bytes, begin: int, leaf: _Leaf) -> Tensor | None:
     """A tensor with memory of its own."""
-    if leaf.dtype is None:
+    if not leaf.kind:
         return None
     memory = torch.empty(leaf.place + leaf.span, dtype=torch.uint8)[leaf.place :]  # torch allocates at a whole LINE
     if leaf.span:
         memory.numpy()[:] = memoryview(data)[begin : begin + leaf.span]
-    return memory.view(leaf.dtype).as_strided(leaf.shape, leaf.strides)
+    return memory.view(DTYPES[leaf.kind]).as_strided(leaf.shape, leaf.strides)
 
 
 def _span(shape: Any, strides: Any) -> int:
