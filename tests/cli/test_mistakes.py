@@ -102,9 +102,9 @@ OTHERS = {  # of other commands, and of the words before options
 }  # fmt: skip
 
 
-def test_a_flag_of_the_method_of_another_run_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flag_of_the_method_of_another_run_is_known(tmp_path: Path) -> None:
     assert fedskew("run", "fedprox", *SMALL, "--out", tmp_path / "prox") == 0
-    said = mistake(capsys, "run", "--from", tmp_path / "prox", "--parts.proximal.mu")
+    said = mistake("run", "--from", tmp_path / "prox", "--parts.proximal.mu")
     assert "--parts.proximal.mu must be followed by a value" in said
 
 
@@ -114,16 +114,16 @@ def test_a_flag_of_the_method_of_another_run_is_known(tmp_path: Path, capsys: py
     ids=[*LINES, *OTHERS],
 )
 def test_a_mistake_is_one_line(
-    words: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert expected in mistake(capsys, *words)
+    assert expected in mistake(*words)
     assert not list(tmp_path.iterdir()), "a mistake must be found before a run folder is made"
 
 
-def test_a_device_that_is_not_there_can_be_overruled(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_is_not_there_can_be_overruled(run: Path) -> None:
     """A run of a GPU can be run again on a machine that has none."""
     file = as_format_1(run) / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "device": "cuda:99"}))
-    assert "--device must be" in mistake(capsys, "run", "--from", run, "--out", run.parent / "b")
+    assert "--device must be" in mistake("run", "--from", run, "--out", run.parent / "b")
     assert fedskew("run", "--from", run, "--device", "cpu", "--out", run.parent / "b") == 0
