@@ -102,18 +102,13 @@ def test_the_app_holds_the_counts_of_the_stand_in(rehearsed: tuple[Path, dict[st
 
 def test_a_site_that_is_slower_than_the_deadline_never_takes_part(tmp_path: Path) -> None:
     text = "ill,well,step_s\n60,30,1\n10,50,0.01\n20,20,0.01\n"
-    words = ("--deadline", 1, "--vary", "none", "--store", tmp_path / "store", *SMALL)
+    words = ("--deadline", 1, "--parameters", 1300, "--vary", "none", "--store", tmp_path / "store", *SMALL)
     said = json_of("rehearse", counts(tmp_path, text), *words)
     assert [(site["site"], site["rounds"], site["failure"]) for site in said["sites"]] == [
         ("1", 0, 1.0), ("2", 4, 0.0), ("3", 4, 0.0)
     ]  # fmt: skip
     assert said["wall_s"] == [4.0, 4.0]  # each round waits for the deadline
     assert "curve" not in said["sites"][0]
-
-
-def test_more_parameters_are_more_bytes(tmp_path: Path) -> None:
-    words = ("--parameters", 1300, "--vary", "none", "--store", tmp_path / "store", *SMALL)
-    said = json_of("rehearse", counts(tmp_path), *words)
     assert {site["upload_bytes"] for site in said["sites"]} == {4 * 1300}
 
 

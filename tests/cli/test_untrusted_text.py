@@ -64,9 +64,8 @@ def test_visible_keeps_what_people_write() -> None:
     assert visible("\x9b1m\u202e\udcff\r") == r"\x9b1m\u202e\udcff\r"
 
 
-@pytest.mark.parametrize("words", [["describe", "--clients", "4"], ["run", "--out", "x", "--help"]])
-def test_a_strict_ascii_terminal(words: list[str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fedskew", *words]
+def test_a_strict_ascii_terminal(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedskew", "describe", "--clients", "4"]
     env = {"PYTHONIOENCODING": "ascii:strict", "PATH": "", "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run(command, env=env, capture_output=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.isascii() and not done.stderr

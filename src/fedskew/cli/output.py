@@ -49,7 +49,7 @@ def speaking() -> Iterator[None]:
 
 
 def _warned(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    say(f"fedskew: note: {category.__name__}: {' '.join(str(message).split())}", sys.stderr)
+    note(f"{category.__name__}: {' '.join(str(message).split())}")
 
 
 def say(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
@@ -61,6 +61,11 @@ def say(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, stream.fileno())  # what follows, and what Python flushes at its end, meets no error
         os.close(silent)
+
+
+def note(text: str) -> None:
+    """Print what is good to know, on the stream of errors."""
+    say(f"fedskew: note: {text}", sys.stderr)
 
 
 def console(stderr: bool = False) -> Console:

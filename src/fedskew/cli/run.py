@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import click
 
 from fedskew.cli.base import WORDS
 from fedskew.cli.composed import Composed
-from fedskew.cli.output import say
+from fedskew.cli.output import note, say
 from fedskew.cli.studying import track_options, trackers
 from fedskew.cli.values import FOLDER, RUN
 from fedskew.config.words import SHORT, Pair, flag_of, scan
@@ -100,7 +99,7 @@ def run(
     of the composition on the command line; `fedskew datasets`, `fedskew partitions`, `fedskew models` and `fedskew
     methods` explain the names.
     """
-    from fedskew.cli.progress import RunProgress, report
+    from fedskew.cli.progress import report, run_progress
     from fedskew.config.experiment import new_folder
     from fedskew.config.flags import flagged
     from fedskew.track import several
@@ -111,12 +110,12 @@ def run(
         return done
     if not (resume or out):
         folder = new_folder(experiment)
-    for note in [*_unused(experiment), *(_renewed(source, experiment) if source else ())]:
-        say(f"fedskew: note: {note}", sys.stderr)
-    with RunProgress(experiment.method.name, experiment.rounds) as progress:
-        said = lambda note: say(f"fedskew: note: {flagged(note, experiment)}", sys.stderr)
-        told = several(progress.update, *(tracking.made() if tracking else ()))
-        result = experiment.run(folder, resume=resume is not None, on_round=told, on_note=said)
+    for told in [*_unused(experiment), *(_renewed(source, experiment) if source else ())]:
+        note(told)
+    with run_progress(experiment.method.name, experiment.rounds) as shown:
+        said = lambda told: note(flagged(told, experiment))
+        on_round = several(shown, *(tracking.made() if tracking else ()))
+        result = experiment.run(folder, resume=resume is not None, on_round=on_round, on_note=said)
     return report(experiment.method, result.summary, folder, result.stopped)
 
 
