@@ -92,15 +92,6 @@ def test_methods_as_json() -> None:
     assert rows["scaffold"]["extra_upload"] == ["P"] == rows["scaffold"]["extra_download"]
 
 
-def test_commands_that_are_not_there() -> None:
-    assert "unknown command 'rnu'; did you mean 'run'?" in printed("rnu", code=2).err
-    assert fedskew("methods", "--jsn") == 2
-    assert fedskew("plot") == 2
-    assert fedskew("plot", "--colour", "x") == 2
-    assert fedskew("describe", "fedavg") == 2
-    assert fedskew("--help") == 0 and fedskew("--version") == 0
-
-
 def test_no_traceback_reaches_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     def fault() -> None:
         raise ValueError("inside")

@@ -247,19 +247,7 @@ MISTAKES = {
     ),
     "no class": (["heart", "--threshold", "0.3"], "--positive must name the class to find, one of ill, well; got None"),
     "no such rule": (["heart", *RULE[:3], "recall=0.9"], "--threshold must be recall@specificity=0.9, "),
-    "a share above 1": (
-        ["heart", *RULE[:3], "recall@specificity=90"],
-        "got 'recall@specificity=90'; shares are from 0 to 1",
-    ),
     "an option that is not used": (["heart", "--by", "client", *RULE], "--by must be used without --"),
-    "a model that it is not of": (["heart", "--by", "client", "--best"], "--by must be used without --best"),
-    "no rule at all": (["heart", *RULE[:3], "=0.3"], "or a number in [0, 1]; got '=0.3'"),
-    "new rows for all clients": (
-        ["heart", "--by", "client", "--data", "csv", "--data.path", "new.csv"],
-        "--by must be used without --data",
-    ),
-    "percent": (["heart", *RULE[:3], "30%"], "or a number in [0, 1]; got '30%'; shares are from 0 to 1"),
-    "an option misspelt": (["heart", "--treshold", "0.3"], "option '--treshold'; did you mean '--threshold'?"),
     "no labels": (
         ["heart", "--positive", "ill", "--figures", "f", "--data", "csv", "--data.path", "new.csv"],
         "--figures must be drawn of rows with labels; got 'f'",

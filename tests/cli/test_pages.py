@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields, replace
 
 import pytest
@@ -22,11 +21,7 @@ def test_a_reference_in_words_of_one_s_own_breaks_no_page(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("command", "slot"), [("datasets", "data"), ("partitions", "partition"), ("models", "model")])
-def test_every_name_has_a_line_and_its_options(command: str, slot: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    said = output_of(command)
-    for name in TABLES[slot]:
-        assert re.search(rf"(?m)(^| ){name} ", said), name
+def test_every_name_has_a_line_and_its_options(command: str, slot: str) -> None:
     rows = catalogue.named(slot)
     assert all(text and "object at 0x" not in " ".join(options) for _, text, options in rows)
     for name in TABLES[slot]:

@@ -163,14 +163,11 @@ def test_a_wrong_file_is_one_line(case: str, tmp_path: Path, monkeypatch: pytest
 
 
 WORDS = {
-    "no file": ((), "fedskew rehearse needs a file of counts"),
     "an absent file": (("absent.csv",), "absent.csv"),
     "a partition": (("sites.csv", "--partition", "iid"), "--partition must be left out: rehearse sets it; got 'iid'"),
     "a local test": (("sites.csv", "--local-test", "0.5"), "--local-test must be left out: rehearse sets it"),
     "too few classes": (("sites.csv", "--data", "heart_disease"), "--data must name datasets of at least 3 classes"),
-    "no dataset": (("sites.csv", "--data", "digit"), "unknown dataset 'digit'"),
     "several values": (("sites.csv", "--lr", "0.1,0.2"), "--lr must be a number; got '0.1,0.2'"),
-    "no method": (("sites.csv", "fedavgg"), "unknown method 'fedavgg'; did you mean 'fedavg'?"),
     "a site": (("sites.csv", "--vary", "rome"), "unknown site 'rome'"),
     "a deadline": (("sites.csv", "--deadline", "0"), "--deadline must be positive; got 0.0"),
     "a deadline for nobody": (("sites.csv", "--deadline", "1e-9"), "--deadline must leave a site in time"),
@@ -179,7 +176,6 @@ WORDS = {
     "an app": (("sites.csv", "--out", "."), "--out must name a folder without an app"),
     "a number of named ones": (("sites.csv", "--data", "digits", "--stand-ins", 1), "must be left out where --data"),
     "a stand-in twice": (("sites.csv", "--data", "digits,digits"), "--data must name each stand-in once"),
-    "no option": (("sites.csv", "--round", "3"), "--round"),
 }  # fmt: skip
 
 

@@ -208,23 +208,18 @@ MISTAKES = {
     "no number": (["--where", "accuracy>much"], "--where must compare by > with a number; got 'accuracy>much'"),
     "field": (["--where", "accuray=1"], "unknown field 'accuray' of these runs; did you mean 'accuracy'?"),
     "column": (["--columns", "folder,sede"], "unknown field 'sede' of these runs; did you mean 'seed'?"),
-    "sort": (["--sort", "sede"], "unknown field 'sede'"),
     "two fields": (["--where", "name=x"], "field 'name' must be one entry; it is "),
     "yes alone": (["--yes"], "--yes must go with --delete"),
     "nothing named": (["--delete", "--yes"], "--delete must go with a FOLDER or with --where"),
     "not confirmed": (["runs", "--delete"], "--delete must be confirmed by --yes without a terminal"),
     "delete and JSON": (["runs", "--delete", "--json", "--yes"], "--delete must go without --json"),
-    "no value": (["--where"], "--where must be followed by a value"),
-    "option": (["--wher", "x=1"], "did you mean '--where'?"),
 }
 
 
 SHOWN = {
-    "nothing": (["show"], "fedskew show needs a run folder"),
     "no folder": (["show", "no/such"], "run must be a run folder; got 'no/such', which is no folder"),
     "no run": (["show", "."], "run must be a run folder; got '.', which has no config.json"),
     "metric": (["show", "runs/a", "--metric", "acuracy"], "unknown metric of this run 'acuracy'; did you mean"),
-    "two": (["show", "a", "b"], "fedskew show takes one RUN at a time; got 'a', 'b'"),
 }
 
 

@@ -255,8 +255,6 @@ def test_runs_are_repeated_by_worker_processes(place: Path) -> None:
 
 
 MISTAKES = {
-    "no action": ([], "fedskew study needs one of archive, merge, verify"),
-    "action": (["mrege"], "unknown action of fedskew study 'mrege'; did you mean 'merge'?"),
     "no store": (["merge"], "fedskew study merge needs at least one STORE or ARCHIVE"),
     "no target": (["merge", "one/store"], "--into must name the store that gets the runs"),
     "not a store": (["merge", "one", "--into", "x"], "'one' must be a store; it has no store.json"),
@@ -264,7 +262,6 @@ MISTAKES = {
     "no archive": (["merge", "one/study/study.json", "--into", "x"], "must hold one run a line; line 1 is not"),
     "no study": (["archive", "one", "--out", "x"], "'one' must be a study or a store; it has neither"),
     "sample": (["verify", "one/store", "--sample", "0"], "--sample must be at least 1; got 0"),
-    "seed": (["verify", "one/store", "--seed", "-1"], "--seed must be at least 0; got -1"),
     "nothing to verify": (["verify", "empty"], "must hold a finished run"),
     "other layout": (["merge", "old", "--into", "x"], "must be of layout 1"),
 }  # fmt: skip
