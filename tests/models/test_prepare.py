@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import threading
 import warnings
 
 import numpy as np
@@ -486,26 +485,6 @@ def test_copies_are_equal_and_independent(way):
     assert not run(other, x)[0].logits.any()
 
 
-def test_copies_serve_threads(net):
-    model = prepare(net, "fc", *SMALL_NET)
-    x = rand(5, 1, 6, 6)
-    modes = [True, False, True, False]
-    expected = [run(model, x, train=train, key=rng.key(k))[0].logits for k, train in enumerate(modes)]
-    wrong = []
-
-    def work(k, copy):
-        for _ in range(30):
-            if not torch.equal(run(copy, x, train=modes[k], key=rng.key(k))[0].logits, expected[k]):
-                wrong.append(k)
-
-    threads = [threading.Thread(target=work, args=(k, model.clone())) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
 def test_one_copy_refuses_two_threads(net):
     model = prepare(net, "fc", *SMALL_NET)
     model._call.active = True
@@ -626,19 +605,6 @@ def test_attention_without_dropout_works_under_vmap(train):
     assert torch.allclose(out.logits[1], module(x[1]), atol=1e-8)
 
 
-def test_recurrent_network_without_dropout():
-    layers = {"embed": nn.Embedding(9, 4), "rnn": nn.GRU(4, 6, 2, batch_first=True), "fc": nn.Linear(6, 3)}
-    module = Made(lambda m, ids: m.fc(m.rnn(m.embed(ids))[0][:, -1]), **layers)
-    model = prepare(module, "fc", (5,), 3)
-    ids = torch.randint(9, (4, 5), generator=torch.Generator().manual_seed(0))
-    params = {n: v.clone().requires_grad_() for n, v in model.params.items()}
-    out, _ = model.forward(params, {}, ids, torch.ones(4), train=True, key=KEY)
-    assert torch.allclose(out.logits, module(ids), atol=1e-6)
-    assert all(g.abs().sum() > 0 for g in torch.autograd.grad(out.logits.square().sum(), list(params.values())))
-    other = {n: v + 0.1 for n, v in model.params.items()}
-    assert not torch.allclose(model.forward(other, {}, ids, torch.ones(4), train=True, key=KEY)[0].logits, out.logits)
-
-
 class OwnForward(nn.Dropout):
     def forward(self, x):
         return x
@@ -675,14 +641,6 @@ def test_layers_with_hidden_randomness_or_state_are_refused(kind, make, advice, 
         prepare(nn.Sequential(nn.Sequential(make()), nn.Linear(4, 3)), None, shape, 3)
     message = str(caught.value)
     assert f"got {kind} at layer '0.0" in message and advice in message and "\n" not in message
-
-
-def test_weight_norm_is_allowed():
-    module = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 5)), nn.Linear(5, 3))
-    model = prepare(module, None, (4,), 3)
-    assert "0.parametrizations.weight.original0" in model.params
-    x = torch.rand(2, 4)
-    assert torch.allclose(run(model, x)[0].logits, module(x))
 
 
 def counts_in_place(m, x):
