@@ -191,23 +191,18 @@ def convert(module: nn.Module, head: str) -> None:
             layer.__class__ = keyed
             vars(layer).update(call=call, label=name, **({"still": True} if frozen and not layer.training else {}))
         elif getattr(layer, "gradient_checkpointing", False):
-            vars(layer)["_gradient_checkpointing_func"] = _Again(call)
+            vars(layer)["_gradient_checkpointing_func"] = partial(_computed_again, call)
     tapped = module.get_submodule(head)
     vars(tapped)["fedskew_call"] = call
     tapped.register_forward_pre_hook(_tap, with_kwargs=True)
 
 
-class _Again:
+def _computed_again(call: Call, function: Callable[..., Any], *args: Any) -> Any:
     """Calls a layer of transformers, and once more on the way back, with the parameters and the key of the call."""
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-
-    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
-        again = partial(self.call.again, self.call.draws)
-        return checkpoint(
-            function, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), again())
-        )
+    again = partial(call.again, call.draws)
+    return checkpoint(
+        function, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), again())
+    )
 
 
 def tracks(layer: nn.Module) -> bool:
