@@ -111,17 +111,24 @@ def test_every_model_builds_prepares_and_gives_logits(name):
 
 @pytest.mark.parametrize("dtype", [None, torch.float64])
 def test_memory_for_a_network_of_the_meta_device(dtype: torch.dtype | None) -> None:
-    """As ``to_empty`` gives it, which imports symbolic shapes."""
+    """Of the kinds of a network that was made where the memory is; buffers keep their type."""
+
+    def made() -> nn.Module:
+        net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 3, bias=False))
+        net[2].weight.requires_grad_(False)
+        return net
+
     with torch.device("meta"):
-        ours, theirs = (nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 3, bias=False)) for _ in "12")
-        for made in (ours, theirs):
-            made[2].weight.requires_grad_(False)
+        ours = made()
     assert allocate(ours, dtype=dtype) is ours
-    theirs = theirs.to_empty(device="cpu").to(dtype or torch.float32)
-    kinds = [
-        [(n, t.shape, t.dtype, t.device.type, t.requires_grad, type(t)) for n, t in both]
-        for both in ([*m.named_parameters(), *m.named_buffers()] for m in (ours, theirs))
-    ]
-    if dtype:  # buffers keep theirs: `projected` has none
-        kinds = [[k for k in own if k[-1] is nn.Parameter] for own in kinds]
-    assert kinds[0] == kinds[1]
+    theirs = {**dict(made().named_parameters()), **dict(made().named_buffers())}
+    for name, t in [*ours.named_parameters(), *ours.named_buffers()]:
+        like, kept = theirs.pop(name), isinstance(t, nn.Parameter)
+        assert (t.shape, t.device, t.requires_grad, type(t)) == (
+            like.shape,
+            like.device,
+            like.requires_grad,
+            type(like),
+        )
+        assert t.dtype == (dtype if dtype and kept else like.dtype)
+    assert not theirs

@@ -123,8 +123,8 @@ def evaluate(
     from fedskew.records.files import write_atomic
     from fedskew.records.metrics import PRECISION
 
-    for name, file in (("out", out), ("csv", table)):
-        require(file is None or not Path(file).exists(), name, "be a new file", file)
+    for name, new in (("out", out), ("csv", table)):
+        require(new is None or not Path(new).exists(), name, "be a new file", new)
     if by:
         _by_client(run, as_json, table)
         return

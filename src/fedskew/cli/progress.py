@@ -43,7 +43,9 @@ def run_progress(name: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], 
     def ended(row: dict[str, Any]) -> None:
         accuracy = f"accuracy {row['accuracy']:.4f}  " if "accuracy" in row else ""
         told, number = f"{accuracy}{row['wall_s']:.2f} s a round", row["round"]
-        bar.update(task, completed=number, **({"note": told} if accuracy else {}))
+        bar.update(task, completed=number)
+        if accuracy:
+            bar.update(task, note=told)
         if not live and (number == rounds or number % max(1, rounds // 10) == 0):
             say(f"{name} round {number}/{rounds}  {told}", sys.stderr)
 
