@@ -30,7 +30,9 @@ def fedskew(*words: object) -> int:
 
 
 def printed(*words: object, code: int = 0) -> Printed:
-    """What the command prints, where it ends with this exit code. Some tests hand on a capsys, which nothing reads."""
+    """What the command prints, where it ends with this exit code; a capsys among the words is emptied before."""
+    for capsys in (word for word in words if isinstance(word, pytest.CaptureFixture)):
+        capsys.readouterr()
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         ended = fedskew(*(word for word in words if not isinstance(word, pytest.CaptureFixture)))

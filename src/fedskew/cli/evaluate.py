@@ -329,7 +329,7 @@ def _classes(scores: RowScores) -> Table:
     rates = [m.get(name, none) for name in shown]
     classes = zip(scores.label_names, m["support"], *rates, strict=True)
     lines = ((name, f"{rows:,}", *(fixed(cell if rows else None) for cell in cells)) for name, rows, *cells in classes)
-    return grid(("class", "rows", *shown.values()), lines, plain=True)
+    return grid(("class", "rows", *shown.values()), lines, words=1)
 
 
 def _of_others(scores: RowScores, about: dict[str, Any], client: str | None) -> Iterator[str]:
@@ -397,12 +397,12 @@ def _say_report(positive: str, decision: Decision | None, metrics: Row) -> None:
     lines = ((head, *(_cell(metrics[k][share]) for k in kinds)) for share, head in {**heads, "f1": "F1"}.items())
     of_all = f"{positive}: {metrics['positives']} of {metrics['rows']} rows"
     say("")
-    show(grid((of_all, *map(limits.__getitem__, kinds)), lines, plain=True))
+    show(grid((of_all, *map(limits.__getitem__, kinds)), lines, words=1))
     names = {"brier": "Brier score", "ece_positive": f"ECE of p({positive})", "auroc": "AUROC", "auprc": "AUPRC"}
     say(", ".join(f"{title} {_cell(metrics[name])}" for name, title in names.items() if metrics[name]))
     notes = {note: [""] for note in metrics["notes"]}
     if metrics.get("clients"):
-        view = grid(("client", "positive", "AUROC", "sensi-\ntivity", "speci-\nficity", "PPV", "NPV"), (), plain=True)
+        view = grid(("client", "positive", "AUROC", "sensi-\ntivity", "speci-\nficity", "PPV", "NPV"), (), words=1)
         view.columns[0].min_width = 6
         if decision and decision.each:
             view.add_column("p >=", justify="right")

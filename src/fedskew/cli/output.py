@@ -87,23 +87,19 @@ def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
     return Group("", Text(visible(table.caption), style="bold"), view, *notes)
 
 
-def grid(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], plain: bool = False, words: int | None = None,
-    width: int = 0,
-) -> View:  # fmt: skip
+def grid(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int | None = None, width: int = 0) -> View:
     """A table of `rich`: no word and no number is cut while the terminal has room for the longest of each column.
 
     Args:
         heads: Of the columns.
         rows: Their cells.
-        plain: Whether columns after the first are numbers.
-        words: Leading columns of words; unless given all, or one of a plain table.
+        words: Leading columns of words, before those of numbers; None: all.
         width: Columns of the terminal; 0: those that it has.
     """
     from rich.table import Table as View
 
     cells = [list(map(visible, row)) for row in rows]
-    words = (1 if plain else len(heads)) if words is None else words
+    words = len(heads) if words is None else words
     least, most = list[int](), list[int]()
     for place, head in enumerate(heads):
         lines = [line for row in cells for line in row[place].splitlines()]

@@ -64,16 +64,12 @@ class RunCommand(Composed):
         return with_flags(experiment, options)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Whose options this page lists comes first where the command line does not say it."""
-        if not self.names_method(ctx):
+        """Whose options this page lists comes first where no METHOD and no run to begin from says it."""
+        pairs = scan(ctx.meta.get(WORDS, []), self.bare)
+        if not any(flag == "--from" or not (flag or (word or "-").startswith("-")) for flag, word in pairs):
             with formatter.section("You gave no METHOD, so these are the options of fedavg"):
                 formatter.write_text("`fedskew run METHOD --help` lists those of another method.")
         super().format_help_text(ctx, formatter)
-
-    def names_method(self, ctx: click.Context) -> bool:
-        """Whether the words of this command line name a METHOD or a run to begin from."""
-        pairs = list(scan(ctx.meta.get(WORDS, []), self.bare))
-        return any(flag == "--from" or not (flag or (word or "-").startswith("-")) for flag, word in pairs)
 
 
 @click.command(cls=RunCommand, lines=EXAMPLES)
@@ -134,11 +130,11 @@ def _report_finished(experiment: Experiment, folder: Path) -> int | None:
     best = summary.get("best", {})
     if best.get("stopped_early"):
         why = f"{best['monitor']} was best in round {best['round']} of {len(rows)}"
+        done = f"{why}, and did not improve for {config['patience']} evaluations"
         more = f"`fedskew run --resume {folder} --patience {2 * config['patience']}` continues it"
-        say(f"{folder} is finished: {why}, and did not improve for {config['patience']} evaluations; {more}")
-        return report(experiment.method, summary, folder)
-    more = f"`fedskew run --resume {folder} --rounds {2 * asked}` adds {asked}"
-    done = f"all {asked} rounds are done" if asked > 1 else "its round is done"
+    else:
+        done = f"all {asked} rounds are done" if asked > 1 else "its round is done"
+        more = f"`fedskew run --resume {folder} --rounds {2 * asked}` adds {asked}"
     say(f"{folder} is finished: {done}; {more}")
     return report(experiment.method, summary, folder)
 

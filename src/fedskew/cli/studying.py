@@ -97,9 +97,9 @@ def print_plan(study: Study, processes: int) -> int:
     plan, trials = study.plan(), study.trials()
     refused = [p for p in plan if p.cell.experiment is None]
     why = dict[str, dict[str, list[int]]]()
-    for one in refused:
-        places = why.setdefault(f"refused: {one.cell.refused}", {})
-        places.setdefault(f"{one.cell.label}, {one.cell.setting}", []).append(one.cell.seed)
+    for cell in (one.cell for one in refused):
+        places = why.setdefault(f"refused: {cell.refused}", {})
+        places.setdefault(f"{cell.label}, {cell.setting}", []).append(cell.seed)
     for told, places in why.items():
         say(alike(told, places))
     if trials:
