@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from fedskew import __version__ as fedskew_version
 from fedskew.cli.command import root
 from fedskew.cli.composed import SLOTS
 from fedskew.config.flags import NAMED, experiment_from, options_of
@@ -58,6 +59,10 @@ LINES = (
 def test_help_never_fails(line: str) -> None:
     said = printed(*line.split())
     assert said.out.startswith("Usage: fedskew") and said.err == ""
+
+
+def test_the_version_is_one_line() -> None:
+    assert output_of("--version") == f"{fedskew_version}\n"
 
 
 def test_help_of_a_name_that_is_unknown_says_which_was_meant() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew.engines.programs import program
 from fedskew.engines.stepper import MAKERS, StepMode, Stepper
+from fedskew.errors import ConfigError
 from fedskew.method import Component, Method
 from fedskew.models.precision import arithmetic, flushed
 from fedskew.models.prepare import prepare
@@ -88,6 +89,20 @@ def test_the_settings_of_the_process_come_back() -> None:
         with arithmetic("float32"):
             assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("highest", False)
     assert before == (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("bf16", "float32", "cpu"), "Settings.precision must be one of float32, tf32, bfloat16; got 'bf16'"),
+        (("tf32", "float32", "cpu"), "Settings.precision must be float32 or bfloat16 without a GPU"),
+        (("tf32", "float64", "cuda"), "Settings.precision must be float32 with dtype float64"),
+        (("bfloat16", "bfloat16", "cpu"), "Settings.precision must be float32 with dtype bfloat16"),
+    ],
+)
+def test_mistakes(given: tuple[str, str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Settings(**dict(zip(("precision", "dtype", "device"), given, strict=True)))  # type: ignore[arg-type]
 
 
 def test_tf32_is_for_gpus_and_float32_parameters() -> None:
