@@ -7,20 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from fedskew.records.folder import read
 
 WORDS = "run fedavg --data digits --clients 8 --cohort 3 --rounds 12 --model logistic"
 
 
-@pytest.mark.parametrize("piped", ["stdout", "stderr", "both"])
-def test_a_closed_pipe_ends_no_run(piped: str, tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_no_run(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)  # the reader is gone before the first word
-    streams = {name: writing if piped in (name, "both") else subprocess.PIPE for name in ("stdout", "stderr")}
     command = [sys.executable, "-m", "fedskew", *WORDS.split(), "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, **streams)  # type: ignore[call-overload]
+    done = subprocess.run(command, stdout=writing, stderr=writing)
     os.close(writing)
     assert done.returncode == 0
     _, rows, summary = read(tmp_path / "run")

@@ -8,24 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from fedskew.cli.command import main
+from support.command import mistake, output_of
 
 TAB = """source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 )); _fedskew; echo "${COMPREPLY[@]}"
 """
 
 
-def written(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as end:
-        main(["completion", shell])
-    assert end.value.code == 0
-    return capsys.readouterr().out
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_offers_commands_names_options_and_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bash_offers_commands_names_options_and_values(tmp_path: Path) -> None:
     script = tmp_path / "fedskew.sh"
-    script.write_text(written("bash", capsys))
+    script.write_text(output_of("completion", "bash"))
     offers = {
         "fedskew par": ["partition", "partitions"],
         "fedskew partition m": ["make"],
@@ -48,12 +41,10 @@ def test_bash_offers_commands_names_options_and_values(tmp_path: Path, capsys: p
     ("shell", "line"),
     [("zsh", "complete -o default -F _fedskew fedskew"), ("fish", "complete -c fedskew -l preset -x -a 'authors")],
 )
-def test_the_scripts_of_other_shells(shell: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    script = written(shell, capsys)
+def test_the_scripts_of_other_shells(shell: str, line: str) -> None:
+    script = output_of("completion", shell)
     assert line in script and "fedbal" in script
 
 
-def test_a_shell_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["completion", "tcsh"])
-    assert end.value.code == 2 and "bash" in capsys.readouterr().err
+def test_a_shell_that_is_not_known_is_refused() -> None:
+    assert "bash" in mistake("completion", "tcsh")

@@ -31,8 +31,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _is_as_promised(name: str, capsys: pytest.CaptureFixture[str], *words: object) -> Any:
-    printed = output_of(capsys, *words, "--json")
+def _is_as_promised(name: str, *words: object) -> Any:
+    printed = output_of(*words, "--json")
     found = msgspec.json.decode(printed)  # which refuses NaN and infinity
     msgspec.json.decode(printed, type=CONTRACTS[name].kind)
     kind = CONTRACTS[name].kind
@@ -44,49 +44,47 @@ def _is_as_promised(name: str, capsys: pytest.CaptureFixture[str], *words: objec
     return found
 
 
-def test_describe(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _is_as_promised("describe", capsys, "describe", "--clients", 10)
+def test_describe(runs: Path, tmp_path: Path) -> None:
+    _is_as_promised("describe", "describe", "--clients", 10)
     more = ("--longtail", 10, "--auxiliary", 1, "--validation", 0.1, "--local-test", 0.1, "--heldout-clients", 0.2)
-    _is_as_promised("describe", capsys, "describe", "--clients", 10, "--partition", "shared", *more[2:4])
-    _is_as_promised("describe", capsys, "describe", "--clients", 10, *more)
+    _is_as_promised("describe", "describe", "--clients", 10, "--partition", "shared", *more[2:4])
+    _is_as_promised("describe", "describe", "--clients", 10, *more)
     (tmp_path / "counts.csv").write_text("4,0\n2,9\n")
-    _is_as_promised("describe", capsys, "describe", tmp_path / "counts.csv")
+    _is_as_promised("describe", "describe", tmp_path / "counts.csv")
     assert fedskew("partition", "make", "--clients", 4, "--local-test", 0.1, "--out", tmp_path / "split.npz") == 0
-    _is_as_promised("describe", capsys, "describe", tmp_path / "split.npz")
+    _is_as_promised("describe", "describe", tmp_path / "split.npz")
 
 
-def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(_is_as_promised("methods", capsys, "methods")) > 60
+def test_methods() -> None:
+    assert len(_is_as_promised("methods", "methods")) > 60
 
 
-def test_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(_is_as_promised("runs", capsys, "runs", runs / "runs")) == 2
+def test_runs(runs: Path) -> None:
+    assert len(_is_as_promised("runs", "runs", runs / "runs")) == 2
 
 
 @pytest.mark.parametrize("words", [("--partition", "labels_k"), ("--partition", "iid"), ("--from", "RUN")])
-def test_advise(words: tuple[str, ...], runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advise(words: tuple[str, ...], runs: Path) -> None:
     given = [runs / "runs/digits" if word == "RUN" else word for word in words]
-    _is_as_promised("advise", capsys, "advise", *given)
+    _is_as_promised("advise", "advise", *given)
 
 
-def test_rehearse(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rehearse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_workers(monkeypatch)
     (tmp_path / "sites.csv").write_text("ill,well\n20,9\n9,20\n")
     words = ("--data", "digits", "--rounds", 2, "--model", "logistic", "--seeds", 0, "--store", tmp_path / "store")
-    _is_as_promised("rehearse", capsys, "rehearse", tmp_path / "sites.csv", "--processes", 1, *words)
+    _is_as_promised("rehearse", "rehearse", tmp_path / "sites.csv", "--processes", 1, *words)
 
 
-def test_evaluate(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate(runs: Path) -> None:
     table, rule = runs / "runs/table", ("--positive", "ill", "--threshold", "recall@specificity=0.8")
     new = (*TABLE, runs / "new.csv")
-    _is_as_promised("evaluate", capsys, "evaluate", runs / "runs/digits", "--fitted")
-    assert _is_as_promised("evaluate", capsys, "evaluate", table, *rule)["one_against_rest"]["clients"].keys() == {
-        *"abc"
-    }
-    _is_as_promised("evaluate", capsys, "evaluate", table, "--client", "a", "--positive", "ill")
-    _is_as_promised("evaluate-new", capsys, "evaluate", table, *new)
-    assert len(_is_as_promised("evaluate-new", capsys, "evaluate", table, *rule, *new)["decided"]) == 2
-    _is_as_promised("evaluate-clients", capsys, "evaluate", table, "--by", "client")
+    _is_as_promised("evaluate", "evaluate", runs / "runs/digits", "--fitted")
+    assert _is_as_promised("evaluate", "evaluate", table, *rule)["one_against_rest"]["clients"].keys() == {*"abc"}
+    _is_as_promised("evaluate", "evaluate", table, "--client", "a", "--positive", "ill")
+    _is_as_promised("evaluate-new", "evaluate", table, *new)
+    assert len(_is_as_promised("evaluate-new", "evaluate", table, *rule, *new)["decided"]) == 2
+    _is_as_promised("evaluate-clients", "evaluate", table, "--by", "client")
 
 
 def test_a_contract_refuses_what_is_otherwise() -> None:
@@ -94,8 +92,8 @@ def test_a_contract_refuses_what_is_otherwise() -> None:
         msgspec.convert({"clients": "ten"}, CONTRACTS["describe"].kind)
 
 
-def test_every_command_that_prints_json_has_a_contract(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_that_prints_json_has_a_contract() -> None:
     told = {}
     for name in (name for names in TITLES.values() for name in names):
-        told[name] = "--json" in output_of(capsys, name, "--help")
+        told[name] = "--json" in output_of(name, "--help")
     assert {name for name, prints in told.items() if prints} == {name.partition("-")[0] for name in CONTRACTS}

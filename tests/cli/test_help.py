@@ -11,12 +11,13 @@ from pathlib import Path
 import click
 import pytest
 
+from fedskew import __version__ as fedskew_version
 from fedskew.cli.command import root
 from fedskew.cli.composed import SLOTS
 from fedskew.config.flags import NAMED, experiment_from, options_of
 from fedskew.config.words import ALIASES
 from fedskew.methods import METHODS
-from support.command import fedskew, output_of
+from support.command import fedskew, output_of, printed
 
 
 def commands(
@@ -35,11 +36,10 @@ ALL = {" ".join(words): command for words, command in commands()}
 @pytest.mark.parametrize("columns", ["80", "140"])
 @pytest.mark.parametrize("name", ALL)
 def test_help_shows_own_options_and_an_example_and_cuts_nothing(
-    name: str, columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    assert fedskew(*name.split(), "--help") == 0
-    said = capsys.readouterr()
+    said = printed(*name.split(), "--help")
     assert said.err == "" and "…" not in said.out and max(map(len, said.out.splitlines())) <= int(columns)
     assert said.out.startswith(f"Usage: fedskew {name} ")
     assert re.search(rf"^Examples:\n  fedskew {name}( |$)", said.out, re.M)
@@ -47,43 +47,32 @@ def test_help_shows_own_options_and_an_example_and_cuts_nothing(
         assert not isinstance(param, click.Option) or all(flag in said.out for flag in param.opts)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["run", "--help", "--out", "x"],
-        ["run", "--out", "--help"],
-        ["run", "--help", "--out"],
-        ["run", "-h"],
-        ["run", "fedbal", "--lr", "fast", "--help"],
-        ["run", "fedavg", "--roundz", "3", "--help"],
-        ["run", "fedavg", "fedla", "--help"],
-        ["run", "--resume", "no/such/run", "--help"],
-        ["run", "--lr", "0.1", "--lr", "0.2", "-lr", "--help"],
-        ["describe", "no.npz", "--data", "digits", "--help"],
-        ["partition", "verify", "--help", "--data"],
-        ["plot", "--figure", "drfit", "--help"],
-        ["help"],
-        ["help", "run", "fedbal"],
-        [],
-    ],
-)
-def test_help_never_fails(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew(*words) == 0
-    said = capsys.readouterr()
+LINES = (
+    "run --help --out x", "run --out --help", "run --help --out", "run -h", "run fedbal --lr fast --help",
+    "run fedavg --roundz 3 --help", "run fedavg fedla --help", "run --resume no/such/run --help",
+    "run --lr 0.1 --lr 0.2 -lr --help", "describe no.npz --data digits --help", "partition verify --help --data",
+    "plot --figure drfit --help", "help", "help run fedbal", "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_help_never_fails(line: str) -> None:
+    said = printed(*line.split())
     assert said.out.startswith("Usage: fedskew") and said.err == ""
 
 
-def test_help_of_a_name_that_is_unknown_says_which_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("run", "fedavg", "--partition", "dirichlt", "--help") == 2
-    assert "did you mean 'dirichlet'?" in capsys.readouterr().err
+def test_the_version_is_one_line() -> None:
+    assert output_of("--version") == f"{fedskew_version}\n"
+
+
+def test_help_of_a_name_that_is_unknown_says_which_was_meant() -> None:
+    assert "did you mean 'dirichlet'?" in printed("run", "fedavg", "--partition", "dirichlt", "--help", code=2).err
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_help_of_run_lists_every_option_of_the_composition(
-    method: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_of_run_lists_every_option_of_the_composition(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    said = output_of(capsys, "run", method, "--help")
+    said = output_of("run", method, "--help")
     options = list(options_of(experiment_from([method])))
     shown = set(re.findall(r"--[\w.-]+", said))
     assert {flag for option in options for flag in option.flags} <= shown and "…" not in said
@@ -91,21 +80,19 @@ def test_help_of_run_lists_every_option_of_the_composition(
     assert all(option.help for option in options)
 
 
-def test_help_of_an_option_has_its_default_its_limits_and_its_choices(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_of_an_option_has_its_default_its_limits_and_its_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "140")
-    said = output_of(capsys, "run", "fedga", "--weighting", "fednova", "--rounds", "7", "--help")
+    said = output_of("run", "fedga", "--weighting", "fednova", "--rounds", "7", "--help")
     assert re.search(r"--rounds INT .*\[at least 1; default: 100\]", said)
     assert re.search(r"--lr, --pace.lr FLOAT .*\[positive; default: 0.1\]", said)
     assert "--parts.calibrated_targets.form softce|exact|binary" in said
     assert re.search(r"--weighting.base NAME .*\[now: size\]", said) and "--weighting fednova:" in said
 
 
-def test_help_of_a_recorded_run_shows_its_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_recorded_run_shows_its_values(tmp_path: Path) -> None:
     words = ["--clients", 4, "--cohort", 2, "--rounds", 1, "--model", "logistic", "--lr", 0.07]
     assert fedskew("run", "fedla", *words, "--out", tmp_path / "a") == 0
-    said = output_of(capsys, "run", "--from", tmp_path / "a", "--help")
+    said = output_of("run", "--from", tmp_path / "a", "--help")
     assert "Composition of fedla:" in said and "default: 0.07]" in said
 
 

@@ -13,7 +13,7 @@ import pytest
 import fedskew as fs
 from fedskew.catalogue import listing as catalogue
 from fedskew.cli import interrupt as _interrupt
-from support.command import fedskew, mistake
+from support.command import mistake, printed
 
 # A process that is started in the background, as by `make test &`, ignores SIGINT, and its children inherit that.
 RESTORED = (
@@ -67,9 +67,7 @@ def test_a_program_of_the_user_s_keeps_python_s_own_behaviour(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_interruption_of_a_command_is_one_word(
-    fails: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_of_a_command_is_one_word(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def pressed() -> None:
         try:
             raise KeyboardInterrupt
@@ -78,7 +76,7 @@ def test_an_interruption_of_a_command_is_one_word(
                 raise RuntimeError("a stack of transforms is empty")
 
     monkeypatch.setattr(catalogue, "catalogue", pressed)
-    assert fedskew("methods") == 130 and capsys.readouterr().err == "interrupted\n"
+    assert printed("methods", code=130).err == "interrupted\n"
 
 
 RUN = ["run", "fedavg", "--data", "digits", "--clients", "5", "--cohort", "2", "--model", "logistic", "--rounds"]
@@ -110,14 +108,12 @@ LACKS = {
 
 
 @pytest.mark.parametrize("what", LACKS)
-def test_a_machine_that_lacks_something_is_one_line(
-    what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_lacks_something_is_one_line(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def lacking() -> None:
         raise LACKS[what]
 
     monkeypatch.setattr(catalogue, "catalogue", lacking)
-    assert "fault" not in (said := mistake(capsys, "methods"))
+    assert "fault" not in (said := mistake("methods"))
     assert "a/file cannot be used: Too many open files" in said if what == "a descriptor" else "memory ran out" in said
 
 

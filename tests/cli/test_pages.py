@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import fields, replace
 
 import pytest
@@ -11,37 +9,29 @@ import pytest
 from fedskew.catalogue import listing as catalogue
 from fedskew.config.tables import TABLES, make
 from fedskew.methods import METHODS
-from support.command import mistake, output_of
+from support.command import json_of, mistake, output_of
 
 
-def test_a_reference_in_words_of_one_s_own_breaks_no_page(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reference_in_words_of_one_s_own_breaks_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = lambda: replace(METHODS["fedavg"](), name="mine", reference="Smith 2024, in words of my own")
     monkeypatch.setitem(METHODS, "mine", mine)
-    rows = {row["name"]: row for row in json.loads(output_of(capsys, "methods", "--json"))}
+    rows = {row["name"]: row for row in json_of("methods")}
     assert rows["mine"]["reference"] == "Smith 2024, in words of my own"
-    assert "unknown reference" in mistake(capsys, "cite", "mine")
+    assert "unknown reference" in mistake("cite", "mine")
 
 
 @pytest.mark.parametrize(("command", "slot"), [("datasets", "data"), ("partitions", "partition"), ("models", "model")])
-def test_every_name_has_a_line_and_its_options(
-    command: str, slot: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    said = output_of(capsys, command)
-    for name in TABLES[slot]:
-        assert re.search(rf"(?m)(^| ){name} ", said), name
+def test_every_name_has_a_line_and_its_options(command: str, slot: str) -> None:
     rows = catalogue.named(slot)
     assert all(text and "object at 0x" not in " ".join(options) for _, text, options in rows)
     for name in TABLES[slot]:
-        page = output_of(capsys, command, name)
+        page = output_of(command, name)
         for option in [f.name for f in fields(make(slot, name))]:
             (line,) = [s for s in page.splitlines() if s.startswith(f"--{slot}.{option} = ")]
             assert len(line.partition(": ")[2]) > 5, line
-    assert "did you mean" in mistake(capsys, command, f"{name}x")
+    assert "did you mean" in mistake(command, f"{name}x")
 
 
-def test_the_help_of_run_names_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
-    said = " ".join(output_of(capsys, "run", "--help").split())
+def test_the_help_of_run_names_the_pages() -> None:
+    said = " ".join(output_of("run", "--help").split())
     assert all(f"fedskew {page}" in said for page in ("datasets", "partitions", "models"))

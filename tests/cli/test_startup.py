@@ -24,29 +24,29 @@ def process(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["completion", "--help"], ["plot", "--help"], ["rnu"]])
-def test_the_command_starts_without_torch(words: list[str]) -> None:
-    code = f"import sys; sys.argv = ['fedskew', *{words}]\n" + (
-        "from fedskew.cli.command import main\n"
-        "try: main()\n"
-        "except SystemExit: print([name for name in {LATE} if name in sys.modules])"
-    ).replace("{LATE}", repr(LATE))
-    assert process("-c", code).stdout.endswith("[]\n")
+STEPS = {  # one after another in a process: what is imported, or run by the command, and what must not be there then
+    "import fedskew": LATE,
+    "import fedskew.cli.command": (*LATE, "ray", "fedskew.privacy"),
+    **{
+        f"main({words})": LATE
+        for words in (["--help"], ["--version"], ["completion", "--help"], ["plot", "-h"], ["rnu"])
+    },
+    "import fedskew as fs; fs.run, fs.methods, fs.parts": LATE[2:],
+    "import fedskew.engines; fs.track.TRACKERS": ("ray", "tensorboard"),
+    "import fedskew.privacy": ("cryptography",),
+}
+STEP = """
+try: {code}
+except SystemExit: pass
+early += [({code!r}, name) for name in {late} if name in sys.modules]
+"""
 
 
-@pytest.mark.parametrize(
-    ("code", "late"),
-    [
-        ("import fedskew", LATE),
-        ("import fedskew as fs; fs.run, fs.methods, fs.parts", LATE[2:]),
-        ("import fedskew as fs, fedskew.engines; fs.track.TRACKERS", ("ray", "tensorboard")),
-        ("import fedskew.cli.command", ("ray", "fedskew.privacy")),
-        ("import fedskew.privacy", ("cryptography",)),
-    ],
-)
-def test_what_is_not_used_is_not_imported(code: str, late: tuple[str, ...]) -> None:
-    done = process("-c", f"import sys; {code}; print([name for name in {late} if name in sys.modules])")
-    assert done.stdout == "[]\n", done.stderr
+def test_what_is_not_used_is_not_imported() -> None:
+    steps = "".join(STEP.format(code=code, late=late) for code, late in STEPS.items())
+    main = "main = lambda words: fedskew.cli.command.main(words)"
+    done = process("-c", f"import sys; early = []; {main}\n{steps}\nprint('early:', early)")
+    assert done.stdout.endswith("early: []\n"), done.stdout + done.stderr
 
 
 SLOW = (  # a second each, more or less; none is of use to a short run

@@ -16,7 +16,7 @@ from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, archive_line
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
-from support.command import fedskew, mistake, output_of
+from support.command import fedskew, mistake, output_of, printed
 from support.scheduling import without_workers
 
 OPTIONS = [("clients", "5"), ("rounds", "2"), ("model", "logistic")]
@@ -72,14 +72,13 @@ def content(folder: Path) -> dict[str, bytes]:
 # Merging
 
 
-def test_merge_is_the_union_by_address(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("study", "merge", "one/store", "two/store", "--into", "all") == 0
-    assert capsys.readouterr().out == "all: 6 runs added, 2 were there, 0 refused\n"
+def test_merge_is_the_union_by_address(place: Path) -> None:
+    words = ["study", "merge", "one/store", "two/store", "--into", "all"]
+    assert output_of(*words) == "all: 6 runs added, 2 were there, 0 refused\n"
     assert addresses("all") == sorted({*addresses("one/store"), *addresses("two/store")})
     for address in addresses("one/store"):
         assert content(place / "all/runs" / address) == content(place / "one/store/runs" / address)
-    assert fedskew("study", "merge", "one/store", "two/store", "--into", "all") == 0, "a second time adds nothing"
-    assert capsys.readouterr().out == "all: 0 runs added, 8 were there, 0 refused\n"
+    assert output_of(*words) == "all: 0 runs added, 8 were there, 0 refused\n", "a second time adds nothing"
     assert fedskew("verify", "all") == 0
 
 
@@ -99,13 +98,10 @@ def shared() -> str:
     return sorted({*addresses("one/store")} & {*addresses("two/store")})[0]
 
 
-def test_a_run_that_differs_under_one_address_is_named_and_refused(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_differs_under_one_address_is_named_and_refused(place: Path) -> None:
     rewritten("two/store", shared(), lambda summary: summary.update(final_accuracy=0.123))
     before = content(place / "one/store/runs" / shared())
-    assert fedskew("study", "merge", "two/store", "--into", "one/store") == 2
-    said = capsys.readouterr()
+    said = printed("study", "merge", "two/store", "--into", "one/store", code=2)
     assert said.out == "one/store: 2 runs added, 1 were there, 1 refused\n", "the others are merged"
     assert f"refused: run {shared()} must be the same in both stores; final_accuracy is 0.123 and " in said.err
     assert content(place / "one/store/runs" / shared()) == before
@@ -126,12 +122,11 @@ def test_a_record_of_an_earlier_version_lacks_entries_and_is_the_same_run(place:
     assert fedskew("study", "verify", "one/store", "--sample", 9) == 1, "an entry that no run writes is not verified"
 
 
-def test_a_run_that_was_altered_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_was_altered_is_refused(place: Path) -> None:
     address = addresses("one/store")[0]
     file = place / "one/store/runs" / address / "final.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    assert fedskew("study", "merge", "one/store", "--into", "all") == 2
-    said = capsys.readouterr()
+    said = printed("study", "merge", "one/store", "--into", "all", code=2)
     assert "was altered" in said.err and address in said.err and ".new" not in said.err
     assert address not in addresses("all") and len(addresses("all")) == 3
     assert not [p for p in Path("all").rglob(".*") if ".merge" in p.name]
@@ -147,13 +142,13 @@ def test_a_finished_run_replaces_one_that_has_not_ended_and_never_the_reverse(pl
     assert (place / "one/store/runs" / address / "summary.json").exists()
 
 
-def test_a_run_in_progress_is_not_merged(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_progress_is_not_merged(place: Path) -> None:
     hold = Hold(place / "one/store/runs" / shared())
     try:
-        assert fedskew("study", "merge", "one/store", "--into", "all") == 2
+        said = printed("study", "merge", "one/store", "--into", "all", code=2).err
     finally:
         hold.release()
-    assert "is in use; merge again when that process has ended" in capsys.readouterr().err
+    assert "is in use; merge again when that process has ended" in said
     assert shared() not in addresses("all")
 
 
@@ -170,30 +165,28 @@ def as_archive(store: str, into: str, change: Callable[[dict[str, Any]], None] =
     (target.folder / "old.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def test_archives_are_merged_and_a_folder_goes_before_a_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_archives_are_merged_and_a_folder_goes_before_a_line(place: Path) -> None:
     as_archive("one/store", "archived")
-    assert fedskew("study", "merge", "archived", "two/store", "--into", "all") == 0
-    assert capsys.readouterr().out == "all: 8 runs added, 0 were there, 0 refused\n"
+    said = output_of("study", "merge", "archived", "two/store", "--into", "all")
+    assert said == "all: 8 runs added, 0 were there, 0 refused\n"
     store = Store("all")
     assert {*store.archived} == {*addresses("one/store")} and addresses("all") == addresses("two/store")
     assert all(store.entry(address) for address in [*addresses("one/store"), *addresses("two/store")])
     as_archive("one/store", "wrong", lambda line: line["summary"].update(final_loss=77.0))
-    assert fedskew("study", "merge", "wrong", "--into", "all") == 2
-    assert capsys.readouterr().err.count("final_loss is 77.0 and") == 4
+    assert printed("study", "merge", "wrong", "--into", "all", code=2).err.count("final_loss is 77.0 and") == 4
 
 
-def test_an_archive_is_merged(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_is_merged(place: Path) -> None:
     """As text or compressed; a failed run of it stays one. What differs is refused."""
     Store("one/store").refuse("0" * 16, "failed", "infinite loss")
     for name in ("a.jsonl", "a.jsonl.xz"):
-        assert output_of(capsys, "study", "archive", "one/store", "--out", name).startswith(f"5 runs in {name}, ")
-        assert fedskew("study", "merge", name, "two/store", "--into", f"of-{name}") == 0
-        assert capsys.readouterr().out == f"of-{name}: 8 runs added, 0 were there, 0 refused\n"
+        assert output_of("study", "archive", "one/store", "--out", name).startswith(f"5 runs in {name}, ")
+        said = output_of("study", "merge", name, "two/store", "--into", f"of-{name}")
+        assert said == f"of-{name}: 8 runs added, 0 were there, 0 refused\n"
         assert Store(f"of-{name}").refusal("0" * 16) == ("failed", "infinite loss")
     Path("a.jsonl.xz").unlink()
     Path("a.jsonl").write_text(Path("a.jsonl").read_text().replace('"final_loss":', '"final_loss":7'))
-    assert fedskew("study", "merge", "a.jsonl", "--into", "one/store") == 2
-    assert capsys.readouterr().err.count("final_loss is 7") == 4
+    assert printed("study", "merge", "a.jsonl", "--into", "one/store", code=2).err.count("final_loss is 7") == 4
 
 
 def test_a_refusal_is_merged_where_nothing_is_known(place: Path) -> None:
@@ -208,38 +201,37 @@ def test_a_refusal_is_merged_where_nothing_is_known(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_runs_that_are_repeated_agree_to_the_bit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = output_of(capsys, "study", "verify", "one/study", "--sample", 3).splitlines()
+def test_runs_that_are_repeated_agree_to_the_bit(place: Path) -> None:
+    said = output_of("study", "verify", "one/study", "--sample", 3).splitlines()
     assert said[0] == "repeating 3 of 4 runs" and said[-1] == "3 to the bit"
     assert all(line.endswith("agrees to the bit") for line in said[1:-1]) and len(said) == 5
     assert fedskew("study", "archive", "one/study", "--out", "thin.jsonl.xz") == 0
     assert fedskew("study", "merge", "thin.jsonl.xz", "--into", "thin") == 0
-    capsys.readouterr()
-    assert fedskew("study", "verify", "thin", "--sample", 99) == 0, "an archive is repeatable, too"
-    assert capsys.readouterr().out.splitlines()[-1] == "4 to the bit"
+    said = output_of("study", "verify", "thin", "--sample", 99)
+    assert said.splitlines()[-1] == "4 to the bit", "an archive is repeatable, too"
     assert fedskew("study", "archive", "one/study", "--out", "mine.jsonl.xz") == 0
-    assert output_of(capsys, "study", "verify", "mine.jsonl.xz", "--sample", 1).splitlines()[-1] == "1 to the bit"
+    assert output_of("study", "verify", "mine.jsonl.xz", "--sample", 1).splitlines()[-1] == "1 to the bit"
 
 
 @pytest.mark.usefixtures("here")
-def test_a_record_whose_numbers_are_made_up_is_found(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_whose_numbers_are_made_up_is_found(place: Path) -> None:
     first, second, third, fourth = addresses("one/store")
     rewritten("one/store", first, lambda s: s.update(final_macro_f1=s["final_macro_f1"] + 0.01))
     rewritten("one/store", second, lambda s: s.update(final_loss=s["final_loss"] + 1e-8))
     rewritten("one/store", third, lambda s: s["worst_class"].update(recall=s["worst_class"]["recall"] + 0.5))
     rewritten("one/store", fourth, lambda s: s.update(total_wall_s=1e9))
-    said = output_of(capsys, "study", "verify", "one/store", "--sample", 4, code=1)
+    said = output_of("study", "verify", "one/store", "--sample", 4, code=1)
     assert f"{first} " in said and "DIFFERS; final_macro_f1 is " in said
     assert "agrees within 1e-6; final_loss is " in said and "DIFFERS; worst_class.recall is " in said
     assert said.splitlines()[-1] == "1 to the bit, 1 within 1e-6, 2 differ"
 
 
 @pytest.mark.usefixtures("here")
-def test_a_run_that_cannot_be_repeated_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_cannot_be_repeated_is_named(place: Path) -> None:
     as_archive("one/store", "strange", lambda line: line["config"].update(fingerprint="0" * 16))
     as_archive("one/store", "unknown", lambda line: line["config"].update(method={"name": "x", "parts": []}))
     for store, told in (("strange", "fingerprint was"), ("unknown", "its configuration cannot be read")):
-        said = output_of(capsys, "study", "verify", store, "--sample", 1, code=1)
+        said = output_of("study", "verify", store, "--sample", 1, code=1)
         assert "NOT REPEATED" in said and told in said and "Traceback" not in said
 
 
@@ -258,14 +250,11 @@ def test_data_that_lay_elsewhere_are_looked_for_where_ours_lie(place: Path) -> N
 
 
 @pytest.mark.slow
-def test_runs_are_repeated_by_worker_processes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedskew("study", "verify", "one/study", "--sample", 2, "--processes", 2) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "2 to the bit"
+def test_runs_are_repeated_by_worker_processes(place: Path) -> None:
+    assert output_of("study", "verify", "one/study", "--sample", 2, "--processes", 2).splitlines()[-1] == "2 to the bit"
 
 
 MISTAKES = {
-    "no action": ([], "fedskew study needs one of archive, merge, verify"),
-    "action": (["mrege"], "unknown action of fedskew study 'mrege'; did you mean 'merge'?"),
     "no store": (["merge"], "fedskew study merge needs at least one STORE or ARCHIVE"),
     "no target": (["merge", "one/store"], "--into must name the store that gets the runs"),
     "not a store": (["merge", "one", "--into", "x"], "'one' must be a store; it has no store.json"),
@@ -273,56 +262,51 @@ MISTAKES = {
     "no archive": (["merge", "one/study/study.json", "--into", "x"], "must hold one run a line; line 1 is not"),
     "no study": (["archive", "one", "--out", "x"], "'one' must be a study or a store; it has neither"),
     "sample": (["verify", "one/store", "--sample", "0"], "--sample must be at least 1; got 0"),
-    "seed": (["verify", "one/store", "--seed", "-1"], "--seed must be at least 0; got -1"),
     "nothing to verify": (["verify", "empty"], "must hold a finished run"),
     "other layout": (["merge", "old", "--into", "x"], "must be of layout 1"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_line(case: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_one_line(case: str, place: Path) -> None:
     words, expected = MISTAKES[case]
     Store("empty")
     Path("old").mkdir()
     Path("old/store.json").write_text('{"layout": 9, "address": 1}')
-    assert expected in mistake(capsys, "study", *words)
+    assert expected in mistake("study", *words)
 
 
-def test_a_study_whose_store_is_gone_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_whose_store_is_gone_is_one_line(place: Path) -> None:
     shutil.rmtree("one/store")
-    assert "must name its store; there is none at '../store'" in mistake(capsys, "study", "verify", "one/study")
+    assert "must name its store; there is none at '../store'" in mistake("study", "verify", "one/study")
 
 
-def test_an_archive_is_not_computed_again(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_is_not_computed_again(place: Path) -> None:
     """`compare` finds what `study archive` wrote: beside the study that is named, and in results/studies of here."""
     words = ["compare", "fedavg", "fedla", "--seeds", "0-1", "--clients", 5, "--rounds", 2, "--model", "logistic"]
-    assert fedskew("study", "archive", "one/study", "--out", "results/studies/one.jsonl", "--points", 1) == 0
-    assert "4 runs in results/studies/one.jsonl" in capsys.readouterr().out
-    assert fedskew(*words, "--store", "empty", "--dry-run") == 0
-    said = capsys.readouterr()
+    said = output_of("study", "archive", "one/study", "--out", "results/studies/one.jsonl", "--points", 1)
+    assert "4 runs in results/studies/one.jsonl" in said
+    said = printed(*words, "--store", "empty", "--dry-run")
     assert "4 done, 0 missing" in said.out and not list(Path("empty").glob("*.jsonl"))
     assert said.err == "fedskew: note: 4 runs reused from results/studies/one.jsonl\n"
-    assert "nothing to do" in output_of(capsys, *words, "--store", "empty", "--out", "again")
+    assert "nothing to do" in output_of(*words, "--store", "empty", "--out", "again")
     assert (place / "again/runs.csv").read_text() == (place / "one/study/runs.csv").read_text()
-    assert "0 done, 4 missing" in output_of(capsys, *words, "--store", "new", "--dry-run", "--archives", "none")
+    assert "0 done, 4 missing" in output_of(*words, "--store", "new", "--dry-run", "--archives", "none")
     shutil.move("results", "elsewhere")
-    assert fedskew(*words, "--store", "empty", "--dry-run") == 0, "the study's own store has them now"
-    said = capsys.readouterr()
+    said = printed(*words, "--store", "empty", "--dry-run")  # the study's own store has them now
     assert "0 missing" in said.out and not said.err
-    assert "0 done, 4 missing" in output_of(capsys, *words, "--store", "new", "--dry-run")
-    assert fedskew(*words, "--store", "new", "--dry-run", "--archives", "elsewhere/studies/one.jsonl") == 0
-    assert "4 done, 0 missing" in capsys.readouterr().out
+    assert "0 done, 4 missing" in output_of(*words, "--store", "new", "--dry-run")
+    said = output_of(*words, "--store", "new", "--dry-run", "--archives", "elsewhere/studies/one.jsonl")
+    assert "4 done, 0 missing" in said
 
 
-def test_archives_that_cannot_be_read_or_written(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_archives_that_cannot_be_read_or_written(place: Path) -> None:
     assert "there is none at 'nowhere'" in mistake(
-        capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "nowhere"
+        "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "nowhere"
     )
     Path("bad.jsonl").write_text("{}\n")
-    assert "line 1 is not" in mistake(
-        capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "bad.jsonl"
-    )
-    assert "--out must name the file" in mistake(capsys, "study", "archive", "one/study")
-    assert "cannot write" in mistake(capsys, "study", "archive", "one/study", "--out", "bad.jsonl/sub/a.jsonl")
+    assert "line 1 is not" in mistake("compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "bad.jsonl")
+    assert "--out must name the file" in mistake("study", "archive", "one/study")
+    assert "cannot write" in mistake("study", "archive", "one/study", "--out", "bad.jsonl/sub/a.jsonl")
     Store("nothing")
-    assert "hold a finished run" in mistake(capsys, "study", "archive", "nothing", "--out", "a.jsonl")
+    assert "hold a finished run" in mistake("study", "archive", "nothing", "--out", "a.jsonl")

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 import fedskew as fs
@@ -26,7 +25,7 @@ from fedskew.models.networks import allocate
 from fedskew.models.prepare import prepare
 from support.command import refused
 from support.federations import skewed
-from support.networks import BUILT, CIFAR, DIGITS, MNIST, NARROW, SHAPES, TOKENS
+from support.networks import BUILT, CIFAR, DIGITS, MNIST, NARROW, SHAPES, TOKENS, NarrowResNet18
 from support.runs import go
 
 
@@ -89,8 +88,8 @@ def test_a_model_is_an_instance() -> None:
 
 
 NETWORKS = {name: (NARROW.get(name, MODELS[name]()), SHAPES.get(name, DIGITS)) for name in BUILT} | {
-    "resnet18_group": (ResNet18(norm="group"), (3, 8, 8)),
-    "resnet18_imagenet": (ResNet18(stem="imagenet", norm="group", groups=4), (3, 16, 16)),
+    "resnet18_group": (NarrowResNet18(norm="group"), (3, 8, 8)),
+    "resnet18_imagenet": (NarrowResNet18(stem="imagenet", norm="group", groups=4), (3, 16, 16)),
     "resnet20_group": (ResNet20(norm="group"), DIGITS),
     "pfllib_cnn_narrow": (PFLlibCNN(hidden=9), MNIST),
 }
@@ -110,49 +109,20 @@ def test_every_model_builds_prepares_and_gives_logits(name):
     assert options.head == prepare(module, None, shape, 7).head  # the guess finds it too
 
 
-SMALL = {"lenet": (1, 16, 16), "tfcnn": DIGITS, "emnist_cnn": (1, 16, 16), "resnet20": DIGITS}
-LARGE = ("resnet18", "resnet18_imagenet", "resnet9", "pfl_cnn", "pfllib_cnn")
-
-
-@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(n, marks=pytest.mark.thorough) for n in LARGE)])
-def test_vmap_of_grad_equals_a_loop(name):
-    """Two clients with weights, rows and keys of their own, one batch each, one padded row."""
-    options, shape = NETWORKS[name]
-    shape = SMALL.get(name, shape)
-    model = prepare(build(options, shape, 5, seed=0), "fc", shape, 5).to(torch.float64)
-    stacked = {k: torch.stack([v, v * 1.01]) for k, v in model.params.items()}
-    buffers = {k: torch.stack([v] * 2) for k, v in model.buffers.items()}
-    x = torch.rand(2, 3, *shape, dtype=torch.float64)
-    hot = torch.eye(5, dtype=torch.float64)[torch.arange(6).reshape(2, 3) % 5]
-    mask, keys = torch.tensor([1.0, 1, 0], dtype=torch.float64).expand(2, 3), torch.tensor([1, 2])
-
-    def loss(params, buffers, x, hot, mask, key):
-        out, after = model.forward(params, buffers, x, mask, train=True, key=key)
-        rows = -(hot * F.log_softmax(out.logits, 1)).sum(1)
-        return (rows * mask).sum() / mask.sum(), after
-
-    grad = torch.func.grad(loss, has_aux=True)
-    together = torch.func.vmap(grad)(stacked, buffers, x, hot, mask, keys)
-    for i in range(2):
-        alone = grad(*({k: v[i] for k, v in d.items()} for d in (stacked, buffers)), x[i], hot[i], mask[i], keys[i])
-        for mine, theirs in zip(together, alone, strict=True):
-            for key, value in theirs.items():
-                assert torch.allclose(mine[key][i], value, rtol=1e-8, atol=1e-9), key
-
-
 @pytest.mark.parametrize("dtype", [None, torch.float64])
 def test_memory_for_a_network_of_the_meta_device(dtype: torch.dtype | None) -> None:
-    """As ``to_empty`` gives it, which imports symbolic shapes."""
+    """Of the kinds of a network that was made where the memory is; buffers keep their type."""
+
+    def made() -> nn.Module:
+        net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 3, bias=False))
+        net[2].weight.requires_grad_(False)
+        return net
+
     with torch.device("meta"):
-        ours, theirs = (nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 3, bias=False)) for _ in "12")
-        for made in (ours, theirs):
-            made[2].weight.requires_grad_(False)
+        ours = made()
     assert allocate(ours, dtype=dtype) is ours
-    theirs = theirs.to_empty(device="cpu").to(dtype or torch.float32)
-    kinds = [
-        [(n, t.shape, t.dtype, t.device.type, t.requires_grad, type(t)) for n, t in both]
-        for both in ([*m.named_parameters(), *m.named_buffers()] for m in (ours, theirs))
-    ]
-    if dtype:  # buffers keep theirs: `projected` has none
-        kinds = [[k for k in own if k[-1] is nn.Parameter] for own in kinds]
-    assert kinds[0] == kinds[1]
+    theirs = made()
+    assert {n: t.shape for n, t in ours.state_dict().items()} == {n: t.shape for n, t in theirs.state_dict().items()}
+    for t, like in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert (t.device, t.requires_grad, t.dtype) == (like.device, like.requires_grad, dtype or like.dtype)
+    assert [(b.device, b.dtype) for b in ours.buffers()] == [(b.device, b.dtype) for b in theirs.buffers()]

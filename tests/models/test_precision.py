@@ -55,6 +55,7 @@ def test_convolutions_are_narrow_too(net: str) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_traces_and_threads_are_as_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MAKERS, StepMode.TRACED, (2, program))
     made, make = [], Stepper.make

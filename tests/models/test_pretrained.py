@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[hf]'")
 pytest.importorskip("peft", reason="peft is not installed: pip install -e '.[hf]'")
+import transformers
+
 import fedskew as fs
 from fedskew import rng
 from fedskew.models import HF, build
@@ -38,6 +40,33 @@ def network(family: str, **options: Any) -> HF:
 def prepared(family: str, classes: int = 3, **options: Any) -> Model:
     shape = (LENGTH,) if family in TEXTS else (1, 8, 8)
     return prepare(build(network(family, **options), shape, classes, 0), "head", shape, classes)
+
+
+def saved(folder: Path) -> Any:
+    """A network of text with random weights, and its folder."""
+    made = build(network("bert"), (LENGTH,), 3, 0)
+    made.save(prepare(made, "head", (LENGTH,), 3).params, ("a", "b", "c"), folder)  # type: ignore[operator]
+    return made
+
+
+def auto_of(family: str) -> Any:
+    """What transformers makes a classifier by."""
+    kind = "Sequence" if family in TEXTS else "Image"
+    return getattr(transformers, f"AutoModelFor{kind}Classification")
+
+
+def given(family: str, x: Tensor) -> dict[str, Tensor]:
+    """Rows as a network of transformers takes them."""
+    ids = {"input_ids": x.long().clamp(min=0), "attention_mask": (x >= 0).long()}
+    return ids if family in TEXTS else {"pixel_values": x}
+
+
+def refused(model: HF, shape: tuple[int, ...] = (LENGTH,), classes: int = 3) -> str:
+    """The line that is said."""
+    with pytest.raises(fs.ConfigError) as caught:
+        build(model, shape, classes, 0)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
 
 
 def logits(model: Model, x: Tensor, train: bool = False) -> Tensor:
@@ -64,13 +93,8 @@ def test_the_outputs_are_those_of_transformers(family: str) -> None:
     inner, head = theirs.network.eval(), theirs.head
     parent, _, own = theirs.place.rpartition(".")
     setattr(inner.get_submodule(parent), own, head)
-    if family in TEXTS:
-        pad = theirs.pad
-        given = {"input_ids": torch.where(x < 0, pad, x.long()), "attention_mask": (x >= 0).long()}
-    else:
-        given = {"pixel_values": x}
     with torch.no_grad():
-        assert torch.allclose(logits(model, x), inner(**given).logits, atol=1e-6)
+        assert torch.allclose(logits(model, x), inner(**given(family, x)).logits, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", TEXTS)
@@ -138,70 +162,48 @@ def test_frozen_batch_normalisation_is_a_constant() -> None:
 @pytest.mark.parametrize("train", ["all", "lora"])
 def test_a_saved_model_is_theirs(family: str, train: str, tmp_path: Path) -> None:
     import peft
-    import transformers
 
-    auto = (
-        transformers.AutoModelForSequenceClassification
-        if family in TEXTS
-        else transformers.AutoModelForImageClassification
-    )
-    base = tmp_path / "base"
+    auto, base = auto_of(family), tmp_path / "base"
     config = transformers.AutoConfig.from_pretrained(folder_of(family))
     config.num_labels = 3 if family in TEXTS else 10
     if family in TEXTS:
         config.pad_token_id = 0
     auto.from_config(config).save_pretrained(base)
-    model = HF(path=str(base), train=train)
-    fed = skewed(family in TEXTS)
-    trained = fs.run(fed, fs.methods.fedavg(), model=model, rounds=1, cohort=2, engine="sequential").trained
+    fed, train_it = skewed(family in TEXTS), {"rounds": 1, "cohort": 2, "engine": "sequential"}
+    trained, again = (
+        fs.run(fed, fs.methods.fedavg(), model=HF(path=str(base), train=train), **train_it).trained for _ in "12"
+    )
     trained.save_pretrained(tmp_path / "saved")
     if train == "all":
         theirs = auto.from_pretrained(tmp_path / "saved")
         assert theirs.config.id2label == dict(enumerate(trained.label_names))
     else:
         theirs = peft.PeftModel.from_pretrained(auto.from_pretrained(base), tmp_path / "saved")
-        assert (tmp_path / "saved" / "adapter_model.safetensors").stat().st_size < (
-            base / "model.safetensors"
-        ).stat().st_size
+        files = tmp_path / "saved" / "adapter_model.safetensors", base / "model.safetensors"
+        assert files[0].stat().st_size < files[1].stat().st_size
     x = fed.dataset.x_test[:9]
-    given = (
-        {"input_ids": x.long().clamp(min=0), "attention_mask": (x >= 0).long()}
-        if family in TEXTS
-        else {"pixel_values": x / 255}
-    )
     with torch.no_grad():
-        found = theirs.eval()(**given).logits.double().softmax(1)
+        found = theirs.eval()(**given(family, x if family in TEXTS else x / 255)).logits.double().softmax(1)
     assert torch.allclose(found, trained.probabilities(x), atol=1e-5)
-    again = fs.run(
-        fed, fs.methods.fedavg(), model=HF(path=str(base), train=train), rounds=1, cohort=2, engine="sequential"
-    )
-    assert torch.equal(again.trained.probabilities(x), trained.probabilities(x))
+    assert torch.equal(again.probabilities(x), trained.probabilities(x))
 
 
 def test_a_pretrained_head_is_kept_and_another_number_of_classes_gets_a_new_one(tmp_path: Path) -> None:
-    first: Any = build(network("bert"), (LENGTH,), 3, 0)
-    trained = prepare(first, "head", (LENGTH,), 3)
-    first.save({**trained.params}, ("a", "b", "c"), tmp_path)
+    first = saved(tmp_path)
     kept: Any = build(HF(path=str(tmp_path)), (LENGTH,), 3, 5)
     assert torch.equal(kept.head.weight, first.head.weight)
-    new: Any = [build(HF(path=str(tmp_path)), (LENGTH,), 4, seed) for seed in (5, 5, 6)]
-    assert torch.equal(new[0].head.weight, new[1].head.weight) and not torch.equal(
-        new[0].head.weight, new[2].head.weight
-    )
-    assert torch.equal(*(m.network.bert.pooler.dense.weight for m in (new[0], first)))
+    one, same_seed, other = (build(HF(path=str(tmp_path)), (LENGTH,), 4, seed) for seed in (5, 5, 6))
+    assert torch.equal(one.head.weight, same_seed.head.weight)
+    assert not torch.equal(one.head.weight, other.head.weight)
+    assert torch.equal(*(m.network.bert.pooler.dense.weight for m in (one, first)))
 
 
 def test_rows_of_texts_and_images() -> None:
     model = network("bert")
     said = [" ".join(words) for words in (WORDS[:3], WORDS[:6], WORDS[:1])]
     found = model.rows(said, length=5)
-    assert (
-        found.shape == (3, 5)
-        and model.rows(["x"], length=5).shape == (1, 5)
-        and (found[0] == -1).sum() == 2
-        and (found[1] >= 0).all()
-        and found[2, 1] == -1
-    )
+    assert found.shape == (3, 5) and model.rows(["x"], length=5).shape == (1, 5)
+    assert (found[0] == -1).sum() == 2 and (found[1] >= 0).all() and found[2, 1] == -1
     data = fs.from_arrays(model.rows(texts()[0]), texts()[1])
     assert data.x.min() == -1 and data.classes == 3
     vit = network("vit")
@@ -219,12 +221,6 @@ def test_a_token_beyond_the_vocabulary_is_one_error() -> None:
 
 
 def test_what_cannot_be_trained_is_one_line(tmp_path: Path) -> None:
-    def refused(model: HF, shape: tuple[int, ...] = (LENGTH,), classes: int = 3) -> str:
-        with pytest.raises(fs.ConfigError) as caught:
-            build(model, shape, classes, 0)
-        assert "\n" not in str(caught.value)
-        return str(caught.value)
-
     assert "HF.path must name the folder of a model" in refused(HF())
     assert "HF.path must hold weights in model.safetensors" in refused(HF(path=str(tmp_path)))
     assert "HF.path must hold config.json" in refused(HF(path=str(tmp_path), weights="random"))
@@ -244,8 +240,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     place = tmp_path / "cache" / "models--org--tiny"
     snapshot = place / "snapshots" / ("c" * 40)
-    first: Any = build(network("bert"), (LENGTH,), 3, 0)
-    first.save(prepare(first, "head", (LENGTH,), 3).params, ("a", "b", "c"), place / "blobs")
+    saved(place / "blobs")
     snapshot.mkdir(parents=True)
     for file in (place / "blobs").iterdir():
         (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
@@ -268,45 +263,34 @@ def test_the_commit_of_a_model_of_the_hub_is_recorded(hub: Path, tmp_path: Path)
     assert torch.equal(fs.load_model(tmp_path / "run").probabilities(x), run.probabilities(x))
     (hub / "model.safetensors").unlink()
     (hub / "model.safetensors").symlink_to("/dev/zero")
-    with pytest.raises(fs.ConfigError, match=r"regular files of its own folder; got 'model\.safetensors'"):
-        build(HF(path="org/tiny"), (LENGTH,), 3, 0)
+    assert "regular files of its own folder; got 'model.safetensors'" in refused(HF(path="org/tiny"))
 
 
 def test_a_folder_comes_before_a_model_of_the_hub(hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        fs.ConfigError, match=r"its name on a hub that can be reached; got OSError: no such model at all$"
-    ):
-        build(HF(path="org/other"), (LENGTH,), 3, 0)
+    said = refused(HF(path="org/other"))
+    assert said.endswith("its name on a hub that can be reached; got OSError: no such model at all")
     for odd in ("../x", "/nowhere", "a b", "org/tiny/x", "x\n"):
-        with pytest.raises(fs.ConfigError, match="must be the folder of a model, or its name on the hub; got"):
-            build(HF(path=odd), (LENGTH,), 3, 0)
+        assert "must be the folder of a model, or its name on the hub; got" in refused(HF(path=odd))
     (tmp_path / "org" / "tiny").mkdir(parents=True)
-    with pytest.raises(fs.ConfigError, match="must hold weights in"):
-        build(HF(path="org/tiny"), (LENGTH,), 3, 0)
-    with pytest.raises(fs.ConfigError, match=r"HF\.revision must stay unset for a folder"):
-        build(HF(path="org/tiny", revision="main"), (LENGTH,), 3, 0)
+    assert "must hold weights in" in refused(HF(path="org/tiny"))
+    assert "HF.revision must stay unset for a folder" in refused(HF(path="org/tiny", revision="main"))
 
 
 def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
-    first: Any = build(network("bert"), (LENGTH,), 3, 0)
-    first.save(prepare(first, "head", (LENGTH,), 3).params, ("a", "b", "c"), tmp_path)
+    saved(tmp_path)
     held = load_file(tmp_path / "model.safetensors")
 
-    def refused(tensors: dict[str, Tensor], classes: int = 3) -> str:
+    def told(tensors: dict[str, Tensor]) -> str:
         save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-        with pytest.raises(fs.ConfigError) as caught:
-            build(HF(path=str(tmp_path)), (LENGTH,), classes, 0)
-        assert str(caught.value).isprintable()
-        return str(caught.value)
+        return refused(HF(path=str(tmp_path)))
 
     pooler = "bert.pooler.dense.weight"
-    assert f"1 missing: {pooler}" in refused({n: v for n, v in held.items() if n != pooler})
-    assert f"others: {pooler!r} of (3, 16) for (16, 16)" in refused(held | {pooler: held[pooler][:3]})
-    assert "1 tensors are no floats" not in refused({"x\x1b[2J\n": held[pooler]})
-    told = refused(held | {pooler: held[pooler].long()})
-    assert f"1 missing: {pooler}; no floats: {pooler}" in told
-    assert f"finite in float32; got others in {pooler!r}" in refused(held | {pooler: held[pooler] / 0})
+    assert f"1 missing: {pooler}" in told({n: v for n, v in held.items() if n != pooler})
+    assert f"others: {pooler!r} of (3, 16) for (16, 16)" in told(held | {pooler: held[pooler][:3]})
+    assert "1 tensors are no floats" not in told({"x\x1b[2J\n": held[pooler]})
+    assert f"1 missing: {pooler}; no floats: {pooler}" in told(held | {pooler: held[pooler].long()})
+    assert f"finite in float32; got others in {pooler!r}" in told(held | {pooler: held[pooler] / 0})
     whole = {n: v for n, v in held.items() if "classifier" not in n}
     save_file(whole, tmp_path / "model.safetensors", {"format": "pt"})
     assert build(HF(path=str(tmp_path)), (LENGTH,), 4, 0)  # a head alone may be missing
@@ -314,15 +298,12 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
 
 def test_the_page_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the folder of a user who has the two models that it names."""
-    import transformers
-
     monkeypatch.chdir(tmp_path)
     for name, family in (("my-bert", "bert"), ("my-vit", "vit")):
         shutil.copytree(folder_of(family), name)
         config = transformers.AutoConfig.from_pretrained(name)
         config.num_channels = 3  # as the image processor has them
-        kind = "SequenceClassification" if family == "bert" else "ImageClassification"
-        getattr(transformers, f"AutoModelFor{kind}").from_config(config).save_pretrained(name)
+        auto_of(family).from_config(config).save_pretrained(name)
     page = (ROOT / "docs/guide/transformers.md").read_text(encoding="utf-8")
     held: dict[str, Any] = {}
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
@@ -335,9 +316,9 @@ def test_the_page_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
+    model = network("bert")  # whose folder is written by the package
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(fs.ConfigError, match=r"package transformers, which is not installed; pip install '\.\[hf\]'"):
-        build(network("bert"), (LENGTH,), 3, 0)
+    assert "package transformers, which is not installed; pip install '.[hf]'" in refused(model)
 
 
 def test_a_model_of_timm_is_a_network_of_your_own() -> None:

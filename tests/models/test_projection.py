@@ -23,6 +23,7 @@ from support.networks import BUILT, DIGITS, NARROW, SHAPES
 WEIGHTS = ("weight", "bias")
 
 
+@pytest.mark.usefixtures("no_global_rng")
 @pytest.mark.parametrize("name", BUILT)
 def test_every_network_takes_a_projection_head(name: str) -> None:
     shape = SHAPES.get(name, DIGITS)
@@ -63,14 +64,6 @@ def test_new_layers_start_as_torch_would_and_keyed_by_the_seed() -> None:
         assert float(w.abs().max()) <= bound and float(w.abs().max()) == pytest.approx(bound, rel=0.05)
         assert not torch.equal(w, other[name])
     assert not torch.equal(one["hidden.weight"][:50], one["out.weight"])
-
-
-def test_a_head_draws_nothing_from_the_global_generator() -> None:
-    network = norm_net()
-    before = torch.get_rng_state()
-    projected(network, None, 4, 0)
-    build(MLP(projection=4), (8,), 3, seed=0)
-    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_a_network_of_your_own_gets_the_head_and_stays_as_it_is() -> None:
@@ -125,15 +118,15 @@ def test_a_run_with_a_linear_projection_is_read_again(own: bool, tmp_path: Path)
     assert torch.equal(trained.probabilities(x, encoded=True), result.trained.probabilities(x, encoded=True))
 
 
-def test_the_command_takes_a_number_or_linear(tmp_path: Path) -> None:
-    from fedskew.config.experiment import load
+def test_the_command_takes_a_number_or_linear() -> None:
+    from fedskew.config.experiment import Experiment
     from fedskew.config.flags import experiment_from
 
-    words = ["fedetf", "--clients", "3", "--rounds", "1", "--model.hidden", "16"]
-    assert experiment_from([*words, "--model.projection", "12"]).run().task.features == 12
-    assert experiment_from([*words, "--parts.cosine_softmax.projection", "0"]).run().task.features == 16
-    assert experiment_from([*words, "--model.projection", "linear"]).run(tmp_path / "run").task.features == 10
-    assert load(tmp_path / "run").model == MLP(hidden=16, projection="linear")
+    words = ["fedetf", "--model.hidden", "16"]
+    assert experiment_from([*words, "--model.projection", "12"]).network == MLP(hidden=16, projection=12)
+    assert experiment_from([*words, "--parts.cosine_softmax.projection", "0"]).network == MLP(hidden=16)
+    linear = experiment_from([*words, "--model.projection", "linear"])
+    assert Experiment.from_json(linear.to_json()).network == MLP(hidden=16, projection="linear")
     with pytest.raises(ConfigError, match="projection must be a whole number or one of linear; got 'liner'; did you"):
         experiment_from([*words, "--model.projection", "liner"])
     with pytest.raises(ConfigError, match="projection must be at least 0; got -1"):

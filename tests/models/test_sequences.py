@@ -29,6 +29,11 @@ SMALL = {
 }
 
 
+def later(name: str) -> Any:
+    """A case of `make test-all` only."""
+    return pytest.param(name, marks=pytest.mark.thorough)
+
+
 def words(dtype: Any = np.float32) -> Any:
     """Three clients of unequal size; the class is the token before the last."""
     x = rng.generator(0, "tokens").integers(0, 12, (40, 6))
@@ -90,7 +95,7 @@ def test_weights_are_keyed_and_counted(name: str) -> None:
     assert sum(p.numel() for p in big.parameters()) == 817872
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedbal", "creff", "pfedme"])
+@pytest.mark.parametrize("method", ["scaffold", "creff", *map(later, ("fedavg", "fedbal", "pfedme"))])
 @pytest.mark.parametrize("name", TOKENS)
 def test_every_engine_trains_them_alike(name: str, method: str) -> None:
     fed = words()
@@ -100,7 +105,7 @@ def test_every_engine_trains_them_alike(name: str, method: str) -> None:
     assert all(np.isfinite(row["loss"]) for row in runs["batched"].rounds)
 
 
-@pytest.mark.parametrize("name", TOKENS)
+@pytest.mark.parametrize("name", ["char_lstm", later("char_transformer")])
 def test_they_learn_and_predict_from_a_run_folder(name: str, tmp_path: Path) -> None:
     fed = words()
     method = replace(fs.methods.fedavg(), pace=Fixed(epochs=2, batch_size=8, lr=0.3))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,6 +15,13 @@ from fedskew.cli import command as cli
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "2", "--partition.alpha", "0.5", "--model", "logistic"]
 
 
+class Printed(NamedTuple):
+    """What the command prints."""
+
+    out: str
+    err: str
+
+
 def fedskew(*words: object) -> int:
     """The command in this process: its exit code."""
     with pytest.raises(SystemExit) as stop:
@@ -19,18 +29,30 @@ def fedskew(*words: object) -> int:
     return int(stop.value.code or 0)
 
 
-def output_of(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> str:
-    """What the command prints, where it ends with this exit code."""
-    capsys.readouterr()  # of what was printed before
-    assert fedskew(*words) == code
-    return capsys.readouterr().out
+def printed(*words: object, code: int = 0) -> Printed:
+    """What the command prints, where it ends with this exit code; a capsys among the words is emptied before."""
+    for capsys in (word for word in words if isinstance(word, pytest.CaptureFixture)):
+        capsys.readouterr()
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        ended = fedskew(*(word for word in words if not isinstance(word, pytest.CaptureFixture)))
+    assert ended == code, err.getvalue()
+    return Printed(out.getvalue(), err.getvalue())
 
 
-def mistake(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+def output_of(*words: object, code: int = 0) -> str:
+    """What the command prints on its output, where it ends with this exit code."""
+    return printed(*words, code=code).out
+
+
+def json_of(*words: object) -> Any:
+    """What the command prints with --json."""
+    return json.loads(output_of(*words, "--json"))
+
+
+def mistake(*words: object) -> str:
     """The one line that the command says of a mistake."""
-    capsys.readouterr()
-    assert fedskew(*words) == 2
-    said = capsys.readouterr()
+    said = printed(*words, code=2)
     assert said.out == "" and said.err.count("\n") == 1 and said.err.startswith("fedskew: ")
     return said.err
 

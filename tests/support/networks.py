@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fedskew.models.architectures import MODELS, ResNet9
+from fedskew.models.architectures import MODELS, ResNet9, ResNet18
+
+
+class NarrowResNet18(ResNet18):
+    """All of its layers, with a twentieth of its weights."""
+
+    widths = (64, 64, 64, 64)
+
 
 CIFAR, MNIST, TINY, DIGITS = (3, 32, 32), (1, 28, 28), (3, 64, 64), (1, 8, 8)
 SHAPES = {
@@ -11,4 +18,4 @@ SHAPES = {
 }  # fmt: skip
 BUILT = [name for name in MODELS if name != "hf"]  # without a folder
 TOKENS = ("char_lstm", "char_transformer")  # they read whole numbers 0..79
-NARROW = {"resnet9": ResNet9(width=8)}  # thirty million weights take seconds to draw
+NARROW = {"resnet9": ResNet9(width=8), "resnet18": NarrowResNet18()}  # millions of weights take seconds to draw

@@ -208,7 +208,7 @@ def ledger(paper: str | None, archives: str | None) -> None:
     papers = coverage(rows)
     states = {paper: [str(sum(row.state == s for row in of) or "") for s in STATES] for paper, of in papers.items()}
     lines = ((paper, *states[paper], str(len(of))) for paper, of in papers.items())
-    show(grid(("paper", *STATES, "all"), lines, plain=True))
+    show(grid(("paper", *STATES, "all"), lines, words=1))
     for name in (TOTAL, *THIRD):
         ours = [row for row in papers[name] if row.ours is not None]
         full = sum(row.scale == "paper" for row in ours)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from fedskew.cli.output import say
+from fedskew.cli.output import note
 from fedskew.cli.studying import (
     Optioned,
     print_plan,
     run_study,
-    say_reused,
     store_of,
     store_options,
     track_options,
@@ -118,11 +116,11 @@ def compare(
     if given["fitted"]:
         fitted_name(spec.metric)  # a metric without a fitted form is told before the runs are made
     if given["seeds"] and len(spec.seeds) == 1:
-        say(f"fedskew: note: --seeds {given['seeds']} is one seed, which gives no interval; 0-4 are five", sys.stderr)
+        note(f"--seeds {given['seeds']} is one seed, which gives no interval; 0-4 are five")
     study = Study(spec, store_of(store))
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
     processes = given["processes"] or 0
-    reuse_archived(study, given["archives"], not given["dry_run"], say_reused)
+    reuse_archived(study, given["archives"], not given["dry_run"], note)
     if given["dry_run"]:
         return print_plan(study, processes)
     command = _command(methods, options, given)

@@ -14,7 +14,7 @@ import click
 
 from fedskew.cli.base import WORDS
 from fedskew.cli.composed import Beside
-from fedskew.cli.output import grid, say, show
+from fedskew.cli.output import grid, note, say, show
 from fedskew.cli.values import FILE, FOLDER, RUN, Value
 from fedskew.config.words import ALIASES, Pair
 from fedskew.errors import ConfigError, FedskewError, RecordError, closest, require, some
@@ -123,18 +123,16 @@ def evaluate(
     from fedskew.records.files import write_atomic
     from fedskew.records.metrics import PRECISION
 
-    if out is not None:
-        require(not Path(out).exists(), "out", "be a new file", out)
-    require(table is None or bool(by), "csv", "be used with --by client", table)
+    for name, new in (("out", out), ("csv", table)):
+        require(new is None or not Path(new).exists(), name, "be a new file", new)
     if by:
-        _check_by_client(table)
-    about = read_description(Path(run))
-    if by:
-        _by_client(read_run(run), as_json, table)
+        _by_client(run, as_json, table)
         return
+    require(table is None, "csv", "be used with --by client", table)
+    about = read_description(Path(run))
     trained, recorded = load_model(run, best=best, client=client), read_run(run)
-    for note in _notes(recorded, about, experiment, best, client):
-        say(f"fedskew: note: {note}", sys.stderr)
+    for told in _notes(recorded, about, experiment, best, client):
+        note(told)
     require(experiment is None or on == "test", "on", "be used without --data, which names the rows", on)
     require(client is None or on == "test", "on", "be test for a client's own model", on)
     deciding = any(given is not None for given in (threshold, positive, figures))
@@ -142,9 +140,7 @@ def evaluate(
     number = None if client is None else client_number(about, client)
     chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
     rule = "go with a --threshold that is a rule, and without --client"
-    given = f"--threshold {threshold}" if threshold else "no --threshold"
-    given = given if client is None else f"--client {client}"
-    require(not per_client or (chosen and client is None), "per_client", rule, given)
+    require(not per_client or (chosen and client is None), "per_client", rule, client or threshold)
     fed, decision = None, None
     if chosen or (experiment is None and (client is not None or deciding or on != "test")):
         trained, fed = _divided(trained, recorded, about, threshold if chosen else None)
@@ -153,8 +149,8 @@ def evaluate(
     source: Any = fed
     if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs)
-        for note in source.notes if isinstance(source, Rows) else ():
-            say(f"fedskew: note: {note}", sys.stderr)
+        for told in source.notes if isinstance(source, Rows) else ():
+            note(told)
     elif fed is not None and number is not None:
         source = fed.of_client(number)
     recall_at = recorded.config.get("recall_at", PRECISION)
@@ -162,12 +158,9 @@ def evaluate(
     require(figures is None or scores.labels is not None, "figures", "be drawn of rows with labels", figures)
     metrics = None if column is None or scores.labels is None else _one_against_rest(scores, column)
     pictures = () if column is None or figures is None else _drawn(scores, column, figures)
-    for note in (
-        *scores.notes,
-        *_of_others(scores, about, client),
-        *_decision_notes(scores, fed if experiment is None else None, on, client),
-    ):
-        say(f"fedskew: note: {note}", sys.stderr)
+    of_decision = _decision_notes(scores, fed if experiment is None else None, on, client)
+    for told in (*scores.notes, *_of_others(scores, about, client), *of_decision):
+        note(told)
     if out is not None:
         write_atomic(Path(out), scores.text().encode())
     if as_json:
@@ -255,22 +248,24 @@ def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
     return data
 
 
-def _check_by_client(table: str | None) -> None:
-    """Raise ConfigError for options that --by does not read."""
-    given = [word.partition("=")[0] for word in click.get_current_context().meta[WORDS] if word.startswith("--")]
-    if other := [flag for flag in given if flag not in ("--by", "--csv", "--json")]:
-        raise ConfigError(f"--by must be used without {other[0]}: it shows every client on its own test rows")
-    require(table is None or not Path(table).exists(), "csv", "be a new file", table)
+def _by_client(folder: str, as_json: bool, table: str | None) -> None:
+    """Print what each client would use, as the run measured it, and write every measurement to the file ``table``.
 
-
-def _by_client(run: Run, as_json: bool, table: str | None) -> None:
-    """Print what each client would use, as the run measured it, and write every measurement to the file ``table``."""
+    Raises ConfigError for options that are not read then.
+    """
     from fedskew.cli.tables import shown_clients
+    from fedskew.config.recorded import read_run
+    from fedskew.engines.trained import read_description
     from fedskew.records.clients import clients_csv, read_clients
     from fedskew.records.files import write_atomic
     from fedskew.settings import MOST_CLIENTS
     from fedskew.studies.clients import by_client
 
+    given = [word.partition("=")[0] for word in click.get_current_context().meta[WORDS] if word.startswith("--")]
+    if other := [flag for flag in given if flag not in ("--by", "--csv", "--json")]:
+        raise ConfigError(f"--by must be used without {other[0]}: it shows every client on its own test rows")
+    read_description(Path(folder))  # refuses what has not ended
+    run = read_run(folder)
     if not (rows := read_clients(run.folder)):
         most = f"runs of at most {MOST_CLIENTS:,} clients measure them at the end, others with --clients-every"
         raise RecordError(f"the run {str(run.folder)!r} has no rows of its clients; {most}")
@@ -287,29 +282,25 @@ def _by_client(run: Run, as_json: bool, table: str | None) -> None:
 
 
 def _notes(
-    run: Run, about: dict[str, Any], experiment: Experiment | None, best: bool, client: str | None = None
-) -> list[str]:
+    run: Run, about: dict[str, Any], experiment: Experiment | None, best: bool, client: str | None
+) -> Iterator[str]:
     """What to know before the numbers are believed: a run that stopped early, or rows that it was trained on."""
     from fedskew.data.inputs import same_file
 
-    notes = []
     if run.serves != "global" and client is None:
         name = "final_served_accuracy"
         theirs = f"; theirs have {name} {run.value(name):.4f}" if math.isfinite(run.value(name)) else ""
         use = "use" if run.serves == "own" else "may use"
         whose = "a global model that nobody uses" if run.serves == "own" else "the global model"
         see = "--client scores one" if "own" in about else "--keep-own true keeps them"
-        notes.append(f"clients of {run.label} {use} models of their own, and this is {whose}{theirs}; {see}")
+        yield f"clients of {run.label} {use} models of their own, and this is {whose}{theirs}; {see}"
     if best:
-        notes.append(f"the model of round {run.summary['best']['round']}, the best by {run.summary['best']['monitor']}")
+        yield f"the model of round {run.summary['best']['round']}, the best by {run.summary['best']['monitor']}"
     elif reason := run.summary["stopped"]:
         whole = f"round {about['round']} of {run.config.get('rounds')}"
-        notes.append(f"the run stopped after {whole} ({reason}); its model is that of this round")
+        yield f"the run stopped after {whole} ({reason}); its model is that of this round"
     if experiment is not None and same_file(experiment.path, run.config.get("path")):
-        notes.append(
-            f"{experiment.path} is the run's own file, training rows too; omit --data to use only its test rows"
-        )
-    return notes
+        yield f"{experiment.path} is the run's own file, training rows too; omit --data to use only its test rows"
 
 
 def _line(scores: RowScores) -> str:
@@ -338,7 +329,7 @@ def _classes(scores: RowScores) -> Table:
     rates = [m.get(name, none) for name in shown]
     classes = zip(scores.label_names, m["support"], *rates, strict=True)
     lines = ((name, f"{rows:,}", *(fixed(cell if rows else None) for cell in cells)) for name, rows, *cells in classes)
-    return grid(("class", "rows", *shown.values()), lines, plain=True)
+    return grid(("class", "rows", *shown.values()), lines, words=1)
 
 
 def _of_others(scores: RowScores, about: dict[str, Any], client: str | None) -> Iterator[str]:
@@ -406,12 +397,12 @@ def _say_report(positive: str, decision: Decision | None, metrics: Row) -> None:
     lines = ((head, *(_cell(metrics[k][share]) for k in kinds)) for share, head in {**heads, "f1": "F1"}.items())
     of_all = f"{positive}: {metrics['positives']} of {metrics['rows']} rows"
     say("")
-    show(grid((of_all, *map(limits.__getitem__, kinds)), lines, plain=True))
+    show(grid((of_all, *map(limits.__getitem__, kinds)), lines, words=1))
     names = {"brier": "Brier score", "ece_positive": f"ECE of p({positive})", "auroc": "AUROC", "auprc": "AUPRC"}
     say(", ".join(f"{title} {_cell(metrics[name])}" for name, title in names.items() if metrics[name]))
     notes = {note: [""] for note in metrics["notes"]}
     if metrics.get("clients"):
-        view = grid(("client", "positive", "AUROC", "sensi-\ntivity", "speci-\nficity", "PPV", "NPV"), (), plain=True)
+        view = grid(("client", "positive", "AUROC", "sensi-\ntivity", "speci-\nficity", "PPV", "NPV"), (), words=1)
         view.columns[0].min_width = 6
         if decision and decision.each:
             view.add_column("p >=", justify="right")

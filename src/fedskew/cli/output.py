@@ -49,7 +49,7 @@ def speaking() -> Iterator[None]:
 
 
 def _warned(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    say(f"fedskew: note: {category.__name__}: {' '.join(str(message).split())}", sys.stderr)
+    note(f"{category.__name__}: {' '.join(str(message).split())}")
 
 
 def say(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
@@ -61,6 +61,11 @@ def say(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, stream.fileno())  # what follows, and what Python flushes at its end, meets no error
         os.close(silent)
+
+
+def note(text: str) -> None:
+    """Print what is good to know, on the stream of errors."""
+    say(f"fedskew: note: {text}", sys.stderr)
 
 
 def console(stderr: bool = False) -> Console:
@@ -82,23 +87,19 @@ def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
     return Group("", Text(visible(table.caption), style="bold"), view, *notes)
 
 
-def grid(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], plain: bool = False, words: int | None = None,
-    width: int = 0,
-) -> View:  # fmt: skip
+def grid(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int | None = None, width: int = 0) -> View:
     """A table of `rich`: no word and no number is cut while the terminal has room for the longest of each column.
 
     Args:
         heads: Of the columns.
         rows: Their cells.
-        plain: Whether columns after the first are numbers.
-        words: Leading columns of words; unless given all, or one of a plain table.
+        words: Leading columns of words, before those of numbers; None: all.
         width: Columns of the terminal; 0: those that it has.
     """
     from rich.table import Table as View
 
     cells = [list(map(visible, row)) for row in rows]
-    words = (1 if plain else len(heads)) if words is None else words
+    words = len(heads) if words is None else words
     least, most = list[int](), list[int]()
     for place, head in enumerate(heads):
         lines = [line for row in cells for line in row[place].splitlines()]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,42 +21,36 @@ if TYPE_CHECKING:
 TIME_IS_UP = 75  # the code of a failure that another try mends: a job script resumes the run
 
 
-class RunProgress:
-    """A bar with round time, accuracy and time left; on a stream that is no terminal, ten lines a run."""
+@contextmanager
+def run_progress(name: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar with round time, accuracy and time left; on a stream that is no terminal, ten lines a run.
 
-    def __init__(self, name: str, rounds: int) -> None:
-        view, name = console(stderr=True), visible(name)
-        self.live = view.is_terminal
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-            TimeRemainingColumn(),
-        )
-        self.bar = Progress(*columns, console=view, transient=True, disable=not self.live)
-        self.task = self.bar.add_task(name, total=rounds, note="")
-        self.name, self.rounds = name, rounds
+    Yields:
+        What shows a round, by its row.
+    """
+    view, name = console(stderr=True), visible(name)
+    live = view.is_terminal
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=view, transient=True, disable=not live)
+    task = bar.add_task(name, total=rounds, note="")
 
-    def __enter__(self) -> RunProgress:
-        if self.live:  # rich 13.0 ends a disabled bar with an empty line
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            self.bar.stop()
-
-    def update(self, row: dict[str, Any]) -> None:
-        """After a round."""
+    def ended(row: dict[str, Any]) -> None:
         accuracy = f"accuracy {row['accuracy']:.4f}  " if "accuracy" in row else ""
-        note = f"{accuracy}{row['wall_s']:.2f} s a round"
-        number = row["round"]
-        self.bar.update(self.task, completed=number)
+        told, number = f"{accuracy}{row['wall_s']:.2f} s a round", row["round"]
+        bar.update(task, completed=number)
         if accuracy:
-            self.bar.update(self.task, note=note)
-        if not self.live and (number == self.rounds or number % max(1, self.rounds // 10) == 0):
-            say(f"{self.name} round {number}/{self.rounds}  {note}", sys.stderr)
+            bar.update(task, note=told)
+        if not live and (number == rounds or number % max(1, rounds // 10) == 0):
+            say(f"{name} round {number}/{rounds}  {told}", sys.stderr)
+
+    with bar if live else nullcontext():  # rich 13.0 ends a disabled bar with an empty line
+        yield ended
 
 
 def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str = "") -> int:

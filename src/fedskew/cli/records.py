@@ -174,19 +174,16 @@ def _delete(listed: Sequence[Run], folders: Sequence[str], yes: bool) -> int:
     """Delete runs; the exit code is 2 where one is still there."""
     from fedskew.studies.runs import remove
 
-    if not yes and not _agreed(len(listed)):
-        say("nothing is deleted")
-        return 0
+    if not yes:
+        say(f"delete {plural(len(listed), 'run')}? [y/N] ", end="")
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            say("nothing is deleted")
+            return 0
     kept = [why for run in listed if (why := remove(run, [Path(folder) for folder in folders]))]
     for why in kept:
         say(f"fedskew: {why}", sys.stderr)
     say(f"deleted {plural(len(listed) - len(kept), 'run')}")
     return 2 if kept else 0
-
-
-def _agreed(count: int) -> bool:
-    say(f"delete {plural(count, 'run')}? [y/N] ", end="")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 DRAWN = ("accuracy", "loss")  # entries of a round

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import click
 
 from fedskew.cli.base import WORDS
 from fedskew.cli.composed import Composed
-from fedskew.cli.output import say
+from fedskew.cli.output import note, say
 from fedskew.cli.studying import track_options, trackers
 from fedskew.cli.values import FOLDER, RUN
 from fedskew.config.words import SHORT, Pair, flag_of, scan
@@ -65,16 +64,12 @@ class RunCommand(Composed):
         return with_flags(experiment, options)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Whose options this page lists comes first where the command line does not say it."""
-        if not self.names_method(ctx):
+        """Whose options this page lists comes first where no METHOD and no run to begin from says it."""
+        pairs = scan(ctx.meta.get(WORDS, []), self.bare)
+        if not any(flag == "--from" or not (flag or (word or "-").startswith("-")) for flag, word in pairs):
             with formatter.section("You gave no METHOD, so these are the options of fedavg"):
                 formatter.write_text("`fedskew run METHOD --help` lists those of another method.")
         super().format_help_text(ctx, formatter)
-
-    def names_method(self, ctx: click.Context) -> bool:
-        """Whether the words of this command line name a METHOD or a run to begin from."""
-        pairs = list(scan(ctx.meta.get(WORDS, []), self.bare))
-        return any(flag == "--from" or not (flag or (word or "-").startswith("-")) for flag, word in pairs)
 
 
 @click.command(cls=RunCommand, lines=EXAMPLES)
@@ -100,7 +95,7 @@ def run(
     of the composition on the command line; `fedskew datasets`, `fedskew partitions`, `fedskew models` and `fedskew
     methods` explain the names.
     """
-    from fedskew.cli.progress import RunProgress, report
+    from fedskew.cli.progress import report, run_progress
     from fedskew.config.experiment import new_folder
     from fedskew.config.flags import flagged
     from fedskew.track import several
@@ -111,12 +106,12 @@ def run(
         return done
     if not (resume or out):
         folder = new_folder(experiment)
-    for note in [*_unused(experiment), *(_renewed(source, experiment) if source else ())]:
-        say(f"fedskew: note: {note}", sys.stderr)
-    with RunProgress(experiment.method.name, experiment.rounds) as progress:
-        said = lambda note: say(f"fedskew: note: {flagged(note, experiment)}", sys.stderr)
-        told = several(progress.update, *(tracking.made() if tracking else ()))
-        result = experiment.run(folder, resume=resume is not None, on_round=told, on_note=said)
+    for told in [*_unused(experiment), *(_renewed(source, experiment) if source else ())]:
+        note(told)
+    with run_progress(experiment.method.name, experiment.rounds) as shown:
+        said = lambda told: note(flagged(told, experiment))
+        on_round = several(shown, *(tracking.made() if tracking else ()))
+        result = experiment.run(folder, resume=resume is not None, on_round=on_round, on_note=said)
     return report(experiment.method, result.summary, folder, result.stopped)
 
 
@@ -135,11 +130,11 @@ def _report_finished(experiment: Experiment, folder: Path) -> int | None:
     best = summary.get("best", {})
     if best.get("stopped_early"):
         why = f"{best['monitor']} was best in round {best['round']} of {len(rows)}"
+        done = f"{why}, and did not improve for {config['patience']} evaluations"
         more = f"`fedskew run --resume {folder} --patience {2 * config['patience']}` continues it"
-        say(f"{folder} is finished: {why}, and did not improve for {config['patience']} evaluations; {more}")
-        return report(experiment.method, summary, folder)
-    more = f"`fedskew run --resume {folder} --rounds {2 * asked}` adds {asked}"
-    done = f"all {asked} rounds are done" if asked > 1 else "its round is done"
+    else:
+        done = f"all {asked} rounds are done" if asked > 1 else "its round is done"
+        more = f"`fedskew run --resume {folder} --rounds {2 * asked}` adds {asked}"
     say(f"{folder} is finished: {done}; {more}")
     return report(experiment.method, summary, folder)
 

@@ -3,7 +3,8 @@
 from fedskew.cli.base import Command, decorated
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import grid, say, show
-from fedskew.cli.studying import print_plan, run_study, say_reused, store_of, store_options, work_off
+from fedskew.cli.output import note as say_reused
+from fedskew.cli.studying import print_plan, run_study, store_of, store_options, work_off
 from fedskew.cli.values import FOLDER, Value
 
 __all__ = [

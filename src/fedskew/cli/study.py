@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -17,13 +18,10 @@ if TYPE_CHECKING:
     from fedskew.studies.repeating import Repeated
 
 
-VERDICTS = {
-    "bits": "agrees to the bit",
-    "near": "agrees within 1e-6",
-    "differs": "DIFFERS",
-    "failed": "NOT REPEATED",
-}
-COUNTED = {"bits": "to the bit", "near": "within 1e-6", "differs": "differ", "failed": "not repeated"}
+VERDICTS = {  # said of a run, and of several after their number
+    "bits": ("agrees to the bit", "to the bit"), "near": ("agrees within 1e-6", "within 1e-6"),
+    "differs": ("DIFFERS", "differ"), "failed": ("NOT REPEATED", "not repeated"),
+}  # fmt: skip
 STORED = "a study or a store"
 
 
@@ -112,12 +110,12 @@ def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
         raise ConfigError(f"{place!r} must hold a finished run")
     say(f"repeating {len(drawn)} of {plural(len(entries), 'run')}")
     repeated = repeating.repeat(drawn, processes or 0, _print_repeated)
-    counts = {words: sum(one.verdict == verdict for one in repeated) for verdict, words in COUNTED.items()}
-    say(", ".join(f"{count} {words}" for words, count in counts.items() if count))
+    counts = Counter(one.verdict for one in repeated)
+    say(", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in VERDICTS.items() if counts[verdict]))
     return int(any(one.verdict in ("differs", "failed") for one in repeated))
 
 
 def _print_repeated(one: Repeated) -> None:
     run = one.run
     words = f"; {one.words}" if one.words else ""
-    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {VERDICTS[one.verdict]}{words}")
+    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {VERDICTS[one.verdict][0]}{words}")

@@ -13,7 +13,7 @@ import click
 from fedskew.cli.base import decorated
 from fedskew.cli.composed import WithRunOptions
 from fedskew.cli.interrupt import INTERRUPTED
-from fedskew.cli.output import say, show
+from fedskew.cli.output import note, say, show
 from fedskew.cli.tables import clients_tables, study_tables
 from fedskew.cli.values import FILE, FOLDER, POSITIVE
 from fedskew.config.words import Pair
@@ -87,11 +87,6 @@ def store_of(given: str | None) -> str:
     return given or os.environ.get("FEDSKEW_STORE") or "runs/store"
 
 
-def say_reused(line: str) -> None:
-    """Say which runs are not computed again."""
-    say(f"fedskew: note: {line}", sys.stderr)
-
-
 def print_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.report.entries import alike
@@ -102,9 +97,9 @@ def print_plan(study: Study, processes: int) -> int:
     plan, trials = study.plan(), study.trials()
     refused = [p for p in plan if p.cell.experiment is None]
     why = dict[str, dict[str, list[int]]]()
-    for one in refused:
-        places = why.setdefault(f"refused: {one.cell.refused}", {})
-        places.setdefault(f"{one.cell.label}, {one.cell.setting}", []).append(one.cell.seed)
+    for cell in (one.cell for one in refused):
+        places = why.setdefault(f"refused: {cell.refused}", {})
+        places.setdefault(f"{cell.label}, {cell.setting}", []).append(cell.seed)
     for told, places in why.items():
         say(alike(told, places))
     if trials:
@@ -168,7 +163,7 @@ def work_off(
     stored = len({p.address for p in study.plan() if p.address} - {p.address for p in todo})
     if stored and (todo or tracking):
         others = "; trackers follow only the others" if tracking else ""
-        say_reused(f"{plural(stored, 'run')} reused from the store {study.store.folder}{others}")
+        note(f"{plural(stored, 'run')} reused from the store {study.store.folder}{others}")
     try:
         with Progress(study, len(todo[part[0] - 1 :: part[1]]), lambda line: say(line, sys.stderr)) as progress:
             study.run(processes, part, on_end=progress.ended, track=tracking)
@@ -202,4 +197,4 @@ def _page(folder: Path) -> None:
         for line in paper.write(entries, folder / "report.html", **asked):
             say(line)
     except FedskewError as error:  # the package may be missing, or nothing has come to an end yet
-        say(f"fedskew: note: no report: {error}", sys.stderr)
+        note(f"no report: {error}")

@@ -317,7 +317,7 @@ class ResNet18(Residual):
             return nn.Sequential(stack(conv=projection, norm=self.norm_of(after)))
 
         self.add_stages(layers, 2, shortcut_of)
-        return dense(layers, [512], classes)
+        return dense(layers, [self.widths[-1]], classes)
 
     def _stem(self, channels: int) -> Layers:
         """The first layers."""

@@ -7,10 +7,11 @@ files of the folder. Tokenizers and image processors are read by transformers it
 from __future__ import annotations
 
 import math
+import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -85,22 +86,23 @@ class Folder:
 
     def file(self, name: str) -> Path:
         """The regular file of a plain name. Raises ConfigError for a path, a link to outside, a pipe or a device."""
-        path = self.place / name
         if PurePath(name).name != name or "\\" in name or "\0" in name:
             raise refused("name files of its own folder alone", repr(name))
-        try:
-            kind = path.stat().st_mode
-        except (OSError, ValueError) as error:
-            told = getattr(error, "strerror", None) or error
-            raise refused(f"hold {name}", f"{self.place}: {told}") from None
-        if not stat.S_ISREG(kind) or not path.resolve().is_relative_to(self.root.resolve()):
-            rule = "hold regular files of its own folder"
-            raise refused(rule, f"{name!r}, which is a folder, a pipe, a device or a link to outside")
-        return path
+        if not self.holds(name):
+            raise refused(f"hold {name}", f"no such file in {self.place}")
+        return self._own(self.place / name, stat.S_ISREG)
 
     def holds(self, name: str) -> bool:
         """Whether there is anything of this name."""
-        return (self.place / name).exists() or (self.place / name).is_symlink()
+        return os.path.lexists(self.place / name)
+
+    def _own(self, path: Path, *kinds: Callable[[int], bool]) -> Path:
+        """The path. Raises ConfigError unless it is of one of these kinds, and of this folder."""
+        mode = path.stat().st_mode if os.path.exists(path) else 0
+        if not any(is_kind(mode) for is_kind in kinds) or not path.resolve().is_relative_to(self.root.resolve()):
+            what = f"{path.name!r}, which is a folder, a pipe, a device or a link to outside"
+            raise refused("hold regular files of its own folder", what)
+        return path
 
     def checked(self) -> str:
         """The folder's path for a library that opens its files by itself, all of which are looked at before.
@@ -108,12 +110,8 @@ class Folder:
         Raises:
             ConfigError: a file is no regular one, or a link leads to outside.
         """
-        inside = self.root.resolve()
         for path in (*self.place.iterdir(), *self.place.glob("*/*")):
-            kind = path.stat().st_mode if path.exists() else 0
-            if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)) or not path.resolve().is_relative_to(inside):
-                rule = "hold regular files of its own folder"
-                raise refused(rule, f"{path.name!r}, which is a pipe, a device or a link to outside")
+            self._own(path, stat.S_ISREG, stat.S_ISDIR)
         return str(self.place)
 
     def content(self, name: str) -> dict[str, Any]:

@@ -89,6 +89,11 @@ def _drop(layer: _KeyedDropout | _KeyedChannelDropout, x: Tensor, shape: tuple[i
     return x * (keep.to(x.dtype) * scale)
 
 
+def _keyed(base: type[nn.Module], kind: type[nn.Module]) -> type[nn.Module]:
+    """A converted layer that is still one of its kind."""
+    return type(f"_{kind.__name__}", (base, kind), {})
+
+
 class _MaskedBatchNorm(_Keyed, _BatchNorm):
     """BatchNorm over the real rows: (x - mean) / sqrt(var + eps) * weight + bias.
 
@@ -152,39 +157,12 @@ class _MaskedBatchNorm(_Keyed, _BatchNorm):
             store[name] = (old + share * (n >= least) * (new - old)).to(store[name].dtype)
 
 
-class _BatchNorm1d(_MaskedBatchNorm, nn.BatchNorm1d):
-    pass
-
-
-class _BatchNorm2d(_MaskedBatchNorm, nn.BatchNorm2d):
-    pass
-
-
-class _BatchNorm3d(_MaskedBatchNorm, nn.BatchNorm3d):
-    pass
-
-
-class _Dropout1d(_KeyedChannelDropout, nn.Dropout1d):
-    pass
-
-
-class _Dropout2d(_KeyedChannelDropout, nn.Dropout2d):
-    pass
-
-
-class _Dropout3d(_KeyedChannelDropout, nn.Dropout3d):
-    pass
-
-
 _CONVERTED: dict[type[nn.Module], type[nn.Module]] = {
     nn.Dropout: _KeyedDropout,
-    nn.Dropout1d: _Dropout1d,
-    nn.Dropout2d: _Dropout2d,
-    nn.Dropout3d: _Dropout3d,
-    nn.BatchNorm1d: _BatchNorm1d,
-    nn.BatchNorm2d: _BatchNorm2d,
-    nn.BatchNorm3d: _BatchNorm3d,
+    **{kind: _keyed(_KeyedChannelDropout, kind) for kind in (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)},
+    **{kind: _keyed(_MaskedBatchNorm, kind) for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)},
 }
+globals().update({keyed.__name__: keyed for keyed in _CONVERTED.values()})  # where a pickled model finds them
 _WRITTEN = {keyed: kind for kind, keyed in _CONVERTED.items()}
 
 
@@ -213,23 +191,18 @@ def convert(module: nn.Module, head: str) -> None:
             layer.__class__ = keyed
             vars(layer).update(call=call, label=name, **({"still": True} if frozen and not layer.training else {}))
         elif getattr(layer, "gradient_checkpointing", False):
-            vars(layer)["_gradient_checkpointing_func"] = _Again(call)
+            vars(layer)["_gradient_checkpointing_func"] = partial(_computed_again, call)
     tapped = module.get_submodule(head)
     vars(tapped)["fedskew_call"] = call
     tapped.register_forward_pre_hook(_tap, with_kwargs=True)
 
 
-class _Again:
+def _computed_again(call: Call, function: Callable[..., Any], *args: Any) -> Any:
     """Calls a layer of transformers, and once more on the way back, with the parameters and the key of the call."""
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-
-    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
-        again = partial(self.call.again, self.call.draws)
-        return checkpoint(
-            function, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), again())
-        )
+    again = partial(call.again, call.draws)
+    return checkpoint(
+        function, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), again())
+    )
 
 
 def tracks(layer: nn.Module) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from fedskew import rng
 from fedskew.errors import ConfigError, require
 from fedskew.models.layers import PURE
-from fedskew.models.where import first_line, layer, tensors, watched
+from fedskew.models.where import first_line, layer, watched
 from fedskew.types import Output, Params
 
 MISSING: Final = object()
@@ -37,7 +39,6 @@ class Left:
                     self.values[name, attribute] = value
                     if isinstance(value, CONTAINERS):
                         self.inner[name, attribute] = [id(v) for v in _items(value)]
-        self.constants = {name: value.clone() for name, value in held(module).items()}
 
     def restore(self, module: nn.Module, places: tuple[Attribute, ...]) -> None:
         """Put back what was at these places."""
@@ -49,9 +50,11 @@ class Left:
                 held[attribute] = value
 
 
-def held(module: nn.Module) -> dict[str, Tensor]:
-    """What no gradient changes, by name: buffers, and parameters that are not trained."""
-    return dict(module.named_buffers()) | {n: p for n, p in module.named_parameters() if not p.requires_grad}
+def _held(model: Model) -> dict[str, Tensor]:
+    """What a forward must leave as it is, by name: parameters, and buffers that are no BatchNorm statistics."""
+    module = model.module
+    constants = dict(module.named_buffers()) | {n: p for n, p in module.named_parameters() if not p.requires_grad}
+    return {n: value for n, value in constants.items() if n not in model.buffers} | model.params
 
 
 def _items(value: Any) -> list[Any]:
@@ -83,8 +86,7 @@ def stored(module: nn.Module, before: Left, once: Left, twice: Left) -> tuple[At
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        close = a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-5, equal_nan=True)
-        return close if a.dtype != torch.bool else torch.equal(a, b)
+        return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-5, equal_nan=True)
     if isinstance(a, tuple | list | dict) and type(a) is type(b) and len(a) == len(b):
         return all(_same(x, y) for x, y in zip(_items(a), _items(b), strict=True))
     plain = (int, float, str, bool, type(None), torch.Size)
@@ -100,8 +102,8 @@ def _refused(module: nn.Module, place: Attribute, what: str, hint: str) -> Confi
 
 def copies_of_outputs(module: nn.Module) -> dict[int, Any]:
     """A memo for `copy.deepcopy`: stored outputs, which torch does not copy, without their graph."""
-    found = (t for _, one in _own(module) for v in vars(one).values() for t in tensors(v))
-    return {id(t): t.detach().clone() for t in found if t.grad_fn is not None}
+    found = tree_leaves([list(vars(one).values()) for _, one in _own(module)])
+    return {id(t): t.detach().clone() for t in found if isinstance(t, Tensor) and t.grad_fn is not None}
 
 
 if TYPE_CHECKING:
@@ -137,11 +139,11 @@ def probe(model: Model) -> tuple[Attribute, ...]:
     """
     device, module = next(iter(model.params.values())).device, model.module
     devices = [device] if device.type == "cuda" else []
-    saved = {name: value.clone() for name, value in model.params.items()}
+    saved = {name: value.clone() for name, value in _held(model).items()}
     left, fresh = Left(module), model.clone()
     with torch.random.fork_rng(devices):
         before = _states(devices)
-        x, one = _on_rows(model, f"accept rows of shape {model.shape}", lambda x: _unchanged(model, x))
+        x, one = _on_rows(model, f"accept rows of shape {model.shape}", probe_rows(model, 2), _unchanged)
         once = Left(module)
         two = _pass(model, x)
         drawn = not all(map(torch.equal, before, _states(devices)))
@@ -149,7 +151,7 @@ def probe(model: Model) -> tuple[Attribute, ...]:
         _check_output(model, one[0])
         hint = "dropout must be an nn.Dropout layer, not a function"
         require(not drawn, "model", PURE, "a forward that draws from torch's global generator", hint)
-        _check_state(model, (one, two), saved, left.constants)
+        _check_state(model, (one, two), saved)
         places = stored(module, left, once, twice)
         _check_memory(model, fresh, x, places)
         _check_alone(model, x)
@@ -157,20 +159,20 @@ def probe(model: Model) -> tuple[Attribute, ...]:
     return places
 
 
-def _pass(model: Model, x: Tensor) -> Pass:
-    """A training pass with the initial values."""
+def _pass(model: Model, x: Tensor, train: bool = True) -> Pass:
+    """A pass with the initial values."""
     key = rng.key(0, "probe").to(x.device)
     ones = next(iter(model.params.values())).new_ones(len(x))
-    return model.forward(model.params, model.buffers, x, ones, train=True, key=key)
+    return model.forward(model.params, model.buffers, x, ones, train=train, key=key)
 
 
-def _on_rows(model: Model, rule: str, run: Callable[[Tensor], T], hint: str = "") -> T:
+def _on_rows(model: Model, rule: str, rows: Iterable[Tensor], run: Callable[[Model, Tensor], T], hint: str = "") -> T:
     """What a run gives over the first rows that it takes. Raises ConfigError, which names the layer, for none."""
     failed: tuple[Exception, str] | None = None
-    for x in probe_rows(model, 2):
+    for x in rows:
         with watched(model.module) as inside:
             try:
-                return run(x)
+                return run(model, x)
             except ConfigError:
                 raise
             except Exception as error:  # a user's forward may raise anything
@@ -199,9 +201,8 @@ def _check_output(model: Model, out: Output) -> None:
 
 def _check_alone(model: Model, x: Tensor) -> None:
     """Raise ConfigError where the output for one row has other axes: a batch of one is evaluated, and trained on."""
-    key, ones = rng.key(0, "probe").to(x.device), next(iter(model.params.values())).new_ones(1)
     try:
-        out, _ = model.forward(model.params, model.buffers, x[:1], ones, train=False, key=key)
+        out, _ = _pass(model, x[:1], train=False)
         got: object = tuple(out.logits.shape)
     except Exception as error:  # the same, within the forward
         out, got = None, first_line(error)
@@ -209,14 +210,12 @@ def _check_alone(model: Model, x: Tensor) -> None:
     require(holds, "model", f"return logits [B, {model.classes}]", got, "B was 1; name the axis in squeeze(dim)")
 
 
-def _check_state(model: Model, runs: tuple[Pass, Pass], saved: Params, constants: dict[str, Any]) -> None:
+def _check_state(model: Model, runs: tuple[Pass, Pass], saved: dict[str, Tensor]) -> None:
     (one, _), (two, _) = runs
-    for name, value in saved.items():
-        if not torch.equal(model.params[name], value):
-            raise ConfigError(f"model must {PURE}; got a forward that changes parameter {name!r}")
-    for name, value in held(model.module).items():
-        if name not in model.buffers and name in constants and not torch.equal(value, constants[name]):
-            raise ConfigError(f"model must {PURE}; got a forward that changes buffer {name!r}")
+    for name, value in _held(model).items():
+        if name in saved and not torch.equal(value, saved[name]):
+            kind = "parameter" if name in model.params else "buffer"
+            raise ConfigError(f"model must {PURE}; got a forward that changes {kind} {name!r}")
     same = torch.allclose(one.logits, two.logits, rtol=1e-3, atol=1e-5, equal_nan=True)
     require(same, "model", PURE, "two different outputs for the same input and key")
 
@@ -233,13 +232,7 @@ def _check_memory(model: Model, fresh: Model, x: Tensor, places: tuple[Attribute
 
 def require_takes(model: Model, x: Tensor) -> None:
     """Raise ConfigError, which names the layer, where a network does not take these samples, [n, ...]."""
-    ones, key = next(iter(model.params.values())).new_ones(len(x)), rng.key(0, "probe").to(x.device)
-    with watched(model.module) as inside:
-        try:
-            model.forward(model.params, model.buffers, x, ones, train=False, key=key)
-        except Exception as error:  # a user's forward may raise anything
-            told = f"got {first_line(error)}, at {layer(model.module, inside[-1])}; {EMBEDDED}"
-            raise ConfigError(f"model must accept the rows of the data; {told}") from error
+    _on_rows(model, "accept the rows of the data", [x], partial(_pass, train=False), f"; {EMBEDDED}")
 
 
 def require_runs(model: Model) -> None:
@@ -249,15 +242,17 @@ def require_runs(model: Model) -> None:
     """
     first = next(iter(model.params.values()))
 
-    def trained(x: Tensor) -> None:
-        x = x.to(first)  # as samples come, tokens too
-        mask, key = first.new_ones(2), rng.key(0, "probe").to(x.device)
-        leaves = {name: p.detach().clone().requires_grad_() for name, p in model.params.items()}
-        with torch.no_grad():
-            model.forward(model.params, model.buffers, x, mask, train=False, key=key)
-        with torch.enable_grad():
-            out, _ = model.forward(leaves, model.buffers, x, mask, train=True, key=key)
-            torch.autograd.grad(out.logits.square().sum(), list(leaves.values()), allow_unused=True)
-
+    rows = [x.to(first) for x in probe_rows(model, 2)]  # as samples come, tokens too
     hint = "casts must follow the dtype of the parameters, and no operation in place may touch what a gradient needs"
-    _on_rows(model, f"train in {str(first.dtype).removeprefix('torch.')}", trained, f"; {hint}")
+    _on_rows(model, f"train in {str(first.dtype).removeprefix('torch.')}", rows, _trained, f"; {hint}")
+
+
+def _trained(model: Model, x: Tensor) -> None:
+    """A pass for evaluation, and one with its gradient."""
+    leaves = {name: p.detach().clone().requires_grad_() for name, p in model.params.items()}
+    mask, key = x.new_ones(len(x)), rng.key(0, "probe").to(x.device)
+    with torch.no_grad():
+        _pass(model, x, train=False)
+    with torch.enable_grad():
+        out, _ = model.forward(leaves, model.buffers, x, mask, train=True, key=key)
+        torch.autograd.grad(out.logits.square().sum(), list(leaves.values()), allow_unused=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from fedskew.errors import require, unknown
 
@@ -30,17 +30,6 @@ def watched(module: nn.Module) -> Iterator[list[str]]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def tensors(value: Any) -> list[Tensor]:
-    """The tensors in arguments or outputs of a layer."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, tuple | list):
-        return []
-    return [t for inner in value for t in tensors(inner)]
 
 
 def layer(module: nn.Module, name: str) -> str:
