@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from fedskew.config.experiment import load
 from fedskew.config.flags import experiment_from
-from fedskew.errors import ConfigError, RecordError
+from fedskew.errors import ConfigError, DataError, RecordError
 from fedskew.methods import METHODS
 from fedskew.report.entries import of_study
 from fedskew.session import Session
@@ -147,6 +147,31 @@ def _fields(experiment: Any) -> dict[str, Any]:
 
     walk(json.loads(json.dumps(method_spec(experiment.method))), "")
     return flat
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Data of which the hub says, slowly, that there are none."""
+
+    asked: list[str] = field(default_factory=list, hash=False)
+
+    def load(self, path: str | None) -> None:
+        self.asked.append("load")
+        raise DataError("not at hand")
+
+
+@pytest.mark.parametrize(("slow", "remembered", "times"), [(0.0, 60.0, 1), (0.0, 0.0, 5), (1e9, 60.0, 5)])
+def test_the_hub_is_asked_once_for_data_that_are_not_at_hand(
+    slow: float, remembered: float, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its retries take half a minute, and a plan has hundreds of runs; what fails at once is looked for again."""
+    for name, value in {"SLOW": slow, "REMEMBERED": remembered, "_absent": {}}.items():
+        monkeypatch.setattr(f"fedskew.studies.address.{name}", value)
+    data = Missing()
+    for _ in range(5):
+        with pytest.raises(DataError, match="not at hand"):
+            dataset_of(data, None)
+    assert len(data.asked) == times
 
 
 # The store
