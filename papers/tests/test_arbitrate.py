@@ -149,6 +149,11 @@ def test_curves_are_cells_of_rounds(
         (("title =", 'like = "niid-bench"\ntitle ='), "unknown protocol 'niid-bench'"),
         (("title =", "titel ="), "'titel'; did you mean 'title'"),
         (("[[cells]]", "[[cells"), "is not a study"),
+        (("[study]", "[scale.tiny]\n[study]"), "unknown scale 'tiny'"),
+        (("[study]", "[scale.small]\nreduce = 'x'\n[study]"), "entry of scale.small 'reduce'"),
+        (('name = "skewed"\n', ""), "settings must each have a name"),
+        (('name = "skewed"\n', 'name = "skewed"\n[[study.settings]]\nname = "skewed"\n'), "different names"),
+        (('"cohort" =', '"cohorts" ='), "--cohorts"),
     ],
 )
 def test_a_mistake_in_a_table_is_one_line(

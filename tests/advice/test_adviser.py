@@ -307,14 +307,6 @@ def test_the_command_advises_on_a_file_of_counts(tmp_path: Path, capsys: pytest.
     assert "no method has a verdict there, which takes 5 seeds" in " ".join(capsys.readouterr().out.split())
 
 
-def test_describe_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.save(tmp_path / "counts.npy", SKEWED)
-    assert fedskew("describe", tmp_path / "counts.npy", "--json", "--out", tmp_path / "map.png") == 0
-    assert json.loads(capsys.readouterr().out)["clients"] == 4 and (tmp_path / "map.png").exists()
-    fs.data.save_partition(tmp_path / "split.npz", fs.federate("digits", fs.partitioners.Iid(), clients=3))
-    assert "digits, iid" in output_of(capsys, "describe", tmp_path / "split.npz", "--out", tmp_path / "map.png")
-
-
 MISTAKES = {
     "file": (["nope.csv"], "must exist; got 'nope.csv'"),
     "file and options": (["a.csv", "--data", "digits"], "takes one FILE, or options"),

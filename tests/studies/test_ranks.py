@@ -128,14 +128,6 @@ def test_neither_the_order_of_seeds_nor_a_shift_changes_ranks(seed: int, shift: 
             assert getattr(found, name) == getattr(told, name)
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: average_ranks(study(drawn(1, 3, 2))), "methods must be at least two to be ranked; got 1"),
-        (lambda: critical_difference(1, 3), "methods must be at least two; got 1"),
-        (lambda: critical_difference(3, 0), "settings must be at least one; got 0"),
-    ],
-)
-def test_a_mistake_is_one_line(call: object, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        call()  # type: ignore[operator]
+def test_one_method_has_no_rank() -> None:
+    with pytest.raises(ConfigError, match="methods must be at least two to be ranked; got 1"):
+        average_ranks(study(drawn(1, 3, 2)))

@@ -25,7 +25,7 @@ from fedskew.cli.seam import (
     store_options,
     work_off,
 )
-from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.errors import ConfigError, FieldError, require
 from fedskew_papers import names
 
 WIDE = 200  # columns of a wide table
@@ -37,6 +37,14 @@ if TYPE_CHECKING:
     from fedskew_papers.tables import Protocol
 
 
+machine_options = decorated(
+    click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]"),
+    click.option(
+        "--precision", metavar="NAME", help="precision of products: float32, tf32, bfloat16  [default: float32]"
+    ),
+)
+
+
 def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options for a command that runs a table or a part of it, at a scale unless another is named."""
     return decorated(
@@ -46,11 +54,7 @@ def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callab
             "--methods", metavar="NAMES", help="only these methods of the table, between semicolons  [default: all]"
         ),
         click.option("--settings", metavar="NAMES", help="only these settings, between semicolons  [default: all]"),
-        click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]"),
-        click.option(
-            "--precision", metavar="NAME",
-            help="precision of products: float32, tf32, bfloat16  [default: float32]",
-        ),
+        machine_options,
         click.option("--retry", is_flag=True, help="repeat runs that were refused or failed"),
         store_options("results/papers"),
     )  # fmt: skip
@@ -152,10 +156,10 @@ def _check_device(name: str, there: bool) -> None:
 
 def _check_list(scale: str, **of_one: object) -> None:
     """Raise ConfigError for a scale that there is not, and for options that mean nothing without a NAME."""
+    from fedskew.seam import check_names
     from fedskew_papers.tables import SCALES
 
-    if scale not in SCALES:
-        raise unknown("scale", scale, SCALES)
+    check_names("scale", [scale], SCALES)
     for option, value in of_one.items():
         hint = "without one, studies are listed"
         require(not value, option.replace("_", "-"), "be used with the NAME of a study", str(value), hint)
@@ -193,13 +197,13 @@ def ledger(paper: str | None, archives: str | None) -> None:
     if the interval is outside, and is not resolved in between, or within the printed spread where that alone is too
     wide to agree. There is no verdict below five seeds.
     """
+    from fedskew.seam import check_names
     from fedskew_papers.printed import PAPERS, THIRD
     from fedskew_papers.rows import STATES, TOTAL, coverage
     from fedskew_papers.rows import ledger as every
     from fedskew_papers.runs import HERE, Runs
 
-    if paper is not None and paper not in PAPERS:
-        raise unknown("paper", paper, PAPERS)
+    check_names("paper", filter(None, [paper]), PAPERS)
     folder = Path(archives or HERE)
     require(not archives or folder.is_dir(), "archives", "be a folder", archives)
     if not folder.is_dir():
@@ -301,8 +305,7 @@ def judged(cases: list[Case], wide: bool = False) -> None:
     lines=("fedskew portions --dry-run",),
 )
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=9.0, help="when to stop  [default: 9]")
-@click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]")
-@click.option("--precision", metavar="NAME", help="precision of products: float32, tf32, bfloat16  [default: float32]")
+@machine_options
 @click.option("--engine", metavar="NAME", help="how clients are trained  [default: auto]")
 @store_options("results/papers")
 def portions(minutes: float, out: str | None, store: str | None, **given: Any) -> int:

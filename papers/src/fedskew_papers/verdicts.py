@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedskew.errors import require, unknown
+from fedskew.errors import require
 from fedskew.seam import (
     FEWEST,
     Run,
@@ -244,8 +244,7 @@ class Evidence:
             ConfigError: Its kind, its study, setting or method is unknown, or it has too few parts.
         """
         kind, _, rest = quantity.partition(" ")
-        if kind not in KINDS:
-            raise unknown("kind of quantity", kind, KINDS)
+        check_names("kind of quantity", [kind], KINDS)
         parts = [part.strip() for part in rest.split(" | ")]
         taken = list(signature(KINDS[kind]).parameters.values())[1:]
         least = sum(one.default is one.empty for one in taken)
@@ -451,8 +450,7 @@ KINDS: dict[str, Callable[..., Iterator[Quantity]]] = {
 
 def _of(name: str) -> Printed:
     known = {p.id: p for p in printed()}
-    if name not in known:
-        raise unknown("printed number", name, known)
+    check_names("printed number", [name], known)
     return known[name]
 
 

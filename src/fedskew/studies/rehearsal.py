@@ -21,14 +21,14 @@ from fedskew.config.words import Pair
 from fedskew.data.counts import LEAST, Consortium, scaled
 from fedskew.data.partitioners import Counts
 from fedskew.engines.planning import length_of, paces_of
-from fedskew.errors import ConfigError, DataError, require, unknown
+from fedskew.errors import ConfigError, DataError, require
 from fedskew.fields import MOST
 from fedskew.records.clients import last_clients, read_clients
 from fedskew.records.typed import Row
 from fedskew.studies.address import dataset_of
 from fedskew.studies.arguments import Entry, entry_of, full
 from fedskew.studies.scores import LEVEL, Floats
-from fedskew.studies.spec import Spec, made_of
+from fedskew.studies.spec import Spec, check_names, made_of
 from fedskew.studies.study import Study
 
 TEST = 0.2  # of the cases of a site
@@ -245,8 +245,7 @@ class Rehearsal:
         if self.varied in ("all", "none"):
             return [*range(len(known))] if self.varied == "all" else []
         names = [name.strip() for name in self.varied.split(",")]
-        if lost := [name for name in names if name not in known]:
-            raise unknown("site", lost[0], known)
+        check_names("site", names, known)
         return [known.index(name) for name in names]
 
     # Costs
