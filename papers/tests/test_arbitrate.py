@@ -84,6 +84,7 @@ def printed(folder: Path) -> dict[str, float]:
     return found
 
 
+@pytest.mark.thorough
 def test_three_planted_faults_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,14 +111,8 @@ def test_the_printed_numbers_stand_beside_ours(
     assert f"{ours.summary['final_accuracy']:.4g}" in beside[0]
 
 
-def test_a_ledger_without_runs_and_of_no_paper(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_ledger_of_no_paper_and_of_no_folder_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "archives must be a folder; got 'none'" in mistake(capsys, "ledger", "--archives", "none")
-    assert fedskew("ledger") == 0
-    said = capsys.readouterr()
-    assert "results/papers does not exist" in said.err and "all five: 18 with our number" in said.out
     assert "did you mean 'FedGA'" in mistake(capsys, "ledger", "--paper", "FedGAs")
 
 
@@ -134,6 +128,7 @@ def test_the_ledger_is_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert f"all five: {len(ours)} with our number" in said and "Flower: " in said
 
 
+@pytest.mark.thorough
 def test_seeds_that_are_named_stand_beside_the_printed_numbers(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,6 +151,9 @@ def test_a_paper_without_runs_is_told_in_words(
     assert fedskew("ledger", "--paper", "FedGR", "--archives", "none") == 0
     said = capsys.readouterr().out
     assert "no number of FedGR was run" in said and said.count("printed") == 1, "the head of the counts"
+    assert fedskew("ledger") == 0
+    said = capsys.readouterr()
+    assert "results/papers does not exist" in said.err and "all five: 18 with our number" in said.out
 
 
 def test_metrics_are_told_whole_in_a_narrow_terminal(

@@ -124,9 +124,13 @@ def typed(claim: Claim) -> set[str]:
     }
 
 
-def test_every_claim_names_what_there_is_and_types_no_number_of_ours() -> None:
+@pytest.mark.thorough
+def test_every_claim_names_what_there_is() -> None:
     nothing = Evidence([Row(p) for p in printed()], Runs([]))
     assert {verdicts.verdict_of(claim, nothing).word for claim in verdicts.claims()} <= {*VERDICTS}
+
+
+def test_no_claim_types_a_number_of_ours() -> None:
     assert [claim.claim for claim in verdicts.claims() if typed(claim)] == []
     assert typed(Claim("FedGA", "it gains", ("At alpha=0.05 it gains 2.13 over 0.812, in 4 of 5.",))) == {
         "2.13",

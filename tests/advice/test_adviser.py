@@ -278,6 +278,7 @@ def test_averaged_numbers_and_more_work_are_used_where_records_have_them() -> No
     assert one.fedavg["fitted_accuracy"].low > 0  # type: ignore[operator]
 
 
+@pytest.mark.thorough
 def test_the_packaged_evidence_is_what_the_results_make() -> None:
     """All but the descriptors, which need the data: see the next test. Mend by `python scripts/make_evidence.py`."""
     text = (ROOT / "src/fedskew/advice/evidence.json").read_text(encoding="utf-8")

@@ -55,6 +55,7 @@ def test_two_hundred_studies_of_ten_pairs_find_a_difference_in_2_to_9_percent() 
             assert 0.02 <= hits / of <= 0.09, name
 
 
+@pytest.mark.thorough
 def test_fitted_differences_hold_their_level() -> None:
     """Below 7 % by both tests."""
     pairs = recorded("fitted")
@@ -68,6 +69,7 @@ def test_five_pairs_find_nothing() -> None:
     assert found(recorded(), size=5)["signed rank, exact"] == (0, 800)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("part", "which"), [(0, "right"), (1, "fitted")])
 def test_the_page_says_what_the_recorded_runs_say(part: int, which: str) -> None:
     text = (ROOT / "notes/levels.md").read_text(encoding="utf-8").split("finds a fitted difference")[part]

@@ -151,6 +151,7 @@ def test_the_baseline_is_trained_for_the_work_of_the_dearest(longer: Study) -> N
     assert not longer.missing()
 
 
+@pytest.mark.thorough
 def test_the_longer_baseline_is_not_fitted_where_the_study_is_not(tmp_path: Path) -> None:
     """As under differential privacy, where the fit is refused."""
     private = {"dp": "client", "dp_clip": 1.0, "dp_noise": 1.0, "weighting": "uniform", "fit_logits": "none"}
@@ -247,6 +248,7 @@ def test_work_is_shown_over_all_settings(longer: Study) -> None:
     assert unknown and np.isnan(unknown.contacts) and np.isnan(unknown.most) and controls.times(unknown.contacts) == "–"
 
 
+@pytest.mark.thorough
 def test_the_baseline_at_a_pace_of_its_own_stands_beside_it_at_the_common_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

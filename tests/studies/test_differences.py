@@ -72,6 +72,7 @@ def test_the_t_test_is_scipys() -> None:
     assert (found.mean, found.sd) == pytest.approx((np.mean(d := values[1, 0] - values[0, 0]), np.std(d, ddof=1)))
 
 
+@pytest.mark.thorough
 def test_holms_correction_is_statsmodels() -> None:
     multitest = pytest.importorskip("statsmodels.stats.multitest")
     for seed in range(20):

@@ -32,7 +32,8 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", [w if "-" in WAYS[w][0] else pytest.param(w, marks=pytest.mark.thorough) for w in WAYS])
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", WAYS)
 def test_a_study_runs_from(way: str, tmp_path: Path) -> None:
     words, given = WAYS[way]
     (tmp_path / "program.py").write_text(PROGRAM)
@@ -65,6 +66,6 @@ with _pool(1) as made:
     env = {k: v for k, v in os.environ.items() if k != "FEDSKEW_DATA"}
     env |= {"PYTHONPATH": str(Path(fs.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=env
+        [sys.executable, "-"], cwd=tmp_path, input=program, capture_output=True, text=True, timeout=120, env=env
     )
     assert done.stdout.splitlines() == [*TOLD, "nowhere"], done.stderr[-2000:]

@@ -73,6 +73,7 @@ def unlucky(job: Job) -> None:
     work(job)
 
 
+@pytest.mark.thorough
 def test_a_request_that_is_lost_in_a_callback_is_made_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     given = [("clients", "5"), ("cohort", "2"), ("rounds", "100000"), ("model", "logistic")]
     (planned,) = Study(spec_from(["fedavg"], given), tmp_path).missing()
