@@ -66,8 +66,8 @@ class Claim:
 
     paper: str
     claim: str
-    evidence: tuple[str, ...]
-    conditions: tuple[str, ...] = ()
+    evidence: Sequence[str]
+    conditions: Sequence[str] = ()
     cause: str = ""
 
 
@@ -96,11 +96,7 @@ def claims() -> tuple[Claim, ...]:
         >>> claims()[0].paper
         'FedBal'
     """
-    content = table_from(Path(__file__).with_suffix(".toml"))
-    return tuple(
-        Claim(**{**one, "evidence": tuple(one["evidence"]), "conditions": tuple(one.get("conditions", ()))})
-        for one in content["claim"]
-    )
+    return tuple(Claim(**one) for one in table_from(Path(__file__).with_suffix(".toml"))["claim"])
 
 
 def verdict_of(claim: Claim, evidence: Evidence) -> Verdict:
