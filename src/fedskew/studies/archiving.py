@@ -82,9 +82,9 @@ def runs_of(place: str | Path, failed: bool = False) -> list[Run]:
         by_address = {run.address: run for run in read_archive(Path(place))}
         return [run for run in by_address.values() if failed or run.state == "finished"]
     store, addresses, study = members(place)
-    among = None if study is None else _named(study)
-    lost = [run for run in store.lost() if run.state == "failed" and (among is None or run.address in among)]
-    return [*filter(None, map(store.entry, addresses)), *(lost if failed else [])]
+    among = None if study is None else {*_named(study)}
+    lost = (run for run in (store.lost() if failed else ()) if among is None or run.address in among)
+    return [*filter(None, map(store.entry, addresses)), *(run for run in lost if run.state == "failed")]
 
 
 def _entry(store: Store, address: Address) -> bool:
