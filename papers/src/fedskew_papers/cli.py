@@ -28,8 +28,6 @@ from fedskew.cli.seam import (
 from fedskew.errors import ConfigError, FieldError, require
 from fedskew_papers import names
 
-WIDE = 200  # columns of a wide table
-
 if TYPE_CHECKING:
     from fedskew.seam import Spec, Study
     from fedskew_papers.arbiter import Case
@@ -233,11 +231,8 @@ def ledger(paper: str | None, archives: str | None) -> None:
     missing="a table: TABLE.toml, or a name that `fedskew reproduce` lists",
 )
 @click.argument("name", required=False, metavar="TABLE.toml | NAME")
-@click.option("--wide", is_flag=True, help=f"print seeds and causes beside the cells, in a table of {WIDE} columns")
 @part_options("paper", "paper: the full protocol; small: reduced, where the table has it; smoke: seconds, on digits")
-def arbitrate(
-    name: str, scale: str, seeds: str | None, out: str | None, store: str | None, wide: bool, **given: Any
-) -> int:
+def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Judge each cell of a printed table, and search for what makes those that differ.
 
     A cell is run as stated. One that differs is run again under each reading of the settings that the table leaves
@@ -271,7 +266,7 @@ def arbitrate(
         return study
 
     cases = arbitrate(table, spec, work)
-    judged(cases, wide)
+    judged(cases)
     if out:
         for file, text in (("cells.csv", sheet(cases)), ("page.md", page(table, scale, cases))):
             write_atomic(Path(out) / file, text.encode())
@@ -281,13 +276,10 @@ def arbitrate(
     return int(bool(lost))
 
 
-def judged(cases: list[Case], wide: bool = False) -> None:
-    """Print a table for each metric, then what makes the cells that differ; in a wide table both are columns."""
-    from fedskew_papers.arbiter import CELLS, cells_of
+def judged(cases: list[Case]) -> None:
+    """Print a table for each metric, then what makes the cells that differ."""
+    from fedskew_papers.arbiter import cells_of
 
-    if wide:
-        show(grid(CELLS, map(cells_of, cases), width=WIDE), WIDE)
-        return
     by = dict[str, list[tuple[str, ...]]]()
     for case in cases:
         setting, method, metric, printed, span, _, verdict, _ = cells_of(case)
