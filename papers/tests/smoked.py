@@ -30,6 +30,12 @@ def experiments(name: str, scale: str = "paper") -> dict[tuple[str, str, int], E
     return {(cell.label, cell.setting, cell.seed): cell.experiment for cell in cells if cell.experiment}
 
 
+def firsts(name: str, scale: str = "paper") -> dict[tuple[str, str], Experiment]:
+    """Those of the first seed, by method and setting."""
+    first = protocol(name).at(scale).seeds[0]
+    return {(label, at): made for (label, at, seed), made in experiments(name, scale).items() if seed == first}
+
+
 def smoked(name: str, folder: Path) -> dict[str, dict[str, Any]]:
     """Its runs by method, each of which must come to an end."""
     study = Study(protocol(name).at("smoke"), folder)

@@ -84,6 +84,7 @@ def printed(folder: Path) -> dict[str, float]:
     return found
 
 
+@pytest.mark.thorough
 def test_three_planted_faults_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +150,11 @@ def test_curves_are_cells_of_rounds(
         (("title =", 'like = "niid-bench"\ntitle ='), "unknown protocol 'niid-bench'"),
         (("title =", "titel ="), "'titel'; did you mean 'title'"),
         (("[[cells]]", "[[cells"), "is not a study"),
+        (("[study]", "[scale.tiny]\n[study]"), "unknown scale 'tiny'"),
+        (("[study]", "[scale.small]\nreduce = 'x'\n[study]"), "entry of scale.small 'reduce'"),
+        (('name = "skewed"\n', ""), "settings must each have a name"),
+        (('name = "skewed"\n', 'name = "skewed"\n[[study.settings]]\nname = "skewed"\n'), "different names"),
+        (('"cohort" =', '"cohorts" ='), "--cohorts"),
     ],
 )
 def test_a_mistake_in_a_table_is_one_line(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from fedskew.config.experiment import Experiment
 from fedskew_papers.tables import names, protocol
+from smoked import firsts
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,6 @@ FIGURES = {
 }
 
 
-def experiments(name: str, scale: str) -> dict[str, list[Experiment]]:
-    """The experiments of a study by the label of the method."""
-    spec, found = protocol(name).at(scale), dict[str, list[Experiment]]()
-    for cell in replace(spec, seeds=spec.seeds[:1]).cells():
-        assert cell.experiment is not None, cell.refused
-        found.setdefault(cell.label, []).append(cell.experiment)
-    return found
-
-
 def skew(made: Experiment) -> Any:
     """What makes clients, or classes, uneven."""
     alpha = getattr(made.partition, "alpha", None)
@@ -76,12 +68,12 @@ def test_every_study_of_a_figure_stands_in_the_table() -> None:
 @pytest.mark.parametrize("scale", ["small", "paper"])
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_study_of_a_figure_has_what_the_paper_names(name: str, scale: str) -> None:
-    figure, found, made = FIGURES[name], protocol(name), experiments(name, scale)
-    every = [one for several in made.values() for one in several]
+    figure, found, made = FIGURES[name], protocol(name), firsts(name, scale)
+    every = made.values()
     assert {one.data.name for one in every} == ({figure.at_hand} if figure.at_hand else set(figure.data))
     assert figure.skew is None or {skew(one) for one in every} == set(figure.skew)
     assert {one.clients for one in every} == {figure.clients or 1}
-    assert set(figure.methods) <= set(made)
+    assert set(figure.methods) <= {label for label, _ in made}
     assert figure.shows in found.title
 
 
@@ -96,10 +88,10 @@ def test_a_study_of_a_figure_says_what_the_paper_does_not_name(name: str) -> Non
 
 
 def test_the_layers_of_fedbal_are_compared_over_30_rounds() -> None:
-    assert {one.rounds for several in experiments("fedbal-figure3", "paper").values() for one in several} == {30}
+    assert {one.rounds for one in firsts("fedbal-figure3").values()} == {30}
 
 
 def test_fedgr_shows_three_imbalances() -> None:
     """Quantities alone, labels alone, and both, as in its Figure 1."""
-    made = experiments("fedgr-figure2", "paper")["FedAvg"]
+    made = [one for (label, _), one in firsts("fedgr-figure2").items() if label == "FedAvg"]
     assert [(one.partition.labels, one.partition.exponent > 0) for one in made] == [(10, True), (3, False), (3, True)]

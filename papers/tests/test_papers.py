@@ -12,10 +12,9 @@ import pytest
 
 from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
-from fedskew.errors import ConfigError, RecordError
+from fedskew.errors import ConfigError
 from fedskew.studies.store import thinned
 from fedskew_papers import page as pages
-from fedskew_papers import tables as protocols
 from fedskew_papers.printed import FIVE, PAPERS, THIRD, Printed, printed
 from fedskew_papers.rows import TOTAL, Row, coverage, ledger, rows_of, worked
 from fedskew_papers.rules import gain_of, level_of
@@ -163,16 +162,6 @@ def test_a_run_whose_partition_file_is_gone_answers_nothing(tmp_path: Path) -> N
     assert Runs([gone, plain])._by.keys() == Runs([plain])._by.keys()
 
 
-@pytest.mark.parametrize(
-    "line", [b"\xff\xfe", b"[]", b'{"address": "a", "config": [1], "rows": [], "summary": {}, "env": {}}']
-)
-def test_an_archive_of_other_bytes_or_types_is_one_line(line: bytes, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(line)
-    with pytest.raises(RecordError, match=r"a\.jsonl must") as raised:
-        Runs.of(tmp_path)
-    assert "\n" not in str(raised.value)
-
-
 def test_the_worked_example_is_computed() -> None:
     ours = worked()
     assert len(ours) == 18
@@ -274,30 +263,6 @@ def test_a_scale_wins_over_methods_and_settings() -> None:
         protocol(MNIST).at("tiny")
     with pytest.raises(ConfigError, match="unknown protocol 'fedga-table1-mnis'; did you mean 'fedga-table1-mnist'"):
         protocol("fedga-table1-mnis")
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (('paper = "FedGA"', 'papers = "FedGA"\npaper = "FedGA"'), "entry of a protocol 'papers'"),
-        (("[scale.small]", "[scale.tiny]"), "unknown scale 'tiny'"),
-        (('reduced = "', 'reduce = "'), "entry of scale.small 'reduce'"),
-        (('name = "alpha=10"\n', ""), "settings must each have a name"),
-        (('name = "alpha=10"', 'name = "alpha=1"'), "different names"),
-        (("cohort = 10", "cohorts = 10"), "--cohorts"),
-    ],
-)
-def test_a_mistake_in_a_protocol_is_one_line(
-    change: tuple[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (protocols.FOLDER / f"{MNIST}.toml").read_text()
-    assert change[0] in text
-    (tmp_path / "mine.toml").write_text(text.replace(*change, 1))
-    monkeypatch.setattr(protocols, "FOLDER", tmp_path)
-    monkeypatch.setattr(protocols, "names", lambda: ("mine",))
-    with pytest.raises(ConfigError, match=told) as raised:
-        list(protocols.protocol.__wrapped__("mine").at("paper").cells())
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.thorough

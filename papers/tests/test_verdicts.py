@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
 from fedskew.studies.shipped import shipped
@@ -125,9 +124,13 @@ def typed(claim: Claim) -> set[str]:
     }
 
 
-def test_every_claim_names_what_there_is_and_types_no_number_of_ours() -> None:
+@pytest.mark.thorough
+def test_every_claim_names_what_there_is() -> None:
     nothing = Evidence([Row(p) for p in printed()], Runs([]))
     assert {verdicts.verdict_of(claim, nothing).word for claim in verdicts.claims()} <= {*VERDICTS}
+
+
+def test_no_claim_types_a_number_of_ours() -> None:
     assert [claim.claim for claim in verdicts.claims() if typed(claim)] == []
     assert typed(Claim("FedGA", "it gains", ("At alpha=0.05 it gains 2.13 over 0.812, in 4 of 5.",))) == {
         "2.13",
@@ -140,12 +143,6 @@ def test_speed_is_rounds_to_a_share_of_the_run_s_own_last_accuracy() -> None:
     rows = [{"round": r, "accuracy": a} for r, a in ((1, 0.2), (2, None), (3, 0.46), (4, 0.44), (5, 0.5))]
     run = Run(Path("a" * 16), {}, rows, {"final_accuracy": 0.5})
     assert [verdicts._reaches(run, share) for share in (0.3, 0.9, 1.0)] == [1, 3, 5]
-
-
-def test_runs_of_another_experiment_are_no_evidence() -> None:
-    summary = {"rounds": 1, "stopped": "", "final_accuracy": 1.0}
-    other = Run(Path("a" * 16), experiment_from(["fedavg"]).to_json(), [], summary)
-    assert Evidence([], Runs([other])).fill(f"{{gain {PLACE} | FedGA | FedAvg}}") is None
 
 
 def test_a_study_that_is_no_protocol_is_read_from_its_archive(tmp_path: Path) -> None:

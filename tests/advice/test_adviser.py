@@ -278,6 +278,7 @@ def test_averaged_numbers_and_more_work_are_used_where_records_have_them() -> No
     assert one.fedavg["fitted_accuracy"].low > 0  # type: ignore[operator]
 
 
+@pytest.mark.thorough
 def test_the_packaged_evidence_is_what_the_results_make() -> None:
     """All but the descriptors, which need the data: see the next test. Mend by `python scripts/make_evidence.py`."""
     text = (ROOT / "src/fedskew/advice/evidence.json").read_text(encoding="utf-8")
@@ -305,14 +306,6 @@ def test_the_command_advises_on_a_file_of_counts(tmp_path: Path, capsys: pytest.
     assert found["descriptors"]["clients"] == 4 and found["worth_trying"] == [] and found["near"] == NEAR
     assert fedskew("advise", "--clients", 5, "--partition", "iid", "--cohort", 5) == 0
     assert "no method has a verdict there, which takes 5 seeds" in " ".join(capsys.readouterr().out.split())
-
-
-def test_describe_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.save(tmp_path / "counts.npy", SKEWED)
-    assert fedskew("describe", tmp_path / "counts.npy", "--json", "--out", tmp_path / "map.png") == 0
-    assert json.loads(capsys.readouterr().out)["clients"] == 4 and (tmp_path / "map.png").exists()
-    fs.data.save_partition(tmp_path / "split.npz", fs.federate("digits", fs.partitioners.Iid(), clients=3))
-    assert "digits, iid" in output_of(capsys, "describe", tmp_path / "split.npz", "--out", tmp_path / "map.png")
 
 
 MISTAKES = {

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from fedskew.data.partitioners import PARTITIONERS
 from support.scripts import script
 
 
+@pytest.mark.thorough
 def test_every_convention_stands_on_the_page_with_a_small_picture(tmp_path: Path) -> None:
     made = {file.relative_to(tmp_path).as_posix(): file for file in script("scripts/reference.py").write(tmp_path)}
     page = made["reference/partitions.md"].read_text(encoding="utf-8")

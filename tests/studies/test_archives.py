@@ -24,10 +24,10 @@ from fedskew.studies.merging import merge, take
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.spec import read_spec, spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, read_archive, read_archives
-from fedskew.studies.study import Cost, Study, cost_of
-from fedskew.studies.work import Job, work
+from fedskew.studies.study import Study
 from fedskew_papers.runs import Runs
 from support.paths import ROOT
+from support.scheduling import done
 
 SMALL = [("clients", "5"), ("rounds", "2"), ("cohort", "2")]
 
@@ -50,7 +50,7 @@ def test_an_interrupted_run_is_in_no_archive_and_counts_in_none(tmp_path: Path) 
     other = Study(study.spec, tmp_path / "other")
     assert reuse_archived(other, tmp_path / "a.jsonl") == 0 and len(other.missing()) == 1
     assert merge([study.store], other.store).added == [planned.address] and len(other.missing()) == 1
-    work(Job(planned.address, planned.job, str(tmp_path / "other")))
+    done(other)
     assert other.missing() == [] and merge([study.store], other.store).there == [planned.address]
 
 
@@ -60,16 +60,16 @@ def test_a_run_without_fits_stands_until_the_study_that_asks_for_them_ran_it_aga
     """An archive then holds the later run alone, whose raw and fitted numbers are of the same rounds."""
     old = Study(spec_from(["fedavg"], SMALL), tmp_path / "old")
     (planned,) = old.missing()
-    work(Job(planned.address, planned.job, str(tmp_path / "old")))
+    done(old)
     write(tmp_path / "old", tmp_path / "a.jsonl")
     spec = spec_from(["fedavg"], [*SMALL, ("fit-logits", "tail")])
     asked = Study(spec, tmp_path / "new")
     assert reuse_archived(asked, tmp_path / "a.jsonl") == 1
     print_plan(asked, 1)
     assert "1 missing" in (said := capsys.readouterr().out) and "1 of the missing runs are stored without" in said
-    (raw,), (again,) = asked.table(), asked.missing()
+    (raw,) = asked.table()
     assert raw["state"] == "finished" and "mean10_fitted_accuracy" not in raw
-    work(Job(again.address, again.job, str(tmp_path / "new")))
+    done(asked)
     (both,) = asked.table()
     assert asked.missing() == [] and both["mean10_accuracy"] == raw["mean10_accuracy"]
     asked.save(tmp_path / "study")
@@ -99,8 +99,7 @@ def test_only_lines_that_are_asked_for_are_read(tmp_path: Path) -> None:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """A study of two runs."""
     study = Study(spec_from(["fedavg", "fedla"], SMALL), tmp_path_factory.mktemp("ran") / "store")
-    for one in study.missing():
-        work(Job(one.address, one.job, str(study.store.folder)))
+    done(study)
     return study
 
 
@@ -158,14 +157,6 @@ def test_archives_are_read_until_all_runs_are_found(ran: Study, lines: list[str]
         reuse_archived(Study(spec_from(["fedavg", "fedprox"], SMALL), tmp_path / "other"), tmp_path, keep=False)
 
 
-def test_a_run_that_no_finished_run_is_like_has_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = Study(spec_from(["fedavg"], SMALL), tmp_path)
-    assert cost_of(study) == Cost(0.0, 1, 1)
-    assert print_plan(study, 1) == 0
-    said = capsys.readouterr().out
-    assert "the time of 1 run is not known" in said and "about" not in said
-
-
 def test_runs_of_an_archive_keep_their_rounds_in_a_store(tmp_path: Path) -> None:
     costs_ = {"upload_bytes": 1, "download_bytes": 1, "samples": 5, "wall_s": 1.0}
     rows = [{"round": i, "accuracy": i / 200, **costs_} for i in range(1, 151)]
@@ -181,8 +172,7 @@ def test_a_trial_that_ended_by_its_own_numbers_is_in_the_archive(tmp_path: Path)
     spec = spec_from(["fedavg"], options, seeds=(0,), tuning=tuning_of("lr=log:0.01..1e30", 4))
     study = Study(spec, tmp_path / "store")
     for stage in (study.trials, study.plan):
-        for one in study.missing(stage()):
-            work(Job(one.address, one.job, str(study.store.folder)))
+        done(study, stage())
     assert [row["state"] for row in study.table()] == ["finished"]
     failed = sum(study.store.refusal(one.address) is not None for one in study.trials())
     assert 0 < failed < 4

@@ -12,6 +12,7 @@ from fedskew.methods import METHODS
 from fedskew.studies.arguments import combinations, entry_of, seeds_of
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.spec import CONTROLS, Range, Spec, Tuning, read_spec, spec_from, tuning_of
+from support.paths import ROOT
 
 SMALL = [("clients", "5"), ("rounds", "2")]
 
@@ -173,6 +174,18 @@ def test_shipped_studies_can_be_read_and_name_only_what_there_is() -> None:
     for name in names():
         spec = read_spec(shipped(name) or "")
         assert spec.title and spec.notes and not [c.refused for c in spec.cells() if c.experiment is None], name
+
+
+def test_the_study_has_natural_and_three_made_partitions_of_each_dataset() -> None:
+    spec = read_spec(shipped("natural") or "")
+    names = [name for name, _ in spec.axes]
+    assert len(names) == 4 * 4 and len(spec.methods) == 12 and len(spec.seeds) == 3
+    assert sum(name.endswith(", natural") for name in names) == 4
+    page = (ROOT / "notes/natural.md").read_text(encoding="utf-8")
+    for name, options in spec.axes:
+        assert f"| {name} " in page
+        alpha = dict(options).get("partition.alpha")
+        assert alpha is None or "skewed" not in name or f"{name} (alpha {float(alpha):g})" in page
 
 
 def test_a_study_takes_the_settings_of_a_shipped_one_under_their_options(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Inter
 from fedskew.studies.work import work_of
 from support.command import fedskew, output_of
 from support.paths import ROOT
+from support.scheduling import done, without_workers
 
 UP = Interval(0.05, 0.03, 0.07, 5)
 NOTHING, WIDE, BELOW = Interval(0.0, -0.01, 0.005, 5), Interval(0.01, -0.05, 0.07, 5), Interval(-0.02, -0.03, -0.01, 5)
@@ -122,7 +123,9 @@ def longer(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """FedAvg, FedAvg with twice the epochs, and FedAvg with twice the rounds; five seeds."""
     methods = ["fedavg", "fedavg(epochs=2)", "fedavg(rounds=24)"]
     study = fs.study(methods, seeds="0-4", controls="rounds", store=tmp_path_factory.mktemp("store"), **SMALL)
-    study.run(1)
+    with pytest.MonkeyPatch.context() as patch:
+        without_workers(patch)
+        study.run()
     return study
 
 
@@ -151,6 +154,7 @@ def test_the_baseline_is_trained_for_the_work_of_the_dearest(longer: Study) -> N
     assert not longer.missing()
 
 
+@pytest.mark.thorough
 def test_the_longer_baseline_is_not_fitted_where_the_study_is_not(tmp_path: Path) -> None:
     """As under differential privacy, where the fit is refused."""
     private = {"dp": "client", "dp_clip": 1.0, "dp_noise": 1.0, "weighting": "uniform", "fit_logits": "none"}
@@ -220,7 +224,7 @@ def test_the_command_prints_levels_gains_work_and_a_verdict(
 def test_runs_without_mean_models_have_a_table_of_what_was_measured(tmp_path: Path) -> None:
     small = SMALL | {"options": {**SMALL["options"], "average-models": "none"}}
     study = fs.study(["fedavg", "fedga"], seeds="0-1", store=tmp_path, **small)
-    study.run(1)
+    done(study)
     found = compared(study)
     table: Any = results(found, found.settings[0])
     assert table.head[5:7] == ("raw", "fitted") and "averaged" not in " ".join(table.notes)
@@ -247,6 +251,7 @@ def test_work_is_shown_over_all_settings(longer: Study) -> None:
     assert unknown and np.isnan(unknown.contacts) and np.isnan(unknown.most) and controls.times(unknown.contacts) == "–"
 
 
+@pytest.mark.thorough
 def test_the_baseline_at_a_pace_of_its_own_stands_beside_it_at_the_common_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,6 +97,7 @@ def _judged(folder: Path, *words: str) -> tuple[str, str]:
     return asked["metric"], " ".join(verdict(found))
 
 
+@pytest.mark.thorough
 def test_local_training_is_judged_by_its_own_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = ("--clients", 5, "--partition.alpha", 0.1, "--model", "logistic", "--rounds", 12, "--cohort", 5)
     metric, told = _judged(tmp_path, *map(str, data), "--seeds", "0-1")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedskew.cli.studying import print_plan
 from fedskew.config.experiment import load
 from fedskew.config.flags import experiment_from
-from fedskew.errors import ConfigError, RecordError
+from fedskew.errors import ConfigError, DataError, RecordError
+from fedskew.method import method_spec
 from fedskew.methods import METHODS
 from fedskew.report.entries import of_study
 from fedskew.session import Session
@@ -21,6 +23,7 @@ from fedskew.studies import store as store_module
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.archiving import reuse_archived, write
 from fedskew.studies.runs import OWN, own_files
+from fedskew.studies.same import _leaves
 from fedskew.studies.spec import spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, thinned
 from fedskew.studies.study import Cost, Study, cost_of, shard_of
@@ -28,6 +31,7 @@ from fedskew.studies.work import Job, work
 from support.federations import small_digits
 from support.paths import TESTS
 from support.resuming import stop_after
+from support.scheduling import done
 
 SMALL = [("clients", "5"), ("rounds", "2"), ("cohort", "2")]
 
@@ -97,27 +101,13 @@ def test_addresses_of_all_methods_stay() -> None:
     found = {}
     for name in METHODS:
         experiment = experiment_from([name, "--rounds", "3"])
-        found[name] = {"address": address(experiment, small_digits()), "method": _fields(experiment)}
+        fields = dict(_leaves(json.loads(json.dumps(method_spec(experiment.method)))))  # by path
+        found[name] = {"address": address(experiment, small_digits()), "method": fields}
     held = json.loads(file.read_text())
     for name, known in held.items():
         assert found[name]["address"] == known["address"], name
         lost = {k: v for k, v in known["method"].items() if found[name]["method"].get(k) != v}
         assert not lost, f"{name}: {lost} changed, and the address did not: raise the version of the class"
-
-
-FORMER = {  # addresses at the formulas and defaults of before
-    "apfl": ("e57f11b6170f9d13", "f0d6f058ab87750b"), "ditto": ("d4bc40658e9630d6", "3b7bd8ee3f6d8aa8"),
-    "fedamp": ("f99f94796f103356",),
-    "fedbabu": ("0d0a2cf6b99122fc",), "fedetf": ("a469b2fd493960bf", "7f0e5e87282c56fa"),
-    "fednh": ("8e3e307f0d4c0cd0",), "fedrep": ("adcb6ef03d356e70",), "ifca": ("ec88e441f51e4595",),
-}  # fmt: skip
-KEPT = {"feddyn": "53f793c2348f58ee", "fedspeed": "64d662cae36ec895", "fedsmoo": "e3b94b53d5ec5ba0"}
-
-
-def test_a_run_of_a_former_formula_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedskew.studies.address._partition", lambda made, *_: {"name": made.name})  # as hashed then
-    assert [name for name, former in FORMER.items() if of(name, "--rounds", "3") in former] == []
-    assert [name for name, same in KEPT.items() if of(name, "--rounds", "3") != same] == []
 
 
 def test_a_stored_run_of_a_former_version_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,24 +119,29 @@ def test_a_stored_run_of_a_former_version_is_missing(tmp_path: Path, monkeypatch
     assert len(Study(spec, store).missing()) == len(Study(spec, store).plan()) > 0
 
 
-def _fields(experiment: Any) -> dict[str, Any]:
-    """Every field of the method's ingredients with its value, by path."""
-    from fedskew.method import method_spec
+@dataclass(frozen=True)
+class Missing:
+    """Data of which the hub says, slowly, that there are none."""
 
-    flat: dict[str, Any] = {}
+    asked: list[str] = field(default_factory=list, hash=False)
 
-    def walk(value: Any, path: str) -> None:
-        if isinstance(value, dict):
-            for k, v in value.items():
-                walk(v, f"{path}.{k}")
-        elif isinstance(value, list):
-            for i, v in enumerate(value):
-                walk(v, f"{path}.{i}")
-        else:
-            flat[path[1:]] = value
+    def load(self, path: str | None) -> None:
+        self.asked.append("load")
+        raise DataError("not at hand")
 
-    walk(json.loads(json.dumps(method_spec(experiment.method))), "")
-    return flat
+
+@pytest.mark.parametrize(("slow", "remembered", "times"), [(0.0, 60.0, 1), (0.0, 0.0, 5), (1e9, 60.0, 5)])
+def test_the_hub_is_asked_once_for_data_that_are_not_at_hand(
+    slow: float, remembered: float, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its retries take half a minute, and a plan has hundreds of runs; what fails at once is looked for again."""
+    for name, value in {"SLOW": slow, "REMEMBERED": remembered, "_absent": {}}.items():
+        monkeypatch.setattr(f"fedskew.studies.address.{name}", value)
+    data = Missing()
+    for _ in range(5):
+        with pytest.raises(DataError, match="not at hand"):
+            dataset_of(data, None)
+    assert len(data.asked) == times
 
 
 # The store
@@ -159,11 +154,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Study:
     study = Study(spec, tmp_path_factory.mktemp("store"))
     done(study)
     return study
-
-
-def done(study: Study) -> list[str]:
-    """Do what is missing, here; the states."""
-    return [work(Job(p.address, p.job, str(study.store.folder))).state for p in study.missing()]
 
 
 def test_a_study_does_each_run_once(made: Study) -> None:
@@ -233,13 +223,15 @@ def test_without_pandas_one_line_names_the_extra(made: Study, monkeypatch: pytes
         made.frame()
 
 
-def test_cost_is_told_from_runs_that_are_done(made: Study) -> None:
+def test_cost_is_told_from_runs_that_are_done(made: Study, capsys: pytest.CaptureFixture[str]) -> None:
     assert cost_of(made) == Cost()
     more = Study(replace(made.spec, seeds=(0, 1, 2)), made.store)
     left = cost_of(more)
     assert left.seconds > 0 and left.runs == len(more.missing()) and left.unknown == 0
     fresh = Study(spec_from(["fedavg"], [*SMALL, ("model", "2nn")]), made.store)
-    assert cost_of(fresh) == Cost(0.0, 1, 1)
+    assert cost_of(fresh) == Cost(0.0, 1, 1) and print_plan(fresh, 1) == 0
+    said = capsys.readouterr().out
+    assert "the time of 1 run is not known" in said and "about" not in said
 
 
 def test_a_run_that_cannot_be_is_noted_and_not_tried_again(tmp_path: Path) -> None:
@@ -320,15 +312,6 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
         Store(tmp_path / "file")
 
 
-def test_a_damaged_run_is_done_again(made: Study, tmp_path: Path) -> None:
-    shutil.copytree(made.store.folder, tmp_path / "s")
-    store = Store(tmp_path / "s")
-    study = Study(made.spec, store)
-    folder = store.run_folder(study.plan()[0].address)
-    (folder / "summary.json").write_text("{}")
-    assert len(study.missing()) == 1
-
-
 def test_a_run_of_the_command_is_that_of_a_study(made: Study, tmp_path: Path) -> None:
     planned = made.plan()[0]
     assert planned.cell.experiment is not None
@@ -345,8 +328,7 @@ def test_a_method_without_the_tuned_field_trains_as_it_is(tmp_path: Path) -> Non
     spec = spec_from(["fedavg", "fedprox"], SMALL, tuning=tuning_of("parts.proximal.mu=log:0.001..1", 2))
     study = Study(spec, tmp_path)
     assert [t.cell.label for t in study.trials()] == ["fedprox"] * 2
-    for trial in study.trials():
-        work(Job(trial.address, trial.job, str(tmp_path)))
+    done(study, study.trials())
     fedavg, fedprox = study.plan()
     assert study.chosen["fedavg", "all"] == {} and study.chosen["fedprox", "all"]
     assert fedavg.address == Study(spec_from(["fedavg"], SMALL), tmp_path).plan()[0].address
@@ -373,8 +355,7 @@ def test_the_best_trial_of_each_method_is_compared(tmp_path: Path) -> None:
     trials = study.trials()
     assert len(trials) == 6 and all(t.cell.experiment.validation == 0.1 for t in trials if t.cell.experiment)
     assert all(t.cell.seed not in spec.seeds for t in trials)
-    for trial in trials:
-        work(Job(trial.address, trial.job, str(tmp_path)))
+    done(study, trials)
     study.choose()
     assert set(study.chosen) == {("fedavg", "all"), ("fedrs", "all")}
     for (label, _), options in study._chosen.items():
@@ -395,10 +376,9 @@ def test_trials_go_beyond_the_range_while_the_best_is_at_its_edge(
     tuning = tuning_of("lr=log:0.01..0.04", 2, beyond=2)
     study = Study(spec_from(["fedavg"], [*SMALL, ("epochs", "1")], tuning=tuning), tmp_path)
     counts = []
-    while todo := study.missing(study.trials()):
+    while study.missing(study.trials()):
         counts.append(len(study.trials()))
-        for trial in todo:
-            work(Job(trial.address, trial.job, str(tmp_path)))
+        done(study, study.trials())
     rates = [float(t.options[0][1]) for t in study.trials()]
     assert counts == [2, 3, 4] and rates[2:] == pytest.approx([max(rates[:2]) * 2**k for k in (1, 2)], rel=1e-3)
     assert study.choose() and study._chosen["fedavg", "all"] == study.trials()[-1].options
@@ -440,8 +420,7 @@ def test_nothing_is_compared_before_the_trials_are_done(tmp_path: Path) -> None:
     spec = spec_from(["fedavg"], SMALL, tuning=tuning_of("lr=0.01..0.5", 2))
     study = Study(spec, tmp_path)
     assert [row["state"] for row in study.table()] == ["missing"] and len(study.missing()) == 1
-    for trial in study.trials():
-        work(Job(trial.address, trial.job, str(tmp_path)))
+    done(study, study.trials())
     assert done(study) == ["finished"]
     again = Study(spec, tmp_path)  # as the next command has it
     assert again.missing() == [] and [row["state"] for row in again.table()] == ["finished"]

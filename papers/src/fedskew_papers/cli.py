@@ -25,16 +25,22 @@ from fedskew.cli.seam import (
     store_options,
     work_off,
 )
-from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.errors import ConfigError, FieldError, require
 from fedskew_papers import names
-
-WIDE = 200  # columns of a wide table
 
 if TYPE_CHECKING:
     from fedskew.seam import Spec, Study
     from fedskew_papers.arbiter import Case
     from fedskew_papers.rows import Row
     from fedskew_papers.tables import Protocol
+
+
+machine_options = decorated(
+    click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]"),
+    click.option(
+        "--precision", metavar="NAME", help="precision of products: float32, tf32, bfloat16  [default: float32]"
+    ),
+)
 
 
 def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -46,11 +52,7 @@ def part_options(scale: str, help: str) -> Callable[[Callable[..., Any]], Callab
             "--methods", metavar="NAMES", help="only these methods of the table, between semicolons  [default: all]"
         ),
         click.option("--settings", metavar="NAMES", help="only these settings, between semicolons  [default: all]"),
-        click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]"),
-        click.option(
-            "--precision", metavar="NAME",
-            help="precision of products: float32, tf32, bfloat16  [default: float32]",
-        ),
+        machine_options,
         click.option("--retry", is_flag=True, help="repeat runs that were refused or failed"),
         store_options("results/papers"),
     )  # fmt: skip
@@ -152,10 +154,10 @@ def _check_device(name: str, there: bool) -> None:
 
 def _check_list(scale: str, **of_one: object) -> None:
     """Raise ConfigError for a scale that there is not, and for options that mean nothing without a NAME."""
+    from fedskew.seam import check_names
     from fedskew_papers.tables import SCALES
 
-    if scale not in SCALES:
-        raise unknown("scale", scale, SCALES)
+    check_names("scale", [scale], SCALES)
     for option, value in of_one.items():
         hint = "without one, studies are listed"
         require(not value, option.replace("_", "-"), "be used with the NAME of a study", str(value), hint)
@@ -193,13 +195,13 @@ def ledger(paper: str | None, archives: str | None) -> None:
     if the interval is outside, and is not resolved in between, or within the printed spread where that alone is too
     wide to agree. There is no verdict below five seeds.
     """
+    from fedskew.seam import check_names
     from fedskew_papers.printed import PAPERS, THIRD
     from fedskew_papers.rows import STATES, TOTAL, coverage
     from fedskew_papers.rows import ledger as every
     from fedskew_papers.runs import HERE, Runs
 
-    if paper is not None and paper not in PAPERS:
-        raise unknown("paper", paper, PAPERS)
+    check_names("paper", filter(None, [paper]), PAPERS)
     folder = Path(archives or HERE)
     require(not archives or folder.is_dir(), "archives", "be a folder", archives)
     if not folder.is_dir():
@@ -229,11 +231,8 @@ def ledger(paper: str | None, archives: str | None) -> None:
     missing="a table: TABLE.toml, or a name that `fedskew reproduce` lists",
 )
 @click.argument("name", required=False, metavar="TABLE.toml | NAME")
-@click.option("--wide", is_flag=True, help=f"print seeds and causes beside the cells, in a table of {WIDE} columns")
 @part_options("paper", "paper: the full protocol; small: reduced, where the table has it; smoke: seconds, on digits")
-def arbitrate(
-    name: str, scale: str, seeds: str | None, out: str | None, store: str | None, wide: bool, **given: Any
-) -> int:
+def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Judge each cell of a printed table, and search for what makes those that differ.
 
     A cell is run as stated. One that differs is run again under each reading of the settings that the table leaves
@@ -267,7 +266,7 @@ def arbitrate(
         return study
 
     cases = arbitrate(table, spec, work)
-    judged(cases, wide)
+    judged(cases)
     if out:
         for file, text in (("cells.csv", sheet(cases)), ("page.md", page(table, scale, cases))):
             write_atomic(Path(out) / file, text.encode())
@@ -277,13 +276,10 @@ def arbitrate(
     return int(bool(lost))
 
 
-def judged(cases: list[Case], wide: bool = False) -> None:
-    """Print a table for each metric, then what makes the cells that differ; in a wide table both are columns."""
-    from fedskew_papers.arbiter import CELLS, cells_of
+def judged(cases: list[Case]) -> None:
+    """Print a table for each metric, then what makes the cells that differ."""
+    from fedskew_papers.arbiter import cells_of
 
-    if wide:
-        show(grid(CELLS, map(cells_of, cases), width=WIDE), WIDE)
-        return
     by = dict[str, list[tuple[str, ...]]]()
     for case in cases:
         setting, method, metric, printed, span, _, verdict, _ = cells_of(case)
@@ -301,8 +297,7 @@ def judged(cases: list[Case], wide: bool = False) -> None:
     lines=("fedskew portions --dry-run",),
 )
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=9.0, help="when to stop  [default: 9]")
-@click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]")
-@click.option("--precision", metavar="NAME", help="precision of products: float32, tf32, bfloat16  [default: float32]")
+@machine_options
 @click.option("--engine", metavar="NAME", help="how clients are trained  [default: auto]")
 @store_options("results/papers")
 def portions(minutes: float, out: str | None, store: str | None, **given: Any) -> int:

@@ -114,20 +114,20 @@ class Row:
         return n.text, ours, span, f"{self.seeds} of {self.planned}" if self.planned else ""
 
 
-def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper")) -> list[Row]:
+def ledger(runs: Runs) -> list[Row]:
     """Every printed number with ours beside it; the larger scale counts where there are two.
 
     Args:
         runs: Our finished runs.
-        scales: The scales that count, the smaller first.
 
     Returns:
         One row a printed number, in the order of `printed`.
     """
     ours = worked()
     found = {p.id: Row(p, ours=ours[p.id], scale="paper", computed=True) if p.id in ours else Row(p) for p in printed()}
-    for one in [protocol(name) for name in names()]:
-        for scale in scales if not one.cells else ():  # a table with numbers of its own is judged by the arbiter
+    tables = [protocol(name) for name in names()]
+    for one in (table for table in tables if not table.cells):  # numbers of its own are judged by the arbiter
+        for scale in ("small", "paper"):
             for row in rows_of(one, scale, runs):
                 if row.ours is not None or not found[row.number.id].study:
                     found[row.number.id] = row

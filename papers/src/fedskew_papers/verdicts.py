@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedskew.errors import require, unknown
+from fedskew.errors import require
 from fedskew.seam import (
     FEWEST,
     Run,
@@ -66,8 +66,8 @@ class Claim:
 
     paper: str
     claim: str
-    evidence: tuple[str, ...]
-    conditions: tuple[str, ...] = ()
+    evidence: Sequence[str]
+    conditions: Sequence[str] = ()
     cause: str = ""
 
 
@@ -96,11 +96,7 @@ def claims() -> tuple[Claim, ...]:
         >>> claims()[0].paper
         'FedBal'
     """
-    content = table_from(Path(__file__).with_suffix(".toml"))
-    return tuple(
-        Claim(**{**one, "evidence": tuple(one["evidence"]), "conditions": tuple(one.get("conditions", ()))})
-        for one in content["claim"]
-    )
+    return tuple(Claim(**one) for one in table_from(Path(__file__).with_suffix(".toml"))["claim"])
 
 
 def verdict_of(claim: Claim, evidence: Evidence) -> Verdict:
@@ -244,8 +240,7 @@ class Evidence:
             ConfigError: Its kind, its study, setting or method is unknown, or it has too few parts.
         """
         kind, _, rest = quantity.partition(" ")
-        if kind not in KINDS:
-            raise unknown("kind of quantity", kind, KINDS)
+        check_names("kind of quantity", [kind], KINDS)
         parts = [part.strip() for part in rest.split(" | ")]
         taken = list(signature(KINDS[kind]).parameters.values())[1:]
         least = sum(one.default is one.empty for one in taken)
@@ -451,8 +446,7 @@ KINDS: dict[str, Callable[..., Iterator[Quantity]]] = {
 
 def _of(name: str) -> Printed:
     known = {p.id: p for p in printed()}
-    if name not in known:
-        raise unknown("printed number", name, known)
+    check_names("printed number", [name], known)
     return known[name]
 
 

@@ -47,7 +47,14 @@ def address(experiment: Experiment, dataset: Dataset, earlier: bool = False) -> 
         >>> address(one, one.data.load()) == address(two, two.data.load())
         True
     """
-    text = json.dumps(deciding(experiment, dataset, earlier), sort_keys=True, separators=(",", ":"))
+    content = {
+        "address": ADDRESS,
+        "data": dataset.fingerprint,
+        "rows": [list(dataset.augment), list(dataset.mean), list(dataset.std)],
+        "engine": engine_of(experiment, dataset),
+        **asked(experiment, earlier),
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
@@ -79,17 +86,6 @@ _absent: dict[Any, tuple[float, str]] = {}
 def _loaded(data: Any, path: str | None) -> Dataset:
     loaded: Dataset = data.load(path)
     return loaded
-
-
-def deciding(experiment: Experiment, dataset: Dataset, earlier: bool = False) -> dict[str, Any]:
-    """Everything that decides a run's numbers, as plain values."""
-    return {
-        "address": ADDRESS,
-        "data": dataset.fingerprint,
-        "rows": [list(dataset.augment), list(dataset.mean), list(dataset.std)],
-        "engine": engine_of(experiment, dataset),
-        **asked(experiment, earlier),
-    }
 
 
 def asked(experiment: Experiment, earlier: bool = False) -> dict[str, Any]:

@@ -82,9 +82,9 @@ def runs_of(place: str | Path, failed: bool = False) -> list[Run]:
         by_address = {run.address: run for run in read_archive(Path(place))}
         return [run for run in by_address.values() if failed or run.state == "finished"]
     store, addresses, study = members(place)
-    noted = (store.noted() if study is None else _named(study)) if failed else []
-    lost = [address for address in noted if (refusal := store.refusal(address)) and refusal[0] == "failed"]
-    return list(filter(None, map(store.entry, [*addresses, *lost])))
+    among = None if study is None else {*_named(study)}
+    lost = (run for run in (store.lost() if failed else ()) if among is None or run.address in among)
+    return [*filter(None, map(store.entry, addresses)), *(run for run in lost if run.state == "failed")]
 
 
 def _entry(store: Store, address: Address) -> bool:
@@ -142,26 +142,21 @@ def reuse_archived(
         return 0
     if not path.is_dir() and not lexists(files_of(path)[0]):
         raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
-    count, stage = Counter[Path](), study.trials
+    count, later = Counter[Path](), study.spec.tuning or study.spec.longer
     while True:  # trials decide what is compared, and compared runs how long the baseline trains as a control
-        missing = study.missing(stage())
+        missing = study.missing([*study.trials(), *study.plan()])
         places = [[a for a in (one.address, one.earlier, *one.before) if a] for one in missing]
         known = _archived(path, {address: others for address, *others in filter(None, places)})
         addresses = (next((a for a in others if a in known), None) for others in places)
         taken = [known[address] for address in sorted({a for a in addresses if a})]
         runs = [run for _, run in taken]
         if keep:
-            take([run for run in runs if run.state == "finished"], study.store)
-            for run in runs:
-                if run.state == "failed":
-                    study.store.refuse(run.address, "failed", run.reason)
+            take(runs, study.store)
         else:
             study.store.archived.update({run.address: run for run in runs})
         count.update(file for file, _ in taken)
-        if stage == study.plan and not (runs and study.spec.longer):
+        if not (runs and later):
             break
-        if not runs:
-            stage = study.plan
     if say is not None:
         for file, number in sorted(count.items()):
             say(f"{plural(number, 'run')} reused from {' and '.join(map(str, files_of(file)))}")

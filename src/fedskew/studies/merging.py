@@ -3,7 +3,7 @@
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,12 +64,10 @@ def merge(sources: Sequence[Store | Path], into: Store) -> Merged:
             if isinstance(source, Store):
                 _folders(source, into, done)
                 lines = source.archived.values()  # of runs without a folder that was looked at
-                _archived((run for run in lines if not ended(source.run_folder(run.address))), into, done)
-                _notes({address: source.refusal(address) for address in source.noted()}, into)
+                runs = [run for run in lines if not ended(source.run_folder(run.address))]
+                _lines([*runs, *source.lost()], into, done)
             else:
-                runs = list(read_archive(source))
-                _archived((run for run in runs if run.state == "finished"), into, done)
-                _notes({run.address: ("failed", run.reason) for run in runs if run.state == "failed"}, into)
+                _lines(read_archive(source), into, done)
     return done
 
 
@@ -127,7 +125,12 @@ def _replace(folder: Path, target: Path) -> None:
             return
         hold = Hold(target)
         try:
-            _swap(target, old, waiting)
+            os.rename(target, old)
+            try:
+                os.rename(waiting, target)
+            except OSError:
+                os.rename(old, target)
+                raise
             sync(target.parent)
         finally:
             hold.release()
@@ -140,54 +143,44 @@ def _replace(folder: Path, target: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _swap(target: Path, old: Path, new: Path) -> None:
-    """Put a folder in the place of another one, which comes back where that fails. Raises OSError."""
-    os.rename(target, old)
-    try:
-        os.rename(new, target)
-    except OSError:
-        os.rename(old, target)
-        raise
-
-
-def _archived(entries: Iterable[Run], into: Store, done: Merged) -> None:
-    """Take lines of archives over, all at once."""
+def _lines(runs: Iterable[Run], into: Store, done: Merged) -> None:
+    """Take runs over that have no folder, all at once; of one that cannot be, why, where nothing is known of it."""
     taken = dict[str, Run]()
-    for entry in entries:
-        address = entry.address
-        there = into.finished(address)
-        if there is None:
-            taken[address] = entry
-            continue
-        try:
-            require_same(entry, there, BOTH)
-            done.there.append(address)
-        except RecordError as error:
-            done.refused[address] = str(error)
-    if taken:
-        take([*taken.values()], into)
-    done.added += taken
+    for run in runs:
+        if run.state != "finished":
+            if not into.knows(run.address):
+                taken.setdefault(run.address, run)
+        elif (there := into.finished(run.address)) is None:
+            taken[run.address] = run
+        else:
+            try:
+                require_same(run, there, BOTH)
+                done.there.append(run.address)
+            except RecordError as error:
+                done.refused[run.address] = str(error)
+    take(taken.values(), into)
+    done.added += [address for address, run in taken.items() if run.state == "finished"]
 
 
-def take(entries: Sequence[Run], into: Store) -> None:
-    """Add the runs that the store lacks to its archive of runs that came from others. Raises RecordError."""
-    file = into.folder / ARCHIVE
+def take(runs: Iterable[Run], into: Store) -> None:
+    """Add the runs that the store lacks to its archive of runs that came from others; note why others cannot be.
+
+    Raises:
+        RecordError: The store cannot be read or written.
+    """
+    file, listed = into.folder / ARCHIVE, list(runs)
     with into.writing():
-        lacking = [entry for entry in entries if entry.address not in into.archived]
-        try:
-            before = content_of(file) if file.exists() else b""
-        except OSError as error:
-            raise RecordError(f"cannot read {file}: {error.strerror}") from None
-        lines = [archive_line(run, max(1, len(run.rows))) for run in lacking]
-        write_atomic(file, before + "".join(f"{line}\n" for line in lines).encode())
-        into.__dict__.pop("archived", None)  # it was read before
-        for entry in entries:
-            into.forgive(entry.address)
-
-
-def _notes(refusals: Mapping[str, tuple[str, str] | None], into: Store) -> None:
-    """Take over why runs cannot be, where nothing is known of them."""
-    for address, refusal in refusals.items():
-        known = (into.run_folder(address) / "rounds.jsonl").exists() or address in into.archived
-        if refusal and not known and into.refusal(address) is None:
-            into.refuse(address, *refusal)
+        lacking = [run for run in listed if run.state == "finished" and run.address not in into.archived]
+        if lacking:
+            try:
+                before = content_of(file) if file.exists() else b""
+            except OSError as error:
+                raise RecordError(f"cannot read {file}: {error.strerror}") from None
+            lines = [archive_line(run, max(1, len(run.rows))) for run in lacking]
+            write_atomic(file, before + "".join(f"{line}\n" for line in lines).encode())
+            into.__dict__.pop("archived", None)  # it was read before
+        for run in listed:
+            if run.state == "finished":
+                into.forgive(run.address)
+            else:
+                into.refuse(run.address, run.state, run.reason)

@@ -21,14 +21,14 @@ from fedskew.config.words import Pair
 from fedskew.data.counts import LEAST, Consortium, scaled
 from fedskew.data.partitioners import Counts
 from fedskew.engines.planning import length_of, paces_of
-from fedskew.errors import ConfigError, DataError, require, unknown
+from fedskew.errors import ConfigError, DataError, require
 from fedskew.fields import MOST
 from fedskew.records.clients import last_clients, read_clients
 from fedskew.records.typed import Row
 from fedskew.studies.address import dataset_of
 from fedskew.studies.arguments import Entry, entry_of, full
 from fedskew.studies.scores import LEVEL, Floats
-from fedskew.studies.spec import Spec, made_of
+from fedskew.studies.spec import Spec, check_names, made_of
 from fedskew.studies.study import Study
 
 TEST = 0.2  # of the cases of a site
@@ -245,8 +245,7 @@ class Rehearsal:
         if self.varied in ("all", "none"):
             return [*range(len(known))] if self.varied == "all" else []
         names = [name.strip() for name in self.varied.split(",")]
-        if lost := [name for name in names if name not in known]:
-            raise unknown("site", lost[0], known)
+        check_names("site", names, known)
         return [known.index(name) for name in names]
 
     # Costs
@@ -382,10 +381,20 @@ class Rehearsal:
         def values(run: Side, other: Side | None, sites: Sequence[int], c: int | None = None) -> Values:
             """A share at sites, or its difference of two runs, of each stand-in and seed that has test rows."""
             sides, per_site = (run, other or run), []
-            for name, seeds in [(one.name, self.seeds) for one in self.standins]:
-                pairs = [[_share(runs[who, name + what, n][0], sites, c) for who, what in sides] for n in seeds]
+            for name in (one.name for one in self.standins):
+                pairs = [[_share(runs[who, name + what, n][0], sites, c) for who, what in sides] for n in self.seeds]
                 per_site.append([a - b if other else a for a, b in pairs if a is not None and b is not None])
             return per_site
+
+        def told(sites: Sequence[int]) -> Row:
+            """What sites together can expect of the method, of local training, and of the one over the other."""
+            rows = tests[sites].sum()
+            return {
+                "accuracy": predicted(ours, None, sites, rows),
+                "local": predicted(local, None, sites, rows),
+                "rare_recall": predicted(ours, None, sites, tests[sites, of.rare].sum(), of.rare),
+                "gain": predicted(ours, local, sites, rows),
+            }
 
         took = [runs[method, self.standins[0].name, seed][1] for seed in self.seeds]
         rows = []
@@ -393,11 +402,7 @@ class Rehearsal:
             rounds = statistics.fmean(sum(k in who for who in each) for each in took)
             row: Row = {
                 "site": site, "cases": int(of.counts[k].sum()), "failure": self.rates[k], "rounds": rounds,
-                **self.costs[k],
-                "accuracy": predicted(ours, None, [k], tests[k].sum()),
-                "local": predicted(local, None, [k], tests[k].sum()),
-                "rare_recall": predicted(ours, None, [k], tests[k, of.rare], of.rare),
-                "gain": predicted(ours, local, [k], tests[k].sum()),
+                **self.costs[k], **told([k]),
             }  # fmt: skip
             if k in self._leaving:
                 gone, left = (method, self._without(k)), [j for j in everybody if j != k]
@@ -414,10 +419,7 @@ class Rehearsal:
         return {
             "method": method, "seeds": list(self.seeds), "rounds": len(took[0]), "rare": of.classes[of.rare],
             "standins": [{"name": one.name, "factor": one.factor} for one in self.standins],
-            "accuracy": predicted(ours, None, everybody, tests.sum()),
-            "local": predicted(local, None, everybody, tests.sum()),
-            "rare_recall": predicted(ours, None, everybody, tests[:, of.rare].sum(), of.rare),
-            "gain": predicted(ours, local, everybody, tests.sum()),
+            **told(everybody),
             "wall_s": [sum(map(self._seconds, each)) for each in took], "sites": rows,
             "unknown": [ONE] * (len(self.standins) == 1) + [SMALLER] * any(one.factor < 1 for one in self.standins)
             + [*UNKNOWN],

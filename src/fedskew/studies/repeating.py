@@ -63,8 +63,7 @@ def repeat(
             if again is None:
                 noted(outcome.address, "failed", f"{outcome.state}: {outcome.reason}")
             else:
-                same = compared(by[outcome.address].summary, again.summary)
-                noted(outcome.address, same.verdict, same.words)
+                noted(outcome.address, *compared(by[outcome.address].summary, again.summary))
 
         for run in runs:
             try:

@@ -31,20 +31,11 @@ class Comparison(NamedTuple):
 
     Attributes:
         verdict: "bits" where all is equal to the bit, "near" within `NEAR`, else "differs".
-        place: The entry that differs most; "" where none does.
-        first: Its value here.
-        second: Its value there.
+        words: The entry that differs most, as in "final_accuracy is 0.5 and 0.25"; "" where none does.
     """
 
     verdict: str
-    place: str = ""
-    first: Any = None
-    second: Any = None
-
-    @property
-    def words(self) -> str:
-        """As in "final_accuracy is 0.5 and 0.25"."""
-        return f"{self.place} is {self.first!r} and {self.second!r}" if self.place else ""
+    words: str = ""
 
 
 def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
@@ -73,7 +64,8 @@ def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
         second = there.get(entry, "missing")
         apart = _apart(first, second)
         if apart > worst:
-            worst, comparison = apart, Comparison("near" if apart <= NEAR else "differs", entry, first, second)
+            told = f"{entry} is {first!r} and {second!r}"
+            worst, comparison = apart, Comparison("near" if apart <= NEAR else "differs", told)
     return comparison
 
 

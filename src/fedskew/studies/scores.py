@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedskew.errors import ConfigError, FieldError, RecordError, require, unknown
+from fedskew.errors import ConfigError, RecordError, require, unknown
 from fedskew.records.metrics import metric_of
 
 Floats = NDArray[np.float64]
@@ -38,17 +38,14 @@ class Scores:
         methods: Labels of the methods, each once.
         settings: Labels of the settings, each once.
         seeds: Seeds, each once. Runs of one seed and one setting are a pair.
-        values: float64 [M, S, K]; NaN where a run is missing or failed. The array is a copy that cannot be written.
+        values: float64 [M, S, K], finite; NaN where a run is missing or failed. It is a copy that cannot be written.
         higher_is_better: False for a loss or a cost.
-
-    Raises:
-        FieldError: A name is missing or stands twice, the shape is not [M, S, K], or a value is infinite.
 
     Example:
         >>> from fedskew.studies.scores import Scores
         >>> scores = Scores("accuracy", ("fedavg", "fedla"), ("alpha 0.1",), (0, 1), [[[0.5, 0.6]], [[0.7, None]]])
-        >>> scores.values.shape, scores.counts.tolist()
-        ((2, 1, 2), [[2], [1]])
+        >>> scores.values.shape
+        (2, 1, 2)
     """
 
     metric: str
@@ -59,19 +56,8 @@ class Scores:
     higher_is_better: bool = True
 
     def __post_init__(self) -> None:
-        """Raise FieldError unless the fields fit each other."""
-        for field in ("methods", "settings", "seeds"):
-            labels = tuple(getattr(self, field))
-            if not labels or len(set(labels)) < len(labels):
-                raise FieldError("Scores", field, "hold at least one, each once", labels)
-            object.__setattr__(self, field, labels)
-        shape, values = (len(self.methods), len(self.settings), len(self.seeds)), np.array(self.values, np.float64)
-        if values.shape != shape:
-            rule = f"have the shape {list(shape)} of methods, settings and seeds"
-            raise FieldError("Scores", "values", rule, list(values.shape))
-        if np.isinf(values).any():
-            worst = float(values[np.isinf(values)][0])
-            raise FieldError("Scores", "values", "be finite", worst, "a run that failed is NaN")
+        """Copy the values."""
+        values = np.array(self.values, np.float64)
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
 
@@ -110,11 +96,6 @@ class Scores:
         seeds = tuple(sorted(seeds))
         values = [[[scored.get((m, s, k), math.nan) for k in seeds] for s in settings] for m in methods]
         return cls(metric, methods, settings, seeds, np.array(values), higher_is_better)
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Number of runs of each method under each setting, int64 [M, S]."""
-        return np.asarray((~np.isnan(self.values)).sum(axis=2), dtype=np.int64)
 
     @property
     def is_share(self) -> bool:

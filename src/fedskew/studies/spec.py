@@ -80,7 +80,6 @@ class Tuning:
 
     space: tuple[Range, ...]
     trials: int = 8
-    metric: str = "mean10_val_accuracy"
     beyond: int = 0
     """most trials outside of the range, one at a time while the best value is the smallest or the largest"""
 
@@ -204,8 +203,7 @@ class Spec:
         require(bool(names), "methods", "name at least one method", list(names))
         twice = next((n for n in names if names.count(n) > 1), "")
         require(not twice, "methods", "be different; use labels for two of one name", twice)
-        if self.baseline and self.baseline not in names:
-            raise unknown("baseline", self.baseline, names)
+        check_names("baseline", filter(None, [self.baseline]), names)
         if not self.metric:
             own = any(served == "own" for served in self.serves.values())
             object.__setattr__(self, "metric", f"mean10_{'served_' * own}accuracy")
@@ -249,7 +247,7 @@ class Spec:
         """
         if self.own_models:
             return ("local-test", HELD_OUT), "mean10_served_accuracy"
-        return ("validation", HELD_OUT), self.tuning.metric if self.tuning else ""
+        return ("validation", HELD_OUT), "mean10_val_accuracy"
 
     @property
     def reference(self) -> str:
@@ -404,9 +402,7 @@ def spec_from(methods: Sequence[str | Method], options: Sequence[Pair], **facts:
 def controls_of(wanted: bool | str) -> list[str]:
     """The controls that are asked for, each once: "local,centralised"; True: "weights". Raises ConfigError."""
     names = wanted.split(",") if isinstance(wanted, str) else ["weights"] * wanted
-    for name in names:
-        if name not in (*CONTROLS, LONGER):
-            raise unknown("control", name, (*CONTROLS, LONGER))
+    check_names("control", names, (*CONTROLS, LONGER))
     return list(dict.fromkeys(names))
 
 

@@ -133,9 +133,11 @@ class Store:
         """Forget that a run could not be."""
         self._note(address).unlink(missing_ok=True)
 
-    def noted(self) -> list[Address]:
-        """Addresses of the runs of which something is noted."""
-        return Address.among(sorted(file.stem for file in (self.folder / "refused").glob("*.json")))
+    def lost(self) -> list[Run]:
+        """The runs that cannot be, refused or failed."""
+        noted = Address.among(sorted(file.stem for file in (self.folder / "refused").glob("*.json")))
+        runs = (self.entry(address) for address in noted if self.refusal(address))
+        return [run for run in runs if run is not None]
 
     def refusal(self, address: str) -> tuple[str, str] | None:
         """(state, reason) of a run that cannot be."""

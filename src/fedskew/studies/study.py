@@ -159,7 +159,7 @@ class Study:
     def _score(self, trial: Planned) -> float | None:
         """The score of a trial that is finished, or None."""
         entry = self.store.entry(trial.place(self.store)) if trial.address else None
-        score = entry.summary.get(self.spec.trial[1]) if entry and self.spec.tuning else None
+        score = entry.summary.get(self.spec.trial[1]) if entry else None
         return None if score is None or (entry and entry.state != "finished") else float(score)
 
     def plan(self) -> list[Planned]:

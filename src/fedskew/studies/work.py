@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fedskew.config.experiment import DIVISION, Experiment
@@ -153,16 +154,15 @@ def _work(job: Job) -> Outcome:
     folder = store.run_folder(job.address)
     resume = (folder / "rounds.jsonl").exists()
 
-    def ended(state: str, error: object) -> Outcome:
-        seconds = time.monotonic() - began
-        return Outcome(job.address, state, " ".join(str(error).split()), seconds, notes=tuple(notes))
+    def ended(state: str, why: object, summary: Mapping[str, Any] = MappingProxyType({})) -> Outcome:
+        seconds, score = time.monotonic() - began, summary.get(job.metric)
+        return Outcome(job.address, state, " ".join(str(why).split()), seconds, score, tuple(notes))
 
     try:
         given = job.experiment
         experiment = given if isinstance(given, Experiment) else Experiment.from_json(given)
         if resume and _over(folder, experiment):
-            score = read_run(folder).summary.get(job.metric)
-            return Outcome(job.address, "finished", "", time.monotonic() - began, score)
+            return ended("finished", "", read_run(folder).summary)
         federation, tracked = federation_of(experiment), _trackers(job, notes.append)
         result = experiment.run(folder, resume=resume, federation=federation, on_round=tracked)
     except InUseError as error:
@@ -181,9 +181,7 @@ def _work(job: Job) -> Outcome:
         return ended("broken", "memory ran out")
     except Exception as error:  # a fault of fedskew: the other runs go on, and this one is told
         return ended("broken", f"{type(error).__name__}: {error}")
-    state = "finished" if not result.stopped else "interrupted"
-    score = result.summary.get(job.metric)
-    return Outcome(job.address, state, result.stopped, time.monotonic() - began, score, tuple(notes))
+    return ended("interrupted" if result.stopped else "finished", result.stopped, result.summary)
 
 
 def _trackers(job: Job, note: Callable[[str], None]) -> Several | None:
