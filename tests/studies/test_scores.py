@@ -11,7 +11,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.errors import ConfigError, RecordError
+from fedskew.errors import ConfigError, FieldError, RecordError
 from fedskew.records.summary import more_is_better
 from fedskew.studies.scores import Reached, Scores, quantum_of, reach, reach_all, summaries, t_interval
 from fedskew.studies.store import thinned
@@ -162,3 +162,8 @@ def test_several_targets_are_each_the_reach_of_one() -> None:
     targets = [0.9, 0.1, 0.5, 2.0]
     assert reach_all(made, targets) == tuple(reach(made, target) for target in targets)
     assert reach_all([], [0.5]) == (reach([], 0.5),) and reach([], 0.5).rounds == 0
+
+
+def test_an_infinite_score_is_refused() -> None:
+    with pytest.raises(FieldError, match=r"must be finite; got inf"):
+        Scores("loss", ("fedavg",), ("alpha 1",), (0,), [[[math.inf]]])  # type: ignore[arg-type]

@@ -89,11 +89,6 @@ def _drop(layer: _KeyedDropout | _KeyedChannelDropout, x: Tensor, shape: tuple[i
     return x * (keep.to(x.dtype) * scale)
 
 
-def _keyed(base: type[nn.Module], kind: type[nn.Module]) -> type[nn.Module]:
-    """A converted layer that is still one of its kind."""
-    return type(f"_{kind.__name__}", (base, kind), {})
-
-
 class _MaskedBatchNorm(_Keyed, _BatchNorm):
     """BatchNorm over the real rows: (x - mean) / sqrt(var + eps) * weight + bias.
 
@@ -157,12 +152,39 @@ class _MaskedBatchNorm(_Keyed, _BatchNorm):
             store[name] = (old + share * (n >= least) * (new - old)).to(store[name].dtype)
 
 
+class _BatchNorm1d(_MaskedBatchNorm, nn.BatchNorm1d):
+    pass
+
+
+class _BatchNorm2d(_MaskedBatchNorm, nn.BatchNorm2d):
+    pass
+
+
+class _BatchNorm3d(_MaskedBatchNorm, nn.BatchNorm3d):
+    pass
+
+
+class _Dropout1d(_KeyedChannelDropout, nn.Dropout1d):
+    pass
+
+
+class _Dropout2d(_KeyedChannelDropout, nn.Dropout2d):
+    pass
+
+
+class _Dropout3d(_KeyedChannelDropout, nn.Dropout3d):
+    pass
+
+
 _CONVERTED: dict[type[nn.Module], type[nn.Module]] = {
     nn.Dropout: _KeyedDropout,
-    **{kind: _keyed(_KeyedChannelDropout, kind) for kind in (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)},
-    **{kind: _keyed(_MaskedBatchNorm, kind) for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)},
+    nn.Dropout1d: _Dropout1d,
+    nn.Dropout2d: _Dropout2d,
+    nn.Dropout3d: _Dropout3d,
+    nn.BatchNorm1d: _BatchNorm1d,
+    nn.BatchNorm2d: _BatchNorm2d,
+    nn.BatchNorm3d: _BatchNorm3d,
 }
-globals().update({keyed.__name__: keyed for keyed in _CONVERTED.values()})  # where a pickled model finds them
 _WRITTEN = {keyed: kind for kind, keyed in _CONVERTED.items()}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedskew.errors import ConfigError, RecordError, require, unknown
+from fedskew.errors import ConfigError, FieldError, RecordError, require, unknown
 from fedskew.records.metrics import metric_of
 
 Floats = NDArray[np.float64]
@@ -38,8 +38,11 @@ class Scores:
         methods: Labels of the methods, each once.
         settings: Labels of the settings, each once.
         seeds: Seeds, each once. Runs of one seed and one setting are a pair.
-        values: float64 [M, S, K], finite; NaN where a run is missing or failed. It is a copy that cannot be written.
+        values: float64 [M, S, K]; NaN where a run is missing or failed. The array is a copy that cannot be written.
         higher_is_better: False for a loss or a cost.
+
+    Raises:
+        FieldError: A value is infinite.
 
     Example:
         >>> from fedskew.studies.scores import Scores
@@ -56,8 +59,11 @@ class Scores:
     higher_is_better: bool = True
 
     def __post_init__(self) -> None:
-        """Copy the values."""
+        """Copy the values. Raises FieldError for an infinite one."""
         values = np.array(self.values, np.float64)
+        if np.isinf(values).any():
+            worst = float(values[np.isinf(values)][0])
+            raise FieldError("Scores", "values", "be finite", worst, "a run that failed is NaN")
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
 
