@@ -166,6 +166,16 @@ def test_runs_of_an_archive_keep_their_rounds_in_a_store(tmp_path: Path) -> None
     assert store.archived["a" * 16].rows == rows
 
 
+def test_numbers_of_rounds_have_seven_digits_and_the_summary_is_whole(ran: Study) -> None:
+    run = next(iter(ran.store.entry(address) for address in ran.store.addresses()))
+    assert run is not None
+    told = json.loads(archive_line(run))
+    assert told["summary"] == run.summary
+    for row, whole in zip(told["rows"], run.rows, strict=True):
+        assert row["accuracy"] == float(f"{whole['accuracy']:.7g}") and row["steps"] == whole["steps"]
+    assert any(row["train_loss"] != whole["train_loss"] for row, whole in zip(told["rows"], run.rows, strict=True))
+
+
 def test_a_trial_that_ended_by_its_own_numbers_is_in_the_archive(tmp_path: Path) -> None:
     """Without it the tuning would be open, and no compared run of the study could be named."""
     options = [*SMALL, ("model", "mlp"), ("data", "digits")]

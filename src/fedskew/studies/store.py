@@ -3,7 +3,7 @@
     STORE/store.json            the version of this layout
     STORE/runs/ADDRESS/         a run folder, as `fedskew run` writes it
     STORE/refused/ADDRESS.json  why a run cannot be: refused before it trained, or ended by its own numbers
-    STORE/*.jsonl, *.jsonl.xz   archives: one line a run, without weights and with thinned rounds
+    STORE/*.jsonl, *.jsonl.xz   archives: one line a run, without weights, with few rounds and digits
 
 A run that is there is not computed again, whichever study asks for it. One process at a time brings runs of others into
 a store, see `Store.writing`. Workers need no such turn: each run folder has a lock of its own, and a note is one file
@@ -39,6 +39,7 @@ KEPT = (  # entries of a round that an archive holds
 BEGINS = re.compile(rb'\{"address":"([0-9a-f]{16})",')  # a line of an archive, as `archive_line` writes it
 INDEX = b'{"addresses":'  # the first line of a compressed archive: one without a run that is asked for is not read
 POINTS = 100  # rounds of a run that an archive holds, at most
+DIGITS = 7  # of the numbers of a round there: more than a curve needs, and a fifth of an archive less
 WAIT_S = 120.0  # for the turn of another process
 Line = entries("Line", {"address": str, "config": Row, "summary": Row, "rows": list[Row], "env": Row})  # of an archive
 Index = entries("Index", {"addresses": list[str]})
@@ -297,14 +298,22 @@ def packed(lines: Mapping[str, bytes]) -> bytes:
 
 
 def archive_line(run: Run, points: int = POINTS) -> str:
-    """A run as a line of an archive, with so many rounds at most, a curve with all; of one that failed, why."""
+    """A run as a line of an archive, with so many rounds at most, a curve with all; of one that failed, why.
+
+    The summary is whole, to the bit; numbers of rounds have `DIGITS` digits.
+    """
     if run.state == "failed":
         return json.dumps({"address": run.address, "state": "failed", "reason": run.reason}, separators=(",", ":"))
     is_curve = run.config.get("average_models") == "every"  # by which work is matched: every round is needed
     of_rounds = run.rows if is_curve else thinned(run.rows, points)
-    rows = [{name: row[name] for name in KEPT if name in row} for row in of_rounds]
+    rows = [{name: _brief(row[name]) for name in KEPT if name in row} for row in of_rounds]
     kept = {"address": run.address, "config": run.config, "summary": run.summary, "env": run.env, "rows": rows}
     return json.dumps(kept, separators=(",", ":"))
+
+
+def _brief(value: Any) -> Any:
+    """A number with `DIGITS` digits; what is none as it is."""
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def thinned(rows: Iterable[Row], points: int = POINTS) -> list[Row]:
