@@ -82,7 +82,7 @@ def attacked(dp: str, canaries: int, guesses: int, seed: int = 0, **options: Any
     return audited(moved[0] - moved[1], there, guesses), result.rounds[-1]["epsilon"]
 
 
-@pytest.mark.parametrize("dp", ["client", "example"])
+@pytest.mark.parametrize("dp", ["client", pytest.param("example", marks=pytest.mark.thorough)])
 def test_canaries_stay_below_epsilon_by_the_noise_alone(dp: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound is a third of epsilon. A fifth of the noise that the accountant knows is found out."""
     low, high = attacked(dp, canaries=1000, guesses=200, dp_noise=2.5)

@@ -74,6 +74,7 @@ def together(python: Run, *lines: str) -> list[tuple[int, str, str]]:
     return [tuple(told) for told in json.loads(done.stdout)]  # type: ignore[misc]
 
 
+@pytest.mark.thorough
 def test_the_example_of_the_guide_works(example: Path, python: Run, tmp_path: Path) -> None:
     assert COMMANDS is not None
     lines = [line.removeprefix("fedskew ") for line in COMMANDS[1].splitlines()]

@@ -13,7 +13,7 @@ from fedskew.engines import stacks as cuts
 from fedskew.engines.stacks import Length, Price, cut, legs
 from fedskew.method.paces import Fixed
 from support.federations import UNEVEN, blobs
-from support.methods import BY_HOOK, each, tiny
+from support.methods import MOST_HOOKS, each, tiny
 from support.runs import gap, go, rows_of, same
 
 ENDS = {"a stack a client": (0.0, 1e-3), "one stack": (1e9, 0.0), "some stacks": (0.05, 1e-3)}  # STEP, PRODUCT
@@ -70,7 +70,7 @@ def priced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("priced")
-@pytest.mark.parametrize("name", BY_HOOK)
+@pytest.mark.parametrize("name", MOST_HOOKS)
 def test_ragged_clients_agree_with_the_reference(name: str) -> None:
     fed, options = blobs(UNEVEN, auxiliary=2), {"cohort": 4 if name == "powerofchoice" else 8, "threads": 2}
     method = replace(tiny(name), pace=replace(tiny(name).pace, batch_size=4)) if _batched(name) else tiny(name)

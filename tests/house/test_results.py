@@ -37,6 +37,7 @@ def test_the_tables_of_pages_are_those_of_their_studies(results: ModuleType, dat
         assert results.tables(shown) == shown, "run scripts/results.py"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("page", "cell"), [("cross", "| +3.5")])
 def test_a_table_that_is_altered_is_found(results: ModuleType, data_dir: Path, page: str, cell: str) -> None:
     shown = (ROOT / f"notes/{page}.md").read_text(encoding="utf-8")

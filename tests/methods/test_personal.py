@@ -237,7 +237,7 @@ RULES = [{}, ALL, *(pytest.param({name: value}, marks=THOROUGH) for name, value 
 @pytest.mark.parametrize(
     "engine", ["sequential", *(pytest.param(name, marks=THOROUGH) for name in ("debug", "threaded")), "batched"]
 )
-@pytest.mark.parametrize("model", ["mlp", norm_net()], ids=["mlp", "batchnorm"])
+@pytest.mark.parametrize("model", [pytest.param("mlp", marks=THOROUGH), norm_net()], ids=["mlp", "batchnorm"])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: " ".join(rule) or "plain")
 def test_an_own_model_without_a_tie_is_trained_as_alone(rule: dict[str, float], model: Any, engine: str) -> None:
     """Bit for bit, and on `batched` up to rounding; clients come again, and leave rounds out."""

@@ -222,6 +222,7 @@ def test_another_suffix_an_unwritable_place_and_runs_without_a_round_are_one_lin
         plots.comparison([written(tmp_path / "young", [None])])
 
 
+@pytest.mark.thorough
 def test_pyplot_is_never_imported_and_no_setting_is_left_behind(tmp_path: Path) -> None:
     run = written(tmp_path / "run", [0.5])
     program = f"""

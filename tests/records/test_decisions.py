@@ -133,6 +133,7 @@ def test_every_metric_is_that_of_scikit_learn() -> None:
         assert found[kind]["decided"] == chosen.sum()
 
 
+@pytest.mark.thorough
 def test_intervals_are_those_of_resampled_rows() -> None:
     """scikit-learn on resamples of another seed: the same ends but for chance."""
     found, gen = report(Y.astype(int), TWO, 1, 0.3), np.random.default_rng(1)

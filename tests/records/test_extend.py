@@ -13,13 +13,13 @@ from fedskew.methods import METHODS
 from fedskew.records.folder import finished, read
 from support.command import SMALL, fedskew, mistake, output_of
 from support.federations import skewed
-from support.methods import BY_HOOK, changed, tiny
+from support.methods import MOST_HOOKS, changed, tiny
 from support.paths import ROOT
 from support.resuming import equal, recorded, stop_after
 from support.runs import go
 
 
-@pytest.mark.parametrize("name", BY_HOOK)
+@pytest.mark.parametrize("name", MOST_HOOKS)
 def test_an_extended_run_is_the_run_that_had_the_rounds_from_the_start(name: str, tmp_path: Path) -> None:
     options = {"cohort": 4, "personal_every": 1}
     go(skewed(), tiny(name), rounds=2, out=tmp_path / "a", **options)

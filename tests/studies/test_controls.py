@@ -135,6 +135,7 @@ def compared(study: Study) -> Compared:
     return compare(entries, study.spec.metric, study.spec.reference)
 
 
+@pytest.mark.thorough
 def test_fedavg_with_twice_the_rounds_is_more_work(longer: Study) -> None:
     all_runs = compared(longer)
     found = {one.method: one for one in controls.controlled(all_runs, all_runs.settings[0])}

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from fedskew import tree
 from fedskew.client import Job, Own
@@ -103,13 +102,16 @@ def schedule(clients: Sequence[ClientJob], device: torch.device, few: bool = Fal
     A step has each client's rows, keys (its own, as in the sequential engine), and where in its run it is.
     """
     at = torch.from_numpy(positions(clients)).to(device)
-    count, total = at.shape[:2]
-    keys = pad_sequence([client.keys for client in clients], batch_first=True)
-    epoch = pad_sequence([torch.from_numpy(client.plan.epoch) for client in clients], batch_first=True, padding_value=1)
+    count, total, draws = at.shape[:3]
+    keys = torch.zeros(count, total, draws, dtype=torch.int64)
+    epoch = np.ones((count, total), np.int64)
+    for i, (row, client) in enumerate(zip(keys, clients, strict=True)):
+        row[: len(client.keys), : client.keys.shape[1]] = client.keys
+        epoch[i, : len(client.plan.epoch)] = client.plan.epoch
     number = torch.arange(1, total + 1, device=device).expand(count, total)
     steps = [len(p.plan.batches) for p in clients]
     active = torch.arange(total, device=device) < torch.tensor(steps).to(device).unsqueeze(1)
-    each = (at, keys.to(device), epoch.to(device), number, active)
+    each = (at, keys.to(device), torch.from_numpy(epoch).to(device), number, active)
     columns = list(zip(*(column.unbind(1) for column in each), strict=True))
 
     def now(t: int, leg: Leg) -> Now:
