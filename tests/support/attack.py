@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedskew.errors import FedskewError
 from support.bounds import Hung, within
 
 __all__ = ["FULL", "Line", "outcome", "reports", "some", "struck"]
@@ -54,6 +55,23 @@ class Line:
             self.survived()
         else:
             self.failed(why)
+
+    def refused(self, name: str, read: Callable[[], Any], *words: str, kind: type[Exception] = FedskewError) -> None:
+        """`survived` where reading ends in one line of fedskew's own, which says these words."""
+        found = outcome(read)
+        one_line = isinstance(found, kind) and "\n" not in str(found) and all(word in str(found) for word in words)
+        self.check(one_line, f"{name}: {found!r}"[:300])
+
+    def strike(
+        self, file: Path, other: bytes, many: int, read: Callable[[], Any], fine: Callable[[Any], bool], seed: int = 0
+    ) -> None:
+        """Damage a file in every way of `struck`; ``fine`` judges what reading gives, or raises, each time."""
+        raw = file.read_bytes()
+        for what, bad in struck(raw, other, many, seed):
+            file.write_bytes(bad)
+            found = outcome(read)
+            self.check(bad == raw or fine(found), f"{file.name}, {what}: {found!r}"[:300])
+        file.write_bytes(raw)
 
     def __enter__(self) -> Line:
         return self
