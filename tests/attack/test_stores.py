@@ -8,17 +8,14 @@ import json
 import lzma
 import os
 import shutil
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import PIPE, Popen
 from typing import Any
 
 import numpy as np
 import pytest
 
-import fedskew as fs
 from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, RecordError
 from fedskew.records.files import Hold
@@ -265,39 +262,6 @@ def test_a_line_has_a_limit(place: Path, capsys: pytest.CaptureFixture[str], mon
 
 
 # Writers
-
-MERGE = """
-import sys, time
-from pathlib import Path
-from fedskew.studies.merging import merge
-from fedskew.studies.store import Store
-source, into, many = sys.argv[1:]
-print("ready", flush=True)
-for i in range(int(many)):
-    while not Path(f"go{i}").exists():
-        time.sleep(0.0005)
-    print(len(merge([Store(source)], Store(f"{into}{i}")).added), flush=True)
-"""
-
-
-def test_two_merges_at_once_lose_nothing(place: Path) -> None:
-    """Two processes, each with half of the runs of an archive."""
-    line, many = first(place), some(5, 20)
-    for half in range(2):
-        Store(place / f"half{half}")
-        lines = [json.dumps({**line, "address": f"{number:016x}"}) for number in range(half * 40, half * 40 + 40)]
-        (place / f"half{half}/a.jsonl").write_text("\n".join(lines) + "\n")
-    environment = {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    words = [[sys.executable, "-c", MERGE, f"half{half}", "all", str(many)] for half in range(2)]
-    with contextlib.ExitStack() as ends, Line("stores", "two merges at once") as attack:
-        both = [ends.enter_context(Popen(one, env=environment, text=True, stdout=PIPE)) for one in words]
-        heard: Any = [process.stdout for process in both]
-        assert [stream.readline() for stream in heard] == ["ready\n"] * 2
-        for i in range(many):
-            Path(f"go{i}").touch()
-            said = [stream.readline().strip() for stream in heard]
-            found = len(Store(f"all{i}").archived)
-            attack.check(said == ["40", "40"] and found == 80, f"{said} were added, {found} are there")
 
 
 def test_a_store_that_another_process_holds_is_one_line(
