@@ -22,7 +22,7 @@ import transformers
 import fedskew as fs
 from fedskew.errors import FedskewError
 from fedskew.models import HF
-from support.attack import FULL, Line, outcome, some
+from support.attack import FULL, Line, outcome, some, stand
 from support.bounds import bounded
 from support.command import fedskew
 from support.pretrained import FAMILIES, folder_of, skewed
@@ -108,18 +108,13 @@ def test_damaged_files(tmp_path: Path) -> None:
 def test_pipes_devices_folders_and_links(tmp_path: Path) -> None:
     with Line("models of transformers", "pipes, devices, folders and links") as line:
         outside = Path(shutil.copytree(whole("bert"), tmp_path / "outside"))
-        stands: dict[str, Callable[[Path], Any]] = {
-            "pipe": os.mkfifo, "device": lambda p: p.symlink_to("/dev/zero"), "folder": Path.mkdir,
-            "loop": lambda p: p.symlink_to(p.name), "link": lambda p: p.symlink_to(outside / "model.safetensors"),
-            "nowhere": lambda p: p.symlink_to("nowhere"),
-        }  # fmt: skip
-        for what, make in stands.items():
+        for what in ("pipe", "device", "folder", "loop", "link", "nowhere"):
             for name in (*MEMBERS, "tokenizer.json", "tokenizer_config.json"):
                 folder = copied("bert", tmp_path / "model")
                 if name == MEMBERS[2]:
                     (folder / MEMBERS[1]).unlink()
-                (folder / name).unlink(missing_ok=True)
-                make(folder / name)
+                led = outside / "model.safetensors" if what == "link" else "nowhere"
+                stand(folder / name, what.replace("nowhere", "link"), led)
                 found = (
                     trained("bert", folder)
                     if name in MEMBERS

@@ -30,7 +30,7 @@ from fedskew.studies.store import Address, Store, read_archive, read_line
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from fedskew_papers.runs import Runs
-from support.attack import Line, outcome, some
+from support.attack import Line, outcome, some, stand
 from support.bounds import bounded, within
 from support.command import fedskew, mistake
 from support.disk import Disk
@@ -340,15 +340,6 @@ ODD = ("config.json", "manifest.json", "rounds.jsonl", "summary.json", "final.sa
        "checkpoint/state.safetensors", "memory.bin", ".lock", ".owner.json")  # fmt: skip
 
 
-def put(file: Path, kind: str, elsewhere: Path) -> None:
-    """Put something else in the place of a file."""
-    file.unlink(missing_ok=True)
-    if kind == "pipe":
-        os.mkfifo(file)
-    else:
-        file.symlink_to({"device": "/dev/zero", "link": elsewhere, "loop": file, "nothing": "nowhere"}[kind])
-
-
 @pytest.mark.parametrize("kind", ["pipe", "device", "link", "loop", "nothing"])
 def test_a_run_folder_with_pipes_devices_and_links(kind: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = next((place / "store/runs").iterdir())
@@ -367,7 +358,11 @@ def test_a_run_folder_with_pipes_devices_and_links(kind: str, place: Path, capsy
                 for left in ("new", "page.html", "plot.png"):
                     shutil.rmtree(place / left, ignore_errors=True)
                     Path(left).unlink(missing_ok=True)
-                put(run / name, kind, place / "victim.json")
+                stand(
+                    run / name,
+                    kind.replace("nothing", "link"),
+                    "nowhere" if kind == "nothing" else place / "victim.json",
+                )
                 with within(20):
                     ended = fedskew(*words)
                 said = capsys.readouterr()
@@ -379,7 +374,7 @@ def test_a_run_folder_with_pipes_devices_and_links(kind: str, place: Path, capsy
 @pytest.mark.parametrize("name", [".lock", ".owner.json", "rounds.jsonl"])
 def test_nothing_is_written_through_a_link(name: str, place: Path) -> None:
     run = next((place / "store/runs").iterdir())
-    put(run / name, "link", place / "victim.json")
+    stand(run / name, "link", place / "victim.json")
     with contextlib.suppress(RecordError):
         Hold(run).release()
     assert (place / "victim.json").read_text() == KEPT

@@ -18,7 +18,7 @@ import numpy as np
 from fedskew.errors import FedskewError
 from support.bounds import Hung, within
 
-__all__ = ["FULL", "Line", "outcome", "reports", "some", "struck"]
+__all__ = ["FULL", "Line", "outcome", "reports", "some", "stand", "struck"]
 
 FULL = os.environ.get("FEDSKEW_ATTACK") == "full"
 REPORT = "FEDSKEW_ATTACK_REPORT"  # a folder where every line writes what it counted
@@ -90,6 +90,20 @@ class Line:
             assert not self.lost, (
                 f"{self.topic}, {self.what}: {len(self.lost)} of {self.alive + len(self.lost)}\n{shown}"
             )
+
+
+def stand(file: Path, what: str, elsewhere: Path | None = None) -> None:
+    """Put in the place of a file what is none: pipe, device, folder, loop, link elsewhere or to nothing."""
+    if file.is_symlink() or not file.is_dir():
+        file.unlink(missing_ok=True)
+    else:
+        file.rmdir()
+    if what == "pipe":
+        os.mkfifo(file)
+    elif what == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to({"device": "/dev/zero", "link": elsewhere, "loop": file, "nothing": "nowhere"}[what])
 
 
 def reports(place: Path) -> dict[tuple[str, str], tuple[int, list[str]]]:
