@@ -108,13 +108,12 @@ def test_damaged_files(tmp_path: Path) -> None:
 def test_pipes_devices_folders_and_links(tmp_path: Path) -> None:
     with Line("models of transformers", "pipes, devices, folders and links") as line:
         outside = Path(shutil.copytree(whole("bert"), tmp_path / "outside"))
-        for what in ("pipe", "device", "folder", "loop", "link", "nowhere"):
+        for what in ("pipe", "device", "folder", "loop", "link", "nothing"):
             for name in (*MEMBERS, "tokenizer.json", "tokenizer_config.json"):
                 folder = copied("bert", tmp_path / "model")
                 if name == MEMBERS[2]:
                     (folder / MEMBERS[1]).unlink()
-                led = outside / "model.safetensors" if what == "link" else "nowhere"
-                stand(folder / name, what.replace("nowhere", "link"), led)
+                stand(folder / name, what, outside / "model.safetensors")
                 found = (
                     trained("bert", folder)
                     if name in MEMBERS

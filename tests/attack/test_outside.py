@@ -88,7 +88,7 @@ def test_a_run_folder_that_holds_what_is_no_file_is_one_line(
             stand(run / name, what)
             said = outcome(lambda words=words: mistake(capsys, *map(str, words)))
             line.check(isinstance(said, str), f"{name}: {said!r}"[:300])
-            stand(run / name, "link")
+            stand(run / name, "nothing")
             (tmp_path / "aside").replace(run / name)
         assert fedskew("evaluate", str(run), "--data", "digits") in (0, 2)
 
