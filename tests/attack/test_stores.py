@@ -273,8 +273,7 @@ def test_a_store_that_another_process_holds_is_one_line(
     assert reuse_archived(study, place / "good.jsonl") == 1 and not study.missing()
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])
-@pytest.mark.parametrize("folder", ["store", "out"])
+@pytest.mark.parametrize(("folder", "code"), [("store", errno.ENOSPC), ("out", errno.EROFS)])
 def test_a_study_on_a_disk_that_takes_no_more_is_one_line_and_goes_on(
     folder: str, code: int, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

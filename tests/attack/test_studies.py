@@ -12,8 +12,6 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-import pytest
-
 from fedskew.config.recorded import finished
 from fedskew.errors import RecordError
 from fedskew.studies.store import Store
@@ -99,16 +97,6 @@ def test_workers_and_schedulers_that_are_killed(tmp_path: Path) -> None:
             line.check(found.get(address) == numbers, f"{address} came to other numbers")
         line.check(found.keys() == expected.keys(), "other runs are in the store")
     assert killed >= KILLS or len(expected) < KILLS
-
-
-@pytest.mark.skipif(not FULL, reason="a second start of the command; make attack runs it")
-def test_two_schedulers_share_a_store(tmp_path: Path) -> None:
-    """Each run is done by one of them, and both end with the whole table."""
-    store = tmp_path / "store"
-    both = [begun(store, "--out", str(tmp_path / name)) for name in "ab"]
-    assert [process.wait(600) for process, _ in both] == [0, 0], [said.read_text() for _, said in both]
-    runs = [json.loads((tmp_path / name / "study.json").read_text())["runs"] for name in "ab"]
-    assert runs[0] == runs[1] and {row["state"] for row in runs[0]} == {"finished"}
 
 
 def test_ctrl_c_ends_a_study_that_goes_on(tmp_path: Path) -> None:
