@@ -64,7 +64,7 @@ HELP = (
     "flower init", "runs", "show", "study", "study archive", "verify", "describe", "partition", "methods",
 )  # fmt: skip
 TIMED = re.compile(r"_s$|_per_s|seconds|peak|memory_bytes|^digest$")
-CLOCK = re.compile(r"\d+(\.\d+)? ?(s a round|s\b|min\b|ms\b|core-hours)|wall_s [\d.]+|\d+ kB")
+CLOCK = re.compile(r"\d+(\.\d+)? ?(s a round|s\b|min\b|ms\b|core-hours)|wall_s\s+[\d.]+|\d+ kB")
 
 
 def digest(content: bytes | str) -> str:
