@@ -23,6 +23,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -35,30 +36,41 @@ from mutants_operators import Mutant
 __all__ = ["ROOT", "Slot", "Suite", "Watch", "drain", "prepare", "profile", "run_pytest", "warm"]
 
 ROOT = Path(__file__).resolve().parent.parent
-# Test files and folders below tests/, likeliest to notice first.
+# Test files and folders below tests/, likeliest to notice first; the folder of a fault's own room comes before them.
 ROUNDS = (
     "slots/test_ingredients.py", "method", "methods/test_hooks.py", "methods/test_compositions.py",
     "methods/test_invariants.py", "methods/test_against_oracle.py", "methods/test_server_against_oracle.py",
     "test_client.py", "test_server.py", "engines/test_planning.py", "engines/test_queries.py", "methods",
-    "engines/test_engines.py", "slots/test_compose.py",
+    "engines/test_engines.py", "slots/test_compose.py", "functional", "privacy", "data", "models", "engines", "records",
+    "config", "studies", "plots", "report", "advice", "track", "presets", "catalogue", "cli", "",
 )  # fmt: skip
-FUNCTIONS = ("functional",)
+# They read the source, attack whole commands, or need an environment of their own.
+LEFT_OUT = (
+    "house",
+    "attack",
+    "flower",
+    "engines/ray",
+    "cli/test_flower.py",
+    "cli/test_startup.py",
+    "test_installed.py",
+)
 # One test for all methods: few are run where none is named like the fault.
 ALIKE = ("tests/methods/test_battery.py", "tests/engines/test_engines.py", "tests/slots/test_compose.py")
 PROFILE = ROOT / ".pytest_cache" / "mutants.json"  # what the run without faults found; made again when stale
 SLOW = 6.0  # seconds; a test that takes longer is no killer
+BUDGET_S = 20.0  # of the tests that are run against one fault
 FEW, NAMED = 6, 24  # tests of one function that are run, of any method and of those named like the fault
 ENTER = "mutants_enter"
 
 
 def test_files(places: Iterable[str], root: Path) -> list[str]:
-    """The test files at these places, relative to ``root``, in order. Raises FileNotFoundError."""
-    found = [
-        p for place in places for p in sorted((root / "tests" / place).rglob("test_*.py")) or [root / "tests" / place]
-    ]
-    if gone := [str(p) for p in found if not p.is_file()]:
+    """The test files at these places, relative to ``root``, each once and in order. Raises FileNotFoundError."""
+    tests = root / "tests"
+    at = [p for place in places for p in sorted((tests / place).rglob("test_*.py")) or [tests / place]]
+    if gone := [str(p) for p in at if not p.is_file()]:
         raise FileNotFoundError(f"no tests at {', '.join(gone)}")
-    return [p.relative_to(root).as_posix() for p in found]
+    names = dict.fromkeys(p.relative_to(tests).as_posix() for p in at)
+    return [f"tests/{name}" for name in names if not name.startswith(LEFT_OUT)]
 
 
 def digest(paths: Iterable[Path]) -> str:
@@ -269,8 +281,8 @@ class Suite:
         inside = mutant.file.removeprefix("src/fedskew/")
         place = f"{inside}:{mutant.scope}"
         whole = not mutant.scope or place in self.imported  # runs at import: any test of the file may see it
-        function = inside.startswith("functional/")  # its own tests come first, those of rounds otherwise
-        files = sorted(self.files, key=lambda file: file.startswith("tests/functional/") != function)
+        room = f"tests/{inside.rpartition('/')[0]}/"
+        files = sorted(self.files, key=lambda file: not file.startswith(room))
         rank = {file: i for i, file in enumerate(files)}
         words = {Path(inside).stem, *mutant.owner.split()}
 
@@ -278,7 +290,12 @@ class Suite:
             return rank[test.split("::")[0]], not any(w in test for w in words), self.seconds[test]
 
         tests = (t for t in self.entering.get(inside if whole else place, []) if self.seconds[t] <= SLOW)
-        return few(sorted(tests, key=key), words)
+        return self.affordable(few(sorted(tests, key=key), words))
+
+    def affordable(self, tests: list[str]) -> list[str]:
+        """The first tests, as many as `BUDGET_S` allows: what every round enters is entered by thousands."""
+        until = accumulate(self.seconds[test] for test in tests)
+        return [test for test, seconds in zip(tests, until, strict=True) if seconds <= BUDGET_S]
 
 
 def few(tests: list[str], words: set[str]) -> list[str]:
@@ -308,7 +325,7 @@ def announcing(file: str, source: str) -> str:
 def profile(slots: list[Slot], sources: dict[str, str]) -> Suite:
     """Runs every test file once without faults, or reads what an earlier run found."""
     root = slots[0].root
-    tests = {file: root / file for file in test_files((*FUNCTIONS, *ROUNDS), root)}
+    tests = {file: root / file for file in test_files(ROUNDS, root)}
     common = [p for p in (root / "tests").rglob("*.py") if not p.name.startswith("test_")]
     common += [*(slots[0].tree / "fedskew").rglob("*.py")]
     base = digest([*common, *(root / "tests" / "golden").glob("*.json"), *(root / "examples").glob("*.py")])

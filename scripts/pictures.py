@@ -30,6 +30,7 @@ from results import ROOT, compared, controls_by_method, ends_of
 import fedskew as fs
 from fedskew.advice.evidence import packaged
 from fedskew.plots import canvas, decisions, drawing
+from fedskew.plots.curves import chart_of, curve_of
 from fedskew.report import figures
 from fedskew.studies.scores import WITHIN
 from fedskew.studies.shipped import shipped
@@ -284,16 +285,13 @@ def curves(study: str, settings: Mapping[str, str], methods: Mapping[str, str]) 
     high = len(settings) // wide
     drawn, axes = figure(1.6 + 1.4 * high, high, wide, sharey=True, squeeze=False)
     for ax, (title, setting) in zip(axes.flat, settings.items(), strict=True):
-        for place, (method, label) in enumerate(methods.items()):
-            by = defaultdict(list)
-            for run in found.runs(method, setting):
-                for row in run.rows:
-                    by[row["round"]].append(100 * row["accuracy"])
-            at = sorted(by)
-            ax.plot(at, [statistics.fmean(by[r]) for r in at], color=canvas.colour(place), lw=1.4, label=label)
-            ends = [min(by[r]) for r in at], [max(by[r]) for r in at]
-            ax.fill_between(at, *ends, color=canvas.colour(place), alpha=0.18, lw=0)
+        lines = [
+            (label, place, curve_of(found.runs(method, setting), "accuracy"))
+            for place, (method, label) in enumerate(methods.items())
+        ]
+        drawing.chart(ax, chart_of(lines, "rounds", "", "", times=100))
         ax.set_title(title, fontsize=10)
+        ax.set_xlabel("")
         ax.grid(axis="y", linewidth=0.3)
     drawn.supxlabel("round", fontsize=10)
     drawn.supylabel("accuracy, %", fontsize=10)

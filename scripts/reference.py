@@ -192,7 +192,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 def command_page() -> str:
     """What every command prints for --help."""
     lines = [COMMAND]
-    for words, command in _commands(root):
+    for words, command in commands(root):
         told = CliRunner().invoke(root, [*words, "--help"], prog_name="fedskew", terminal_width=WIDTH).output
         shown = "\n".join(row.rstrip() for row in told.strip().splitlines())
         first = " ".join((command.help or "").partition("\n\n")[0].split())
@@ -201,11 +201,11 @@ def command_page() -> str:
     return "\n".join(lines)
 
 
-def _commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """A command with its words, then its subcommands."""
     yield words, command
     for name, inner in getattr(command, "commands", {}).items():
-        yield from _commands(inner, (*words, name))
+        yield from commands(inner, (*words, name))
 
 
 def paces_page() -> str:

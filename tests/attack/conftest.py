@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training ends after two rounds, as Ctrl-C would end it; nothing is downloaded, and no cluster is begun.
 
     Ray's own library waits without end in a process of bounded memory. tests/engines/ray attacks that engine.
@@ -40,4 +40,5 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "hub_tables", offline)
     monkeypatch.setattr(cluster, "find_spec", lambda _: None)
     monkeypatch.delenv("FEDSKEW_DATA", raising=False)
+    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")

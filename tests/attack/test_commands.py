@@ -35,10 +35,7 @@ def in_one_thread(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("part", range(some(1, 40)))
-def test_fuzzed_command_lines(
-    part: int, place: Path, tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
+def test_fuzzed_command_lines(part: int, place: Path, tiny: None) -> None:
     grammar = Grammar(part, DATA, FILES)
     with Line("commands", "fuzzed command lines") as line, bounded(), contextlib.chdir(place):
         for number in range(some(150, CHUNK)):
@@ -50,10 +47,7 @@ METHODS = ("fedavg", "fedbal", "scaffold", "seolkim", "fedadam", "moon", "fedgra
 
 
 @pytest.mark.parametrize("part", range(some(1, 20)))
-def test_fuzzed_configurations(
-    part: int, place: Path, tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
+def test_fuzzed_configurations(part: int, place: Path, tmp_path: Path, tiny: None) -> None:
     gen = np.random.Generator(np.random.PCG64(1000 + part))
     recorded = [json.loads((place / "run" / "config.json").read_text())]
     with Line("commands", "fuzzed configurations, --from") as line, bounded(), contextlib.chdir(place):

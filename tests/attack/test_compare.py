@@ -52,10 +52,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", range(some(1, 20)))
-def test_fuzzed_lines_of_compare(
-    part: int, place: Path, tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
+def test_fuzzed_lines_of_compare(part: int, place: Path, tiny: None) -> None:
     grammar = CompareGrammar(3000 + part, DATA, FILES, STUDIES)
     with Line("commands", "fuzzed command lines of compare") as line, bounded(), contextlib.chdir(place):
         for number in range(some(100, CHUNK)):
@@ -64,10 +61,7 @@ def test_fuzzed_lines_of_compare(
 
 
 @pytest.mark.parametrize("part", range(some(1, 20)))
-def test_fuzzed_study_files(
-    part: int, place: Path, tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
+def test_fuzzed_study_files(part: int, place: Path, tmp_path: Path, tiny: None) -> None:
     gen = np.random.Generator(np.random.PCG64(4000 + part))
     with Line("commands", "fuzzed study files") as line, bounded(), contextlib.chdir(place):
         for number in range(some(60, CHUNK)):

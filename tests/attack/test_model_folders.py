@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import transformers
 import fedskew as fs
 from fedskew.errors import FedskewError
 from fedskew.models import HF
-from support.attack import FULL, Line, outcome, some, struck
+from support.attack import FULL, Line, outcome, some, stand
 from support.bounds import bounded
 from support.command import fedskew
 from support.pretrained import FAMILIES, folder_of, skewed
@@ -64,10 +64,24 @@ def trained(family: str, folder: Path, **options: Any) -> Any:
         return outcome(lambda: fs.run(fed, fs.methods.fedavg(), model=model, rounds=1, cohort=2, engine="sequential"))
 
 
+def refused(found: Any) -> bool:
+    """One line."""
+    return isinstance(found, FedskewError) and str(found).isprintable()
+
+
 def harmless(found: Any) -> bool:
     """A model, or one line."""
-    one_line = isinstance(found, FedskewError) and str(found).isprintable()
-    return one_line or isinstance(found, fs.Result)
+    return refused(found) or isinstance(found, fs.Result)
+
+
+def all_refused(what: str, makes: Iterable[tuple[str, Callable[[Path], object]]], place: Path) -> None:
+    """Copies of a good folder, each made bad in another way, are refused in one line."""
+    with Line("models of transformers", what) as line:
+        for told, make in makes:
+            folder = copied("bert", place)
+            make(folder)
+            found = trained("bert", folder)
+            line.check(refused(found), f"{told}: {found!r:.200}")
 
 
 def test_every_entry_of_a_configuration_with_a_wrong_value(tmp_path: Path) -> None:
@@ -86,37 +100,26 @@ def test_every_entry_of_a_configuration_with_a_wrong_value(tmp_path: Path) -> No
 def test_damaged_files(tmp_path: Path) -> None:
     with Line("models of transformers", "damaged files") as line:
         for family in FAMILY:
+            folder, other = copied(family, tmp_path / family), (whole("bert") / "config.json").read_bytes()
             for name in ("config.json", "model.safetensors"):
-                raw = (whole(family) / name).read_bytes()
-                for done, content in struck(raw, (whole("bert") / "config.json").read_bytes(), some(20, 200), seed=1):
-                    folder = copied(family, tmp_path / "model")
-                    (folder / name).write_bytes(content)
-                    found = trained(family, folder)
-                    line.check(harmless(found), f"{family} {name} {done}: {found!r:.300}")
+                line.strike(folder / name, other, some(20, 200), partial(trained, family, folder), harmless, 1)
 
 
 def test_pipes_devices_folders_and_links(tmp_path: Path) -> None:
     with Line("models of transformers", "pipes, devices, folders and links") as line:
         outside = Path(shutil.copytree(whole("bert"), tmp_path / "outside"))
-        stands: dict[str, Callable[[Path], Any]] = {
-            "pipe": os.mkfifo, "device": lambda p: p.symlink_to("/dev/zero"), "folder": Path.mkdir,
-            "loop": lambda p: p.symlink_to(p.name), "link": lambda p: p.symlink_to(outside / "model.safetensors"),
-            "nowhere": lambda p: p.symlink_to("nowhere"),
-        }  # fmt: skip
-        for what, make in stands.items():
+        for what in ("pipe", "device", "folder", "loop", "link", "nothing"):
             for name in (*MEMBERS, "tokenizer.json", "tokenizer_config.json"):
                 folder = copied("bert", tmp_path / "model")
                 if name == MEMBERS[2]:
                     (folder / MEMBERS[1]).unlink()
-                (folder / name).unlink(missing_ok=True)
-                make(folder / name)
+                stand(folder / name, what, outside / "model.safetensors")
                 found = (
                     trained("bert", folder)
                     if name in MEMBERS
                     else outcome(partial(HF(path=str(folder)).rows, ["a text"]))
                 )
-                refused = isinstance(found, FedskewError) and str(found).isprintable()
-                line.check(refused, f"{what} {name}: {found!r:.200}")
+                line.check(refused(found), f"{what} {name}: {found!r:.200}")
 
 
 def indexes(outside: Path) -> Iterator[tuple[str, Any]]:
@@ -133,16 +136,16 @@ def indexes(outside: Path) -> Iterator[tuple[str, Any]]:
 
 def test_an_index_names_safetensors_files_of_its_folder_alone(tmp_path: Path) -> None:
     outside = Path(shutil.copytree(whole("bert"), tmp_path / "outside"))
-    with Line("models of transformers", "index of weights") as line:
-        for told, content in indexes(outside):
-            folder = copied("bert", tmp_path / "model")
-            (folder / "model.safetensors").unlink()
-            os.mkfifo(folder / "pipe.safetensors")
-            (folder / "link.safetensors").symlink_to(outside / "model.safetensors")
-            torch.save({}, folder / "pytorch_model.bin")
-            (folder / "model.safetensors.index.json").write_text(json.dumps(content))
-            found = trained("bert", folder)
-            line.check(isinstance(found, FedskewError) and str(found).isprintable(), f"{told}: {found!r:.200}")
+
+    def make(content: Any, folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        os.mkfifo(folder / "pipe.safetensors")
+        (folder / "link.safetensors").symlink_to(outside / "model.safetensors")
+        torch.save({}, folder / "pytorch_model.bin")
+        (folder / "model.safetensors.index.json").write_text(json.dumps(content))
+
+    makes = ((told, partial(make, content)) for told, content in indexes(outside))
+    all_refused("index of weights", makes, tmp_path / "model")
 
 
 def headers(raw: bytes) -> Iterator[tuple[str, bytes]]:
@@ -163,12 +166,9 @@ def headers(raw: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def test_headers_that_lie(tmp_path: Path) -> None:
-    with Line("models of transformers", "headers of weights") as line:
-        for told, content in headers((whole("bert") / "model.safetensors").read_bytes()):
-            folder = copied("bert", tmp_path / "model")
-            (folder / "model.safetensors").write_bytes(content)
-            found = trained("bert", folder)
-            line.check(isinstance(found, FedskewError) and str(found).isprintable(), f"{told}: {found!r:.200}")
+    file = whole("bert") / "model.safetensors"
+    makes = ((told, lambda place, c=c: (place / file.name).write_bytes(c)) for told, c in headers(file.read_bytes()))
+    all_refused("headers of weights", makes, tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", ["num_hidden_layers", "hidden_size", "vocab_size", "intermediate_size"])
@@ -192,12 +192,11 @@ def test_tensors_of_other_types_and_values(tmp_path: Path) -> None:
         "nan": held[name] * float("nan"), "infinite": held[name].double() + 1e300, "shape": held[name][:3],
         "scalar": held[name][0, 0], "empty": held[name][:0],
     }  # fmt: skip
-    with Line("models of transformers", "tensors") as line:
-        for told, value in values.items():
-            folder = copied("bert", tmp_path / "model")
-            save_file({**held, name: value.contiguous()}, folder / "model.safetensors", {"format": "pt"})
-            found = trained("bert", folder)
-            line.check(isinstance(found, FedskewError) and str(found).isprintable(), f"{told}: {found!r:.200}")
+
+    def make(value: torch.Tensor, folder: Path) -> None:
+        save_file({**held, name: value.contiguous()}, folder / "model.safetensors", {"format": "pt"})
+
+    all_refused("tensors", ((told, partial(make, value)) for told, value in values.items()), tmp_path / "model")
 
 
 CODE = "import pathlib\npathlib.Path({!r}).write_text('ran')\nraise SystemExit\n"

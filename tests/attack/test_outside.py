@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import re
 import shutil
 import struct
@@ -27,7 +26,7 @@ from fedskew.data.sources.published import IDX
 from fedskew.data.values import ROOM
 from fedskew.errors import DataError, FedskewError
 from fedskew.methods import fedavg
-from support.attack import Line, outcome
+from support.attack import Line, outcome, stand
 from support.bounds import bounded
 from support.command import fedskew, mistake
 from support.data_files import encoded
@@ -37,15 +36,7 @@ from support.paths import ROOT
 # Pipes, devices and folders
 
 
-def pipe(place: Path) -> None:
-    os.mkfifo(place)
-
-
-def device(place: Path) -> None:
-    place.symlink_to("/dev/zero")
-
-
-STANDS = {"a pipe": pipe, "a device": device, "a folder": Path.mkdir}
+STANDS = ("pipe", "device", "folder")
 DATA = {
     "own.npz": "npz", "own.csv": "csv", "own.parquet": "parquet", "own.dat": "keel", "own.txt": "shakespeare",
     "folder/x_train.npy": "npz", "folder/one.csv": "csv", "folder/one.npz": "npz",
@@ -72,12 +63,11 @@ def readers(place: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 @pytest.mark.parametrize("what", STANDS)
 def test_what_is_no_file_is_one_line_at_once(what: str, tmp_path: Path) -> None:
-    with Line("files", f"{what} in the place of a file") as line, bounded():
+    with Line("files", f"a {what} in the place of a file") as line, bounded():
         for name, read in readers(tmp_path):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            STANDS[what](tmp_path / name)
-            found = outcome(read)
-            line.check(isinstance(found, FedskewError) and "\n" not in str(found), f"{name}: {found!r}"[:300])
+            stand(tmp_path / name, what)
+            line.refused(name, read)
             shutil.rmtree(tmp_path)
             tmp_path.mkdir()
 
@@ -92,14 +82,14 @@ def test_a_run_folder_that_holds_what_is_no_file_is_one_line(
         "config.json": ["plot", run], "rounds.jsonl": ["plot", run], "summary.json": ["plot", run],
         "model.json": ["evaluate", run], "final.safetensors": ["evaluate", run],
     }  # fmt: skip
-    with Line("files", f"{what} in a run folder") as line:
+    with Line("files", f"a {what} in a run folder") as line:
         for name, words in read.items():
             shutil.move(run / name, tmp_path / "aside")
-            STANDS[what](run / name)
+            stand(run / name, what)
             said = outcome(lambda words=words: mistake(capsys, *map(str, words)))
             line.check(isinstance(said, str), f"{name}: {said!r}"[:300])
-            (run / name).rmdir() if what == "a folder" else (run / name).unlink()
-            shutil.move(tmp_path / "aside", run / name)
+            stand(run / name, "nothing")
+            (tmp_path / "aside").replace(run / name)
         assert fedskew("evaluate", str(run), "--data", "digits") in (0, 2)
 
 

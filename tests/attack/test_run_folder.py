@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 
 import fedskew as fs
 from fedskew.records.folder import read, troubles
-from support.attack import Line, some
+from support.attack import Line, some, struck
 from support.federations import skewed
 from support.runs import rows_of, same
 
@@ -49,26 +47,6 @@ def halves(base: Path, home: str) -> fs.Result:
     return train(base / "whole", home)
 
 
-def damages(content: bytes, other: bytes, draw: random.Random, count: int) -> Iterator[tuple[str, bytes]]:
-    """(what was done, content after it): a flipped bit in every region, digits changed, cut, extended, swapped."""
-    size = len(content)
-    for i in range(count):
-        at = min(size - 1, i * size // count + draw.randrange(max(1, size // count)))
-        flipped = bytearray(content)
-        flipped[at] ^= 1 << draw.randrange(8)
-        yield f"bit of byte {at} flipped", bytes(flipped)
-    digits = [i for i, b in enumerate(content) if 48 <= b <= 57]
-    for at in draw.sample(digits, min(count // 2, len(digits))):
-        changed = bytearray(content)
-        changed[at] = 48 + (changed[at] - 48 + 1 + draw.randrange(9)) % 10
-        yield f"digit at {at} changed", bytes(changed)
-    for cut in {0, 1, size // 2, size - 1}:
-        yield f"cut to {cut} bytes", content[:cut]
-    yield "extended by zeros", content + bytes(64)
-    yield "extended by itself", content + content
-    yield "swapped with that of another run", other
-
-
 @pytest.mark.parametrize(
     ("stopped", "name"),
     [(home, name) for home in HOMES for name in FILES],
@@ -81,11 +59,11 @@ def test_a_changed_byte_is_named_or_without_effect(
     train(tmp_path / "other", home, seed=1, on_round=stop)
     content, other = (half / name).read_bytes(), (tmp_path / "other" / name).read_bytes()
     with Line("bytes of a run folder", f"{FILES[name]}, then resumed") as line:
-        for i, (what, damaged) in enumerate(damages(content, other, random.Random(7), some(12, 400))):
+        for i, (what, damaged) in enumerate(struck(content, other, some(24, 800), 7)):
             folder = tmp_path / str(i)
             shutil.copytree(half, folder)
             (folder / name).write_bytes(damaged)
-            told = f"{name} ({home}): {what}"
+            told = f"{name} ({home}), {what}"
             try:
                 again = train(folder, home, resume=True)
             except fs.RecordError as error:
@@ -100,22 +78,19 @@ def test_a_changed_byte_is_named_or_without_effect(
 def test_readers_name_a_changed_byte(name: str, stopped: tuple[str, Path, fs.Result], tmp_path: Path) -> None:
     home, _, whole = stopped
     assert whole.folder is not None
-    config, rows, summary = read(whole.folder)
+    content = read(whole.folder)
     train(tmp_path / "other", home, seed=1)
-    content, other = (whole.folder / name).read_bytes(), (tmp_path / "other" / name).read_bytes()
     folder = tmp_path / "run"
     shutil.copytree(whole.folder, folder)
+
+    def fine(found: Any) -> bool:
+        if isinstance(found, fs.RecordError):
+            return name in str(found) and "\n" not in str(found)
+        return isinstance(found, tuple) and found[0] == content and same(found[1].params, whole.params)
+
     with Line("bytes of a run folder", f"{name}, then read") as line:
-        for what, damaged in damages(content, other, random.Random(9), some(30, 2000)):
-            (folder / name).write_bytes(damaged)
-            try:
-                found = read(folder)
-                model = fs.load_model(folder)
-            except fs.RecordError as error:
-                line.check(name in str(error) and "\n" not in str(error), f"{name}: {what}: {error}")
-            else:
-                equal = found == (config, rows, summary) and same(model.params, whole.params)
-                line.check(equal, f"{name}: {what}: silent")
+        other = (tmp_path / "other" / name).read_bytes()
+        line.strike(folder / name, other, some(60, 3000), lambda: (read(folder), fs.load_model(folder)), fine, 9)
 
 
 @pytest.mark.parametrize(("stopped", "name"), [("device", name) for name in ("env.json", *END)], indirect=["stopped"])
@@ -126,11 +101,9 @@ def test_verify_names_a_changed_byte(name: str, stopped: tuple[str, Path, fs.Res
     folder = tmp_path / "run"
     shutil.copytree(whole.folder, folder)
     assert troubles(folder) == (ROUNDS, [])
-    content = (folder / name).read_bytes()
+    named = lambda found: any(name in told for told in found[1])
     with Line("bytes of a run folder", f"{name}, then verified") as line:
-        for what, damaged in damages(content, b"other", random.Random(3), some(20, 1000)):
-            (folder / name).write_bytes(damaged)
-            line.check(any(name in told for told in troubles(folder)[1]), f"{name}: {what}: not named")
+        line.strike(folder / name, b"other", some(40, 1500), lambda: troubles(folder), named, 3)
 
 
 @pytest.mark.parametrize("name", END)
@@ -140,30 +113,3 @@ def test_what_a_run_wrote_at_its_end_is_written_again(name: str, tmp_path: Path)
     (tmp_path / "run" / name).write_bytes(before[:-3])
     assert rows_of(train(tmp_path / "run", "device", resume=True)) == rows_of(whole)
     assert (tmp_path / "run" / name).read_bytes() == before
-
-
-def test_a_kill_between_two_digests_leaves_a_folder_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The configuration and the manifest are two files: killed between them, the run is still extended."""
-    from fedskew.records import manifest
-
-    train(tmp_path / "whole", "device", rounds=6)
-    plain, calls = manifest.write_atomic, [0]
-    for stop_at in range(1, 9):
-        folder = tmp_path / str(stop_at)
-        train(folder, "device")
-        calls[0] = 0
-
-        def write(path: Path, content: bytes, stop_at: int = stop_at) -> None:
-            calls[0] += 1
-            if calls[0] == stop_at:
-                raise KeyboardInterrupt
-            plain(path, content)
-
-        monkeypatch.setattr(manifest, "write_atomic", write)
-        with suppress(KeyboardInterrupt):
-            train(folder, "device", rounds=6, resume=True)
-        monkeypatch.setattr(manifest, "write_atomic", plain)
-        again = train(folder, "device", rounds=6, resume=True)
-        assert rows_of(again) == rows_of(read(tmp_path / "whole")[1]) and read(folder)[0]["rounds"] == 6

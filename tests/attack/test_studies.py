@@ -6,21 +6,17 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
-import pytest
-
-import fedskew as fs
 from fedskew.config.recorded import finished
 from fedskew.errors import RecordError
 from fedskew.studies.store import Store
 from support.attack import FULL, Line, some
-from support.lives import below
+from support.lives import below, start
 
 METHODS = ("fedavg", "fedla", "scaffold", "fedbal")[: some(1, 4)]
 SEEDS = some(6, 30)
@@ -32,18 +28,11 @@ WORDS = (
 KILLS = some(2, 200)
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-
-
-def begun(store: Path, *more: str, rounds: int = ROUNDS) -> subprocess.Popen[str]:
-    """The command, begun in a session of its own."""
-    words = [sys.executable, "-m", "fedskew", *WORDS, "--rounds", str(rounds), "--store", str(store)]
-    words += ["--processes", "2", *more]
-    return subprocess.Popen(
-        words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+def begun(store: Path, *more: str, rounds: int = ROUNDS) -> tuple[Popen[bytes], Path]:
+    """The command, begun in a session of its own, and the file of what it says."""
+    words = [*WORDS, "--rounds", str(rounds), "--store", str(store), "--processes", "2", *more]
+    said = store.parent / f"said-{len(list(store.parent.iterdir()))}.txt"
+    return start(words, said, setup="os.setsid()"), said
 
 
 def workers(pid: int) -> list[int]:
@@ -74,14 +63,13 @@ def stamps(store: Path) -> dict[str, int]:
 
 
 def test_workers_and_schedulers_that_are_killed(tmp_path: Path) -> None:
-    plain = begun(tmp_path / "plain")
-    said = plain.communicate(timeout=3600)[0]
-    assert plain.returncode == 0, said[-2000:]
+    plain, said = begun(tmp_path / "plain")
+    assert plain.wait(3600) == 0, said.read_text()[-2000:]
     expected = tables(tmp_path / "plain")
     draw, killed, store = random.Random(0), 0, tmp_path / "killed"
     with Line("studies", "workers and schedulers killed at random instants") as line:
         while True:
-            process = begun(store)
+            process, said = begun(store)
             before = stamps(store) if store.exists() else {}
             while killed < KILLS and process.poll() is None:
                 time.sleep(draw.uniform(0.05, 1.0 if FULL else 0.2))  # the short form has few and quick runs
@@ -98,11 +86,10 @@ def test_workers_and_schedulers_that_are_killed(tmp_path: Path) -> None:
                 before = after
                 if whole:
                     break
-            said = process.communicate(timeout=3600)[0]
-            if process.returncode == 0:
+            if not (code := process.wait(3600)):
                 break
-            if process.returncode != -signal.SIGKILL:
-                line.check(False, f"ended with {process.returncode}: {said[-500:]}")
+            if code != -signal.SIGKILL:
+                line.check(False, f"ended with {code}: {said.read_text()[-500:]}")
                 if killed >= KILLS:
                     break
         found = tables(store)
@@ -112,27 +99,16 @@ def test_workers_and_schedulers_that_are_killed(tmp_path: Path) -> None:
     assert killed >= KILLS or len(expected) < KILLS
 
 
-@pytest.mark.skipif(not FULL, reason="a second start of the command; make attack runs it")
-def test_two_schedulers_share_a_store(tmp_path: Path) -> None:
-    """Each run is done by one of them, and both end with the whole table."""
-    store = tmp_path / "store"
-    both = [begun(store, "--out", str(tmp_path / name)) for name in "ab"]
-    ends = [(process.communicate(timeout=600)[0], process.returncode) for process in both]
-    assert [code for _, code in ends] == [0, 0], ends
-    runs = [json.loads((tmp_path / name / "study.json").read_text())["runs"] for name in "ab"]
-    assert runs[0] == runs[1] and {row["state"] for row in runs[0]} == {"finished"}
-
-
 def test_ctrl_c_ends_a_study_that_goes_on(tmp_path: Path) -> None:
     store, rounds = tmp_path / "store", 200  # so many that no quick machine ends the runs first
-    process = begun(store, rounds=rounds)
+    process, file = begun(store, rounds=rounds)
     before = time.monotonic()
     while not workers(process.pid) and time.monotonic() - before < 120:
         time.sleep(0.05)
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == 130 and said.rstrip().endswith("interrupted; the same command continues"), said[-500:]
+    code, said = process.wait(60), file.read_text()
+    assert code == 130 and said.rstrip().endswith("interrupted; the same command continues"), said[-500:]
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers(process.pid))
-    after = begun(store, rounds=rounds)
-    assert "Traceback" not in said and after.communicate(timeout=600) and after.returncode == 0
+    after, _ = begun(store, rounds=rounds)
+    assert "Traceback" not in said and after.wait(600) == 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+
+import fedskew as fs
 from fedskew.catalogue.citations import papers
 from fedskew.catalogue.listing import citations
 from fedskew.config.tables import TABLES
@@ -16,7 +18,9 @@ from fedskew.method import SLOTS
 from fedskew.methods import METHODS
 from fedskew.records.folder import read
 from support.command import SMALL, fedskew
+from support.federations import skewed
 from support.paths import ROOT
+from support.runs import go, same
 
 
 def test_the_readme_runs() -> None:
@@ -40,23 +44,17 @@ def _undocumented(source: str) -> str:
     return "\n".join(line for line in ast.unparse(tree).split("\n") if line.strip())
 
 
-def test_a_copy_of_fedprox_under_another_name_needs_no_other_change(tmp_path: Path) -> None:
+def test_a_copy_of_fedprox_under_another_name_needs_no_other_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same file, renamed, outside the package: it composes, trains and prints."""
     source = (ROOT / "src/fedskew/methods/fedprox.py").read_text(encoding="utf-8")
-    (tmp_path / "ridge.py").write_text(
-        source.replace("fedprox", "ridge").replace("Proximal(", "Ridge("), encoding="utf-8"
-    )
-    code = (
-        "import fedskew as fs, ridge\n"
-        "fed = fs.federate('digits', fs.partitioners.Iid(), clients=4)\n"
-        "a = fs.run(fed, ridge.ridge(0.5), model='logistic', rounds=2, cohort=2, engine='threaded')\n"
-        "b = fs.run(fed, fs.methods.fedprox(0.5), model='logistic', rounds=2, cohort=2, engine='threaded')\n"
-        "assert all((a.params[n] == b.params[n]).all() for n in a.params)\n"
-        "print(ridge.ridge(0.5).parts)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "Ridge(mu=0.5)" in done.stdout
+    renamed = source.replace("fedprox", "ridge").replace("Proximal(", "Ridge(")
+    (tmp_path / "ridge.py").write_text(renamed, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ridge = importlib.import_module("ridge").ridge(0.5)
+    one, two = (go(skewed(), method, engine="threaded") for method in (ridge, fs.methods.fedprox(0.5)))
+    assert same(one.params, two.params) and "Ridge(mu=0.5)" in str(ridge.parts)
 
 
 def test_every_paper_is_cited_and_every_citation_is_a_paper() -> None:

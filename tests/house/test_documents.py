@@ -67,6 +67,7 @@ def test_no_two_pages_have_one_title() -> None:
     assert [title for title, pages in titles.items() if pages > 1 and title != "# fedskew"] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", GUIDE, ids=_name)
 def test_the_examples_of_the_guide_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -21,18 +21,13 @@ from fedskew.config.tables import TABLES
 from fedskew.fields import documented
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Settings
+from support.scripts import script
 
 SYMBOL = re.compile(r"[A-Z](\W|$)|[A-Z]\w*[A-Z_]\w*\W")  # L, A, T; IF, N_VC
 KINDS: list[Any] = [Settings, Experiment, Diagnostics, *(kind for table in TABLES.values() for kind in table.values())]
 
 
-def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    yield name, command
-    for inner, found in getattr(command, "commands", {}).items():
-        yield from commands(found, f"{name} {inner}")
-
-
-COMMANDS = dict(commands(root, "fedskew"))
+COMMANDS = {" ".join(("fedskew", *words)): command for words, command in script("scripts/reference.py").commands(root)}
 
 
 def phrases() -> Iterator[tuple[str, str]]:

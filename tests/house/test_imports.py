@@ -69,9 +69,3 @@ def test_a_contract_sees_what_breaks_it(copy: Path) -> None:
     assert done.returncode == 1
     for _, said in BROKEN.values():
         assert said in done.stdout, done.stdout
-
-
-def test_an_import_for_a_type_alone_may_run_upwards(copy: Path) -> None:
-    source = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from fedskew.session import Session\n"
-    (copy / "src/fedskew/method/mine.py").write_text(source)
-    assert linted(copy).returncode == 0

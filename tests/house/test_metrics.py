@@ -53,18 +53,6 @@ def test_no_other_file_lists_metrics_by_hand() -> None:
     assert named == EXCEPTIONS, by_hand
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['A = ("accuracy", "loss")', 'A = {"val_loss": 1, "final_ece": 2}', "class A:\n    ece: float\n    loss: float"],
-)
-def test_a_list_by_hand_is_seen(text: str) -> None:
-    assert [*listed(ast.parse(text))]
-
-
-def test_one_metric_and_its_models_are_no_list() -> None:
-    assert not [*listed(ast.parse('A = ("accuracy", "served_accuracy", "train_loss")'))]
-
-
 def test_names_of_the_table_are_different_and_found_behind_spans() -> None:
     assert len({m.name for m in METRICS}) == len(METRICS)
     for one in METRICS:

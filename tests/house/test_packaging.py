@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import tomllib
@@ -14,6 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from support.paths import ROOT
+from support.scripts import script
 
 PACKAGING = ROOT / "packaging"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -24,14 +24,6 @@ CONDA = {
     "docstring-parser": "docstring_parser",
     "matplotlib": "matplotlib-base",
 }
-
-
-def module(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
 
 
 def conda(requirements: list[str]) -> set[str]:
@@ -66,7 +58,7 @@ def test_the_recipe_asks_for_what_the_project_asks_for() -> None:
 def test_every_address_follows_from_one_variable(repository: str, documentation: str, page: str | None) -> None:
     config = {"repository": repository, "documentation": documentation}
     metadata: dict[str, Any] = {}
-    module(PACKAGING / "metadata.py").Urls(str(ROOT), config).update(metadata)
+    script("packaging/metadata.py").Urls(str(ROOT), config).update(metadata)
     assert metadata["urls"].get("Documentation") == page
     assert all(
         url.startswith(("https://forge.test/team/fedskew", "https://docs.test")) for url in metadata["urls"].values()
@@ -86,7 +78,7 @@ def test_a_release_needs_one_version_everywhere(tmp_path: Path) -> None:
         assert count == 1, f"{file} has no {pattern}"
         (tmp_path / file).write_text(text, encoding="utf-8")
 
-    problems = module(ROOT / "scripts/release.py").problems
+    problems = script("scripts/release.py").problems
     (version,) = re.findall(r'__version__ = "(.+)"', (tmp_path / files[0]).read_text(encoding="utf-8"))
     change("CHANGELOG.md", rf"^## \[{version}\] - .*$", f"## [{version}] - 2026-12-01")
     change("pyproject.toml", r'^repository = ".*"', 'repository = "https://forge.test/team/fedskew"')

@@ -1,4 +1,4 @@
-"""The site that `make docs` built, in a browser: nothing fails, text can be read, no page is too wide or too large."""
+"""The site that `make docs` built, in a browser: nothing fails, text can be read, no page is too wide or too long."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ KINDS = (  # one page of each kind, and the largest ones
     "api/json", "api/methods", "api/results", "api/studies", "examples/gallery/index", "examples/gallery/eleven",
     "examples/gallery/deploy", "notes/cards", "notes/log", "CHANGELOG",
 )  # fmt: skip
-LARGEST = 500_000  # bytes of a page
 WATCH = """<script>
 window.wrong = [];
 addEventListener("error", e => wrong.push(e.message || `not loaded: ${e.target.src || e.target.href}`), true);
@@ -104,10 +103,6 @@ def test_nothing_fails_and_nothing_is_asked_of_other_sites(seen: list[dict[str, 
     assert _told(seen, "wrong") == [] and _told(seen, "broken") == [] and _told(seen, "outside") == []
 
 
-def test_every_picture_has_an_alternative_text(seen: list[dict[str, Any]]) -> None:
-    assert _told(seen, "alt") == []
-
-
 def test_text_stands_out_from_its_ground(seen: list[dict[str, Any]]) -> None:
     """4.5 to 1, or 3 to 1 if it is large: WCAG 2.1, level AA."""
     assert _told(seen, "faint") == []
@@ -119,8 +114,3 @@ def test_no_page_is_wider_than_the_window(seen: list[dict[str, Any]]) -> None:
 
 def test_no_page_is_longer_than_fifteen_screens(seen: list[dict[str, Any]]) -> None:
     assert [(page["name"], page["width"], page["tall"]) for page in seen if page["tall"] > 15] == []
-
-
-def test_no_page_is_large() -> None:
-    sizes = {page.relative_to(SITE).as_posix(): page.stat().st_size for page in SITE.rglob("*.html")}
-    assert {name: size for name, size in sizes.items() if size > LARGEST} == {}

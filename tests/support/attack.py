@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from fedskew.errors import FedskewError
 from support.bounds import Hung, within
 
-__all__ = ["FULL", "Line", "outcome", "reports", "some", "struck"]
+__all__ = ["FULL", "Line", "outcome", "reports", "some", "stand", "struck"]
 
 FULL = os.environ.get("FEDSKEW_ATTACK") == "full"
 REPORT = "FEDSKEW_ATTACK_REPORT"  # a folder where every line writes what it counted
@@ -55,6 +56,23 @@ class Line:
         else:
             self.failed(why)
 
+    def refused(self, name: str, read: Callable[[], Any], *words: str, kind: type[Exception] = FedskewError) -> None:
+        """`survived` where reading ends in one line of fedskew's own, which says these words."""
+        found = outcome(read)
+        one_line = isinstance(found, kind) and "\n" not in str(found) and all(word in str(found) for word in words)
+        self.check(one_line, f"{name}: {found!r}"[:300])
+
+    def strike(
+        self, file: Path, other: bytes, many: int, read: Callable[[], Any], fine: Callable[[Any], bool], seed: int = 0
+    ) -> None:
+        """Damage a file in every way of `struck`; ``fine`` judges what reading gives, or raises, each time."""
+        raw = file.read_bytes()
+        for what, bad in struck(raw, other, many, seed):
+            file.write_bytes(bad)
+            found = outcome(read)
+            self.check(bad == raw or fine(found), f"{file.name}, {what}: {found!r}"[:300])
+        file.write_bytes(raw)
+
     def __enter__(self) -> Line:
         return self
 
@@ -72,6 +90,20 @@ class Line:
             assert not self.lost, (
                 f"{self.topic}, {self.what}: {len(self.lost)} of {self.alive + len(self.lost)}\n{shown}"
             )
+
+
+def stand(file: Path, what: str, elsewhere: Path | None = None) -> None:
+    """Put in the place of a file what is none: pipe, device, folder, loop, link elsewhere or to nothing."""
+    if file.is_symlink() or not file.is_dir():
+        file.unlink(missing_ok=True)
+    else:
+        file.rmdir()
+    if what == "pipe":
+        os.mkfifo(file)
+    elif what == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to({"device": "/dev/zero", "link": elsewhere, "loop": file, "nothing": "nowhere"}[what])
 
 
 def reports(place: Path) -> dict[tuple[str, str], tuple[int, list[str]]]:
