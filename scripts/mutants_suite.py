@@ -54,12 +54,9 @@ LEFT_OUT = (
     "cli/test_startup.py",
     "test_installed.py",
 )
-# One test for all methods: few are run where none is named like the fault.
-ALIKE = ("tests/methods/test_battery.py", "tests/engines/test_engines.py", "tests/slots/test_compose.py")
 PROFILE = ROOT / ".pytest_cache" / "mutants.json"  # what the run without faults found; made again when stale
 SLOW = 6.0  # seconds; a test that takes longer is no killer
 BUDGET_S = 20.0  # of the tests that are run against one fault
-FEW, NAMED = 6, 24  # tests of one function that are run, of any method and of those named like the fault
 ENTER = "mutants_enter"
 
 
@@ -290,25 +287,12 @@ class Suite:
             return rank[test.split("::")[0]], not any(w in test for w in words), self.seconds[test]
 
         tests = (t for t in self.entering.get(inside if whole else place, []) if self.seconds[t] <= SLOW)
-        return self.affordable(few(sorted(tests, key=key), words))
+        return self.affordable(sorted(tests, key=key))
 
     def affordable(self, tests: list[str]) -> list[str]:
         """The first tests, as many as `BUDGET_S` allows: what every round enters is entered by thousands."""
         until = accumulate(self.seconds[test] for test in tests)
         return [test for test, seconds in zip(tests, until, strict=True) if seconds <= BUDGET_S]
-
-
-def few(tests: list[str], words: set[str]) -> list[str]:
-    """The tests, without most of those that differ in the method only."""
-    kept, count = list[str](), dict[tuple[str, bool], int]()
-    for test in tests:
-        function = test.split("[")[0]
-        named = any(w in test for w in words)
-        count[function, named] = count.get((function, named), 0) + 1
-        alike = function.startswith(ALIKE)
-        if not alike or count[function, named] <= (NAMED if named else FEW):
-            kept.append(test)
-    return kept
 
 
 def announcing(file: str, source: str) -> str:
