@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,6 +150,30 @@ def test_a_node_of_another_contract_that_comes_late_costs_at_most_its_client(dro
         return
     with pytest.raises(ConfigError, match=r"the node of client 1 must agree with the server: method"):
         ask(link, [0, 1])
+
+
+@pytest.mark.parametrize("call", ["push_messages", "pull_messages"])
+def test_a_signal_ends_a_server_that_waits_for_a_superlink_that_died(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower sends again and again, and raises the signal in a thread of its own."""
+    grid, again = Grid({10: "1"}, lambda node, facts: hello(node - 10)), threading.Event()
+    link = linked(grid)
+    met(link, 1)
+
+    def stuck(_: Any) -> list[Any]:
+        Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+        again.wait(20)
+        return []
+
+    monkeypatch.setattr(grid, call, stuck)
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ask(link, [0])
+        assert time.monotonic() - began < 10
+    finally:
+        again.set()
 
 
 def test_errors_of_flower_are_logged_once_a_node_and_in_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ LOG = logging.getLogger("flwr")
 FIRST_S = 0.02  # pause after the first look for answers
 TRACE = 10_000  # characters of the details of a mistake
 TYPES = {"train": "train", "evaluate": "evaluate", "personal": "evaluate"}  # of Flower's messages, by the kind of ours
+WAKE_S = 0.5  # after which a signal is heeded
 TRIES = 3  # messages to a node that answers with an error of Flower's
 
 
@@ -214,14 +216,15 @@ class Link:
 
     def push(self, messages: Sequence[tuple[Pending, Any]]) -> InFlight:
         """Send messages; those that Flower took."""
-        names = self.grid.push_messages([message for _, message in messages]) if messages else ()
+        names = heeding(lambda: self.grid.push_messages([message for _, message in messages])) if messages else ()
         return {name: pending for name, (pending, _) in zip(names, messages, strict=True) if name is not None}
 
     def pulled(self, names: Sequence[str]) -> list[tuple[str, Any]]:
         """(name of the message that it answers, answer) of those that have come."""
         if not names:
             return []
-        return [(m.metadata.reply_to_message_id, m) for m in self.grid.pull_messages(names)]
+        pulled = heeding(lambda: list(self.grid.pull_messages(names)))
+        return [(m.metadata.reply_to_message_id, m) for m in pulled]
 
     def opened(self, message: Any, client: int, turn: int) -> tuple[Sealed | None, str]:
         """(the message, what is wrong with it); tensors are not looked at."""
@@ -262,6 +265,22 @@ class Link:
                 pause = FIRST_S if heard else min(2 * pause, self.options.poll_s)
                 batch.give_up(there)
             yield batch.done.pop(at)
+
+
+def heeding(work: Callable[[], Any]) -> Any:
+    """What ``work`` gives, which another thread does, so that this one wakes up to heed signals.
+
+    Flower sends objects again and again, and waits for them in a lock without end. Where its SuperLink dies, it raises
+    SIGINT in a thread of its own, of which a main thread in a lock learns nothing: the run folder would stay in use.
+    """
+    pool = ThreadPoolExecutor(1)
+    try:
+        done = pool.submit(work)
+        while not wait([done], WAKE_S).done:
+            pass
+        return done.result()
+    finally:
+        pool.shutdown(wait=False)
 
 
 class _Batch:
