@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
-from fedskew._run import _release
 from fedskew.data.federation import Federation
 from fedskew.engines import base
 from fedskew.engines.guard import Guard
 from fedskew.method import Component, Method
 from fedskew.methods import METHODS
 from fedskew.privacy import histograms
+from fedskew.protection import protection_of
 from fedskew.report import Entry
 from fedskew.report.compared import compare
 from fedskew.report.sentences import cautions
@@ -172,4 +172,5 @@ def test_a_report_names_the_epsilons() -> None:
 
 
 def test_flower_is_refused() -> None:
-    refused(lambda: _release(tiny("fedla"), Settings(histogram_epsilon=1.0), True), "be unset over Flower")
+    given: Any = (tiny("fedla"), skewed(), Settings(histogram_epsilon=1.0), 3, None, None)
+    refused(lambda: protection_of(*given, outside=True), "be unset over Flower")

@@ -8,7 +8,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from fedskew import engines, models, server, tree
 from fedskew.data.arrays import check_unchanged
 from fedskew.data.inputs import Inputs
-from fedskew.engines.fitting import fits_by_shares, fits_of
+from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded, tensors_of
 from fedskew.engines.measures import Observer, given_of
 from fedskew.engines.network import digest_of, frozen, head_alone, initial_params, prepared_model
-from fedskew.engines.planning import length_of, paces_of
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, of_interrupt, require
@@ -33,6 +32,7 @@ from fedskew.method import Method, check_method, former, method_spec, spec
 from fedskew.models import Architecture
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
+from fedskew.protection import protection_of
 from fedskew.records.folder import Record
 from fedskew.records.summary import Collapse, best_of, summarise
 from fedskew.records.typed import Row
@@ -206,47 +206,32 @@ def _prepared(
     made: Made | None, observer: type[Observer],
 ) -> tuple[Session, Callable[[str, Row], Result]]:  # fmt: skip
     """The session before its first round, or after its last whole one, and what makes its result."""
+    outside = made is not None
     _check(settings, fed, out is not None)
-    if made is None:
+    if not outside:
         check_unchanged(fed.dataset)
     held_out = 0 if fed.unseen is None else int((fed.unseen.sizes > 0).sum())
     cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share, held_out)
-    if not isinstance(model, nn.Module):
-        model = models.architecture(model, method.projection)
-    asked, model = model, model if isinstance(model, nn.Module) else model.settled()
+    asked = model if isinstance(model, nn.Module) else models.architecture(model, method.projection)
+    model = asked if isinstance(asked, nn.Module) else asked.settled()
     prepared = prepared_model(fed, model, head, settings, method.projection)
     task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
-    sums = None if settings.secure == "none" else import_module("fedskew.sums")  # it is not imported elsewhere
-    if sums:
-        sums.check(method, settings, cohort, fed.unseen is not None)
-    outside = made is not None
-    release = _release(method, settings, outside)
-    noise = _noise(method, fed, settings, cohort, prepared, task, outside)
-    plain, method = method, noise.method if noise else method  # an address knows the former
-    if made is None:
+    protection = protection_of(method, fed, settings, cohort, prepared, task, outside=outside)
+    plain, method = method, protection.of_method(method)  # an address knows the former
+    if not outside:
         _warn_of_one_class(fed, method)
-    holds = made is not None or not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
-    settings.demand("keep_own", holds, f"go with models of at most {MOST_OWN >> 30} GiB for all clients together")
-    reason = "started from outside"
-    if made is None:
-        augmented = bool(fed.dataset.augment)
-        trains = head_alone(prepared, augmented) or prepared
-        made, reason = engines.choose(settings.engine, settings.device, trains, plain, augmented, method)
-    engine = made(prepared, fed, task, settings)
+        _check_room(settings, fed, prepared)
+    engine, reason = _engine(made, prepared, fed, task, settings, plain, method)
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
     engine.init_clients(watched, params, prepared.buffers, settings.memory)
-    declared = None if release is None else replace(fed, counts=release(fed.counts))
-    engine.noisy_histograms = release
-    engine.noisy_fits = fits_by_shares(noise.shares, noise.tellings, cohort) if noise and noise.tellings else {}
-    adder = _adder(engine, settings, outside) if sums else None
-    known = adder.known(declared or fed) if adder else declared or fed
+    known = protection.begin(engine, fed, settings, cohort, outside=outside)
     state = server.init(watched, params, prepared.buffers, known, task)
-    private = sorted(watched.named("private", (*params, *prepared.buffers), task))
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
-    used |= {"histogram_noise": release.mechanism} if release else {}
+    used |= {"histogram_noise": protection.histograms.mechanism} if protection.histograms else {}
+    private = sorted(watched.named("private", (*params, *prepared.buffers), task))
     used |= {**frozen(prepared), **({"on_clients": private} if private else {})}
     used |= {"model": spec(model)} if model != asked else {}
     recorded = config(fed, cohort) if callable(config) else config or _facts(fed, plain, model, settings, cohort)
@@ -260,8 +245,7 @@ def _prepared(
         size = tree.size_bytes({"params": state.params, "buffers": state.buffers})
         evaluation = settings.evaluation(fed.clients, size)
         observing = observer(fed, watched, task, engine, settings, evaluation, record)
-        seen: dict[str, Any] = {"adder": adder, "declared": declared, "noise": noise}
-        session = Session(watched, task, engine, settings, evaluation, cohort, state, observing, record, **seen)
+        session = Session(watched, task, engine, settings, evaluation, cohort, state, observing, record, protection)
         if record and resume:
             session.restore()
             _extend(record, session, settings)
@@ -272,43 +256,16 @@ def _prepared(
     return session, partial(_end, session, model, prepared, getattr(on_round, "end", None))
 
 
-def _adder(engine: Any, settings: Settings, outside: bool) -> Any:
-    """What adds up what clients send, where the server sees sums alone. Clients that are elsewhere send messages."""
-    if outside:
-        return engine.adder(settings.secure_threshold)
-    return import_module("fedskew.simulated").Simulated(settings.secure_threshold, seed=settings.seed)
-
-
-def _release(method: Method, settings: Settings, outside: bool) -> Any:
-    """What clients tell of their histograms, where they tell them with noise; None: what they have."""
-    if settings.histogram_epsilon is None:
-        return None
-    field = "histogram_epsilon"
-    settings.demand(field, not outside, "be unset over Flower: histograms get noise in simulation so far")
-    settings.demand(field, settings.dp == "none", "be unset with dp, whose epsilon counts no histograms")
-    for _, part in method.ingredients():
-        words = {read.word for read in part.reads}
-        rule = f"be unset for {method.name}, whose {part.name!r} asks for statistics that tell the true histogram"
-        hint = "`fedskew methods` lists what a method reads"
-        settings.demand(field, "probe" not in words or not words & {"histogram", "labels"}, rule, hint)
-    return import_module("fedskew.privacy.histograms").Release(settings.histogram_epsilon, settings.seed)
-
-
-def _noise(
-    method: Method, fed: Federation, settings: Settings, cohort: int, prepared: Model, task: Task, outside: bool
-) -> Any:
-    """What clips and adds noise, where models have differential privacy; its room is not imported elsewhere."""
-    if settings.dp == "none":
-        return None
-    settings.demand("dp", not outside, "be none over Flower: noise is added in simulation so far")
-    noise = import_module("fedskew.noise")
-    noise.check(method, fed, settings, prepared.params, prepared.buffers, task)
-
-    def steps(number: int) -> list[int]:
-        paces = paces_of(method.pace.of(fed.sizes, number, settings.rounds))
-        return [length_of(rows, pace) for rows, pace in zip(fed.sizes.tolist(), paces, strict=True)]
-
-    return noise.Noise(method, fed, settings, cohort, steps)
+def _engine(
+    made: Made | None, prepared: Model, fed: Federation, task: Task, settings: Settings, plain: Method, method: Method
+) -> tuple[engines.LocalEngine, str]:
+    """The engine, and why it is taken."""
+    if made is not None:
+        return made(prepared, fed, task, settings), "started from outside"
+    augmented = bool(fed.dataset.augment)
+    trains = head_alone(prepared, augmented) or prepared
+    chosen, reason = engines.choose(settings.engine, settings.device, trains, plain, augmented, method)
+    return chosen(prepared, fed, task, settings), reason
 
 
 def _check(settings: Settings, fed: Federation, recorded: bool) -> None:
@@ -328,9 +285,11 @@ def _warn_of_one_class(fed: Federation, method: Method) -> None:
         warnings.warn(f"{method.name} hardly trains here: {counted}; try fedavg", RuntimeWarning, stacklevel=4)
 
 
-def own_bytes(fed: Federation, prepared: Model) -> int:
-    """Bytes of the clients' own models at most: what they share with the global model is not written."""
-    return int((fed.sizes > 0).sum()) * sum(t.nbytes for t in (*prepared.params.values(), *prepared.buffers.values()))
+def _check_room(settings: Settings, fed: Federation, prepared: Model) -> None:
+    """Raise FieldError where the clients' own models are too large for a file of them."""
+    most = int((fed.sizes > 0).sum()) * sum(t.nbytes for t in (*prepared.params.values(), *prepared.buffers.values()))
+    holds = not settings.keep_own or most <= MOST_OWN  # what they share with the global model is not written
+    settings.demand("keep_own", holds, f"go with models of at most {MOST_OWN >> 30} GiB for all clients together")
 
 
 # What is recorded
@@ -409,8 +368,8 @@ def _end(
     of_data = fits_of(finals), data.fingerprint, fed.split
     trained = Trained(prepared, params, buffers, Inputs.of(data), settings.precision, *of_data)
     summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
-    if session.noise:
-        summary["privacy"] = session.noise.told(session.done)
+    if session.protection.noise:
+        summary["privacy"] = session.protection.noise.told(session.done)
     watch, models = session.monitored(), {"final": {**params, **buffers}}
     if watch and watch.best and session.best:
         early = not stopped and session.state.round < session.task.rounds

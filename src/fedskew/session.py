@@ -6,30 +6,25 @@ import math
 import time
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
 
 import torch
 
 from fedskew import server, tree
 from fedskew.averages import Averages, Kept
 from fedskew.engines import LocalEngine
-from fedskew.engines.counted import as_declared
 from fedskew.engines.guard import unguarded
 from fedskew.engines.measures import Observer, Traffic
 from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.method.component import in_halves, weights_of
+from fedskew.protection import Protection
 from fedskew.records.folder import Record
 from fedskew.records.summary import Watch
 from fedskew.records.typed import Row
 from fedskew.server import Ask, Broadcast, Opened, Shown, State
 from fedskew.settings import Evaluation, Settings
-from fedskew.types import Answers, Cohort, Federation, Query, Results, Task, Weights
-
-if TYPE_CHECKING:
-    from fedskew.noise import Noise
-    from fedskew.sums import Adder
+from fedskew.types import Answers, Cohort, Query, Results, Task, Weights
 
 RATES = "try a smaller learning rate of the clients or the server, or clipping"
 
@@ -47,15 +42,13 @@ class Session:
     state: State
     observer: Observer
     record: Record | None
+    protection: Protection
     rows: list[Row] = field(default_factory=list)
     record_s: float = 0.0
     best: Kept | None = None  # the model of the best round by the monitored metric
     averages: Averages = field(init=False)
     client_rows: list[Row] = field(default_factory=list)  # as in clients.jsonl
     _client_rows_kept: int = 0  # of them, in the file
-    adder: Adder | None = None  # where the server sees sums alone
-    declared: Federation | None = None  # as the server knows it, where clients tell other histograms than they have
-    noise: Noise | None = None  # where models have differential privacy
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
 
@@ -130,16 +123,17 @@ class Session:
         given = opened.broadcast
         sizes = {"update_bytes": given.update_bytes, "broadcast_bytes": given.common_bytes}
         traffic.add_training(opened.assignment, given.each, results.cohort.uploads, **sizes)
-        if self.adder:
-            traffic.add_sums(*self.adder.bytes_of(after.round))
+        noise, adder = self.protection.noise, self.protection.adder
+        if adder:
+            traffic.add_sums(*adder.bytes_of(after.round))
         stopwatch.lap("aggregate_s")
         mean = self.averages.measured(self._served(after))
         row = self.observer.row(opened, results, weights, after, self.shown(after), mean, traffic, self.is_over)
         check_losses(row)
         # steps of a client come of its rows
-        faults = [{"client": f.client, "tensor": f.tensor} if self.adder else f.to_json() for f in dropped]
+        faults = [{"client": f.client, "tensor": f.tensor} if adder else f.to_json() for f in dropped]
         row |= {"dropped": faults + row.get("dropped", [])} if faults else {}
-        row |= {"epsilon": self.noise.epsilon([*self.done, row])} if self.noise else {}
+        row |= {"epsilon": noise.epsilon([*self.done, row])} if noise else {}
         stopwatch.lap("evaluate_s")
         stages = stopwatch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
@@ -159,7 +153,8 @@ class Session:
             TrainingError: under ``stop``, for the first client; under ``drop``, where nobody is left.
         """
         dropped: list[Fault] = []
-        method, weighting, number = self.method, self.method.weighting, self.state.round + 1
+        method, weighting, protection = self.method, self.method.weighting, self.protection
+        number = self.state.round + 1
         seeds = self.settings.seed, self.settings.seed_of("clients")
         kept = self.settings.diagnose.deltas and self.evaluation.due("diagnose", number)
         entered: list[Cohort] = []  # the clients of each attempt; sums are those of the first
@@ -174,10 +169,9 @@ class Session:
         def known(cohort: Cohort) -> Weights | None:
             """Weights that do not read updates are known before training, so that updates come back as a sum."""
             assert opened is not None, "clients train in a round that is open"
-            cohort = self._declared(opened, cohort)
+            cohort = protection.as_known(cohort, method, opened)
             entered.append(cohort)
-            noised = self.noise and self.noise.of_clients
-            return None if method.stacks or self.adder or noised else weigh(cohort)
+            return None if method.stacks or protection.needs_each else weigh(cohort)
 
         while True:
             traffic = Traffic()
@@ -191,17 +185,11 @@ class Session:
                     results = self.engine.train(method, opened.assignment, opened.broadcast, known, keep_deltas=kept)
                 else:
                     results = server.nobody(opened, self.task)
-                if self.declared:
-                    own = results.cohort
-                    results = results._replace(cohort=self._declared(opened, own), recorded=own)
-                private = self.noise if self.noise and self.noise.of_clients else None
-                results = private.clipped(results) if private else results
-                if self.adder and entered:
-                    results = self.adder.closed(method, opened.state, results, entered[0])
-                elif method.stacks and dropped and not weighting.reads_deltas:
-                    results = results._replace(cohort=results.cohort._replace(weights=weigh(results.cohort)))
-                results = private.noised(results, opened.broadcast.stays) if private else results
-                return opened, results, traffic, dropped
+                own, cohort = results.cohort, protection.as_known(results.cohort, method, opened)
+                if method.stacks and dropped and not weighting.reads_deltas and not protection.adder:
+                    cohort = cohort._replace(weights=weigh(cohort))
+                results = results._replace(cohort=cohort, recorded=own if protection.declared else None)
+                return opened, protection.closed(results, method, opened, entered), traffic, dropped
             except TrainingError as error:
                 if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):
                     raise
@@ -211,19 +199,15 @@ class Session:
             finally:
                 stopwatch.lap("train_s")
 
-    def _declared(self, opened: Opened, cohort: Cohort) -> Cohort:
-        """A cohort as the server knows it."""
-        given = opened.assignment, opened.broadcast
-        return as_declared(cohort, self.method, *given, self.declared, self.settings.seed) if self.declared else cohort
-
     def _query(self, traffic: Traffic) -> Ask:
         def query(question: Query, part: Component, broadcast: Broadcast) -> Answers:
             name, guard = f"the question of component {part.name!r}", self.engine.guard
             with guard.located(name), guard.unwritten(name, (self.state.parts, *broadcast) if guard.looks else ()):
                 answers = self.engine.query(question, part, self.method, broadcast)
             traffic.add_query(question, answers, broadcast.common_bytes)
-            if self.adder and question.rows == "own" and not question.keep:
-                answers = self.adder.answered(part, answers, self.observer.fed.has_rows, broadcast.round)
+            adder = self.protection.adder
+            if adder and question.rows == "own" and not question.keep:
+                answers = adder.answered(part, answers, self.observer.fed.has_rows, broadcast.round)
             return answers
 
         return query
