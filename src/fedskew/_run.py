@@ -27,7 +27,7 @@ from fedskew.engines.network import digest_of, frozen, head_alone, initial_param
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, of_interrupt, require
-from fedskew.fields import LATER, deciding, resumed
+from fedskew.fields import OMITTED, deciding, resumed
 from fedskew.method import Method, check_method, former, method_spec, spec
 from fedskew.models import Architecture
 from fedskew.models.precision import arithmetic
@@ -48,7 +48,7 @@ COUNTED = 100_000  # cells of a matrix of counts that a configuration still hold
 # What may differ between the run that a folder holds and the one that resumes it
 FREE = ("engine_reason", "threads_used", *resumed(Settings, "free", "new"))
 # what a record holds only where it is set, and what it means where it is not
-UNSET = {f.name: f.default for f in (*fields(Settings), *fields(Division)) if LATER in f.metadata}
+UNSET = {f.name: f.default for f in (*fields(Settings), *fields(Division)) if OMITTED in f.metadata}
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
 MOST = 10**6  # of a whole number with a limit: it becomes a loop or an array
 EXACT = 2**31  # a whole number in the place of a number: times a count of rows it still fits int64
 UNION = (typing.Union, types.UnionType)
-LATER = "later"  # mark of a field that records leave out while it has its default
+OMITTED = "omit_if_default"  # mark of a field that records leave out while it has its default
 
 
 SEPARATED = "comma-separated"
@@ -142,9 +142,9 @@ def demand(value: Any, field: str, holds: bool, rule: str, hint: str = "") -> No
         raise FieldError(type(value).__name__, field, rule, getattr(value, field), hint)
 
 
-# later(default=0): a field that was added to a class which records name, by keyword. It is not recorded while it is the
+# A field that was added to a class which records name: omit_if_default(default=0). It is not recorded while it is the
 # default, so that the hashes of earlier records stay as they are.
-later: Any = functools.partial(dataclasses.field, default=None, kw_only=True, metadata={LATER: True})
+omit_if_default: Any = functools.partial(dataclasses.field, default=None, kw_only=True, metadata={OMITTED: True})
 
 
 def unchecked(kind: type, values: Mapping[str, Any]) -> Any:
@@ -157,7 +157,7 @@ def unchecked(kind: type, values: Mapping[str, Any]) -> Any:
 def option(
     default: Any = None, *,
     decides: Literal["numbers", "measures", "split", "seed", "bits", "nothing"],
-    resume: Literal["same", "free", "new"] | None = None, resolved: bool = False, later: bool = False,
+    resume: Literal["same", "free", "new"] | None = None, resolved: bool = False, omit_if_default: bool = False,
 ) -> Any:  # fmt: skip
     """A field that is an option of a run. Everything that treats some options apart from others reads this.
 
@@ -170,10 +170,11 @@ def option(
         resume: whether a run that goes on must have the "same" value, may have another one ("free"), or has another
             one from then on, which its record then says ("new"). Unless given, "free" for what decides nothing.
         resolved: whether the address has it in another form, such as the digest of a file for its name.
-        later: whether records hold it only where it is not at its default, see `later`.
+        omit_if_default: whether records hold it only where it is not at its default.
     """
     going_on = resume or ("free" if decides == "nothing" else "same")
-    facts = {"decides": decides, "resume": going_on, "resolved": resolved, **({LATER: True} if later else {})}
+    facts: dict[str, Any] = {"decides": decides, "resume": going_on, "resolved": resolved}
+    facts |= {OMITTED: True} if omit_if_default else {}
     return dataclasses.field(default=default, kw_only=True, metadata=facts)
 
 
@@ -223,7 +224,7 @@ def resumed(kind: Any, *how: str) -> tuple[str, ...]:
 
 def recorded(value: Any) -> dict[str, Any]:
     """The fields of a dataclass that a record holds; those of `later` only where they differ from the default."""
-    shown = [f.name for f in fields(value) if LATER not in f.metadata or getattr(value, f.name) != f.default]
+    shown = [f.name for f in fields(value) if OMITTED not in f.metadata or getattr(value, f.name) != f.default]
     return {name: getattr(value, name) for name in shown}
 
 

@@ -71,13 +71,13 @@ class Settings:
     """clients of a round, at most those that have rows; unset: the preset's share of the clients, else 10"""
     seed: int = option(0, decides="seed")
     """seed of the partition, the initial weights and all random draws"""
-    seed_model: int | None = option(decides="seed", later=True)
+    seed_model: int | None = option(decides="seed", omit_if_default=True)
     """seed of the initial weights; unset: same as seed"""
-    seed_clients: int | None = option(decides="seed", later=True)
+    seed_clients: int | None = option(decides="seed", omit_if_default=True)
     """seed of the sequence of selected clients; unset: same as seed"""
-    init_from: str | None = option(decides="numbers", resolved=True, later=True)
+    init_from: str | None = option(decides="numbers", resolved=True, omit_if_default=True)
     """run folder or .safetensors file with the initial weights; unset: the seed draws them"""
-    init_digest: str = option("", decides="numbers", resolved=True, later=True)
+    init_digest: str = option("", decides="numbers", resolved=True, omit_if_default=True)
     """digest of the file of init_from, which a run records; another file raises an error; empty: not checked"""
     engine: Engine = option("auto", decides="bits", resume="free")
     """how clients are trained: one by one, on threads, in stacks, as chains of launches, with checks after every
@@ -90,7 +90,7 @@ class Settings:
     """type of parameters and computations"""
     precision: Precision = option("float32", decides="numbers")
     """precision of matrix products in the network: float32, tf32 (on a GPU) or bfloat16 (autocast)"""
-    deterministic: bool = option(True, decides="bits", later=True)
+    deterministic: bool = option(True, decides="bits", omit_if_default=True)
     """whether convolutions on a GPU sum in a fixed order, so that a run repeats its bits; false is faster"""
     memory: Literal["device", "ram"] = option("device", decides="nothing")
     """where the clients' state is kept between rounds: on the device, or in ram"""
@@ -98,64 +98,66 @@ class Settings:
     """rounds between evaluations; the last round is always evaluated"""
     personal_every: Annotated[int, AtLeast(0)] = option(0, decides="measures")
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
-    served: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
+    served: Literal["none", "last", "tail", "every"] = option("last", decides="measures", omit_if_default=True)
     """when to test, on each client's own test rows, the model that it would use (its own if the method makes one, else
     the global model): none, last, tail (the last ten rounds), every"""
-    clients_every: Annotated[int, AtLeast(1)] | None = option(decides="measures", later=True)
+    clients_every: Annotated[int, AtLeast(1)] | None = option(decides="measures", omit_if_default=True)
     """rounds between evaluations of each client's model, written to clients.jsonl; unset: after the last round only, if
     there are at most 1,000 clients"""
-    keep_own: bool = option(False, decides="nothing", resume="new", later=True)
+    keep_own: bool = option(False, decides="nothing", resume="new", omit_if_default=True)
     """keep the clients' own models of the last round in the run folder, beside the global model"""
-    scores: Literal["last", "every"] = option("last", decides="measures", later=True)
+    scores: Literal["last", "every"] = option("last", decides="measures", omit_if_default=True)
     """when AUROC, AUPRC and calibration are computed: after the last round, or at every evaluation"""
-    recall_at: Annotated[float, Within(0, 1, "(]")] = option(0.9, decides="measures", later=True)
+    recall_at: Annotated[float, Within(0, 1, "(]")] = option(0.9, decides="measures", omit_if_default=True)
     """precision at which the recall of each class is measured"""
-    fit_logits: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
+    fit_logits: Literal["none", "last", "tail", "every"] = option("last", decides="measures", omit_if_default=True)
     """which evaluations also have metrics with fitted biases and a temperature: none, last, tail (the last ten rounds),
     every; for the fit, clients send sums of loss, gradient and Hessian, and a class histogram; with dp client, the
     shares of their classes under the same noise, which cost what ten rounds cost"""
-    average: Annotated[int, AtLeast(0)] = option(0, decides="numbers", later=True)
+    average: Annotated[int, AtLeast(0)] = option(0, decides="numbers", omit_if_default=True)
     """number of last rounds whose models are averaged into the model that is evaluated and kept; training goes on from
     the last model; 0: no average"""
-    average_decay: Annotated[float, Within(0, 1, "(]")] = option(1.0, decides="numbers", later=True)
+    average_decay: Annotated[float, Within(0, 1, "(]")] = option(1.0, decides="numbers", omit_if_default=True)
     """weight of a round's model relative to the next one in this average; 1: all count alike"""
-    average_models: Literal["auto", "last", "every", "none"] = option("auto", decides="measures", later=True)
+    average_models: Literal["auto", "last", "every", "none"] = option("auto", decides="measures", omit_if_default=True)
     """when to test the mean of the models of the last ten rounds as well (averaged_*): last, every or none; it keeps
     ten models in memory, so auto is last for models of at most 100 MB, else none"""
     checkpoint_every: Annotated[int, AtLeast(0)] = option(10, decides="nothing")
     """rounds between checkpoints; 0: only after the last round"""
-    monitor: Monitor | None = option(decides="numbers", later=True)
+    monitor: Monitor | None = option(decides="numbers", omit_if_default=True)
     """validation metric; the model of its best round is kept beside the last one; unset: none"""
-    patience: Annotated[int, AtLeast(1)] | None = option(decides="numbers", resume="new", later=True)
+    patience: Annotated[int, AtLeast(1)] | None = option(decides="numbers", resume="new", omit_if_default=True)
     """evaluations without improvement of the monitored metric before the run ends; unset: no early stop"""
-    max_minutes: Annotated[float, Above(0)] | None = option(decides="nothing", resume="new", later=True)
+    max_minutes: Annotated[float, Above(0)] | None = option(decides="nothing", resume="new", omit_if_default=True)
     """minutes after which the run stops and can be resumed; no round starts that may exceed them; unset: no limit"""
-    nonfinite: Literal["stop", "drop"] = option("stop", decides="numbers", later=True)
+    nonfinite: Literal["stop", "drop"] = option("stop", decides="numbers", omit_if_default=True)
     """what to do if a client's training is not finite: stop the run, or drop the client from the round"""
-    secure: Literal["none", "sums"] = option("none", decides="numbers", later=True)
+    secure: Literal["none", "sums"] = option("none", decides="numbers", omit_if_default=True)
     """what the server sees of clients: none, what each of them sends; sums, sums over the clients of a round alone, by
     a protocol of masks, which refuses methods that read more"""
-    secure_threshold: Annotated[float, Within(0.5, 1, "(]")] = option(2 / 3, decides="nothing", later=True)
+    secure_threshold: Annotated[float, Within(0.5, 1, "(]")] = option(2 / 3, decides="nothing", omit_if_default=True)
     """share of the clients of a round that must stay until its last secure sum; with fewer the run stops"""
-    histogram_epsilon: Annotated[float, Within(0.001, 1000, "[]")] | None = option(decides="numbers", later=True)
+    histogram_epsilon: Annotated[float, Within(0.001, 1000, "[]")] | None = option(
+        decides="numbers", omit_if_default=True
+    )
     """epsilon of differential privacy with which each client tells its label histogram, once for the run; the server
     then knows no other row counts; unset: it knows the true ones"""
-    dp: Literal["none", "client", "example"] = option("none", decides="numbers", later=True)
+    dp: Literal["none", "client", "example"] = option("none", decides="numbers", omit_if_default=True)
     """differential privacy of the models, by clipping and noise: none, of each client's update, or of each row's
     gradient (example)"""
-    dp_clip: Annotated[float, Above(0)] | None = option(decides="numbers", later=True)
+    dp_clip: Annotated[float, Above(0)] | None = option(decides="numbers", omit_if_default=True)
     """largest norm of a client's update, or of a row's gradient, over all parameters that train"""
-    dp_noise: Annotated[float, AtLeast(0.1)] | None = option(decides="numbers", later=True)
+    dp_noise: Annotated[float, AtLeast(0.1)] | None = option(decides="numbers", omit_if_default=True)
     """standard deviation of the noise on a sum, in units of dp_clip; unset: the least for dp_epsilon"""
-    dp_epsilon: Annotated[float, Above(0)] | None = option(decides="numbers", later=True)
+    dp_epsilon: Annotated[float, Above(0)] | None = option(decides="numbers", omit_if_default=True)
     """largest epsilon of all rounds together; unset: what follows from dp_noise"""
-    dp_delta: Annotated[float, Within(0, 1, "()")] = option(1e-5, decides="measures", later=True)
+    dp_delta: Annotated[float, Within(0, 1, "()")] = option(1e-5, decides="measures", omit_if_default=True)
     """delta of the guarantee, far below 1 / the number of clients or of rows"""
-    ray_address: str | None = option(decides="nothing", resume="new", later=True)
+    ray_address: str | None = option(decides="nothing", resume="new", omit_if_default=True)
     """HOST:PORT of a Ray cluster, auto for one on this machine, local for a new one; unset: RAY_ADDRESS, else local"""
-    ray_workers: Annotated[int, AtLeast(0)] = option(0, decides="nothing", resume="new", later=True)
+    ray_workers: Annotated[int, AtLeast(0)] = option(0, decides="nothing", resume="new", omit_if_default=True)
     """worker processes of engine ray; 0: as many as fit on the cluster"""
-    ray_gpus: Annotated[float, Above(0)] = option(1.0, decides="nothing", resume="new", later=True)
+    ray_gpus: Annotated[float, Above(0)] = option(1.0, decides="nothing", resume="new", omit_if_default=True)
     """GPUs of each worker of engine ray, for example 0.25; only on a GPU"""
     diagnose: Diagnostics = option(Diagnostics(), decides="measures", resume="free")
     """diagnostics to record; they do not change the run"""
@@ -281,11 +283,11 @@ class Division:
     """fraction of the training rows held out before the partition for val_* metrics"""
     auxiliary: Annotated[int, AtLeast(0)] | None = option(decides="split")
     """rows of each class for the server, taken before the partition; unset: as many as the method needs"""
-    local_test: Annotated[float, Within(0, 1, "[)")] = option(0.0, decides="split", later=True)
+    local_test: Annotated[float, Within(0, 1, "[)")] = option(0.0, decides="split", omit_if_default=True)
     """fraction of each client's rows kept for its own test (local_* metrics)"""
-    heldout_clients: Annotated[float, Within(0, 1, "[)")] = option(0.0, decides="split", later=True)
+    heldout_clients: Annotated[float, Within(0, 1, "[)")] = option(0.0, decides="split", omit_if_default=True)
     """fraction of the clients that never train and are used for heldout_* metrics"""
-    seed_partition: int | None = option(decides="seed", later=True)
+    seed_partition: int | None = option(decides="seed", omit_if_default=True)
     """seed of the partition; unset: same as seed"""
 
 

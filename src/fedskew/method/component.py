@@ -16,7 +16,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.errors import ConfigError
-from fedskew.fields import LATER, Above, AtLeast, Checked, hints_of
+from fedskew.fields import OMITTED, Above, AtLeast, Checked, hints_of
 from fedskew.method.reads import Read
 from fedskew.types import (
     Answers,
@@ -505,7 +505,7 @@ def spec(ingredient: Any) -> dict[str, Any]:
         held["version"] = version
     for f in fields(ingredient):
         got = getattr(ingredient, f.name)
-        if LATER not in f.metadata or got != f.default:
+        if OMITTED not in f.metadata or got != f.default:
             held[f.name] = spec(got) if is_dataclass(got) else got
     return held
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng, tree
 from fedskew.errors import FieldError
-from fedskew.fields import Above, AtLeast, Within, later
+from fedskew.fields import Above, AtLeast, Within, omit_if_default
 from fedskew.method.component import Component
 from fedskew.types import COSINE_SCALE, Batch, Federation, Output, Params, Task, Tree, View, Width
 
@@ -141,9 +141,9 @@ class InitialHead(Component):
     """arrangement of the rows of the weight"""
     norm: Annotated[float, Above(0)] = 1.0
     """length of each row"""
-    sparsity: Annotated[float, Within(0, 1, "[)")] = later(default=0.0)
+    sparsity: Annotated[float, Within(0, 1, "[)")] = omit_if_default(default=0.0)
     """share of zeros in each row of a simplex"""
-    steps: Annotated[int, AtLeast(0)] = later(default=300)
+    steps: Annotated[int, AtLeast(0)] = omit_if_default(default=300)
     """steps that move the other entries if some are 0"""
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.fields import Within, later
+from fedskew.fields import Within, omit_if_default
 from fedskew.method import BesideOwn, Gradient, Method, decayed
 from fedskew.types import Carry, Context, Differentiate, Params, Task, Tree
 
@@ -37,7 +37,7 @@ class Mixed(BesideOwn):
     """initial share of v in the mixture"""
     learnt: bool = True
     """learn the share at each client"""
-    learns: Literal["round", "step"] = later(default="round")
+    learns: Literal["round", "step"] = omit_if_default(default="round")
     """when it does: at the first mini-batch of a round, or at every one"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:

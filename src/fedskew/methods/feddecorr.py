@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.fields import Above, AtLeast, later
+from fedskew.fields import Above, AtLeast, omit_if_default
 from fedskew.method import Component, Method
 from fedskew.types import View
 
@@ -35,7 +35,7 @@ class Decorrelation(Component):
     """weight of the term"""
     form: Literal["code", "printed"] = "code"
     """code: products of standardised features, without the diagonal, over the rows; printed: the correlation matrix"""
-    eps: Annotated[float, Above(0)] = later(default=1e-8)
+    eps: Annotated[float, Above(0)] = omit_if_default(default=1e-8)
     """added to the variance of each feature; at the authors' 1e-8 rounding grows in features that are nearly dead, and
     1e-3 prevents it"""
 

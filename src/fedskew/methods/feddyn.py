@@ -8,7 +8,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.errors import FieldError, require
-from fedskew.fields import Above, AtLeast, demand, later
+from fedskew.fields import Above, AtLeast, demand, omit_if_default
 from fedskew.method import Component, Method, Read, ServerOptimizer, Uniform
 from fedskew.method.steps import clip_by_norm
 from fedskew.types import Cohort, Context, Federation, LocalRun, Params, Task, Tree, View
@@ -39,7 +39,7 @@ class DynamicRegulariser(Component):
 
     alpha: Annotated[float, AtLeast(0)] = 0.01
     """strength; must equal that of the server"""
-    clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = later(default=0.0)
+    clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = omit_if_default(default=0.0)
     """largest norm of g - h_k - alpha x over all parameters, before alpha w is added; 0 does not clip"""
 
     @property

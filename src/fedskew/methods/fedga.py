@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.fields import demand, later
+from fedskew.fields import demand, omit_if_default
 from fedskew.method import Component, Method, Uniform
 from fedskew.types import Federation, Task, View
 
@@ -41,7 +41,7 @@ class CalibratedTargets(Component):
     does; binary is the paper's sigmoid study with two classes"""
     count_scope: Literal["batch", "client"] = "batch"
     """source of the counts N: the mini-batch or the client"""
-    probability: Literal["row", "class"] = later(default="row")
+    probability: Literal["row", "class"] = omit_if_default(default="row")
     """p of the targets: the row's own, as in the authors' code, or its mean over the mini-batch's rows of the label, as
     in equation 10"""
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.fields import Above, Within, later
+from fedskew.fields import Above, Within, omit_if_default
 from fedskew.method import Component, Method, Read, Uniform
 from fedskew.types import COSINE_SCALE, Answers, Cohort, Federation, LocalRun, Params, Query, Task, Tree, View
 
@@ -44,9 +44,9 @@ class NonParametricHead(Component):
     """rho, share of the prototypes that is kept in a round; 1: they do not change"""
     scale: Annotated[float, Above(0)] = 30.0
     """s, which multiplies the cosines"""
-    trained: bool = later(default=False)
+    trained: bool = omit_if_default(default=False)
     """train s as a parameter from this value on and average it; the code starts at 1 or 20 by network"""
-    weighs: Literal["rows", "confidence"] = later(default="rows")
+    weighs: Literal["rows", "confidence"] = omit_if_default(default="rows")
     """weights of rows and clients: number of rows, or the model's probabilities and agreement"""
 
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:

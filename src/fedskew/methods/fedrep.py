@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from fedskew.fields import Above, AtLeast, demand, later
+from fedskew.fields import Above, AtLeast, demand, omit_if_default
 from fedskew.method import Component, Fixed, Gradient, Method
 from fedskew.method.keeping import Private, in_group
 from fedskew.methods.fedbabu import FineTune
@@ -39,9 +39,9 @@ class Alternating(Component):
     """tau, epochs of the head, where the local run has more of them"""
     first: Literal["head", "body"] = "head"
     """which part is trained first"""
-    last: Annotated[int, AtLeast(0)] = later(default=0)
+    last: Annotated[int, AtLeast(0)] = omit_if_default(default=0)
     """epochs of the head alone before own models are evaluated; the authors' code has 10 in its last round, 0: none"""
-    last_lr: Annotated[float, Above(0)] = later(default=0.01)
+    last_lr: Annotated[float, Above(0)] = omit_if_default(default=0.01)
     """learning rate of these epochs, of mini-batches of 10 rows and momentum 0.5"""
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:

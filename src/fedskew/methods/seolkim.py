@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.fields import Above, AtLeast, Within, later
+from fedskew.fields import Above, AtLeast, Within, omit_if_default
 from fedskew.method import Fixed, Method, Pace, Read, Selector, Shuffle
 from fedskew.method.selectors import Random
 from fedskew.types import Answers, Assignment, Cohort, Federation, PacePlan, Params, Query, Task, Tree
@@ -93,7 +93,7 @@ class KLD(Selector):
     """theta_KLD; 0: continue until k clients are chosen or none can be added"""
     candidate_fraction: Annotated[float, Within(0, 1, "(]")] = 1.0
     """share of the clients that are available in a round"""
-    passes: Literal["restart", "once"] = later(default="restart")
+    passes: Literal["restart", "once"] = omit_if_default(default="restart")
     """clients that are asked next: all that are left, from the largest, or once through the sorted list, as algorithm
     2 is listed"""
 

@@ -39,7 +39,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedskew.errors import ConfigError, require, unknown
-from fedskew.fields import AtLeast, Within, demand, later
+from fedskew.fields import AtLeast, Within, demand, omit_if_default
 from fedskew.models import networks
 from fedskew.models.networks import Architecture, Init, Layers, Shape, dense, image_shape, stack, width_after
 from fedskew.models.pretrained import HF
@@ -75,7 +75,7 @@ class MLP(Architecture):
     name: ClassVar[str] = "mlp"
     hidden: Annotated[int, AtLeast(1)] = 128
     """width of the hidden layer"""
-    further: tuple[Annotated[int, AtLeast(1)], ...] = later(default=())
+    further: tuple[Annotated[int, AtLeast(1)], ...] = omit_if_default(default=())
     """widths of the hidden layers after it"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:

@@ -14,7 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from fedskew import rng
 from fedskew.errors import ConfigError, require
-from fedskew.fields import AtLeast, Checked, later
+from fedskew.fields import AtLeast, Checked, omit_if_default
 
 Shape = tuple[int, ...]
 Layers = OrderedDict[str, nn.Module]  # in their order, by name
@@ -37,7 +37,7 @@ class Architecture(Checked):
     head: ClassVar[str] = "fc"  # name of the classifier layer
     init: ClassVar[Init] = "uniform"  # of convolution and linear weights
 
-    projection: Annotated[int, AtLeast(0)] | Literal["linear"] | None = later()
+    projection: Annotated[int, AtLeast(0)] | Literal["linear"] | None = omit_if_default()
     """width of a projection head F -> F -> ReLU -> width in front of the classifier; linear: one layer F -> C; 0: none;
     unset: as the method needs, 256 for MOON, linear for FedETF and none for others"""
 

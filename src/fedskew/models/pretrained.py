@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from fedskew.errors import require
 from fedskew.errors import some as listed
-from fedskew.fields import Above, AtLeast, demand, later
+from fedskew.fields import Above, AtLeast, demand, omit_if_default
 from fedskew.models.folders import CONFIG, Folder, bounded, floating, largest, library, located, refused, theirs
 from fedskew.models.networks import Architecture, Shape, initialise
 from fedskew.types import Params
@@ -86,7 +86,7 @@ class HF(Architecture):
     """initial weights: those of the folder, or random ones, for which a folder with config.json is enough"""
     checkpointing: bool = False
     """layers compute their outputs again on the way back, which takes less memory and more time"""
-    revision: str = later(default="")
+    revision: str = omit_if_default(default="")
     """commit, branch or tag of a model of the hub; unset: its newest; the record holds the commit"""
 
     def settled(self) -> HF:

@@ -10,7 +10,7 @@ from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Floats, Ints, Partition, Partitioner, Rounding, Table
 from fedskew.data.partitioners.sizes import Sized, equal_size, packed
 from fedskew.errors import require
-from fedskew.fields import Above, AtLeast, demand, later
+from fedskew.fields import Above, AtLeast, demand, omit_if_default
 
 __all__ = ["DirClientEqual", "DirPrior", "Dirichlet"]
 
@@ -64,7 +64,7 @@ class Dirichlet(Partitioner):
     """clients with this many times n/N rows get no rows of later classes (NIID-Bench: 1); unset: off"""
     least: Annotated[int, AtLeast(0)] | None = None
     """minimum rows of each client (NIID-Bench: 10), an error after 100 draws; unset: 0, one draw"""
-    rounding: Rounding = later(default="largest_remainder")
+    rounding: Rounding = omit_if_default(default="largest_remainder")
     """rounding of shares to rows: "largest_remainder", or "cut" at the cumulative shares, the remainder to the last
     share ("cut_last": to client N - 1), as papers and libraries do"""
 
@@ -174,9 +174,9 @@ class DirPrior(Sized):
     """rows per client (the mean of a size law); 0: the largest feasible, at most n/N"""
     prior: Literal["uniform", "data"] = "uniform"
     """p: uniform over the classes, or the class shares of the rows"""
-    concentration: Literal["total", "per_class"] | None = later()
+    concentration: Literal["total", "per_class"] | None = omit_if_default()
     """whether alpha is the total, Dir(alpha p), or per class, Dir(alpha C p); unset: total"""
-    serve: Literal["in_turn", "together"] | None = later()
+    serve: Literal["in_turn", "together"] | None = omit_if_default()
     """one client after the other with rounded counts, or all together row by row (FedLab, flwr); unset: in_turn"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:

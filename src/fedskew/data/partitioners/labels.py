@@ -9,7 +9,7 @@ import numpy as np
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Ints, Partition, Partitioner, Rounding, Table
 from fedskew.data.partitioners.sizes import equal_size
-from fedskew.fields import Above, AtLeast, Within, demand, later
+from fedskew.fields import Above, AtLeast, Within, demand, omit_if_default
 
 __all__ = ["DirExtended", "Double", "ExclusiveIid", "LabelsK", "Pathological", "Shards"]
 
@@ -354,13 +354,13 @@ class DirExtended(Partitioner):
     """L, labels per client"""
     alpha: Annotated[float, Above(0, hint="use 0.001 for extreme skew")] = 0.5
     """concentration of a label over its owners"""
-    owners: Literal["rotation", "random"] | None = later()
+    owners: Literal["rotation", "random"] | None = omit_if_default()
     """labels of a client: from shuffled lists in rotation, or L at random for each (PFLlib); unset: rotation"""
-    balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=base.FULL)] | None = later()
+    balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=base.FULL)] | None = omit_if_default()
     """clients with this many times n/N rows get no rows of later labels (PFLlib: 1); unset: off"""
-    least: Annotated[int, AtLeast(0)] | None = later()
+    least: Annotated[int, AtLeast(0)] | None = omit_if_default()
     """minimum rows of each client (PFLlib: 10), an error after 100 draws; unset: 0, one draw"""
-    rounding: Rounding = later(default="largest_remainder")
+    rounding: Rounding = omit_if_default(default="largest_remainder")
     """rounding of shares to rows, as in `dirichlet` (PFLlib: cut)"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:

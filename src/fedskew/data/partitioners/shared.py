@@ -12,7 +12,7 @@ from fedskew.data.arrays import draw as draw_rows
 from fedskew.data.partitioners.base import Columns, Partition, Partitioner, table_of
 from fedskew.data.partitioners.dirichlet import Dirichlet
 from fedskew.errors import FieldError
-from fedskew.fields import Above, Within, demand, later
+from fedskew.fields import Above, Within, demand, omit_if_default
 
 __all__ = ["Shared"]
 
@@ -51,7 +51,7 @@ class Shared(Partitioner):
     """size of G over that of the rows besides it"""
     alpha: Annotated[float, Within(0, 1)] = 0.5
     """part of G that each client adds, in [0, 1]"""
-    divides: Literal["rest", "shared"] = later(default="rest")
+    divides: Literal["rest", "shared"] = omit_if_default(default="rest")
     """rows that the base divides: all besides G, or only G, to train a first model on it"""
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from fedskew.data.partitioners import base
 from fedskew.data.partitioners.base import Floats, Ints, Partition, Partitioner, Table
 from fedskew.errors import FieldError, require
-from fedskew.fields import Above, AtLeast, demand, fits, later
+from fedskew.fields import Above, AtLeast, demand, fits, omit_if_default
 
 __all__ = ["Iid", "QuantityDir", "Sized"]
 
@@ -38,9 +38,9 @@ class Sized(Partitioner):
         ConfigError: A field breaks a rule, or the sizes do not fit the clients or the rows.
     """
 
-    sizes: Law | tuple[Annotated[int, AtLeast(0)], ...] | None = later()
+    sizes: Law | tuple[Annotated[int, AtLeast(0)], ...] | None = omit_if_default()
     """client sizes: a law, or the rows of each client, such as 30,20,10; unset: equal"""
-    size_skew: Annotated[float, AtLeast(0)] | None = later()
+    size_skew: Annotated[float, AtLeast(0)] | None = omit_if_default()
     """sigma of the law lognormal, exponent a of the law power; 0: equal sizes; unset: 1"""
 
     def __post_init__(self) -> None:
@@ -218,7 +218,7 @@ class QuantityDir(Partitioner):
     """concentration of the sizes"""
     least: Annotated[int, AtLeast(0)] = 1
     """m, rows that every client gets first"""
-    redraw: bool | None = later()
+    redraw: bool | None = omit_if_default()
     """draw again, at most 100 times, until all have `least` rows, instead of giving these first (NIID-Bench, FedLab)"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:

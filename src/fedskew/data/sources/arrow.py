@@ -18,7 +18,7 @@ from fedskew.data.sources.files import beside, given_file, listed, splits_of
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.values import one_order, plain, units_of
 from fedskew.errors import claim, from_json
-from fedskew.fields import Listed, demand, later
+from fedskew.fields import Listed, demand, omit_if_default
 
 X_COLUMNS = ("img", "image", "x", "features", "input")
 INDEX = re.compile(r"__index_level_\d+__")  # of a frame without a name, which pandas writes as a column
@@ -61,14 +61,14 @@ class ArrowOptions(ImageOptions, TableOptions):
     else all except labels and clients"""
     y_column: str | None = None
     """column of labels, numbers 0..C-1 or strings; unset: label, labels, fine_label, y, target or class"""
-    standardise: bool | None = later()
+    standardise: bool | None = omit_if_default()
     """standardise number columns; unset: only if x_column names no columns"""
-    categories: Listed = later(default="")
+    categories: Listed = omit_if_default(default="")
     """feature columns with categories, comma-separated, encoded one-hot by the values of the training file; auto: every
     column of words, beside others that are named"""
-    exclude: Listed = later(default="")
+    exclude: Listed = omit_if_default(default="")
     """columns left out of the features, comma-separated, such as an identifier"""
-    named_labels: bool = later(default=False)
+    named_labels: bool = omit_if_default(default=False)
     """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
 
     @property
@@ -152,7 +152,7 @@ class Hub(ArrowOptions):
     """split to train on"""
     test_split: str | None = None
     """split to test on; unset: the split test, else a stratified 20 % of the training split"""
-    columns: Listed | None = later()
+    columns: Listed | None = omit_if_default()
     """columns with the client of each row, comma-separated, for natural clients; unset: client, if present"""
 
     def load(self, path: str | None = None) -> Dataset:

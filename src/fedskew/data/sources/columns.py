@@ -17,7 +17,7 @@ from fedskew.data.encoding import TRUTH, Column, Encoding, Notation, is_absent, 
 from fedskew.data.sources.files import insist_on_names, listed, paired
 from fedskew.data.values import FARTHEST, FILL, lacks, lacks_column, numbered, one_order, plain, spelt, units_of
 from fedskew.errors import DataError, FieldError, claim, closest, one_line, plural, some
-from fedskew.fields import Listed, demand, later
+from fedskew.fields import Listed, demand, omit_if_default
 
 BRACKETED = re.compile(r"\[(.*)\]|\{(.*)\}|\((.*)\)", re.DOTALL)
 QUOTED = re.compile(r"""\s*(['"]).*\1\s*,\s*(['"]).*\2\s*""", re.DOTALL)
@@ -132,27 +132,27 @@ def indicators(columns: Mapping[str, Any]) -> list[str]:
 class TableOptions(ClassOptions):
     """Options of every table of a user's own."""
 
-    split_by: str | None = later()
+    split_by: str | None = omit_if_default()
     """column, such as patient, none of whose values lies on both sides of a split: training and test rows, validation,
     local test"""
 
-    missing: Literal["refuse", "fill"] = later(default="refuse")
+    missing: Literal["refuse", "fill"] = omit_if_default(default="refuse")
     """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
     category for categories, which also takes values that no training row has; it says nothing where no training row is
     blank"""
-    ordinal: Listed = later(default="")
+    ordinal: Listed = omit_if_default(default="")
     """feature columns with ordered categories, comma-separated, encoded by rank: of numbers, of a frame's ordered
     categories, or as in grade=low<mid<high"""
-    missing_words: Listed | None = later()
+    missing_words: Listed | None = omit_if_default()
     """words that mean that a value is missing, comma-separated, in every column, in any case; '': blanks alone; unset:
     ?, -, NA and the like too, which are refused in columns of words"""
-    missing_labels: Literal["refuse", "drop"] = later(default="refuse")
+    missing_labels: Literal["refuse", "drop"] = omit_if_default(default="refuse")
     """rows without a label: refuse, or drop"""
-    decimal: Literal["", ".", ","] = later(default="")
+    decimal: Literal["", ".", ","] = omit_if_default(default="")
     """decimal mark of numbers in a text; unset: the point"""
-    thousands: Literal["", ".", ",", "'", "space"] = later(default="")
+    thousands: Literal["", ".", ",", "'", "space"] = omit_if_default(default="")
     """mark between groups of three digits of a number; unset: none"""
-    case: Literal["refuse", "keep", "fold"] = later(default="refuse")
+    case: Literal["refuse", "keep", "fold"] = omit_if_default(default="refuse")
     """names that differ in case alone: refuse, keep (they are two), or fold (they are one)"""
 
     def __post_init__(self) -> None:

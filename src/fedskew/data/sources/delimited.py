@@ -17,7 +17,7 @@ from fedskew.data.sources.files import beside, given_file, insist_on_different, 
 from fedskew.data.sources.readers import insist_on_width, read_table
 from fedskew.data.values import array_of, named, words_of
 from fedskew.errors import FieldError, claim, some
-from fedskew.fields import Listed, demand, later
+from fedskew.fields import Listed, demand, omit_if_default
 
 TAB = "\t"
 SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars", " ": "blanks"}
@@ -54,7 +54,7 @@ class Csv(TableOptions):
     """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
     separator: str = ","
     """separator of the values of a row: one character, or tab; a first line such as sep=; goes before it"""
-    encoding: str = later(default="utf-8")
+    encoding: str = omit_if_default(default="utf-8")
     """encoding of a text without a byte order mark, such as cp1252"""
 
     def __post_init__(self) -> None:
