@@ -1,4 +1,4 @@
-"""Engines: they map the local run of `fedskew.client` over the clients of a round."""
+"""Engines map local runs over the clients of a round; their names and the bits of a run stay, all else may change."""
 
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched

@@ -1,4 +1,7 @@
-"""A method is a value: parts and slots, and the ingredients that no single method has alone."""
+"""Methods as values; hooks and names of ingredients stay, how they are held together may change.
+
+Here stand the ingredients that no single method has alone, too.
+"""
 
 from fedskew.method.component import (
     SLOTS,

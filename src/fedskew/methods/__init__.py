@@ -1,4 +1,4 @@
-"""Every method by name. A new one is a file and a line here."""
+"""Every method by name; names, options and numbers stay, since addresses have them. A new one is a file and a line."""
 
 from collections.abc import Callable
 from types import FunctionType

@@ -1,5 +1,6 @@
-"""Sums that show a server no summand: the protocol of Bonawitz et al. (2017) for servers that are honest but curious.
+"""Secure sums and accounts of noise; names of `__all__` and what a server sees stay, all else may change.
 
+Sums show a server no summand, by the protocol of Bonawitz et al. (2017) for servers that are honest but curious.
 `Client` and `Server` are the two sides of the protocol, for messages over a network. `fedskew.privacy.simulation` runs
 all of it in one process, with keys that whoever knows the seed knows: it is no part of this package's names, so that
 no deployment reaches it by them. The room knows no engine, no method and no deployment. It needs the extra ``secure``,
