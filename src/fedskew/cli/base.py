@@ -153,7 +153,7 @@ class Command(Page):
         yield "Options", [record for p in shown if (record := p.get_help_record(ctx))]
 
 
-class Group(Page, click.Group):
+class CommandGroup(Page, click.Group):
     """A command with subcommands, in titled sections."""
 
     def __init__(self, *args: Any, kind: str, lines: Sequence[str] = (), titles: Any = None, **options: Any) -> None:

@@ -11,7 +11,7 @@ import click
 
 from fedskew import __version__, plugins
 from fedskew.cli import interrupt
-from fedskew.cli.base import Group
+from fedskew.cli.base import CommandGroup
 from fedskew.cli.output import say, speaking
 from fedskew.errors import ConfigError, FedskewError, of_interrupt, one_line
 
@@ -90,7 +90,7 @@ class Commands(Mapping[str, click.Command]):
 COMMANDS = Commands()
 
 
-class Root(Group):
+class Root(CommandGroup):
     """`fedskew` itself, whose further commands come from plug-ins."""
 
     def unknown(self, name: str) -> ConfigError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from fedskew.cli.base import TYPED, Command, Group
+from fedskew.cli.base import TYPED, Command, CommandGroup
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
 from fedskew.cli.values import FOLDER, POSITIVE, Value
@@ -26,7 +26,7 @@ EXAMPLES = (
 )
 
 
-@click.group("flower", cls=Group, kind="action of fedskew flower", lines=EXAMPLES)
+@click.group("flower", cls=CommandGroup, kind="action of fedskew flower", lines=EXAMPLES)
 def flower() -> None:
     """Train with Flower on the machines that hold the data: write an app, certificates and keys."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from fedskew.cli.base import Command, Group
+from fedskew.cli.base import Command, CommandGroup
 from fedskew.cli.output import say
 from fedskew.cli.values import FILE, FOLDER, POSITIVE, Value
 from fedskew.errors import ConfigError, plural
@@ -26,7 +26,7 @@ STORED = "a study or a store"
 
 
 @click.group(
-    "study", cls=Group, kind="action of fedskew study",
+    "study", cls=CommandGroup, kind="action of fedskew study",
     lines=("fedskew study archive study --out study.jsonl.xz", "fedskew study merge study.jsonl.xz --into runs/store"),
 )  # fmt: skip
 def study() -> None:

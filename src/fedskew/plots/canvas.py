@@ -80,13 +80,13 @@ def figure(height: float, width: float = WIDTH, dpi: int = DPI) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    class Shown(Figure):
+    class NotebookFigure(Figure):
         """A figure that a notebook shows."""
 
         def _repr_png_(self) -> bytes:
             return content_of(self, ".png")
 
-    made = Shown(figsize=(width, height), dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
+    made = NotebookFigure(figsize=(width, height), dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
     FigureCanvasAgg(made)
     return made
 
@@ -165,7 +165,7 @@ def logarithmic(axis: Any) -> None:
     """A logarithmic axis with ticks such as 0.5, 2 and 20, without exponents."""
     from matplotlib.ticker import LogFormatter
 
-    class Plain(LogFormatter):
+    class DecimalFormatter(LogFormatter):
         """The ticks that matplotlib chooses, without exponents: 0.6 and not 6e-01."""
 
         def __call__(self, x: float, pos: int | None = None) -> str:
@@ -173,7 +173,7 @@ def logarithmic(axis: Any) -> None:
 
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(Plain(minor_thresholds=(2, 0.5)))
+    axis.set_minor_formatter(DecimalFormatter(minor_thresholds=(2, 0.5)))
 
 
 def name_classes(axis: Any, classes: int, names: Sequence[str]) -> None:
@@ -204,7 +204,7 @@ def counted(counts: Counts) -> Floats:
 # Runs: one to draw, panels, lines and legends
 
 
-class Shown(NamedTuple):
+class PlottedRun(NamedTuple):
     """A run with its label, configuration and rounds."""
 
     label: str
@@ -272,7 +272,7 @@ def place_of(ink: int, turn: int) -> int:
     return next(place for place in count() if place % len(COLOURS) == ink and _turn(place) == turn)
 
 
-def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any]) -> None:
+def lines(axes: Axes, runs: list[PlottedRun], name: str, value: Callable[[Row], Any]) -> None:
     """A number of a diagnostic over rounds, one line for each run."""
     for run in runs:
         records = run.diagnosed(name)

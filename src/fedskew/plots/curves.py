@@ -15,7 +15,7 @@ from fedskew.errors import RecordError
 from fedskew.plots import canvas, drawing
 from fedskew.plots.canvas import Figure, Floats, readable
 from fedskew.plots.drawing import Chart, Heat, Line
-from fedskew.plots.groups import Group, groups_of, recall_of, title_of
+from fedskew.plots.groups import RunGroup, groups_of, recall_of, title_of
 from fedskew.records.clients import last_clients, read_clients
 
 SERVED = "mean10_served_accuracy"
@@ -25,7 +25,7 @@ ACROSS = {
 }  # fmt: skip
 
 
-def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
+def _ranked(groups: Sequence[RunGroup]) -> tuple[list[RunGroup], bool]:
     """(the best mean accuracy of the last 10 rounds first, groups without any last; whether clients' own models count).
 
     They count, as what each client would use, where clients use own models alone under one of the methods.
@@ -33,7 +33,7 @@ def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
     joined = any(run.serves == "own" for g in groups for run in g.runs)
     key = SERVED if joined else "mean10_accuracy"
 
-    def rank(group: Group) -> float:
+    def rank(group: RunGroup) -> float:
         values = [value for run in group.runs if math.isfinite(value := run.value(key))]
         return -float(np.mean(values)) if values else 1.0
 
@@ -79,7 +79,7 @@ def comparison(folders: Iterable[str | Path]) -> Figure:
         return _compared(groups, joined)
 
 
-def _compared(groups: list[Group], joined: bool = False) -> Figure:
+def _compared(groups: list[RunGroup], joined: bool = False) -> Figure:
     """The figure of `comparison`."""
     columns = max(1, min(len(groups), 150 // (max(len(g.label) for g in groups) + 8)))
     low = 0.9 + 0.3 * len(groups)

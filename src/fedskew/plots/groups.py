@@ -56,7 +56,7 @@ def recall_of(row: Row) -> npt.NDArray[np.float64]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs of one configuration under different seeds."""
 
     method: str  # such as "fedavg" or "fedavg (uniform)"
@@ -75,7 +75,7 @@ class Group:
         return f"{self.name}, {len(self.runs)} seeds" if len(self.runs) > 1 else self.name
 
 
-def groups_of(folders: Iterable[str | Path]) -> list[Group]:
+def groups_of(folders: Iterable[str | Path]) -> list[RunGroup]:
     """Read run folders and group them by configuration.
 
     A second run with the same seed is a group of its own, whose method is numbered: "fedavg #2".
@@ -88,18 +88,18 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
         place = f"{key} {run.seeds}"
         groups.setdefault((key, seen[place]), []).append(run)
         seen[place] += 1
-    listed, named = list(groups.values()), list[Group]()
+    listed, named = list(groups.values()), list[RunGroup]()
     labels = Counter[tuple[str, str]]()
     for runs, (run, common, own) in zip(listed, _paths([runs[0] for runs in listed]), strict=True):
         told, setting = _phrase(run.settings, own), _phrase(run.settings, common)
         method = f"{run.name} ({told})" if told else run.name
         labels[method, setting] += 1
         number = labels[method, setting]
-        named.append(Group(f"{method} #{number}" if number > 1 else method, setting, runs))
+        named.append(RunGroup(f"{method} #{number}" if number > 1 else method, setting, runs))
     return [dataclasses.replace(group, place=place) for group, place in zip(named, _places(named), strict=True)]
 
 
-def _places(groups: list[Group]) -> list[int]:
+def _places(groups: list[RunGroup]) -> list[int]:
     """The look of each group: a colour for each method and dashes for each setting, where there are enough of both."""
     inks, kinds = sorted({group.method for group in groups}), sorted({group.setting for group in groups})
     if 1 < len(kinds) <= len(DASHES) and len(inks) <= len(COLOURS):

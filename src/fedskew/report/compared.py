@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, some, unknown
 from fedskew.records.summary import Tail, more_is_better, prefix_of, span_words, tail_of
-from fedskew.report.entries import Entry
+from fedskew.report.entries import LabelledRun
 from fedskew.studies.differences import Difference, Ranks, average_ranks, differences
 from fedskew.studies.scores import Scores, Summary, summaries
 
@@ -26,7 +26,7 @@ PREFIXES = ("final_", "best_", "mean10_", "mean50_", "total_")
 class Compared:
     """M methods under S settings, K seeds."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LabelledRun, ...]
     methods: tuple[str, ...]
     settings: tuple[str, ...]
     seeds: tuple[int | str, ...]
@@ -155,7 +155,7 @@ def gaps(compared: Compared, key: str) -> dict[tuple[str, str | None], Differenc
     return {(gap.method, gap.setting): gap for gap in differences(compared.scores_of(key), compared.baseline)}
 
 
-def compare(entries: Iterable[Entry], metric: str | None = None, baseline: str | None = None) -> Compared:
+def compare(entries: Iterable[LabelledRun], metric: str | None = None, baseline: str | None = None) -> Compared:
     """Sort entries, and check what is asked of them.
 
     Args:
@@ -192,14 +192,14 @@ def compare(entries: Iterable[Entry], metric: str | None = None, baseline: str |
     return Compared(listed, methods, settings, tuple(seeds), bare, key, baseline or plain)
 
 
-def _fitting(entries: Sequence[Entry]) -> str:
+def _fitting(entries: Sequence[LabelledRun]) -> str:
     """The metric by which all of these methods can be judged, as far as it is on record."""
     own = any(entry.run.serves == "own" for entry in entries)
     known = any(f"{SPAN}_served_accuracy" in entry.run.summary for entry in entries)
     return "served_accuracy" if own and known else "accuracy"
 
 
-def _keys(entries: Sequence[Entry], metric: str) -> tuple[str, str]:
+def _keys(entries: Sequence[LabelledRun], metric: str) -> tuple[str, str]:
     """(metric of a round, number of a summary). Raises ConfigError where no run has them."""
     whole = {k for e in entries for k, v in e.run.summary.items()
              if k.startswith(PREFIXES) and (v is None or isinstance(v, int | float))}  # fmt: skip

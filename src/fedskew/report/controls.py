@@ -21,7 +21,7 @@ from fedskew.config.recorded import Run
 from fedskew.records.summary import AVERAGED, FITTED, span_words
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared, gaps
-from fedskew.report.tables import TEXTS, Table, fixed, row
+from fedskew.report.tables import TEXTS, ReportTable, fixed, row
 from fedskew.studies.verdicts import RAW, UNDONE, Interval, intervals, verdict
 from fedskew.studies.work import SAME, Work, work_of
 
@@ -226,7 +226,7 @@ def model_words(compared: Compared, model: str) -> str:
     }[model]
 
 
-def work(compared: Compared, computed: Mapping[str, str] | None = None) -> Table | None:
+def work(compared: Compared, computed: Mapping[str, str] | None = None) -> ReportTable | None:
     """What whole runs take of the clients, as a multiple of the baseline's, and what the methods are worth in rounds.
 
     Args:
@@ -254,7 +254,7 @@ def work(compared: Compared, computed: Mapping[str, str] | None = None) -> Table
     head = ["method", *Work._fields, "worth"]
     shown = [row(*cells) if known else row(*cells[:-1]) for cells in rows]
     caption = f"Work of whole runs, as a multiple of {compared.baseline}'s"
-    return Table("work", caption, tuple(head if known else head[:-1]), tuple(shown), 1, notes=tuple(notes))
+    return ReportTable("work", caption, tuple(head if known else head[:-1]), tuple(shown), 1, notes=tuple(notes))
 
 
 def times(ratio: float) -> str:

@@ -17,7 +17,7 @@ from fedskew.report import figures, listings, sentences
 from fedskew.report.clients import measured
 from fedskew.report.compared import Compared, compare
 from fedskew.report.controls import model_of
-from fedskew.report.entries import Entry, of_rows
+from fedskew.report.entries import LabelledRun, of_rows
 from fedskew.report.tables import to_text
 from fedskew.studies.clients import ByClient, by_client
 
@@ -46,7 +46,7 @@ def of_study(study: Study, kind: str, setting: str) -> Figure:
 def of_result(result: Result, kind: str) -> Figure:
     """The picture of one run, one of `KINDS` but "gains"; errors are those of `Result.plot`."""
     run = Run(result.folder or Path(), {"label_names": result.trained.label_names}, result.rounds, result.summary)
-    compared = compare([Entry("this run", "", 0, run)])
+    compared = compare([LabelledRun("this run", "", 0, run)])
     return _figure(kind, compared, "", by_client([("this run", "", result.client_rows)]))
 
 

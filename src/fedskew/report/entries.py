@@ -15,7 +15,7 @@ SHOWN = 6  # places that a line on lost runs names
 CALLED = {"missing": "not finished"}  # it may have begun: the same command goes on
 
 
-class Entry(NamedTuple):
+class LabelledRun(NamedTuple):
     """A run of a comparison. Runs of one setting and seed are paired: they share their split and initial weights."""
 
     method: str  # such as "fedavg" or "fedavg (uniform)"
@@ -34,7 +34,7 @@ class Trial(NamedTuple):
     chosen: bool = False
 
 
-def from_folders(folders: Iterable[str | Path]) -> list[Entry]:
+def from_folders(folders: Iterable[str | Path]) -> list[LabelledRun]:
     """Read runs and label them.
 
     Args:
@@ -60,7 +60,7 @@ def from_folders(folders: Iterable[str | Path]) -> list[Entry]:
         seeds = [_seed(run) for run in group.runs]
         plain = Counter(first for first, _ in seeds)
         for run, (first, all_of_them) in zip(group.runs, seeds, strict=True):
-            entries.append(Entry(group.method, group.setting, first if plain[first] == 1 else all_of_them, run))
+            entries.append(LabelledRun(group.method, group.setting, first if plain[first] == 1 else all_of_them, run))
     return entries
 
 
@@ -85,7 +85,7 @@ def ended_early(run: Run) -> str:
 # Studies: their runs have the labels that the study gave them
 
 
-def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
+def of_study(place: str | Path) -> tuple[list[LabelledRun], dict[str, Any]]:
     """Read a study.
 
     Args:
@@ -111,14 +111,14 @@ def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
     }
 
 
-def of_rows(rows: Iterable[Mapping[str, Any]], store: Store) -> tuple[list[Entry], list[str]]:
+def of_rows(rows: Iterable[Mapping[str, Any]], store: Store) -> tuple[list[LabelledRun], list[str]]:
     """(the finished runs, a sentence on each kind of the others) of the rows of a study's table."""
     entries, lost = [], dict[str, dict[str, list[int]]]()  # seeds of each place, by what became of them
     for row in rows:
         setting = "" if row.get("setting") == "all" else str(row.get("setting", ""))
         run = store.entry(row["address"]) if row["address"] else None
         if run is not None and run.state == "finished":
-            entries.append(Entry(str(row.get("label")), setting, row.get("seed", 0), run))
+            entries.append(LabelledRun(str(row.get("label")), setting, row.get("seed", 0), run))
         else:
             state, reason = row.get("state", "missing"), row.get("reason", "")
             told = f"{CALLED.get(state, state)}{f': {reason}' if reason else ''}"

@@ -13,13 +13,13 @@ from fedskew.records.metrics import METRICS
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
 from fedskew.report.controls import controlled, model_words, models_of, record_of
-from fedskew.report.entries import Entry, Trial, ended_early
+from fedskew.report.entries import LabelledRun, Trial, ended_early
 from fedskew.report.figures import further_key, words
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.tables import (
     TEXTS,
-    Cell,
-    Table,
+    ReportTable,
+    TableCell,
     amount,
     fixed,
     gain,
@@ -47,7 +47,9 @@ SPENT = (
 HARDWARE = ("python", "platform", "processor", "cores", "cuda")
 
 
-def results(compared: Compared, setting: str | None, models: Sequence[str] | None = None, brief: bool = False) -> Table:
+def results(
+    compared: Compared, setting: str | None, models: Sequence[str] | None = None, brief: bool = False
+) -> ReportTable:
     """The metric of each method, and its paired gain over the baseline, of each model.
 
     Further numbers are of the same models and rounds as the metric, which the caption names.
@@ -72,7 +74,7 @@ def results(compared: Compared, setting: str | None, models: Sequence[str] | Non
     rows, records = [], []
     for method in [m for m in compared.order if m in by] if setting is None else compared.present(setting):
         gap, one = compared.difference(method, setting), by.get(method)
-        cells: list[Cell | str] = [method]
+        cells: list[TableCell | str] = [method]
         record: Row = {"setting": setting, "method": method, "metric": key}
         if setting is not None:
             value = compared.summary(method, setting)
@@ -102,19 +104,19 @@ def results(compared: Compared, setting: str | None, models: Sequence[str] | Non
         told = "; ".join(f"{model}: {model_words(compared, model)}" for model in shown)
         notes.append(TEXTS["gains"].format(baseline=compared.baseline, points=points, models=told))
         notes += [TEXTS["ranks"]] * ranked + [TEXTS["over"]] * (setting is None)
-    return Table(name, caption, tuple(head), tuple(rows), 1, tuple(records), tuple(notes))
+    return ReportTable(name, caption, tuple(head), tuple(rows), 1, tuple(records), tuple(notes))
 
 
-def _gain_cell(one: Interval | None, metric: str) -> Cell:
+def _gain_cell(one: Interval | None, metric: str) -> TableCell:
     """As in "+4.2" over "3.4 to 5.0", marked where a gain or a loss is shown; a dash of the baseline."""
     if one is None:
-        return Cell("–")
+        return TableCell("–")
     ends = [gain(end, metric).removeprefix("+") for end in (one.low, one.high)] if one.pairs > 1 else []
     told = "\n".join([gain(one.mean, metric), *[" to ".join(ends)] * bool(ends)])
-    return Cell(told, mark={GAIN: "above", LOSS: "below"}.get(one.shows, ""))
+    return TableCell(told, mark={GAIN: "above", LOSS: "below"}.get(one.shows, ""))
 
 
-def rank_cells(gap: Difference | None) -> list[Cell | str]:
+def rank_cells(gap: Difference | None) -> list[TableCell | str]:
     """What the rank test says of a difference: corrected p, and whether it is significant; dashes of the baseline."""
     if gap is None or gap.pairs < FOR_RANKS:
         return ["–", "–"]
@@ -131,22 +133,22 @@ def gap_record(gap: Difference | None) -> Row:
             "p": p, "p_holm": p_holm}  # fmt: skip
 
 
-def recalls(compared: Compared, heat: Heat, setting: str) -> Table:
+def recalls(compared: Compared, heat: Heat, setting: str) -> ReportTable:
     """The final recall of each class: the baseline, then the others, coloured by their difference from it."""
     order = sorted(range(len(heat.rows)), key=lambda m: heat.rows[m] != compared.baseline)
     first = heat.cells[order[0]] if heat.rows[order[0]] == compared.baseline else heat.cells[order[0]] * math.nan
     rows, records = [], []
     for c, name in enumerate(heat.columns):
         values = [(heat.rows[m], float(heat.cells[m, c])) for m in order]
-        rows.append(row(name, *(Cell(fixed(100 * v, 0), shade(v, float(first[c]))) for _, v in values)))
+        rows.append(row(name, *(TableCell(fixed(100 * v, 0), shade(v, float(first[c]))) for _, v in values)))
         records += [
             {"setting": setting, "class": c, "name": name, "method": method, "recall": v} for method, v in values
         ]
     head = ("class", *(heat.rows[m] for m in order))
-    return Table("recall", f"{heat.title}, %", head, tuple(rows), 1, tuple(records), (TEXTS["recalls"],))
+    return ReportTable("recall", f"{heat.title}, %", head, tuple(rows), 1, tuple(records), (TEXTS["recalls"],))
 
 
-def ranks(compared: Compared) -> Table:
+def ranks(compared: Compared) -> ReportTable:
     """Average ranks, and the settings in which a method is best."""
     seen = compared.ranks
     assert seen is not None
@@ -160,25 +162,26 @@ def ranks(compared: Compared) -> Table:
     )
     rows = tuple(row(one["method"], fixed(one["average_rank"], 2), str(one["best_in"])) for one in records)
     caption = f"Average ranks by {measured(compared)}; 1 is the best"
-    return Table("ranks", caption, ("method", "average rank", "best in"), rows, 1, records, (seen.conclusion,))
+    return ReportTable("ranks", caption, ("method", "average rank", "best in"), rows, 1, records, (seen.conclusion,))
 
 
-def compact(compared: Compared) -> Table:
+def compact(compared: Compared) -> ReportTable:
     """Methods by settings in one table for a paper: mean ± half of the 95 % interval over the seeds, the best bold."""
     rows = []
     for method in compared.order:
-        cells: list[Cell | str] = [method]
+        cells: list[TableCell | str] = [method]
         for setting in compared.settings:
             one, best = compared.summary(method, setting), compared.present(setting)[:1] == [method]
             ends = [abs(end - one.mean) for end in (one.low, one.high) if end is not None and one.mean is not None]
             half = f" ± {level(max(ends), compared.key)}" if ends else ""  # an end may be cut at 0 or 1
-            cells.append(Cell(f"{level(one.mean, compared.key)}{half}", best=best))
+            cells.append(TableCell(f"{level(one.mean, compared.key)}{half}", best=best))
         rows.append(row(*cells))
     caption = titled("", f"{measured(compared)}{unit(compared.key)}: mean and half of the 95 % interval over the seeds")
-    return Table("compact", caption, ("method", *(setting or "mean" for setting in compared.settings)), tuple(rows))
+    head = ("method", *(setting or "mean" for setting in compared.settings))
+    return ReportTable("compact", caption, head, tuple(rows))
 
 
-def costs(compared: Compared, setting: str) -> Table:
+def costs(compared: Compared, setting: str) -> ReportTable:
     """What a run costs: means over the seeds."""
     records: tuple[Row, ...] = tuple(
         {"setting": setting, "method": m, compared.key: compared.mean(m, setting)}
@@ -194,15 +197,15 @@ def costs(compared: Compared, setting: str) -> Table:
     )  # fmt: skip
     head = ("method", f"{words(compared.metric)}{unit(compared.key)}", *(name for _, name, _ in SPENT))
     caption = f"Cost of a run, mean over the seeds{under(setting)}; {measured(compared)}"
-    return Table("cost", caption, head, rows, 1, records, (TEXTS["costs"],))
+    return ReportTable("cost", caption, head, rows, 1, records, (TEXTS["costs"],))
 
 
 # Options and runs
 
 
-def options(compared: Compared) -> list[Table]:
+def options(compared: Compared) -> list[ReportTable]:
     """The whole configuration: what all runs share, and which methods and settings have what differs."""
-    having: dict[str, dict[str, list[Entry]]] = {}
+    having: dict[str, dict[str, list[LabelledRun]]] = {}
     for entry in compared.entries:
         for path, value in _leaves(entry.run).items():
             having.setdefault(path, {}).setdefault(value, []).append(entry)
@@ -214,8 +217,9 @@ def options(compared: Compared) -> list[Table]:
         row(path, value, *map(_named, every, zip(*(entry[:2] for entry in entries), strict=True)))
         for path, value, entries in listed if len(entries) < whole
     )  # fmt: skip
-    differing = Table("options", "Options that differ", ("option", "value", "methods", "settings"), apart, 4)
-    return [Table("shared", "Options that all runs share", ("option", "value"), shared, 2), *[differing] * bool(apart)]
+    differing = ReportTable("options", "Options that differ", ("option", "value", "methods", "settings"), apart, 4)
+    sharing = ReportTable("shared", "Options that all runs share", ("option", "value"), shared, 2)
+    return [sharing, *[differing] * bool(apart)]
 
 
 def _named(every: Sequence[str], having: Sequence[str]) -> str:
@@ -249,7 +253,7 @@ def _cut(told: str) -> str:
     return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
 
 
-def runs(compared: Compared) -> Table:
+def runs(compared: Compared) -> ReportTable:
     """Every run: its value, rounds, engine, environment and folder."""
     rows, records = [], []
     for i, (method, setting, seed, run) in enumerate(compared.entries, 1):
@@ -265,7 +269,7 @@ def runs(compared: Compared) -> Table:
     told = f"{words(compared.metric)}{unit(compared.key)}"
     head = ("run", "method", "setting", "seed", told, "rounds", "end", "engine", "device", "environment",
             "folder")  # fmt: skip
-    return Table("runs", f"Every run; {measured(compared)}", head, tuple(rows), len(head), tuple(records))
+    return ReportTable("runs", f"Every run; {measured(compared)}", head, tuple(rows), len(head), tuple(records))
 
 
 def _environment(run: Run) -> str:
@@ -276,7 +280,7 @@ def _environment(run: Run) -> str:
     return ", ".join([*named, *(f"{name} {env[name]}" for name in HARDWARE if env.get(name))])[: 2 * LONGEST] or "–"
 
 
-def tuned(trials: Sequence[Trial]) -> Table:
+def tuned(trials: Sequence[Trial]) -> ReportTable:
     """The trials of each method: how many, the chosen options and their score, and the spread of all scores."""
     rows = []
     for method, setting in dict.fromkeys((t.method, t.setting) for t in trials):
@@ -292,4 +296,4 @@ def tuned(trials: Sequence[Trial]) -> Table:
          "score": t.score, "chosen": t.chosen} for t in trials
     )  # fmt: skip
     head = ("method", "setting", "chosen", "trials", "its score", "least", "median", "greatest")
-    return Table("tuning", "Tuning on the validation rows", head, tuple(rows), 3, records)
+    return ReportTable("tuning", "Tuning on the validation rows", head, tuple(rows), 3, records)

@@ -15,17 +15,17 @@ from fedskew.plots.drawing import Picture, inline
 from fedskew.report import controls, figures, listings, sentences
 from fedskew.report.clients import clients
 from fedskew.report.compared import Compared, compare
-from fedskew.report.entries import Entry, Trial
+from fedskew.report.entries import LabelledRun, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
-from fedskew.report.tables import TEXTS, Section, Side, Table
+from fedskew.report.tables import TEXTS, ReportTable, Section, Side
 
 OPEN = 12  # rows of a table of options that is not folded
 
 
 def build(
-    entries: Iterable[Entry | tuple[str, str, int | str, Any]],
+    entries: Iterable[LabelledRun | tuple[str, str, int | str, Any]],
     *,
     title: str = "",
     metric: str | None = None,
@@ -66,7 +66,7 @@ def build(
         '<!DOCTYPE html>'
     """
     template = _template()
-    compared = compare([Entry(*entry) for entry in entries], metric, baseline)
+    compared = compare([LabelledRun(*entry) for entry in entries], metric, baseline)
     made = sections(compared, Detail(), command=command, notes=notes, trials=trials, targets=targets)
     style, script = _asset("style.css"), _asset("page.js")
     return str(
@@ -74,7 +74,7 @@ def build(
             title=title or f"{', '.join(compared.methods[:4])}{' and more' if len(compared.methods) > 4 else ''}",
             lead=sentences.compared_what(compared), sections=made, version=__version__, style=style, script=script,
             style_hash=_hash(style), script_hash=_hash(script), draw=inline,
-            is_table=lambda part: isinstance(part, Table), units=tuple(ACROSS),
+            is_table=lambda part: isinstance(part, ReportTable), units=tuple(ACROSS),
         )
     )  # fmt: skip
 

@@ -10,17 +10,17 @@ from fedskew.plots import canvas
 from fedskew.plots.drawing import figure_of
 from fedskew.records.files import write_atomic, writing
 from fedskew.report.compared import compare
-from fedskew.report.entries import Entry
+from fedskew.report.entries import LabelledRun
 from fedskew.report.figures import Detail, recalls
 from fedskew.report.listings import compact
 from fedskew.report.page import build, sections
-from fedskew.report.tables import Table, to_csv, to_latex
+from fedskew.report.tables import ReportTable, to_csv, to_latex
 
 WHOLE = Detail(points=400, settings=10**6, methods=10**6, heats=10**6, matrices=10**6)  # a paper leaves nothing out
 
 
 def write(
-    entries: Iterable[Entry],
+    entries: Iterable[LabelledRun],
     out: str | Path,
     tables: str | Path | None = None,
     figures: str | Path | None = None,
@@ -56,7 +56,7 @@ def write(
     detail = WHOLE if figures is not None else WHOLE._replace(heats=0)
     made = sections(compared, detail, trials=asked.get("trials", ()), targets=asked.get("targets", ()))
     if tables is not None:
-        listing = [compact(compared), *(t for s in made for t in (*s.parts, *s.folded) if isinstance(t, Table))]
+        listing = [compact(compared), *(t for s in made for t in (*s.parts, *s.folded) if isinstance(t, ReportTable))]
         with writing(Path(tables)):
             Path(tables).mkdir(parents=True, exist_ok=True)
         for name, table in _numbered(listing):

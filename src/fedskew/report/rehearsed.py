@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fedskew.report.tables import Table, amount, fixed, row
+from fedskew.report.tables import ReportTable, amount, fixed, row
 from fedskew.studies.rehearsal import Expected
 
 WIDE = 0.8  # an interval as long as this says nothing
 CANNOT = "cannot tell"
 
 
-def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
+def rehearsed(done: dict[str, Any]) -> Iterator[ReportTable]:
     """What `fedskew.studies.rehearsal.Rehearsal.done` gives: what to expect of each site, its costs, its part in it."""
     sites, rare, seconds = done["sites"], done["rare"], done["wall_s"]
     few = " (cases x{factor:.3g}, as it has no more rows)"
@@ -24,13 +24,13 @@ def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
     if any(CANNOT in cell for each in cells for cell in each):
         notes.append(f"{CANNOT}: the interval is {WIDE:g} long or longer; more stand-ins shorten it, more seeds little")
     intervals = ", 95 % prediction intervals" * several
-    yield Table(
+    yield ReportTable(
         "expected", f"{done['method']}, {done['rounds']} rounds: what to expect{intervals}",
         ("site", "cases", "accuracy", f"recall of {rare}, the rarest", "gain over local training"),
         tuple(row(one["site"], f"{one['cases']:,}", *each) for one, each in zip(shown, cells, strict=True)),
         notes=tuple(notes),
     )  # fmt: skip
-    yield Table(
+    yield ReportTable(
         "costs", f"costs: {amount(min(seconds))} to {amount(max(seconds))} s in all",
         ("site", "misses a round", "rounds", "s a round", "MB up", "MB down"),
         tuple(row(one["site"], fixed(one["failure"], 2), amount(one["rounds"]), amount(one["round_s"]),
@@ -40,7 +40,7 @@ def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
     )  # fmt: skip
     leaving = [one for one in sites if "lost" in one]
     if leaving:
-        yield Table(
+        yield ReportTable(
             "leaving", f"if a site leaves: differences to expect{intervals}",
             ("site", "accuracy that the others lose", f"recall of {rare} that they lose"),
             tuple(row(one["site"], _told(one["lost"]), _told(one["rare_lost"])) for one in leaving),
@@ -48,7 +48,7 @@ def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
     enough = "enough: the fewest cases tried with an interval above 0; where none is marked, none of those"
     varied = [one for one in sites if "curve" in one]
     if varied:
-        yield Table(
+        yield ReportTable(
             "curve", f"with fewer cases at a site: its gain over local training to expect{intervals}",
             ("site", "cases", "gain"),
             tuple(row(one["site"], f"{point['cases']:,}{' (enough)' * (point['cases'] == one['needs'])}",

@@ -6,7 +6,7 @@ from fedskew.plots.groups import title_of
 from fedskew.records.summary import Collapse, collapses, metric_words, privacy_words
 from fedskew.report.compared import Compared
 from fedskew.report.controls import Controlled, controlled
-from fedskew.report.entries import Entry, ended_early
+from fedskew.report.entries import LabelledRun, ended_early
 from fedskew.report.figures import listed, words
 from fedskew.report.tables import gain, level, levels
 from fedskew.studies.scores import NO_VERDICT, gain_words, in_points
@@ -158,5 +158,5 @@ def _unseen(compared: Compared) -> list[str]:
     ]
 
 
-def _called(entry: Entry) -> str:
+def _called(entry: LabelledRun) -> str:
     return ", ".join([entry.method, *([entry.setting] if entry.setting else []), f"seed {entry.seed}"])
