@@ -240,7 +240,7 @@ def test_a_page_of_500_runs_has_at_most_2_mb(
 def test_a_line_has_at_most_60_points_and_ends_where_the_run_ends() -> None:
     chart, *_ = curves(compare(study(1, 1, 2, rounds=1000)), "", ["method0"], 60)
     assert len(chart.lines[0].x) == 60 and chart.lines[0].x[-1] == 1000
-    assert "Of 1000 evaluations 60 are drawn." in chart.told
+    assert "Of 1000 evaluations 60 are drawn." in chart.alt
 
 
 def test_what_a_run_ran_on_stands_in_its_line(tmp_path: Path) -> None:

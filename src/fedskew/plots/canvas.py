@@ -132,28 +132,28 @@ def save(drawn: Figure, out: str | Path) -> Path:
 def content_of(drawn: Figure, kind: str, **style: Any) -> bytes:
     """The content of a figure's file with this suffix."""
     content = io.BytesIO()
-    _plain(drawn)
+    _clean_texts(drawn)
     with matplotlib().rc_context({**STYLE, **style}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
         drawn.savefig(content, format=kind[1:], metadata=UNDATED[kind])
     return content.getvalue()
 
 
-def _plain(drawn: Figure) -> None:
+def _clean_texts(drawn: Figure) -> None:
     """Write out the control characters of every text, and cut one that no picture can hold."""
     from matplotlib.text import Text
 
     texts: list[Any] = drawn.findobj(Text)
     for text in texts:
-        told = text.get_text()
-        if not told.isprintable() or len(told) > LONGEST:
-            text.set_text(short(told, LONGEST))
+        content = text.get_text()
+        if not content.isprintable() or len(content) > LONGEST:
+            text.set_text(short(content, LONGEST))
 
 
 def short(text: str, most: int = NAME) -> str:
     """A text without control characters, cut to a length."""
-    told = visible(text)
-    return told if len(told) <= most else f"{told[: most - 1]}…"
+    printable = visible(text)
+    return printable if len(printable) <= most else f"{printable[: most - 1]}…"
 
 
 def entry(label: str) -> str:
@@ -232,9 +232,9 @@ def readable(name: str, folders: Iterable[Path]) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        told = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
         places = ", ".join(repr(str(folder)) for folder in folders)
-        raise RecordError(f"the records of {places} cannot be drawn as {name}; are they damaged? ({told})") from error
+        raise RecordError(f"the records of {places} cannot be drawn as {name}; are they damaged? ({cause})") from error
 
 
 def panels_of(rows: int, columns: int, height: float = 4.2) -> tuple[Figure, Any]:

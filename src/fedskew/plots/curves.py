@@ -84,14 +84,14 @@ def _compared(groups: list[RunGroup], joined: bool = False) -> Figure:
     columns = max(1, min(len(groups), 150 // (max(len(g.label) for g in groups) + 8)))
     low = 0.9 + 0.3 * len(groups)
     figure = canvas.figure(5.0 + low + 0.22 * -(-len(groups) // columns))
-    own = "served_accuracy" if joined else "personal_accuracy"
+    client_metric = "served_accuracy" if joined else "personal_accuracy"
     whose = "what each client would use" if joined else "clients' own models"
     charts = []
     for metric, unit, title, ylabel in (
         ("accuracy", "rounds", "accuracy over rounds", "accuracy on test rows"),
         ("macro_f1", "rounds", "macro-F1 over rounds", "macro-F1 on test rows"),
         ("accuracy", "megabytes", "accuracy over upload", "accuracy on test rows"),
-        (own, "rounds", whose, "accuracy on each client's test rows"),
+        (client_metric, "rounds", whose, "accuracy on each client's test rows"),
     ):
         curves = [(g.label, g.place, curve_of(g.runs, metric)) for g in groups]
         charts += [chart] if (chart := chart_of(curves, unit, title, ylabel)).lines else []
@@ -143,7 +143,7 @@ def chart_of(
     unit: str,
     title: str,
     ylabel: str,
-    told: str = "",
+    alt: str = "",
     times: float = 1,
 ) -> Chart:
     """Lines over rounds, megabytes, seconds or steps of (label, place of its colour, curve), times a factor."""
@@ -153,7 +153,7 @@ def chart_of(
     )  # fmt: skip
     ends = [float(line.x[-1]) for line in lines if line.x[-1] > 0]
     far = unit != "rounds" and bool(ends) and max(ends) > 20 * min(ends)
-    return Chart(f"curves-{unit}", title, ACROSS[unit], ylabel, lines, told, logarithmic=far)
+    return Chart(f"curves-{unit}", title, ACROSS[unit], ylabel, lines, alt, logarithmic=far)
 
 
 def global_recall(run: Run) -> Floats:
@@ -190,8 +190,8 @@ def recalls_of(
     names = names_of((run for m in shown for run in runs[m]), lengths.pop())
     worst = [f"{m}: {names[int(np.nanargmin(row))]} with {np.nanmin(row):.2f}"
              for m, row in zip(shown, cells, strict=True) if not np.isnan(row).all()]  # fmt: skip
-    told = f"Worst class of each method: {'; '.join(worst[:12])}."
-    return Heat("recall", title, cells, tuple(shown), names, "class", "", told)
+    alt = f"Worst class of each method: {'; '.join(worst[:12])}."
+    return Heat("recall", title, cells, tuple(shown), names, "class", "", alt)
 
 
 def names_of(runs: Iterable[Run], classes: int) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def draw(name: str, folders: Iterable[str | Path]) -> Figure:
     if not most:
         return figure(places)
     groups = groups_of(places)
-    runs, told = _shown(groups)
+    runs, seed = _shown(groups)
     require(len(runs) <= most, "fedskew plot", f"be given at most {most} configurations for {name}", len(runs))
     empty = next((run for run in runs if not run.rows), None)
     if empty:
@@ -82,7 +82,7 @@ def draw(name: str, folders: Iterable[str | Path]) -> Figure:
         drawn = figure(runs)
     title = title_of([group.runs[0] for group in groups])
     title = f"{title}: {runs[0].label}" if len(runs) == 1 else title
-    canvas.head(drawn, f"{title}{told}")
+    canvas.head(drawn, f"{title}{seed}")
     return drawn
 
 
@@ -237,9 +237,9 @@ def cosine(runs: list[PlottedRun]) -> Figure:
             low, mean, high = (floats([row["local"][n][i] for _, row in records]) for n in ("min", "mean", "max"))
             local.fill_between(rounds, low, high, color=look["color"], alpha=0.12, lw=0)
             local.plot(rounds, mean, **look)
-        told = f" ({run.label})" if len(runs) > 1 else ""
-        whole.set(title=f"successive global models{told}", ylabel="cosine", xlabel="round")
-        local.set(title=f"local and global model{told}", ylabel="cosine: mean, least, greatest", xlabel="round")
+        suffix = f" ({run.label})" if len(runs) > 1 else ""
+        whole.set(title=f"successive global models{suffix}", ylabel="cosine", xlabel="round")
+        local.set(title=f"local and global model{suffix}", ylabel="cosine: mean, least, greatest", xlabel="round")
         for axes in (whole, local):
             axes.locator_params(axis="x", integer=True, nbins=7)
     return legend(figure, panels[0, 0])

@@ -31,15 +31,15 @@ def clients(compared: Compared, settings: Sequence[str], text: tuple[str, ...]) 
 
 def _accuracies(compared: Compared, setting: str, every: Sequence[ByClient]) -> ReportTable:
     """A line a client, a column a method, coloured by the difference from the baseline."""
-    of = {(one.client, one.method): one for one in every}
-    order = sorted({one.method for one in every}, key=lambda m: (m != compared.baseline, compared.order.index(m)))
+    of = {(c.client, c.method): c for c in every}
+    order = sorted({c.method for c in every}, key=lambda m: (m != compared.baseline, compared.order.index(m)))
     rows = []
-    for client in dict.fromkeys(one.client for one in every):
+    for client in dict.fromkeys(c.client for c in every):
         held = {method: of[client, method] for method in order if (client, method) in of}
         base = held[compared.baseline].accuracy if compared.baseline in held else float("nan")
         cells = [TableCell(fixed(100 * held[m].accuracy, 0), shade(held[m].accuracy, base)) if m in held
                  else TableCell("–") for m in order]  # fmt: skip
-        rows.append(row(client, f"{statistics.median_low(one.rows for one in held.values()):,}", *cells))
+        rows.append(row(client, f"{statistics.median_low(c.rows for c in held.values()):,}", *cells))
     caption = titled(setting, f"accuracy at each of {len(rows)} clients, %")
     head = ("client", "test rows", *order)
     return ReportTable("accuracies", caption, head, tuple(rows), 1, notes=(TEXTS["clients"],))
@@ -51,14 +51,14 @@ def clients_tables(every: Sequence[ByClient], labels: Sequence[str], most: int =
         here = [client for client in every if client.setting == setting]
         names = list(dict.fromkeys(client.client for client in here))
         kept = [client for client in here if client.client in names[: most or None]]
-        told = [in_cells(client, labels) for client in kept]
-        head = [name for name in told[0] if any(cells[name] != "–" for cells in told)]
-        rows = tuple(row(c.client, c.method, *(cells[n] for n in head)) for c, cells in zip(kept, told, strict=True))
+        texts = [in_cells(client, labels) for client in kept]
+        head = [name for name in texts[0] if any(cells[name] != "–" for cells in texts)]
+        rows = tuple(row(c.client, c.method, *(cells[n] for n in head)) for c, cells in zip(kept, texts, strict=True))
         records = tuple(client.to_json(labels) for client in kept)
         worst = f", the worst {most} of {len(names)} clients" if 0 < most < len(names) else ""
         caption = titled(
             "" if setting == "all" else setting, f"what each client would use at its last evaluation{worst}"
         )
-        notes = [SAMPLING, *[UNRANKED] * any(one.means["auroc"] is None for one in kept)]
-        notes += [DEALT] * any(one.dealt for one in kept)
+        notes = [SAMPLING, *[UNRANKED] * any(client.means["auroc"] is None for client in kept)]
+        notes += [DEALT] * any(client.dealt for client in kept)
         yield ReportTable("clients", caption, ("client", "method", *head), rows, 2, records, tuple(notes))

@@ -18,7 +18,7 @@ from fedskew.studies.scores import Scores, Summary, summaries
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
-KEPT = 64  # numbers of comparisons that are computed once: a page asks for each in many places
+CACHED = 64  # numbers of comparisons that are computed once: a page asks for each in many places
 PREFIXES = ("final_", "best_", "mean10_", "mean50_", "total_")
 
 
@@ -48,7 +48,7 @@ class Compared:
         return prefix_of(self.metric)
 
     @property
-    def own(self) -> bool:
+    def served(self) -> bool:
         """Whether the metric is of what clients would use, not of the global model."""
         return self.whose.endswith(("personal_", "served_"))
 
@@ -143,13 +143,13 @@ class Compared:
         return sorted(self.methods).index(method)
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def _summaries(compared: Compared, key: str) -> dict[tuple[str, str], Summary]:
     places = itertools.product(compared.methods, compared.settings)
     return dict(zip(places, summaries(compared.scores_of(key)), strict=True))
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def gaps(compared: Compared, key: str) -> dict[tuple[str, str | None], Difference]:
     """Paired differences from the baseline in a number of the summaries, by method and setting; None: over all."""
     return {(gap.method, gap.setting): gap for gap in differences(compared.scores_of(key), compared.baseline)}
@@ -176,8 +176,8 @@ def compare(entries: Iterable[LabelledRun], metric: str | None = None, baseline:
     seen: set[tuple[str, str, int | str]] = set()
     for entry in listed:
         if entry[:3] in seen:
-            told = f"method {entry.method!r}, setting {entry.setting!r}, seed {entry.seed!r}"
-            raise ConfigError(f"a report takes one run of each method, setting and seed; got two of {told}")
+            labels = f"method {entry.method!r}, setting {entry.setting!r}, seed {entry.seed!r}"
+            raise ConfigError(f"a report takes one run of each method, setting and seed; got two of {labels}")
         seen.add(entry[:3])
     if not any(entry.run.last for entry in listed):
         places = some([repr(str(e.run.folder)) for e in listed])
@@ -194,9 +194,9 @@ def compare(entries: Iterable[LabelledRun], metric: str | None = None, baseline:
 
 def _fitting(entries: Sequence[LabelledRun]) -> str:
     """The metric by which all of these methods can be judged, as far as it is on record."""
-    own = any(entry.run.serves == "own" for entry in entries)
+    serves_own = any(entry.run.serves == "own" for entry in entries)
     known = any(f"{SPAN}_served_accuracy" in entry.run.summary for entry in entries)
-    return "served_accuracy" if own and known else "accuracy"
+    return "served_accuracy" if serves_own and known else "accuracy"
 
 
 def _keys(entries: Sequence[LabelledRun], metric: str) -> tuple[str, str]:

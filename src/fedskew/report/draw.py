@@ -52,10 +52,11 @@ def of_result(result: Result, kind: str) -> Figure:
 
 def _clients(every: Sequence[ByClient]) -> Heat | None:
     """The accuracy of each client under each method, the worst client first."""
-    methods, clients = (tuple(dict.fromkeys(getattr(one, name) for one in every)) for name in ("method", "client"))
+    methods = tuple(dict.fromkeys(client.method for client in every))
+    clients = tuple(dict.fromkeys(client.client for client in every))
     cells = np.full((len(methods), len(clients)), np.nan)
-    for one in every:
-        cells[methods.index(one.method), clients.index(one.client)] = one.accuracy
+    for client in every:
+        cells[methods.index(client.method), clients.index(client.client)] = client.accuracy
     title = "Accuracy of what each client would use, the worst client first, %"
     return Heat("clients", title, cells, methods, clients, "client", "", "", numbers=True) if every else None
 

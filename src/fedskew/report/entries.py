@@ -121,13 +121,13 @@ def of_rows(rows: Iterable[Mapping[str, Any]], store: Store) -> tuple[list[Label
             entries.append(LabelledRun(str(row.get("label")), setting, row.get("seed", 0), run))
         else:
             state, reason = row.get("state", "missing"), row.get("reason", "")
-            told = f"{CALLED.get(state, state)}{f': {reason}' if reason else ''}"
+            ending = f"{CALLED.get(state, state)}{f': {reason}' if reason else ''}"
             where = f"{row.get('label')}{f', {setting}' if setting else ''}"
-            lost.setdefault(told, {}).setdefault(where, []).append(row.get("seed", 0))
-    return entries, [alike(told, places) for told, places in lost.items()]
+            lost.setdefault(ending, {}).setdefault(where, []).append(row.get("seed", 0))
+    return entries, [alike(ending, places) for ending, places in lost.items()]
 
 
-def alike(told: str, places: Mapping[str, Sequence[int]]) -> str:
+def alike(ending: str, places: Mapping[str, Sequence[int]]) -> str:
     """One line for all runs that ended alike: where, with the seeds, or of many places their count.
 
     Example:
@@ -139,9 +139,9 @@ def alike(told: str, places: Mapping[str, Sequence[int]]) -> str:
     """
     if len(places) == 1:
         ((where, seeds),) = places.items()
-        return f"{where}: {told} (seeds {', '.join(map(str, seeds))})"
+        return f"{where}: {ending} (seeds {', '.join(map(str, seeds))})"
     named = "; ".join(list(places)[:SHOWN]) + f" and {len(places) - SHOWN} more" * (len(places) > SHOWN)
-    return f"{plural(sum(map(len, places.values())), 'run')} {told} ({named})"
+    return f"{plural(sum(map(len, places.values())), 'run')} {ending} ({named})"
 
 
 def _trial(trial: Mapping[str, Any]) -> Trial:

@@ -61,8 +61,8 @@ def results(
         brief: Whether intervals of the means, p and further numbers are left out.
     """
     key, several, judged = compared.key, len(compared.methods) > 1, controlled(compared, setting)
-    every = [*models_of(compared), *["work"] * any("work" in one.of for one in judged)]
-    shown, by = (every if models is None else [*models]) * several, {one.method: one for one in judged}
+    every = [*models_of(compared), *["work"] * any("work" in control.of for control in judged)]
+    shown, by = (every if models is None else [*models]) * several, {control.method: control for control in judged}
     further = {} if brief or setting is None else {
         name: at for name in FURTHER if (at := further_key(compared, name)) and compared.has(setting, at)
     }  # fmt: skip
@@ -73,7 +73,7 @@ def results(
     head += [FURTHER[name] for name in further]
     rows, records = [], []
     for method in [m for m in compared.order if m in by] if setting is None else compared.present(setting):
-        gap, one = compared.difference(method, setting), by.get(method)
+        gap, control = compared.difference(method, setting), by.get(method)
         cells: list[TableCell | str] = [method]
         record: Row = {"setting": setting, "method": method, "metric": key}
         if setting is not None:
@@ -81,10 +81,10 @@ def results(
             cells += [str(value.runs), level(value.mean, key), level(value.sd, key)]
             cells += [levels(value.low, value.high, key)] * (not brief)
             record |= {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
-        cells += [_gain_cell(one.of.get(model) if one else None, key) for model in shown]
+        cells += [_gain_cell(control.of.get(model) if control else None, key) for model in shown]
         if several:
             record |= {"baseline": compared.baseline, **gap_record(gap)}
-            record |= record_of(one) if one else {"verdict": ""}
+            record |= record_of(control) if control else {"verdict": ""}
         cells += rank_cells(gap) if ranked else []
         if setting is None:
             settings = gap.settings if gap else 0
@@ -101,27 +101,28 @@ def results(
     notes = [TEXTS["means"]] * (setting is not None and not brief)
     if several and (not brief or len(shown) > 1):
         points = ", in points," * in_points(key)
-        told = "; ".join(f"{model}: {model_words(compared, model)}" for model in shown)
-        notes.append(TEXTS["gains"].format(baseline=compared.baseline, points=points, models=told))
+        definitions = "; ".join(f"{model}: {model_words(compared, model)}" for model in shown)
+        notes.append(TEXTS["gains"].format(baseline=compared.baseline, points=points, models=definitions))
         notes += [TEXTS["ranks"]] * ranked + [TEXTS["over"]] * (setting is None)
     return ReportTable(name, caption, tuple(head), tuple(rows), 1, tuple(records), tuple(notes))
 
 
-def _gain_cell(one: Interval | None, metric: str) -> TableCell:
+def _gain_cell(interval: Interval | None, metric: str) -> TableCell:
     """As in "+4.2" over "3.4 to 5.0", marked where a gain or a loss is shown; a dash of the baseline."""
-    if one is None:
+    if interval is None:
         return TableCell("–")
-    ends = [gain(end, metric).removeprefix("+") for end in (one.low, one.high)] if one.pairs > 1 else []
-    told = "\n".join([gain(one.mean, metric), *[" to ".join(ends)] * bool(ends)])
-    return TableCell(told, mark={GAIN: "above", LOSS: "below"}.get(one.shows, ""))
+    low_high = (interval.low, interval.high) if interval.pairs > 1 else ()
+    ends = [gain(end, metric).removeprefix("+") for end in low_high]
+    text = "\n".join([gain(interval.mean, metric), *[" to ".join(ends)] * bool(ends)])
+    return TableCell(text, mark={GAIN: "above", LOSS: "below"}.get(interval.shows, ""))
 
 
 def rank_cells(gap: Difference | None) -> list[TableCell | str]:
     """What the rank test says of a difference: corrected p, and whether it is significant; dashes of the baseline."""
     if gap is None or gap.pairs < FOR_RANKS:
         return ["–", "–"]
-    told = f"yes, {gap.ranked}" if gap.significant else "no" if (gap.least_p or 0.0) <= ALPHA else "–"
-    return [p_value(gap.p_holm), told]
+    verdict = f"yes, {gap.ranked}" if gap.significant else "no" if (gap.least_p or 0.0) <= ALPHA else "–"
+    return [p_value(gap.p_holm), verdict]
 
 
 def gap_record(gap: Difference | None) -> Row:
@@ -160,7 +161,7 @@ def ranks(compared: Compared) -> ReportTable:
         {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(seen.settings), **tests}
         for m, rank in order
     )
-    rows = tuple(row(one["method"], fixed(one["average_rank"], 2), str(one["best_in"])) for one in records)
+    rows = tuple(row(record["method"], fixed(record["average_rank"], 2), str(record["best_in"])) for record in records)
     caption = f"Average ranks by {measured(compared)}; 1 is the best"
     return ReportTable("ranks", caption, ("method", "average rank", "best in"), rows, 1, records, (seen.conclusion,))
 
@@ -171,10 +172,11 @@ def compact(compared: Compared) -> ReportTable:
     for method in compared.order:
         cells: list[TableCell | str] = [method]
         for setting in compared.settings:
-            one, best = compared.summary(method, setting), compared.present(setting)[:1] == [method]
-            ends = [abs(end - one.mean) for end in (one.low, one.high) if end is not None and one.mean is not None]
-            half = f" ± {level(max(ends), compared.key)}" if ends else ""  # an end may be cut at 0 or 1
-            cells.append(TableCell(f"{level(one.mean, compared.key)}{half}", best=best))
+            summary, best = compared.summary(method, setting), compared.present(setting)[:1] == [method]
+            mean, ends = summary.mean, (summary.low, summary.high)
+            widths = [abs(end - mean) for end in ends if end is not None and mean is not None]
+            half = f" ± {level(max(widths), compared.key)}" if widths else ""  # an end may be cut at 0 or 1
+            cells.append(TableCell(f"{level(mean, compared.key)}{half}", best=best))
         rows.append(row(*cells))
     caption = titled("", f"{measured(compared)}{unit(compared.key)}: mean and half of the 95 % interval over the seeds")
     head = ("method", *(setting or "mean" for setting in compared.settings))
@@ -192,8 +194,8 @@ def costs(compared: Compared, setting: str) -> ReportTable:
         for m in compared.present(setting)
     )
     rows = tuple(
-        row(one["method"], level(one[compared.key], compared.key),
-            *(amount(one[name], unit != 1 or name == "seconds") for _, name, unit in SPENT)) for one in records
+        row(record["method"], level(record[compared.key], compared.key),
+            *(amount(record[name], unit != 1 or name == "seconds") for _, name, unit in SPENT)) for record in records
     )  # fmt: skip
     head = ("method", f"{words(compared.metric)}{unit(compared.key)}", *(name for _, name, _ in SPENT))
     caption = f"Cost of a run, mean over the seeds{under(setting)}; {measured(compared)}"
@@ -249,8 +251,8 @@ def _value(values: list[Any]) -> str:
     return _cut(", ".join(map(in_words, values)))
 
 
-def _cut(told: str) -> str:
-    return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def runs(compared: Compared) -> ReportTable:
@@ -266,8 +268,8 @@ def runs(compared: Compared) -> ReportTable:
         records.append({"run": i, "method": method, "setting": setting, "seed": seed, compared.key: value,
                         "rounds": rounds, "ended": end, "engine": engine, "device": device,
                         "environment": place, "folder": str(run.folder)})  # fmt: skip
-    told = f"{words(compared.metric)}{unit(compared.key)}"
-    head = ("run", "method", "setting", "seed", told, "rounds", "end", "engine", "device", "environment",
+    metric = f"{words(compared.metric)}{unit(compared.key)}"
+    head = ("run", "method", "setting", "seed", metric, "rounds", "end", "engine", "device", "environment",
             "folder")  # fmt: skip
     return ReportTable("runs", f"Every run; {measured(compared)}", head, tuple(rows), len(head), tuple(records))
 
@@ -284,12 +286,12 @@ def tuned(trials: Sequence[Trial]) -> ReportTable:
     """The trials of each method: how many, the chosen options and their score, and the spread of all scores."""
     rows = []
     for method, setting in dict.fromkeys((t.method, t.setting) for t in trials):
-        own = [t for t in trials if (t.method, t.setting) == (method, setting)]
-        scores = [t.score for t in own if math.isfinite(t.score)]
-        chosen = next((t for t in own if t.chosen), None)
+        tried = [t for t in trials if (t.method, t.setting) == (method, setting)]
+        scores = [t.score for t in tried if math.isfinite(t.score)]
+        chosen = next((t for t in tried if t.chosen), None)
         options_ = ", ".join(f"{k} {in_words(v)}" for k, v in chosen.options.items()) if chosen else "–"
         ends = (min(scores), float(np.median(scores)), max(scores)) if scores else (math.nan,) * 3
-        rows.append(row(method, setting or "–", options_, str(len(own)), fixed(chosen.score if chosen else math.nan),
+        rows.append(row(method, setting or "–", options_, str(len(tried)), fixed(chosen.score if chosen else math.nan),
                          *(fixed(e) for e in ends)))  # fmt: skip
     records = tuple(
         {"method": t.method, "setting": t.setting, **{f"option.{k}": v for k, v in t.options.items()},

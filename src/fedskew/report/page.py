@@ -165,7 +165,7 @@ def sections(
         reached(compared, settings, shown, checked(targets), written),
         Section(
             "federation", "The federation", (heads["federation"],), _drawn([heat for heat, _ in splits]),
-            tuple(f"{s}: {told}" if s else told for s, (_, told) in zip(compared.settings, splits, strict=False)),
+            tuple(f"{s}: {text}" if s else text for s, (_, text) in zip(compared.settings, splits, strict=False)),
         ),
         Section(
             "confusion", "Confusion matrices", (heads["confusion"], *here),
@@ -193,12 +193,13 @@ def _methods(compared: Compared, most: int) -> list[str]:
 
 def _left_out(compared: Compared, detail: Detail, shown: Sequence[str], whole: str = TEXTS["whole"]) -> tuple[str, ...]:
     """What a section leaves out, in words."""
-    told = []
+    notes = []
     if len(compared.settings) > detail.settings:
-        told.append(f"The first {detail.settings} of {len(compared.settings)} settings are shown here; {whole}.")
+        notes.append(f"The first {detail.settings} of {len(compared.settings)} settings are shown here; {whole}.")
     if len(compared.methods) > len(shown):
-        told.append(f"The {len(shown)} methods of {len(compared.methods)} with the best ranks are shown here; {whole}.")
-    return tuple(told)
+        best = f"The {len(shown)} methods of {len(compared.methods)} with the best ranks"
+        notes.append(f"{best} are shown here; {whole}.")
+    return tuple(notes)
 
 
 def _again(compared: Compared, command: str) -> Section:

@@ -54,15 +54,15 @@ def _table(
         return None
     rows, records = [], []
     for method in (m for m in compared.present(setting) if m in methods):
-        told = {name: compared.summary(method, setting, of) for name, of in held.items()}
-        cells: list[TableCell | str] = [method, str(max(one.runs for one in told.values()))]
+        summaries = {name: compared.summary(method, setting, of) for name, of in held.items()}
+        cells: list[TableCell | str] = [method, str(max(s.runs for s in summaries.values()))]
         record: dict[str, Any] = {"setting": setting, "method": method}
-        for name, one in told.items():
-            plain = one.low is None or name.startswith(f"{MIX}p")  # a table of so many intervals is not read
-            low, mean, high = (level(v, name) if key == "mixes" else fixed(v, 3) for v in (one.low, one.mean, one.high))
+        for name, s in summaries.items():
+            plain = s.low is None or name.startswith(f"{MIX}p")  # a table of so many intervals is not read
+            low, mean, high = (level(v, name) if key == "mixes" else fixed(v, 3) for v in (s.low, s.mean, s.high))
             cells.append(mean if plain else f"{mean} ({low} to {high})")
-            record |= {f"{name}_seeds": one.runs, name: one.mean, f"{name}_sd": one.sd}
-            record |= {f"{name}_low": one.low, f"{name}_high": one.high}
+            record |= {f"{name}_seeds": s.runs, name: s.mean, f"{name}_sd": s.sd}
+            record |= {f"{name}_low": s.low, f"{name}_high": s.high}
         rows.append(row(*cells))
         records.append(record)
     head = ("method", "seeds", *(called[n] for n in held))

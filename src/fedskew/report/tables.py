@@ -57,8 +57,8 @@ def fixed(value: float | None, digits: int = 4) -> str:
     """
     if value is None or not math.isfinite(value):
         return "–"
-    told = f"{value:,.{digits}f}"
-    return told.replace("-", "") if float(told.replace(",", "")) == 0 else told.replace("-", "−")
+    text = f"{value:,.{digits}f}"
+    return text.replace("-", "") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
 
 
 def level(value: float | None, metric: str) -> str:
@@ -165,11 +165,11 @@ def to_latex(table: ReportTable, label: str) -> str:
         \end{table}
         <BLANKLINE>
     """
-    told = f"{table.caption}. {' '.join(table.notes)}" if table.notes else table.caption
+    caption = f"{table.caption}. {' '.join(table.notes)}" if table.notes else table.caption
     columns = "l" * table.words + "r" * (len(table.head) - table.words)
     lines = [
         r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}", r"\begin{table}", r"\centering",
-        rf"\caption{{{_escaped(told)}}}", rf"\label{{tab:{label}}}",
+        rf"\caption{{{_escaped(caption)}}}", rf"\label{{tab:{label}}}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule", _line(table.head), r"\midrule", *map(_line, table.rows),
         r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
@@ -190,11 +190,11 @@ def to_text(table: ReportTable) -> str:
     """
     lines = [table.head, *([_inline(cell.text) for cell in row] for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    told = (
+    body = (
         "  ".join(f"{text:{'<' if at < table.words else '>'}{widths[at]}}" for at, text in enumerate(line))
         for line in lines
     )
-    return "\n".join(visible(line.rstrip()) for line in (table.caption, *told, *table.notes))
+    return "\n".join(visible(line.rstrip()) for line in (table.caption, *body, *table.notes))
 
 
 def _inline(text: str) -> str:
