@@ -89,10 +89,10 @@ def rehearse(counts: str, method: str | None, options: list[Pair], as_json: bool
     studies, cores = [Study(spec, store) for spec in filter(None, made.studies)], given["processes"] or Workers.cores()
     runs, missing = (sum(map(len, each)) for each in zip(*((s.plan(), s.missing()) for s in studies), strict=True))
     if missing or given["dry_run"]:
-        names, length = ", ".join(one.name for one in made.standins), duration(made.seconds(studies) / cores)
-        told = f"{names}: {plural(runs, 'run')}: {runs - missing} done, {missing} missing"
-        told += f", about {length} on {plural(cores, 'core')}" * bool(missing)
-        say(told, sys.stdout if given["dry_run"] else sys.stderr)
+        names, length = ", ".join(standin.name for standin in made.standins), duration(made.seconds(studies) / cores)
+        plan = f"{names}: {plural(runs, 'run')}: {runs - missing} done, {missing} missing"
+        plan += f", about {length} on {plural(cores, 'core')}" * bool(missing)
+        say(plan, sys.stdout if given["dry_run"] else sys.stderr)
     if given["dry_run"]:
         return 0
     done = made.done(studies, lambda study: not study.missing() or work_off(study, cores) is not None)
@@ -118,12 +118,13 @@ def _write_app(made: Rehearsal, app: Path, to: TextIO) -> None:
     from fedskew.records.sheets import csv_text
     from fedskew.studies.arguments import entry_of, words_of
 
-    entry, one = entry_of(made.method), made.standins[0]
+    entry, standin = entry_of(made.method), made.standins[0]
     app.mkdir(parents=True, exist_ok=True)
     file = app.resolve() / "counts.csv"
-    file.write_text(csv_text([made.consortium.classes, *one.counts.tolist()]), encoding="utf-8")
+    file.write_text(csv_text([made.consortium.classes, *standin.counts.tolist()]), encoding="utf-8")
     of_counts = ("partition", "counts"), ("partition.path", str(file))
-    words = words_of((*entry.options, *made.common, *one.options, *of_counts))
+    words = words_of((*entry.options, *made.common, *standin.options, *of_counts))
     with redirect_stdout(to), init.make_context("init", [str(entry.method), *words, "--out", str(app)]) as context:
         init.invoke(context)
-        say(f"its nodes hold rows of {one.name}; for yours: fedskew flower init {entry.method} --own-data --data ...")
+        yours = f"fedskew flower init {entry.method} --own-data --data ..."
+        say(f"its nodes hold rows of {standin.name}; for yours: {yours}")

@@ -75,7 +75,7 @@ def merge(places: tuple[str, ...], into: str | None) -> int:
 
     if into is None:
         raise ConfigError("--into must name the store that gets the runs")
-    sources = [place if files_of(place := Path(one))[0].is_file() else existing(one) for one in places]
+    sources = [place if files_of(place := Path(name))[0].is_file() else existing(name) for name in places]
     done = merge(sources, Store(into))
     for why in done.refused.values():
         say(f"fedskew: refused: {why}", sys.stderr)
@@ -110,12 +110,12 @@ def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
         raise ConfigError(f"{place!r} must hold a finished run")
     say(f"repeating {len(drawn)} of {plural(len(entries), 'run')}")
     repeated = repeating.repeat(drawn, processes or 0, _print_repeated)
-    counts = Counter(one.verdict for one in repeated)
+    counts = Counter(outcome.verdict for outcome in repeated)
     say(", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in VERDICTS.items() if counts[verdict]))
-    return int(any(one.verdict in ("differs", "failed") for one in repeated))
+    return int(any(outcome.verdict in ("differs", "failed") for outcome in repeated))
 
 
-def _print_repeated(one: Repeated) -> None:
-    run = one.run
-    words = f"; {one.words}" if one.words else ""
-    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {VERDICTS[one.verdict][0]}{words}")
+def _print_repeated(outcome: Repeated) -> None:
+    run = outcome.run
+    words = f"; {outcome.words}" if outcome.words else ""
+    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {VERDICTS[outcome.verdict][0]}{words}")
