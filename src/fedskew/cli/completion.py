@@ -113,11 +113,11 @@ def _bash(root: click.Group, offers: list[Offer], values: dict[str, list[str]]) 
 
 def _fish(commands: list[str], offers: list[Offer], values: dict[str, list[str]]) -> list[str]:
     """A rule of fish for each command, and for each option that takes names."""
-    seen = "__fish_seen_subcommand_from"
+    seen_command = "__fish_seen_subcommand_from"
     return [
         f"complete -c fedskew -n __fish_use_subcommand -f -a '{' '.join(commands)}'",
         *(
-            f"complete -c fedskew -n '{seen} {offer.command.replace(' ', f'; and {seen} ')}'"
+            f"complete -c fedskew -n '{seen_command} {offer.command.replace(' ', f'; and {seen_command} ')}'"
             f" -a '{' '.join([*offer.names, *offer.flags])}'"
             for offer in offers
         ),

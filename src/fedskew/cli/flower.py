@@ -129,8 +129,8 @@ def keys(app: str, nodes: int | None, host: str) -> None:
 
     from fedskew.flower.app import nodes_of, write_keys
 
-    made = write_keys(Path(app), nodes or nodes_of(Path(app)), host)
-    say(f"{plural(len(made), 'new file')} in {Path(app) / 'keys'}")
+    files = write_keys(Path(app), nodes or nodes_of(Path(app)), host)
+    say(f"{plural(len(files), 'new file')} in {Path(app) / 'keys'}")
 
 
 @flower.command("own", cls=Command, lines=(EXAMPLES[2],))

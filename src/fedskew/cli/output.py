@@ -124,14 +124,14 @@ def show(body: RenderableType, width: int = 0) -> None:
     """Print a table or a text of `rich`, as wide as the terminal unless a width is given."""
     from rich.segment import Segment
 
-    made = console()
-    made.width = width or made.width
+    target = console()
+    target.width = width or target.width
 
     class PrintableBody:
         """What is inside, its text without control characters."""
 
         def __rich_console__(self, *given: Any) -> Iterator[Segment]:
-            for segment in made.render(body, given[1]):
+            for segment in target.render(body, given[1]):
                 yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
-    made.print(PrintableBody())
+    target.print(PrintableBody())

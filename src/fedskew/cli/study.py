@@ -76,11 +76,12 @@ def merge(places: tuple[str, ...], into: str | None) -> int:
     if into is None:
         raise ConfigError("--into must name the store that gets the runs")
     sources = [place if files_of(place := Path(name))[0].is_file() else existing(name) for name in places]
-    done = merge(sources, Store(into))
-    for why in done.refused.values():
+    merged = merge(sources, Store(into))
+    for why in merged.refused.values():
         say(f"fedskew: refused: {why}", sys.stderr)
-    say(f"{into}: {plural(len(done.added), 'run')} added, {len(done.there)} were there, {len(done.refused)} refused")
-    return 2 if done.refused else 0
+    added, there, refused = (len(runs) for runs in (merged.added, merged.there, merged.refused))
+    say(f"{into}: {plural(added, 'run')} added, {there} were there, {refused} refused")
+    return 2 if merged.refused else 0
 
 
 @study.command(

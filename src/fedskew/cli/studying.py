@@ -96,11 +96,11 @@ def print_plan(study: Study, processes: int) -> int:
 
     plan, trials = study.plan(), study.trials()
     refused = [p for p in plan if p.cell.experiment is None]
-    why = dict[str, dict[str, list[int]]]()
+    refusals = dict[str, dict[str, list[int]]]()
     for cell in (planned.cell for planned in refused):
-        places = why.setdefault(f"refused: {cell.refused}", {})
+        places = refusals.setdefault(f"refused: {cell.refused}", {})
         places.setdefault(f"{cell.label}, {cell.setting}", []).append(cell.seed)
-    for reason, places in why.items():
+    for reason, places in refusals.items():
         say(alike(reason, places))
     if trials:
         say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
@@ -108,9 +108,9 @@ def print_plan(study: Study, processes: int) -> int:
     missing, unfitted = len(wanted), sum(bool(planned.before and planned.entry(study.store)) for planned in wanted)
     waiting = {planned.address for planned in wanted}
     duplicates = sum(planned.cell.experiment is not None and planned.address in waiting for planned in plan) - missing
-    there = len(plan) - missing - duplicates - len(refused)
+    finished = len(plan) - missing - duplicates - len(refused)
     say(
-        f"{len(plan)} runs: {there} done, {missing} missing, {len(refused)} refused"
+        f"{len(plan)} runs: {finished} done, {missing} missing, {len(refused)} refused"
         + (f"; {duplicates} the same as others" if duplicates else "")
     )
     if unfitted:
@@ -179,11 +179,11 @@ def work_off(
 def _check_free(folder: str, study: Study) -> None:
     """Raise ConfigError where a folder holds the table of a study with runs that this one lacks."""
     try:
-        held = {run["address"]: run["label"] for run in json_file(Path(folder) / "study.json")["runs"]}
+        labels = {run["address"]: run["label"] for run in json_file(Path(folder) / "study.json")["runs"]}
     except (OSError, ValueError, KeyError, TypeError):
         return
-    lost = held.keys() - {p.address for p in study.plan()} - {""}
-    message = f"it holds a study of {plural(len(held), 'run')} of {some(sorted(set(held.values())))}"
+    lost = labels.keys() - {p.address for p in study.plan()} - {""}
+    message = f"it holds a study of {plural(len(labels), 'run')} of {some(sorted(set(labels.values())))}"
     require(not lost, "--out", "be a new folder, or that of this study", folder, message)
 
 

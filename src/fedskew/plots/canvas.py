@@ -86,9 +86,9 @@ def figure(height: float, width: float = WIDTH, dpi: int = DPI) -> Figure:
         def _repr_png_(self) -> bytes:
             return content_of(self, ".png")
 
-    made = NotebookFigure(figsize=(width, height), dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
-    FigureCanvasAgg(made)
-    return made
+    drawn = NotebookFigure(figsize=(width, height), dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
+    FigureCanvasAgg(drawn)
+    return drawn
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
@@ -239,8 +239,8 @@ def readable(name: str, folders: Iterable[Path]) -> Iterator[None]:
 
 def panels_of(rows: int, columns: int, height: float = 4.2) -> tuple[Figure, Any]:
     """A figure and its panels, [rows, columns]."""
-    made = figure((height if rows == 1 else 3.3 * rows) + 0.6)
-    return made, made.subplots(rows, columns, squeeze=False)
+    drawn = figure((height if rows == 1 else 3.3 * rows) + 0.6)
+    return drawn, drawn.subplots(rows, columns, squeeze=False)
 
 
 def floats(values: Iterable[Any]) -> Floats:

@@ -130,9 +130,9 @@ def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6) -> Curve | N
     rounds = np.unique(np.concatenate([series[0] for series in seeds]))
     picked = rounds if len(rounds) <= points else rounds[np.rint(np.linspace(0, len(rounds) - 1, points)).astype(int)]
     whole = np.full((4, len(seeds), len(picked)), np.nan)
-    for i, (seen, values, *spent) in enumerate(seeds):
-        _, at, here = np.intersect1d(seen, picked, return_indices=True)
-        whole[:, i, here] = np.array([values, *spent])[:, at]
+    for i, (evaluated, values, *spent) in enumerate(seeds):
+        _, rows, columns = np.intersect1d(evaluated, picked, return_indices=True)
+        whole[:, i, columns] = np.array([values, *spent])[:, rows]
     mean, sent, seconds, steps = np.nanmean(whole, 1)
     low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
     return Curve(picked, sent, seconds, steps, mean, low, high, len(rounds))

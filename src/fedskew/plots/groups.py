@@ -39,11 +39,11 @@ def federation_of(run: Run) -> Counted:
             raise DataError(f"{reason}, and it has no counts on record")
     try:
         # the method has no say in the split, and one of an older version may not be known any more
-        made = Experiment.from_json({**config, "method": method_spec(METHODS["fedavg"]())})
+        experiment = Experiment.from_json({**config, "method": method_spec(METHODS["fedavg"]())})
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"its configuration is not one that the command wrote: {error!r}") from None
-    fed = made.federation()
-    if made.fingerprint not in ("", fed.dataset.fingerprint):
+    fed = experiment.federation()
+    if experiment.fingerprint not in ("", fed.dataset.fingerprint):
         raise DataError(f"the data {fed.dataset.name!r} are not those of the run")
     return counted(fed)
 

@@ -175,11 +175,11 @@ def selection(runs: list[PlottedRun]) -> Figure:
     for run in runs:
         rounds, rows = [row["round"] for row in run.rows], np.cumsum([row["samples"] for row in run.rows])
         count, score = [_count(row["clients"]) for row in run.rows], floats(row.get("accuracy") for row in run.rows)
-        look, seen = look_of(run.place, len(rounds)), ~np.isnan(score)
+        look, scored = look_of(run.place, len(rounds)), ~np.isnan(score)
         label = f"{run.label} ({rows[-1]:,.0f} rows, {np.mean(count):.1f} clients a round)"
         used.plot(rounds, rows, **look, label=label)
         clients.plot(rounds, count, **look)
-        accuracy.plot(rows[seen], score[seen], **look_of(run.place, int(seen.sum())))
+        accuracy.plot(rows[scored], score[scored], **look_of(run.place, int(scored.sum())))
     used.set(title="training rows used", ylabel="rows so far, each once an epoch", xlabel="round", ylim=(0, None))
     clients.set(title="clients selected", ylabel="clients of a round", xlabel="round")
     clients.set_ylim(0, 1.08 * clients.get_ylim()[1])

@@ -55,9 +55,9 @@ class Compared:
     @cached_property
     def tails(self) -> dict[str, list[Tail]]:
         """Rounds and evaluations of each run that has the metric, by method; empty unless a mean is compared."""
-        held = [(e.method, e.run) for e in self.entries if math.isfinite(e.run.value(self.key))]
+        scored = [(e.method, e.run) for e in self.entries if math.isfinite(e.run.value(self.key))]
         tails: dict[str, list[Tail]] = {}
-        for method, run in held:
+        for method, run in scored:
             if tail := tail_of(self.key, run.summary, run.rows):
                 tails.setdefault(method, []).append(tail)
         return tails
@@ -122,9 +122,9 @@ class Compared:
 
     def present(self, setting: str) -> list[str]:
         """The methods with a value under a setting, the best mean first."""
-        seen = {m: self.mean(m, setting) for m in self.methods if self.summary(m, setting).runs}
+        means = {m: self.mean(m, setting) for m in self.methods if self.summary(m, setting).runs}
         sign = -1 if self.higher else 1
-        return sorted(seen, key=lambda m: sign * seen[m])
+        return sorted(means, key=lambda m: sign * means[m])
 
     @cached_property
     def ranks(self) -> Ranks | None:

@@ -81,10 +81,10 @@ def models_of(compared: Compared) -> dict[str, str]:
     They are the same whichever of these numbers is compared.
     """
     span, metric = compared.key.partition("_")[0], _round_metric(compared)
-    fits = [f"{span}_{FITTED}{metric}", f"final_{FITTED}{metric}"]
+    candidates = [f"{span}_{FITTED}{metric}", f"final_{FITTED}{metric}"]
     runs = [entry.run for entry in compared.entries if entry.method == compared.baseline]
-    held = next((key for key in fits if all(math.isfinite(run.value(key)) for run in runs)), fits[-1])
-    keys = {"averaged": f"final_{AVERAGED}{metric}", "fitted": held, "both": f"final_{BOTH}{metric}"}
+    fitted = next((key for key in candidates if all(math.isfinite(run.value(key)) for run in runs)), candidates[-1])
+    keys = {"averaged": f"final_{AVERAGED}{metric}", "fitted": fitted, "both": f"final_{BOTH}{metric}"}
     known = {model: key for model, key in keys.items() if any(compared.has(at, key) for at in compared.settings)}
     return {RAW: f"{span}_{metric}"} | known
 
@@ -108,23 +108,23 @@ def controlled(compared: Compared, setting: str | None) -> tuple[Controlled, ...
     settings, of_all = (
         (compared.settings, compared.order) if setting is None else ((setting,), compared.present(setting))
     )
-    held = {m: [s for s in settings if (m, s) in compared.cells] for m in of_all if m != compared.baseline}
-    works = {method: [_work(compared, at, method) for at in each] for method, each in held.items()}
+    settings_of = {m: [s for s in settings if (m, s) in compared.cells] for m in of_all if m != compared.baseline}
+    works = {method: [_work(compared, at, method) for at in each] for method, each in settings_of.items()}
     dear = {method for method, each in works.items() if any(work is None or work.dear for work in each)}
     matched, short = dict[str, list[float]](), set[str]()
     for method in dear:
-        each = [_matched(compared, at, method) for at in held[method]]
+        each = [_matched(compared, at, method) for at in settings_of[method]]
         seeds = set.intersection(*(set(gains) for gains, _ in each))
         matched[method] = [fmean(gains[seed] for gains, _ in each) for seed in seeds]
         short |= set() if all(whole for _, whole in each) else {method}
-    over, made = intervals(matched), []
+    over, controls = intervals(matched), []
     # a baseline that has taken less work undoes a gain all the more; it cannot show that one stays
     over = {method: gain for method, gain in over.items() if method not in short or gain.undone}
-    for method in held:
+    for method in settings_of:
         of = _gains(compared, setting, method) | ({"work": over[method]} if method in over else {})
         work, worth = (works[method][0], _worth(compared, setting, method)) if setting is not None else (None, None)
-        made.append(Controlled(method, of, work, worth, verdict(of, method in dear)))
-    return tuple(made)
+        controls.append(Controlled(method, of, work, worth, verdict(of, method in dear)))
+    return tuple(controls)
 
 
 def _gains(compared: Compared, setting: str | None, method: str) -> dict[str, Interval]:

@@ -95,9 +95,9 @@ def gains(compared: Compared) -> Forest | None:
 
 def _mean(compared: Compared, method: str, key: str) -> float:
     """Of a number of the summaries, over the settings that have it."""
-    seen = [compared.summary(method, setting, key).mean for setting in compared.settings if key]
-    known = [value for value in seen if value is not None]
-    return sum(known) / len(known) if known else math.nan
+    means = [compared.summary(method, setting, key).mean for setting in compared.settings if key]
+    numbers = [value for value in means if value is not None]
+    return sum(numbers) / len(numbers) if numbers else math.nan
 
 
 def listed(head: str, phrases: Sequence[str], most: int = MOST_LISTED) -> str:
@@ -147,15 +147,15 @@ def federation(compared: Compared, setting: str) -> tuple[Heat | None, str]:
         return None, f"The counts of the partition are not recorded, and it cannot be made again here: {error}"
     counts = np.asarray(split.counts, dtype=np.float64)
     names = names_of([run], counts.shape[1])
-    sizes, held = counts.sum(1), (counts > 0).sum(1)
+    sizes, classes = counts.sum(1), (counts > 0).sum(1)
     blocks, starts = canvas.blocks(counts, COLUMNS)
     columns = len(blocks)
     labels = tuple(str(s) if columns == len(counts) or i % 10 == 0 else "" for i, s in enumerate(starts.tolist()))
     mean = f" (a column is the mean of about {len(counts) / columns:.0f})" if columns < len(counts) else ""
     alt = (
         f"{plural(len(counts), 'client')} hold {plural(int(sizes.sum()), 'training row')}: {int(sizes.min()):,} to "
-        f"{int(sizes.max()):,} each, of {int(held.min())} to {int(held.max())} of {counts.shape[1]} classes, "
-        f"{fixed(float(held.mean()), 1)} on average. The strongest colour is {blocks.max():,.4g} rows."
+        f"{int(sizes.max()):,} each, of {int(classes.min())} to {int(classes.max())} of {counts.shape[1]} classes, "
+        f"{fixed(float(classes.mean()), 1)} on average. The strongest colour is {blocks.max():,.4g} rows."
     )
     title = f"Training rows of each class at each client{under(setting)}, seed {seed}"
     xlabel = f"client{mean}"

@@ -77,10 +77,11 @@ def results(
         cells: list[TableCell | str] = [method]
         record: Row = {"setting": setting, "method": method, "metric": key}
         if setting is not None:
-            value = compared.summary(method, setting)
-            cells += [str(value.runs), level(value.mean, key), level(value.sd, key)]
-            cells += [levels(value.low, value.high, key)] * (not brief)
-            record |= {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
+            summary = compared.summary(method, setting)
+            cells += [str(summary.runs), level(summary.mean, key), level(summary.sd, key)]
+            cells += [levels(summary.low, summary.high, key)] * (not brief)
+            record |= {"seeds": summary.runs, "mean": summary.mean, "sd": summary.sd}
+            record |= {"low": summary.low, "high": summary.high}
         cells += [_gain_cell(control.of.get(model) if control else None, key) for model in shown]
         if several:
             record |= {"baseline": compared.baseline, **gap_record(gap)}
@@ -91,9 +92,9 @@ def results(
             cells, record = [*cells, f"{settings} of {len(compared.settings)}"], {**record, "settings": settings}
         for at in further.values():
             assert setting is not None
-            seen = compared.summary(method, setting, at)
-            cells.append(level(seen.mean, at))
-            record |= {f"{at}_mean": seen.mean, f"{at}_sd": seen.sd}
+            further_summary = compared.summary(method, setting, at)
+            cells.append(level(further_summary.mean, at))
+            record |= {f"{at}_mean": further_summary.mean, f"{at}_sd": further_summary.sd}
         rows.append(row(*cells))
         records.append(record)
     name = "together" if setting is None else "results"
@@ -151,19 +152,19 @@ def recalls(compared: Compared, heat: Heat, setting: str) -> ReportTable:
 
 def ranks(compared: Compared) -> ReportTable:
     """Average ranks, and the settings in which a method is best."""
-    seen = compared.ranks
-    assert seen is not None
+    ranking = compared.ranks
+    assert ranking is not None
     orders = [compared.present(setting) for setting in compared.settings]
     best = Counter(order[0] for order in orders if len(order) == len(compared.methods))
-    tests = {"critical_difference": seen.critical_difference, "friedman_p": seen.p}
-    order = zip(seen.methods, seen.ranks, strict=bool(seen.settings))  # without settings there are no ranks
+    tests = {"critical_difference": ranking.critical_difference, "friedman_p": ranking.p}
+    order = zip(ranking.methods, ranking.ranks, strict=bool(ranking.settings))  # without settings there are no ranks
     records: tuple[Row, ...] = tuple(
-        {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(seen.settings), **tests}
+        {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(ranking.settings), **tests}
         for m, rank in order
     )
     rows = tuple(row(record["method"], fixed(record["average_rank"], 2), str(record["best_in"])) for record in records)
     caption = f"Average ranks by {measured(compared)}; 1 is the best"
-    return ReportTable("ranks", caption, ("method", "average rank", "best in"), rows, 1, records, (seen.conclusion,))
+    return ReportTable("ranks", caption, ("method", "average rank", "best in"), rows, 1, records, (ranking.conclusion,))
 
 
 def compact(compared: Compared) -> ReportTable:

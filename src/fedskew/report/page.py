@@ -67,13 +67,13 @@ def build(
     """
     template = _template()
     compared = compare([LabelledRun(*entry) for entry in entries], metric, baseline)
-    made = sections(compared, Detail(), command=command, notes=notes, trials=trials, targets=targets)
+    page_sections = sections(compared, Detail(), command=command, notes=notes, trials=trials, targets=targets)
     style, script = _asset("style.css"), _asset("page.js")
     return str(
         template.render(
             title=title or f"{', '.join(compared.methods[:4])}{' and more' if len(compared.methods) > 4 else ''}",
-            lead=sentences.compared_what(compared), sections=made, version=__version__, style=style, script=script,
-            style_hash=_hash(style), script_hash=_hash(script), draw=inline,
+            lead=sentences.compared_what(compared), sections=page_sections, version=__version__,
+            style=style, script=script, style_hash=_hash(style), script_hash=_hash(script), draw=inline,
             is_table=lambda part: isinstance(part, ReportTable), units=tuple(ACROSS),
         )
     )  # fmt: skip
@@ -132,7 +132,7 @@ def sections(
     """
     shown, settings = _methods(compared, detail.methods), compared.settings[: detail.settings]
     heads = TEXTS["introduced"]
-    here, written = _left_out(compared, detail, shown), _left_out(compared, detail, shown, TEXTS["written"])
+    left_out, written = _left_out(compared, detail, shown), _left_out(compared, detail, shown, TEXTS["written"])
     coloured = [TEXTS["coloured"].format(baseline=compared.baseline)] * (len(compared.methods) > 1)
     work = controls.work(compared)
     splits = [figures.federation(compared, s) for s in compared.settings[: detail.heats]]
@@ -146,16 +146,16 @@ def sections(
     open_ = tuple(t for t in options if t.key != "shared" and len(t.rows) <= OPEN)
     rest = tuple(t for t in options if t not in open_)
     ranked = compared.ranks is not None and len(compared.ranks.settings) > 1
-    made = [
+    page_sections = [
         Section(
             "verdict", "Result", (sentences.headline(compared),), _drawn([figures.gains(compared)]),
             tuple(sentences.verdict(compared)),
         ),
         Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(compared))),
         Section("results", "Results", parts=tuple(results)),
-        Section("curves", "Curves", (heads["curves"], *here), tuple(filter(None, charts))),
+        Section("curves", "Curves", (heads["curves"], *left_out), tuple(filter(None, charts))),
         Section(
-            "recalls", "Recall of each class", (*coloured, *here),
+            "recalls", "Recall of each class", (*coloured, *left_out),
             tuple(listings.recalls(compared, heat, s) for heat, s in heats if heat),
         ),
         clients(compared, settings, (*coloured, *written)),
@@ -168,7 +168,7 @@ def sections(
             tuple(f"{s}: {text}" if s else text for s, (_, text) in zip(compared.settings, splits, strict=False)),
         ),
         Section(
-            "confusion", "Confusion matrices", (heads["confusion"], *here),
+            "confusion", "Confusion matrices", (heads["confusion"], *left_out),
             _drawn([figures.confusion(compared, m, s) for m, s in pairs]),
         ),
         Section("tuning", "Tuning", (heads["tuning"],), (listings.tuned(trials),) if trials else ()),
@@ -176,7 +176,7 @@ def sections(
         Section("runs", "Runs and environments", folded=(listings.runs(compared),)),
         _again(compared, command),
     ]  # fmt: skip
-    return [s for s in made if s.parts or s.listed or s.code or s.folded]
+    return [s for s in page_sections if s.parts or s.listed or s.code or s.folded]
 
 
 def _drawn(pictures: Sequence[Picture | None]) -> tuple[Side, ...]:

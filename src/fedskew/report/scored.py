@@ -49,12 +49,12 @@ def _table(
     compared: Compared, setting: str, methods: Sequence[str], key: str, what: str, called: dict[str, str]
 ) -> ReportTable | None:
     """Means with their intervals; None where no run has one of these numbers."""
-    held = {n: f"final_{n}" for n in called if compared.has(setting, f"final_{n}")}
-    if not held:
+    keys = {n: f"final_{n}" for n in called if compared.has(setting, f"final_{n}")}
+    if not keys:
         return None
     rows, records = [], []
     for method in (m for m in compared.present(setting) if m in methods):
-        summaries = {name: compared.summary(method, setting, of) for name, of in held.items()}
+        summaries = {name: compared.summary(method, setting, of) for name, of in keys.items()}
         cells: list[TableCell | str] = [method, str(max(s.runs for s in summaries.values()))]
         record: dict[str, Any] = {"setting": setting, "method": method}
         for name, s in summaries.items():
@@ -65,5 +65,5 @@ def _table(
             record |= {f"{name}_low": s.low, f"{name}_high": s.high}
         rows.append(row(*cells))
         records.append(record)
-    head = ("method", "seeds", *(called[n] for n in held))
+    head = ("method", "seeds", *(called[n] for n in keys))
     return ReportTable(key, titled(setting, what), head, tuple(rows), 1, tuple(records), (TEXTS[key],))
