@@ -32,7 +32,7 @@ Objective = Callable[[Params], tuple[Tensor, Aux]]
 Grad = Callable[[Objective, Params], tuple[Params, Tensor, Aux]]
 
 
-class Shared(NamedTuple):
+class RoundInputs(NamedTuple):
     """What is the same for every client of a round: one object, which all jobs of the round refer to."""
 
     params: Params
@@ -60,7 +60,7 @@ class Own(NamedTuple):
 class Job(NamedTuple):
     """One client's share of a round: tensors only, so that an engine may map over it."""
 
-    shared: Shared
+    shared: RoundInputs
     own: Own
 
 

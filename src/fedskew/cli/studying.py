@@ -155,7 +155,7 @@ def work_off(
 ) -> list[str] | None:  # fmt: skip
     """Do the missing runs of a study; a line for each that broke, or None where somebody interrupts."""
     from fedskew.report.entries import alike
-    from fedskew.studies.progress import Progress
+    from fedskew.studies.progress import StudyProgress
 
     if retry:
         study.retry()
@@ -165,7 +165,7 @@ def work_off(
         others = "; trackers follow only the others" if tracking else ""
         note(f"{plural(stored, 'run')} reused from the store {study.store.folder}{others}")
     try:
-        with Progress(study, len(todo[part[0] - 1 :: part[1]]), lambda line: say(line, sys.stderr)) as progress:
+        with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), lambda line: say(line, sys.stderr)) as progress:
             study.run(processes, part, on_end=progress.ended, track=tracking)
     except KeyboardInterrupt:
         say("interrupted; the same command continues", sys.stderr)

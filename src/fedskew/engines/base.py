@@ -19,7 +19,7 @@ from fedskew import rng, tree
 from fedskew.client import KEPT, Job
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
-from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
+from fedskew.engines.clients import ClientMemory, Clients, RowSource, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator, Models, Tested, personal_model, shares_of, tested
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
@@ -82,7 +82,7 @@ class LocalEngine:
     unpadded: ClassVar[bool] = False  # rows are never padded
     channels_last: ClassVar[tuple[str, ...]] = ()  # on these types of device convolutions see channels-last tensors
     watchful: ClassVar[bool] = False  # everything that a hook reads and gives is looked at
-    rows_of: ClassVar[staticmethod[[Federation], Source]] = staticmethod(client_source)  # from which it plans
+    rows_of: ClassVar[staticmethod[[Federation], RowSource]] = staticmethod(client_source)  # from which it plans
 
     def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
         """Bring the data to the device.
@@ -316,7 +316,7 @@ class LocalEngine:
             total = answer if total is None else tree.add(total, answer)
         return tree.scale(total, 1.0 / query.draws)
 
-    def _deltas(self, method: Method, ids: Tensor, broadcast: Broadcast, source: Source) -> Params:
+    def _deltas(self, method: Method, ids: Tensor, broadcast: Broadcast, source: RowSource) -> Params:
         """Deltas [Q, ...] of plain local runs on a source, without anything that components broadcast or kept."""
         plain, (planner, makes) = broadcast._replace(common={}, each={}), self.probing
         plans = planner.plans(method, Assignment(ids.unsqueeze(1)), plain, source)

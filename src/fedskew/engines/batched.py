@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedskew import client as rounds
 from fedskew import tree
-from fedskew.client import Job, Shared
+from fedskew.client import Job, RoundInputs
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.dense import Dense
 from fedskew.engines.guard import unguarded
@@ -69,7 +69,7 @@ class Batched(LocalEngine):
         each = self._activation_bytes(shared, rows) + tree.size_bytes({"x": rows})
         return int(held + 2 * each * size * draws + tree.size_bytes({"x": rows}) * len(client.plan.rows))
 
-    def _activation_bytes(self, shared: Shared, rows: Tensor) -> int:
+    def _activation_bytes(self, shared: RoundInputs, rows: Tensor) -> int:
         """Bytes that autograd saves for the backward pass of one row, without the parameters."""
         passed = 0
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedskew import client as rounds
-from fedskew.client import Job, Own, Shared
+from fedskew.client import Job, Own, RoundInputs
 from fedskew.engines.batched import Batched
 from fedskew.engines.guard import unguarded
 from fedskew.engines.outcomes import Outcome, Settle, identity
@@ -40,7 +40,7 @@ SLOTS = 16  # clients that train at a time: torch deals 32 streams, and cuBLAS k
 ROOM = 1024  # steps of a table, at least: a small one would be made anew as rounds grow
 
 
-class Table(NamedTuple):
+class StepTable(NamedTuple):
     """The steps of all clients that are at work, one client after another."""
 
     at: Tensor  # [N, D, B] rows of the training set; -1 is padding
@@ -50,7 +50,7 @@ class Table(NamedTuple):
     losses: Tensor  # [N] which the steps write
 
     @classmethod
-    def empty(cls, steps: int, draws: int, size: int, losses: Tensor) -> Table:
+    def empty(cls, steps: int, draws: int, size: int, losses: Tensor) -> StepTable:
         """A table with room for so many steps; ``losses`` has their type and device."""
         at, keys, epoch, number = (
             losses.new_zeros(shape, dtype=torch.int64) for shape in ((steps, draws, size), (steps, draws), steps, steps)
@@ -103,8 +103,8 @@ class Slot(NamedTuple):
 class Chains:
     """The slots of a method, and what all of them read."""
 
-    shared: Shared
-    table: Table
+    shared: RoundInputs
+    table: StepTable
     kinds: Any  # names and shapes of a client's job and carry
     slots: list[Slot] = field(default_factory=list)
     full: bool = False  # there was no memory for a further slot
@@ -191,7 +191,7 @@ class Chained(Batched):
                     free.append(one.slot)
                     yield settle((one.at,), self._ended(method, chains, clients[one.at], one))
 
-    def _begun(self, method: Method, shared: Shared, client: ClientJob) -> tuple[Job, Context, Carry]:
+    def _begun(self, method: Method, shared: RoundInputs, client: ClientJob) -> tuple[Job, Context, Carry]:
         job = Job(shared, self.runtime.to_device(client.job.own))
         ctx = rounds.context(self.task, job)
         return job, ctx, rounds.begin(method, ctx)
@@ -204,7 +204,7 @@ class Chained(Batched):
 
     # slots
 
-    def _chains(self, method: Method, shared: Shared, clients: list[ClientJob]) -> Chains | None:
+    def _chains(self, method: Method, shared: RoundInputs, clients: list[ClientJob]) -> Chains | None:
         """The chains of a method, with the steps of these clients in their table; None where they are stacked."""
         stepper = self.stepper(method)
         if stepper.mode is not StepMode.CHAINED:
@@ -219,7 +219,7 @@ class Chained(Batched):
             found = None  # its memory goes before there is new one
             _, draws, width = np.maximum(before, room).tolist()
             losses = torch.zeros(0, dtype=self.dtype, device=self.device)
-            table = Table.empty(max(ROOM, 2 * room[0]), draws, width, losses)
+            table = StepTable.empty(max(ROOM, 2 * room[0]), draws, width, losses)
             kept = rebuild(shared, (leaf.clone() for leaf in leaves_of(shared)))
             found = self.chains[id(stepper)] = Chains(kept, table, kinds)
         for slot in found.slots:  # of a round that broke off, launches may be left

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
-from fedskew.engines.clients import ClientMemory, Clients, Source
+from fedskew.engines.clients import ClientMemory, Clients, RowSource
 from fedskew.engines.runtime import Runtime
 from fedskew.errors import afford
 from fedskew.functional import cross_entropy, fit_logits, fitted_logits
@@ -164,7 +164,7 @@ class Tested(NamedTuple):
     probabilities: Tensor | None  # float64 [R, C] in the order of ``rows``; a node of Flower does not tell them
 
 
-def shares_of(source: Source, fed: Federation, ids: Iterable[int] | None = None) -> dict[int, Array]:
+def shares_of(source: RowSource, fed: Federation, ids: Iterable[int] | None = None) -> dict[int, Array]:
     """Each client's own test rows: those that it keeps for a test, else its share of the test set.
 
     Clients without training rows or without test rows are left out, and those not in ``ids``.

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from fedskew import rng, tree
-from fedskew.client import KEPT, Job, Own, Shared
-from fedskew.engines.clients import ClientMemory, Source
+from fedskew.client import KEPT, Job, Own, RoundInputs
+from fedskew.engines.clients import ClientMemory, RowSource
 from fedskew.engines.runtime import Runtime
 from fedskew.method import Method
 from fedskew.method.samplers import WIDE
@@ -75,13 +75,15 @@ class Planner:
     task: Task
     seed: int
 
-    def offer(self, method: Method, source: Source, broadcast: Broadcast) -> Tensor:
+    def offer(self, method: Method, source: RowSource, broadcast: Broadcast) -> Tensor:
         """The sampler's offer of rows for every client of a source, [N, C]. Asking twice gives the same answer."""
         name = method.sampler.name
         key = rng.key(self.seed, broadcast.round, name, "offer")
         return method.sampler.offer(source.counts, broadcast.common.get(name, {}), broadcast.round, key)
 
-    def plans(self, method: Method, assignment: Assignment, broadcast: Broadcast, source: Source) -> list[list[Plan]]:
+    def plans(
+        self, method: Method, assignment: Assignment, broadcast: Broadcast, source: RowSource
+    ) -> list[list[Plan]]:
         """The plans of each chain of the assignment, member by member; padding is left out."""
         offered = self.offer(method, source, broadcast)
         used, pace = self._pace(method, offered, assignment, broadcast.round)
@@ -100,7 +102,7 @@ class Planner:
             groups.append(group)
         return groups
 
-    def plan(self, method: Method, source: Source, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
+    def plan(self, method: Method, source: RowSource, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
         """The plan of one client. Each of a step's D mini-batches has its own order, so they agree in size.
 
         Args:
@@ -230,7 +232,7 @@ class Jobs:
             m: the clients' place in their chains.
         """
         now, last = torch.tensor(broadcast.round), torch.tensor(self.task.rounds)
-        shared = Shared(broadcast.params, broadcast.buffers, broadcast.common, now, last)
+        shared = RoundInputs(broadcast.params, broadcast.buffers, broadcast.common, now, last)
         scalars = self._scalars(method, plans)
         keys = self.keys(plans, broadcast.round, m)
 

@@ -33,7 +33,7 @@ from fedskew.types import Batch, Carry, Forward, Output, Params, Task, View
 # Plain steps
 
 
-class Steps(NamedTuple):
+class StackBatches(NamedTuple):
     """What the steps of a stack read, time first, so that the first clients of a step lie side by side."""
 
     at: Tensor  # [T, K, B] rows of the stack, 0 for padding
@@ -43,7 +43,7 @@ class Steps(NamedTuple):
 
 
 @torch.no_grad()
-def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, decay: float) -> Tensor:
+def descend(net: Dense, params: Params, x: Tensor, steps: StackBatches, lr: Tensor, decay: float) -> Tensor:
     """All local steps of a stack, into ``params`` [K, ...]; the losses [K, T], 0 where a client has ended.
 
     w <- w - lr (g + decay w). The gradient of cross-entropy at the logits is (softmax - onehot) * share. It is scaled
@@ -74,7 +74,7 @@ def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, dec
     return -(right.squeeze(3) * steps.share).sum(2).T.contiguous()
 
 
-def steps_of(clients: Sequence[ClientJob], y: Tensor, dtype: torch.dtype) -> Steps:
+def steps_of(clients: Sequence[ClientJob], y: Tensor, dtype: torch.dtype) -> StackBatches:
     """What the steps of a sorted stack read; ``y`` are the labels of its rows."""
     padded = torch.from_numpy(positions(clients)[:, :, 0]).transpose(0, 1).contiguous()
     real = padded >= 0
@@ -83,7 +83,7 @@ def steps_of(clients: Sequence[ClientJob], y: Tensor, dtype: torch.dtype) -> Ste
     share = real.to(dtype)
     share /= share.sum(2, keepdim=True).clamp_(min=1)
     widths = real.any(2).sum(1).tolist()
-    return Steps(at, labels, share, widths)
+    return StackBatches(at, labels, share, widths)
 
 
 # Steps around what a method brings
@@ -92,7 +92,7 @@ def steps_of(clients: Sequence[ClientJob], y: Tensor, dtype: torch.dtype) -> Ste
 Rows = tuple[Tensor, Tensor]
 
 
-class Moment(NamedTuple):
+class StepInputs(NamedTuple):
     """What a step of a stack reads beside what it moves."""
 
     batch: Batch  # [K, B, ...]
@@ -126,7 +126,7 @@ class FusedStep:
         real, place = at >= 0, at.clamp(min=0)
         x, y = taken(rows[0], place), torch.where(real, rows[1].take(place), 0)
         batch = Batch(x.view(*place.shape, *rows[0].shape[1:]), y, real.to(self.dtype))
-        moment = Moment(batch, key, epoch, number)
+        moment = StepInputs(batch, key, epoch, number)
         logits, notes = self.net.forward(carry.params, x)
         out = Output(logits, notes[-1])
         slopes_of = _plain_slopes if self.plain else self._slopes
@@ -146,7 +146,7 @@ class FusedStep:
         return after
 
     def _rest(
-        self, job: Job, carry: Carry, out: Output, moment: Moment, grads: Params, loss: Tensor
+        self, job: Job, carry: Carry, out: Output, moment: StepInputs, grads: Params, loss: Tensor
     ) -> tuple[Carry, Tensor]:
         """What follows a client's gradient: hooks and local step, as in any other engine."""
 
@@ -159,10 +159,10 @@ class FusedStep:
         batches, keys = (moment.batch,), moment.key.unsqueeze(0)
         return rounds.step(self.method, ctx, self.forward, grad, carry, batches, keys, progress)
 
-    def _slopes(self, job: Job, carry: Carry, out: Output, moment: Moment, scale: Tensor | None) -> Slopes:
+    def _slopes(self, job: Job, carry: Carry, out: Output, moment: StepInputs, scale: Tensor | None) -> Slopes:
         """The slopes of scale * loss by the tape, ``scale`` [K]."""
 
-        def loss(own: Own, carry: Carry, out: Output, moment: Moment) -> Tensor:
+        def loss(own: Own, carry: Carry, out: Output, moment: StepInputs) -> Tensor:
             here = Job(job.shared, own)
             ctx, progress = rounds.context(self.task, here), rounds.progress_at(here, moment.epoch, moment.number)
             view = View(
@@ -197,7 +197,7 @@ Slopes = tuple[Tensor, OutputSlopes, Params]  # losses [K]; slopes at the output
 
 
 @torch.no_grad()
-def _plain_slopes(job: Job, carry: Carry, out: Output, moment: Moment, scale: Tensor | None) -> Slopes:
+def _plain_slopes(job: Job, carry: Carry, out: Output, moment: StepInputs, scale: Tensor | None) -> Slopes:
     """Those of cross-entropy at the logits: (softmax - onehot) * share, share of a row in its client's mean."""
     batch = moment.batch
     share = batch.mask / batch.mask.sum(1, keepdim=True).clamp(min=1)

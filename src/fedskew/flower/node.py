@@ -221,7 +221,7 @@ class Node:
         engine, method, k = self.engine, self.method, self.client
         sent = shared_of(trees, "params", "buffers", "common", "round", "rounds")
         own = own_of(trees, engine.memory.template)
-        shared = lib.Shared(*self._model(sent), sent["common"], sent["round"], sent["rounds"])
+        shared = lib.RoundInputs(*self._model(sent), sent["common"], sent["round"], sent["rounds"])
         if self.sums:
             member, pace = engine.own_pace(method, k, shared)
         else:

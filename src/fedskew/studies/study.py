@@ -26,7 +26,7 @@ from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores
 from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_from, tuning_of, without
 from fedskew.studies.store import Store
-from fedskew.studies.work import Job, Outcome, Work, work_of
+from fedskew.studies.work import RunJob, RunOutcome, Work, work_of
 from fedskew.track import Named
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class Study:
 
     def run(
         self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
-        on_end: Callable[[Outcome, Planned], None] | None = None, track: Named | None = None,
+        on_end: Callable[[RunOutcome, Planned], None] | None = None, track: Named | None = None,
     ) -> None:  # fmt: skip
         """Do what is missing: the trials first, then, once all are done, what is compared.
 
@@ -247,9 +247,9 @@ class Study:
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
         if on_end is None:
-            from fedskew.studies.progress import Progress
+            from fedskew.studies.progress import StudyProgress
 
-            with Progress(self) as line:
+            with StudyProgress(self) as line:
                 return self.run(processes, shard, on_end=line.ended, track=track)
         while True:  # trials at an edge ask for more trials
             compared = self.plan()  # which asks for the trials
@@ -259,7 +259,7 @@ class Study:
             by = {one.place(self.store): one for one in mine}
             shown = self.spec.metric if last else self.spec.trial[1]
             store = str(self.store.folder)
-            jobs = [Job(address, one.job, store, one.cell.name, track, shown) for address, one in by.items()]
+            jobs = [RunJob(address, one.job, store, one.cell.name, track, shown) for address, one in by.items()]
             if jobs:
                 end = lambda outcome, by=by: _ended(outcome, by[outcome.address], on_end)
                 schedule(jobs, processes, end)
@@ -397,7 +397,7 @@ def number_of(text: str) -> float:
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
-def _ended(outcome: Outcome, planned: Planned, on_end: Callable[[Outcome, Planned], None] | None) -> None:
+def _ended(outcome: RunOutcome, planned: Planned, on_end: Callable[[RunOutcome, Planned], None] | None) -> None:
     """Tell of a run that ended. Raises UnwritableError where the store takes no more: no other run could be kept."""
     if outcome.state == "unsaved":
         raise UnwritableError(f"{planned.cell.name} cannot be stored: {outcome.reason}; the same command continues")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedskew.client import Job, Own, Shared
+from fedskew.client import Job, Own, RoundInputs
 from fedskew.data.federation import Federation
 from fedskew.engines.base import chain
 from fedskew.engines.guard import guarded
@@ -40,7 +40,7 @@ class Turn(NamedTuple):
     """What all clients of a round are sent: once a worker, from the memory of its node."""
 
     method: Message
-    shared: Shared
+    shared: RoundInputs
     settle: Settle  # what is done with an outcome where it was trained
     chained: bool  # jobs are chains, each of which is reported as one client
 
@@ -53,7 +53,7 @@ class Sent(NamedTuple):
     keys: torch.Tensor
 
 
-class Hello(NamedTuple):
+class WorkerIdentity(NamedTuple):
     """Who a worker is."""
 
     versions: tuple[str, ...]
@@ -108,7 +108,7 @@ class Worker:
         self.engine: Threaded
 
     def hello(self, kit: list[Any]) -> Message:
-        """Take the run's data: a list with a reference to the packed `Kit`. A packed `Hello` or `Failure`."""
+        """Take the run's data: a list with a reference to the packed `Kit`. A packed `WorkerIdentity` or `Failure`."""
         import ray
 
         return pack(self._tried(lambda: self._begin(unpack(ray.get(kit[0])))))
@@ -136,13 +136,13 @@ class Worker:
             noted = self.engine.guard.noted if hasattr(self, "engine") else ""
             return Failure(None, first_line(error), noted, traceback.format_exc())
 
-    def _begin(self, kit: Kit) -> Hello:
+    def _begin(self, kit: Kit) -> WorkerIdentity:
         torch.set_num_threads(1)
         settings = kit.settings
         self.arithmetic = settings.precision, settings.deterministic
         self.engine = Threaded(kit.model.to(device=settings.device), kit.fed, kit.task, settings)
         self.engine.finite_checks.begin(kit.template)
-        return Hello(versions(), processor(settings.device))
+        return WorkerIdentity(versions(), processor(settings.device))
 
     def _train(self, turn: int, given: list[Any], at: int, members: list[Sent]) -> Outcome:
         engine = self.engine
