@@ -42,7 +42,7 @@ class RoundInputs(NamedTuple):
     rounds: Tensor  # () int64
 
 
-class Own(NamedTuple):
+class ClientInputs(NamedTuple):
     """What differs from client to client."""
 
     each: dict[str, Tree]  # broadcast to this client, by component
@@ -61,7 +61,7 @@ class Job(NamedTuple):
     """One client's share of a round: tensors only, so that an engine may map over it."""
 
     shared: RoundInputs
-    own: Own
+    own: ClientInputs
 
 
 def autograd(objective: Objective, params: Params) -> tuple[Params, Tensor, Aux]:

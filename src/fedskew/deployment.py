@@ -233,7 +233,7 @@ class ClientEngine(Threaded):
             pace: of the server.
             memory: what the client keeps.
         """
-        layout, number, source = self.runtime.layout, int(shared.round), self.clients.own
+        layout, number, source = self.runtime.layout, int(shared.round), self.clients.source
         params, buffers, common = layout(shared.params), layout(shared.buffers), layout(shared.common)
         plan = self.planner.plan(method, source, member, pace, common.get(method.sampler.name, {}), number)
         rows = tree.map_tree(lambda leaf: leaf.unsqueeze(0), dict(each))
@@ -261,7 +261,7 @@ class ClientEngine(Threaded):
 
     def _planned(self, method: Method, client: int, shared: RoundInputs) -> list[list[Plan]]:
         given = Broadcast(int(shared.round), shared.params, shared.buffers, shared.common, {})
-        return self.planner.plans(method, Assignment(torch.tensor([[client]])), given, self.clients.own)
+        return self.planner.plans(method, Assignment(torch.tensor([[client]])), given, self.clients.source)
 
     def summand(self, method: Method, job: ClientJob, outcome: Outcome) -> Tree:
         """What a client adds to the sums of a round before it is weighed, with its own numbers, which weigh it."""

@@ -200,7 +200,9 @@ class LocalEngine:
         uploads, memories, report = rounds.finish(method, ctx, carry, job, losses.mean())
         report = Report(*(value.unsqueeze(0) for value in report))
         check = self.finite_checks.of([client], losses.unsqueeze(0), carry.params, carry.buffers, uploads, memories)
-        return Outcome(_one(carry.params), _one(carry.buffers), _one(uploads), _one(memories), report, (check,))
+        return Outcome(
+            _as_row(carry.params), _as_row(carry.buffers), _as_row(uploads), _as_row(memories), report, (check,)
+        )
 
     # training
 
@@ -227,7 +229,7 @@ class LocalEngine:
             TrainingError: something that a client trained is not finite.
         """
         # plan
-        plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
+        plans = self.planner.plans(method, assignment, broadcast, self.clients.source)
         cohort = self.planner.cohort(method, plans, broadcast)
         if weigh is not None:
             cohort = cohort._replace(weights=weigh(cohort))  # type: ignore[arg-type]
@@ -273,7 +275,7 @@ class LocalEngine:
             FieldError: the question needs auxiliary rows and there are none, or a kept answer has no place in the
                 memory that the component's ``init_client`` gives.
         """
-        source = self.auxiliary if query.rows == "auxiliary" else who.own
+        source = self.auxiliary if query.rows == "auxiliary" else who.source
         if query.rows == "auxiliary" and not any(len(r) for r in source.rows):
             hint = f"{part.name!r} trains on rows that the server holds"
             raise FieldError("Experiment", "auxiliary", "be at least 1", 0, hint)
@@ -303,15 +305,15 @@ class LocalEngine:
         """A function of a view, averaged over ``draws`` calls."""
         assert callable(query.what)
         net = self.runtime.net
-        none, now, last = (torch.tensor(v, device=self.device) for v in (0, round, self.task.rounds))
-        progress = Progress(none, none, none, none, now, last)
+        zero, now, last = (torch.tensor(v, device=self.device) for v in (0, round, self.task.rounds))
+        progress = Progress(zero, zero, zero, zero, now, last)
         total: Tree = None
         for d in range(query.draws):
-            one = rng.fold(key, d)
-            batch = whole._replace(x=self.store.augmented(whole.x, one)) if query.augment else whole
+            draw_key = rng.fold(key, d)
+            batch = whole._replace(x=self.store.augmented(whole.x, draw_key)) if query.augment else whole
             with torch.no_grad():
-                out, _ = net.forward(ctx.params, ctx.buffers, batch.x, batch.mask, train=False, key=one)
-            view = View(net.forward, ctx.params, ctx.buffers, out, batch, ctx, ctx.memory, one, progress)
+                out, _ = net.forward(ctx.params, ctx.buffers, batch.x, batch.mask, train=False, key=draw_key)
+            view = View(net.forward, ctx.params, ctx.buffers, out, batch, ctx, ctx.memory, draw_key, progress)
             answer = query.what(view)
             total = answer if total is None else tree.add(total, answer)
         return tree.scale(total, 1.0 / query.draws)
@@ -323,7 +325,7 @@ class LocalEngine:
         plain = self.runtime.laid_out(plain)
         first = {c.name: c.init_client(plain.params, plain.buffers, self.task) for c in method.components}
         jobs = [job for (job,) in makes.chains(method, plans, plain, ClientMemory(first))]
-        after: Params = in_order(list(self.probes(method, jobs)), lambda one: one.params)
+        after: Params = in_order(list(self.probes(method, jobs)), lambda outcome: outcome.params)
         return {
             name: torch.zeros_like(y) if name in broadcast.stays else y - broadcast.params[name]
             for name, y in after.items()
@@ -354,7 +356,7 @@ class LocalEngine:
         """
         if self.noisy_fits or self.task.classes > LIMIT:
             return self.noisy_fits
-        rows = np.concatenate(self.clients.own.rows)
+        rows = np.concatenate(self.clients.source.rows)
         logits = ClientLogits(*self.train_set.logits(params, buffers, rows))
         return fits_by(logits, self.fed.counts) if bool(logits.logits.isfinite().all()) else {}
 
@@ -364,7 +366,7 @@ class LocalEngine:
         Each is tested on the rows that its client keeps for this, else on its share of the test set. With ``fitted`` it
         first gets biases and a temperature of its client's own.
         """
-        shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
+        shares, fitted_on = shares_of(self.clients.source, self.fed), self.train_set if fitted else None
         test, model = self.test_of(self.fed), self.models(method, broadcast)
         yield from tested(self.clients, test, model, shares, fitted_on)
 
@@ -387,12 +389,12 @@ class LocalEngine:
         """
         model, shared = self.models(method, broadcast), {**broadcast.params, **broadcast.buffers}
 
-        def one(k: int) -> tuple[int, Params]:
+        def own_model(k: int) -> tuple[int, Params]:
             params, buffers = model(k)
             changed = {n: v.cpu() for n, v in (params | buffers).items() if not torch.equal(v, shared[n])}
             return k, changed or {n: params[n].cpu() for n in list(params)[:1]}
 
-        yield from self.workers.map(one, [k for k, rows in enumerate(self.clients.own.rows) if len(rows)])
+        yield from self.workers.map(own_model, [k for k, rows in enumerate(self.clients.source.rows) if len(rows)])
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """As `pooled` of `tested`, of the global model after a round: one evaluation on all clients' test rows."""
@@ -422,9 +424,9 @@ def chain(engine: LocalEngine, method: Method, clients: list[ClientJob]) -> Outc
     return chained(done)
 
 
-def _one(outcome: Tree) -> Tree:
+def _as_row(values: Tree) -> Tree:
     """Leaves [...] as leaves [1, ...]."""
-    return tree.map_tree(lambda leaf: leaf.detach().unsqueeze(0), outcome)
+    return tree.map_tree(lambda leaf: leaf.detach().unsqueeze(0), values)
 
 
 def _stores(fed: Federation, runtime: Runtime) -> tuple[Store, Store]:

@@ -129,7 +129,7 @@ class Clients:
     runtime: Runtime
     store: Store  # the training set
     task: Task
-    own: RowSource
+    source: RowSource
 
     def batch(self, rows: Array) -> Batch:
         """All of these rows as one mini-batch, normalised, not augmented."""
@@ -142,7 +142,7 @@ class Clients:
 
         A class of the auxiliary rows has no memory of its own: it gets the template.
         """
-        kept = tree.map_tree(self._here, memory.get(k) if source is self.own else memory.template)
+        kept = tree.map_tree(self._here, memory.get(k) if source is self.source else memory.template)
         shared = {name: dict(value) for name, value in broadcast.common.items()}
         counts = self._here(source.counts[k])
         lr = torch.zeros((), dtype=self.runtime.dtype, device=self.runtime.device)

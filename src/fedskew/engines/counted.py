@@ -70,6 +70,6 @@ def as_declared(
     """
     planner = StepPlanner(cohort.task, seed)
     plans = planner.plans(method, assignment, broadcast, declared_rows(fed))
-    told = planner.cohort(method, plans, broadcast)
-    reports = told.reports._replace(loss=cohort.reports.loss)
-    return cohort._replace(owned=told.owned, offered=told.offered, used=told.used, reports=reports)
+    declared = planner.cohort(method, plans, broadcast)
+    reports = declared.reports._replace(loss=cohort.reports.loss)
+    return cohort._replace(owned=declared.owned, offered=declared.offered, used=declared.used, reports=reports)

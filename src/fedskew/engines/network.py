@@ -241,7 +241,7 @@ def features_of(runtime: Runtime, stores: tuple[Store, Store], classes: int, pre
     """The stores with features, float [n, F], in the place of rows; by the runtime's network."""
     net = runtime.workers.original
 
-    def one(store: Store) -> Store:
+    def with_features(store: Store) -> Store:
         rows = torch.arange(len(store.y)).numpy()
         if not len(rows):
             return replace(store, x=net.params[f"{net.head}.weight"].new_empty(0, net.features), mean=(), std=())
@@ -249,4 +249,4 @@ def features_of(runtime: Runtime, stores: tuple[Store, Store], classes: int, pre
         return replace(store, x=features.to(store.y.device), mean=(), std=())
 
     with one_thread(), arithmetic(precision):
-        return one(stores[0]), one(stores[1])
+        return with_features(stores[0]), with_features(stores[1])

@@ -188,10 +188,10 @@ class Runtime:
         if not self.channels_last:
             return tree_
 
-        def one(leaf: Tensor) -> Tensor:
+        def channels_last(leaf: Tensor) -> Tensor:
             return leaf.contiguous(memory_format=torch.channels_last) if leaf.dim() == 4 else leaf
 
-        return tree.map_tree(one, tree_)
+        return tree.map_tree(channels_last, tree_)
 
     def laid_out(self, broadcast: Broadcast) -> Broadcast:
         """A broadcast in the layout of this runtime; what each client is sent alone stays as it is."""

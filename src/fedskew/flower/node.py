@@ -225,7 +225,7 @@ class Node:
         if self.sums:
             member, pace = engine.own_pace(method, k, shared)
         else:
-            offered, used = used_of(own, engine.clients.own.counts[k])
+            offered, used = used_of(own, engine.clients.source.counts[k])
             member = lib.Member(k, count(facts, "member", most=1 << 31), offered, used)
             pace = pace_of(facts, int(torch.maximum(offered, used).sum()))
         job = engine.job(method, shared, own["each"], member, pace, self._memory(facts, own))
@@ -304,7 +304,7 @@ class Node:
         engine, (number, *what) = self.engine, place
         parts = {part.name: part for part in self.method.components}
         state, sums = given.get("state", {}), tuple(branch(given, "sums").values())
-        own: Tree = engine.clients.own.counts[self.client]
+        own: Tree = engine.clients.source.counts[self.client]
         if what == ["sizes"]:
             own = own.sum()
         elif what[-1] == "answer":
@@ -361,8 +361,8 @@ class Node:
         if kept := receipt(facts.get("logits", NONE)):
             logits = self.memory.load_logits(kept)
         else:
-            sent, engine = shared_of(trees, "params", "buffers"), self.engine
-            logits, _ = engine.train_set.logits(sent["params"], sent["buffers"], engine.clients.own.rows[self.client])
+            sent, rows = shared_of(trees, "params", "buffers"), self.engine.clients.source.rows[self.client]
+            logits, _ = self.engine.train_set.logits(sent["params"], sent["buffers"], rows)
             if not bool(logits.isfinite().all()):
                 raise TrainingError("a logit of the node's rows is not finite")
             kept = self.memory.save_logits(logits)

@@ -133,7 +133,7 @@ class Remote(lib.RemoteEngine):
         """Answer a component's question: from what the nodes told at first, from the server's rows, or by the nodes."""
         if query.rows != "own" or (query.what == "counts" and not self.sums):
             return super().query(query, part, method, broadcast)
-        ids = torch.arange(len(self.clients.own.rows)) if isinstance(query.ids, str) else query.ids
+        ids = torch.arange(len(self.clients.source.rows)) if isinstance(query.ids, str) else query.ids
         what = query.what if isinstance(query.what, str) else getattr(query.what, "__name__", "")
         facts = {"kind": "ask", "part": part.name, "what": what}
         facts |= {name: getattr(query, name) for name in ("keep", "draws", "augment")}

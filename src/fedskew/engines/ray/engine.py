@@ -115,7 +115,7 @@ class Ray(Sequential):
             return send
 
         def described(at: int) -> str:
-            names = ", ".join(str(one.plan.client) for one in groups[at])
+            names = ", ".join(str(client.plan.client) for client in groups[at])
             return f"client {names} of round {int(shared.round)}"
 
         calls = [call(at) for at in range(len(groups))]

@@ -73,8 +73,8 @@ class Cluster:
                 warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
                 ray.init(address=where, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            said = (str(error).strip().splitlines() or ["no answer"])[0]
-            raise ConfigError(f"there is no Ray cluster at {where!r}: {said}; {HINT}") from None
+            message = (str(error).strip().splitlines() or ["no answer"])[0]
+            raise ConfigError(f"there is no Ray cluster at {where!r}: {message}; {HINT}") from None
 
     @staticmethod
     def room(gpus: float) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedskew.client import Job, Own, RoundInputs
+from fedskew.client import ClientInputs, Job, RoundInputs
 from fedskew.data.federation import Federation
 from fedskew.engines.base import chain
 from fedskew.engines.guard import guarded
@@ -48,7 +48,7 @@ class Turn(NamedTuple):
 class Sent(NamedTuple):
     """What one client is sent; a chain is sent as a list of them."""
 
-    own: Own
+    inputs: ClientInputs
     plan: Plan
     keys: torch.Tensor
 
@@ -90,8 +90,8 @@ def processor(device: str = "cpu") -> str:
 
     ``device`` is where clients train. Two machines that differ in this may round otherwise.
     """
-    told = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.exists() else ""
-    core = [" ".join(line.split()) for line in CORE.findall(told.split("\n\n")[0])]
+    cpuinfo = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.exists() else ""
+    core = [" ".join(line.split()) for line in CORE.findall(cpuinfo.split("\n\n")[0])]
     limits = [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
     gpu = [torch.cuda.get_device_name(device)] if device.startswith("cuda") else []
     known = core or [platform.processor() or platform.machine()]
@@ -156,7 +156,7 @@ class Worker:
         if engine.guard.round != (number := int(shared.round)):
             engine.guard.begin(number)
         method = self._method(message)
-        clients = [ClientJob(Job(shared, sent.own), sent.plan, sent.keys) for sent in members]
+        clients = [ClientJob(Job(shared, sent.inputs), sent.plan, sent.keys) for sent in members]
         engine.guard.at()
         with torch.no_grad(), arithmetic(*self.arithmetic):
             engine.ready(method, clients)
