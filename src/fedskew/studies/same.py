@@ -38,14 +38,14 @@ class Comparison(NamedTuple):
     words: str = ""
 
 
-def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
+def compared(summary: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
     """Compare two summaries.
 
     What only the second one has is not looked at: a later fedskew writes more.
 
     Args:
-        one: Content of a summary.json.
-        two: Another.
+        summary: Content of a summary.json.
+        other: Another.
 
     Returns:
         The verdict, and what differs most.
@@ -58,14 +58,14 @@ def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
         >>> compared({"final_loss": 0.5}, {"final_loss": 0.6}).words
         'final_loss is 0.5 and 0.6'
     """
-    here, there = dict(_leaves(one)), dict(_leaves(two))
+    here, there = dict(_leaves(summary)), dict(_leaves(other))
     worst, comparison = 0.0, Comparison("bits")
     for entry, first in here.items():
         second = there.get(entry, "missing")
         apart = _apart(first, second)
         if apart > worst:
-            told = f"{entry} is {first!r} and {second!r}"
-            worst, comparison = apart, Comparison("near" if apart <= NEAR else "differs", told)
+            words = f"{entry} is {first!r} and {second!r}"
+            worst, comparison = apart, Comparison("near" if apart <= NEAR else "differs", words)
     return comparison
 
 

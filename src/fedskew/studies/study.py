@@ -183,8 +183,8 @@ class Study:
         Its mean model is measured in every evaluation, of which there are 200 at most, and fitted unless nothing is.
         """
         works = self.works()
-        for one in self._plan or ():
-            cell = one.cell
+        for planned in self._plan or ():
+            cell = planned.cell
             if cell.label != self.spec.reference or cell.experiment is None:
                 continue
             ratios = [work.most for (_, at), work in works.items() if at == cell.setting and math.isfinite(work.most)]
@@ -214,17 +214,17 @@ class Study:
         made = replace(alike(made, cell.experiment.auxiliary), served=cell.experiment.served)
         return _located(replace(cell, experiment=made))
 
-    def is_done(self, one: Planned) -> bool:
+    def is_done(self, planned: Planned) -> bool:
         """Whether nothing is left to do for a run that can be."""
-        made = one.cell.experiment
-        return bool(one.address and made and self.store.done(one.place(self.store), made.rounds, made.patience))
+        made = planned.cell.experiment
+        return bool(planned.address and made and self.store.done(planned.place(self.store), made.rounds, made.patience))
 
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
         missing: dict[Any, Planned] = {}
-        for one in self.plan() if planned is None else planned:
-            if one.cell.experiment and not self.is_done(one):
-                missing.setdefault(one.address or (one.cell.label, one.cell.setting, one.cell.seed), one)
+        for run in self.plan() if planned is None else planned:
+            if run.cell.experiment and not self.is_done(run):
+                missing.setdefault(run.address or (run.cell.label, run.cell.setting, run.cell.seed), run)
         return list(missing.values())
 
     # Doing
@@ -256,10 +256,10 @@ class Study:
             last = self._plan is not None
             planned = compared if last else self._trials
             mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
-            by = {one.place(self.store): one for one in mine}
+            by = {run.place(self.store): run for run in mine}
             shown = self.spec.metric if last else self.spec.trial[1]
             store = str(self.store.folder)
-            jobs = [RunJob(address, one.job, store, one.cell.name, track, shown) for address, one in by.items()]
+            jobs = [RunJob(address, run.job, store, run.cell.name, track, shown) for address, run in by.items()]
             if jobs:
                 end = lambda outcome, by=by: _ended(outcome, by[outcome.address], on_end)
                 schedule(jobs, processes, end)
@@ -268,28 +268,28 @@ class Study:
 
     def retry(self) -> None:
         """Forget that runs were refused or failed, so that they are missing again."""
-        for one in [*self.trials(), *self.plan()]:
-            if one.address:
-                self.store.forgive(one.place(self.store))
+        for planned in [*self.trials(), *self.plan()]:
+            if planned.address:
+                self.store.forgive(planned.place(self.store))
         self._plan, self._more = None, []
 
     # Reading
 
     def entries(self) -> Iterator[tuple[Planned, Run | None]]:
         """Every run that is compared, with what is known of it; None where it is missing."""
-        for one in self.plan():
-            if one.cell.experiment is None:
-                yield one, Run(Path(), state="refused", reason=one.cell.refused)
+        for planned in self.plan():
+            if planned.cell.experiment is None:
+                yield planned, Run(Path(), state="refused", reason=planned.cell.refused)
             else:
-                yield one, one.entry(self.store)
+                yield planned, planned.entry(self.store)
 
     def table(self) -> list[Row]:
         """One row a run: label of the method, setting, seed, address, state, and every number of its summary."""
         rows = []
-        for one, entry in self.entries():
-            row: Row = {"label": one.cell.label, "setting": one.cell.setting, "seed": one.cell.seed}
-            row |= {"address": (entry and entry.address) or one.address, "state": entry.state if entry else "missing"}
-            row["reason"] = entry.reason if entry else ""
+        for planned, entry in self.entries():
+            row: Row = {"label": planned.cell.label, "setting": planned.cell.setting, "seed": planned.cell.seed}
+            row["address"] = (entry and entry.address) or planned.address
+            row |= {"state": entry.state if entry else "missing", "reason": entry.reason if entry else ""}
             numbers = entry.summary if entry else {}
             rows.append({**row, **_numbers(numbers)})
         return rows
@@ -318,17 +318,17 @@ class Study:
             if entry and entry.state == "finished" and (work := work_of(entry.summary)):
                 held.setdefault((planned.cell.label, planned.cell.setting), {})[planned.cell.seed] = work
         works = {}
-        for (label, setting), own in held.items():
+        for (label, setting), by_seed in held.items():
             base = held.get((self.spec.reference, setting), {})
-            if pairs := [(own[seed], base[seed]) for seed in own if seed in base]:
+            if pairs := [(by_seed[seed], base[seed]) for seed in by_seed if seed in base]:
                 works[label, setting] = Work.ratio(pairs)
         return works
 
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""
         return [
-            {"label": one.cell.label, "setting": one.cell.setting, "seed": one.cell.seed, **_numbers(row)}
-            for one, entry in self.entries() if entry for row in entry.rows
+            {"label": planned.cell.label, "setting": planned.cell.setting, "seed": planned.cell.seed, **_numbers(row)}
+            for planned, entry in self.entries() if entry for row in entry.rows
         ]  # fmt: skip
 
     def frame(self, by: str = "run") -> Any:
@@ -414,7 +414,7 @@ def _located(cell: Cell, options: Options = ()) -> Planned:
     made = cell.experiment
     try:
         data, kinds = dataset_of(made.data, made.path), (False, True) if has_own(made) else (False,)
-        (where, *earlier), plain = ([address(one, data, kind) for kind in kinds] for one in (made, _unfitted(made)))
+        (where, *earlier), plain = ([address(run, data, kind) for kind in kinds] for run in (made, _unfitted(made)))
     except FedskewError as error:
         return Planned(replace(cell, experiment=None, refused=str(error)), "", options)
     return Planned(cell, where, options, tuple(plain) if plain[0] != where else (), *earlier)
@@ -429,10 +429,10 @@ def _unfitted(made: Experiment) -> Experiment:
 def _tried(study: Study) -> list[Row]:
     """Each trial of the tuning with its score, and whether it was the best."""
     rows = []
-    for one in study.trials():
-        key = one.cell.label, one.cell.setting
-        row = {"label": key[0], "setting": key[1], "options": dict(one.options), "score": study._score(one)}
-        rows.append({**row, "chosen": study._chosen.get(key) == one.options})
+    for trial in study.trials():
+        key = trial.cell.label, trial.cell.setting
+        row = {"label": key[0], "setting": key[1], "options": dict(trial.options), "score": study._score(trial)}
+        rows.append({**row, "chosen": study._chosen.get(key) == trial.options})
     return rows
 
 
