@@ -233,12 +233,12 @@ class LocalEngine:
         cohort = self.planner.cohort(method, plans, broadcast)
         if weigh is not None:
             cohort = cohort._replace(weights=weigh(cohort))  # type: ignore[arg-type]
-        given = self.runtime.laid_out(broadcast)
-        chains = self.jobs.chains(method, plans, given, self.memory)
+        laid_out = self.runtime.laid_out(broadcast)
+        chains = self.jobs.chains(method, plans, laid_out, self.memory)
         clients = [client for chain in chains for client in chain]
         self.ready(method, clients)
         # step and map
-        reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
+        reduction = Reduction(laid_out.params, cohort.weights, keep_deltas, laid_out.stays)
         alone = max(map(len, chains)) == 1
         if alone:
             outcomes = self.run_clients(method, clients, reduction.settle)
@@ -287,10 +287,10 @@ class LocalEngine:
         elif query.what == "delta":
             values = self._deltas(method.probe(), ids, broadcast, source)
         else:
-            given = self.runtime.laid_out(broadcast)
+            laid_out = self.runtime.laid_out(broadcast)
 
             def value(k: int) -> Tree:
-                ctx = who.context(given, memory, k, source)
+                ctx = who.context(laid_out, memory, k, source)
                 if query.what == "loss":
                     return self.train_set.confusion(ctx.params, ctx.buffers, source.rows[k])[1]
                 key = rng.key(self.planner.seed, broadcast.round, k, part.name, "query").to(self.device)
@@ -377,10 +377,10 @@ class LocalEngine:
 
         Without ``clients`` and ``memory``, it is one of the run's own, with what it keeps.
         """
-        given, who, kept = self.runtime.laid_out(broadcast), clients or self.clients, memory or self.memory
+        laid_out, who, kept = self.runtime.laid_out(broadcast), clients or self.clients, memory or self.memory
         if method.personal:
-            return lambda k: personal_model(who, method, given, kept, k)
-        return lambda k: (given.params, given.buffers)
+            return lambda k: personal_model(who, method, laid_out, kept, k)
+        return lambda k: (laid_out.params, laid_out.buffers)
 
     def own_models(self, method: Method, broadcast: Broadcast) -> Iterator[tuple[int, Params]]:
         """(client, what of its own model is not as in the broadcast one, on the host) of all with training rows.

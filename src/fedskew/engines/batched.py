@@ -63,11 +63,11 @@ class Batched(LocalEngine):
     def client_bytes(self, method: Method, client: ClientJob) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
         shared, inputs = client.job
-        held = tree.size_bytes(shared.params) * COPIES + tree.size_bytes(inputs.memory) * 2
+        kept_bytes = tree.size_bytes(shared.params) * COPIES + tree.size_bytes(inputs.memory) * 2
         rows = self.store.floats(torch.zeros(1, dtype=torch.int64, device=self.device))
         draws, size = client.plan.batches.shape[1:]
         each = self._activation_bytes(shared, rows) + tree.size_bytes({"x": rows})
-        return int(held + 2 * each * size * draws + tree.size_bytes({"x": rows}) * len(client.plan.rows))
+        return int(kept_bytes + 2 * each * size * draws + tree.size_bytes({"x": rows}) * len(client.plan.rows))
 
     def _activation_bytes(self, shared: RoundInputs, rows: Tensor) -> int:
         """Bytes that autograd saves for the backward pass of one row, without the parameters."""

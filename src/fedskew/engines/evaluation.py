@@ -101,13 +101,13 @@ class Evaluator:
 
     def _over(self, params: Params, buffers: Params, rows: Array | Tensor | None, of: Callable[..., T]) -> list[T]:
         """A function of outputs and labels, of each chunk of these rows or all, in their order."""
-        given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
+        weights, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
 
         def chunk_value(chunk: Rows) -> T:
             x = self._floats(chunk)
             mask = torch.ones(len(x), dtype=self._store.dtype, device=x.device)
             key = torch.zeros((), dtype=torch.int64, device=x.device)
-            out, _ = self._runtime.net.forward(given, statistics, x, mask, train=False, key=key)
+            out, _ = self._runtime.net.forward(weights, statistics, x, mask, train=False, key=key)
             return of(out, self._store.y[chunk])
 
         return list(self._runtime.workers.map(chunk_value, self._chunks(rows)))

@@ -160,8 +160,8 @@ class Observer:
             aside["heldout"] = np.sort(self.fed.unseen.partition.rows)
         for which, rows in aside.items():
             if len(rows):
-                held = self.engine.evaluate(params, buffers, rows, on="train")
-                row |= {f"{which}_{name}": value for name, value in self._metrics(*held).items()}
+                metrics = self.engine.evaluate(params, buffers, rows, on="train")
+                row |= {f"{which}_{name}": value for name, value in self._metrics(*metrics).items()}
         return row
 
     def _tested(self, shown: Shown, listed: bool) -> Iterator[Tested]:
@@ -289,13 +289,13 @@ class Observer:
         """Fill the memory by a local run of each of these clients; those whose run is finite."""
         engine, method = self.engine, self.method
 
-        def ask(query: Query, part: Component, given: Broadcast) -> Answers:
-            return engine.answer(query, part, method, given, memory, clients)
+        def ask(query: Query, part: Component, broadcast: Broadcast) -> Answers:
+            return engine.answer(query, part, method, broadcast, memory, clients)
 
         while len(ids):
-            given = engine.runtime.laid_out(server.joined(method, state, ids, engine.planner.seed, ask))
-            plans = engine.planner.plans(method, Assignment(ids.unsqueeze(1)), given, clients.source)
-            jobs = [job for (job,) in engine.jobs.chains(method, plans, given, memory)]
+            broadcast = engine.runtime.laid_out(server.joined(method, state, ids, engine.planner.seed, ask))
+            plans = engine.planner.plans(method, Assignment(ids.unsqueeze(1)), broadcast, clients.source)
+            jobs = [job for (job,) in engine.jobs.chains(method, plans, broadcast, memory)]
             try:
                 for outcome in engine.probes(method, jobs):
                     memory.put_all([jobs[at].plan.client for at in outcome.at], outcome.memories)
@@ -309,10 +309,10 @@ class Observer:
         return ids
 
     def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State, shown: Shown) -> Row:
-        given = opened.broadcast
+        broadcast = opened.broadcast
         moment = Moment(
-            round=state.round, cohort=results.recorded or results.cohort, weights=weights, before=given.params,
-            after=state.params, served=shown.params, buffers=given.buffers, buffers_after=state.buffers,
+            round=state.round, cohort=results.recorded or results.cohort, weights=weights, before=broadcast.params,
+            after=state.params, served=shown.params, buffers=broadcast.buffers, buffers_after=state.buffers,
             local_buffers=results.buffers, train_counts=self.fed.counts.sum(0),
             deltas=results.kept, labels=self.fed.dataset.y_test.cpu(),
             confusion=lambda params, buffers: self.engine.evaluate(params, buffers)[0],

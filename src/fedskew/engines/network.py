@@ -71,10 +71,10 @@ def begin_from(model: Model, settings: Settings) -> None:
     """
     if not settings.init_from:
         return
-    file, held = _file(settings), settings.init_digest
+    file, recorded = _file(settings), settings.init_digest
     digest = _digest(file)
-    if held and digest != held:
-        raise RecordError(f"{file} must be the file that the run begins from, digest {held}; got {digest}")
+    if recorded and digest != recorded:
+        raise RecordError(f"{file} must be the file that the run begins from, digest {recorded}; got {digest}")
     tensors = tensors_of(file)
     for name, value in put(model, file, tensors, "the run's").items():
         if not value.isfinite().all():
@@ -84,8 +84,8 @@ def begin_from(model: Model, settings: Settings) -> None:
 def tensors_of(file: Path, under: str = "") -> dict[str, Tensor]:
     """The tensors of a safetensors file whose names begin so, by the rest. Raises RecordError where it is damaged."""
     try:
-        with safe_open(regular(file), framework="pt") as held:
-            return {n.removeprefix(under): held.get_tensor(n) for n in held.keys() if n.startswith(under)}  # noqa: SIM118
+        with safe_open(regular(file), framework="pt") as content:
+            return {n.removeprefix(under): content.get_tensor(n) for n in content.keys() if n.startswith(under)}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise RecordError(f"{file} is damaged: {error}") from None
 

@@ -171,8 +171,8 @@ def _partition(partition: Any, earlier: bool) -> dict[str, Any]:
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
-    made = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    return _json_value(made)
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return _json_value(value)
 
 
 def _json_value(value: Any) -> Any:

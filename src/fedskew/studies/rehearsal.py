@@ -235,8 +235,8 @@ class Rehearsal:
             raise DataError(f"{name}: {error}") from error
 
     def _data(self, options: Sequence[Pair]) -> Any:
-        made = made_of(entry_of(self.method), (*self.common, *options))
-        return dataset_of(made.data, made.path)
+        experiment = made_of(entry_of(self.method), (*self.common, *options))
+        return dataset_of(experiment.data, experiment.path)
 
     @cached_property
     def sites(self) -> list[int]:
@@ -252,9 +252,9 @@ class Rehearsal:
 
     def _two_rounds(self, standin: StandIn) -> tuple[Result, float]:
         """What two rounds of all sites give on a stand-in, and the seconds that all rounds take on one core, about."""
-        began, made = time.perf_counter(), made_of(entry_of(self.method), (*self.common, *_divided(standin)))
-        done = replace(made, rounds=2, cohort=len(self.consortium.sites), served="none", threads=1).run()
-        rest = max(made.rounds - 2, 0) * done.rounds[-1]["train_s"]
+        began, experiment = time.perf_counter(), made_of(entry_of(self.method), (*self.common, *_divided(standin)))
+        done = replace(experiment, rounds=2, cohort=len(self.consortium.sites), served="none", threads=1).run()
+        rest = max(experiment.rounds - 2, 0) * done.rounds[-1]["train_s"]
         return done, time.perf_counter() - began + rest
 
     def seconds(self, studies: Iterable[Study]) -> float:
@@ -272,10 +272,10 @@ class Rehearsal:
     @cached_property
     def costs(self) -> list[Row]:
         """Of each site and round: seconds, and bytes up and down, of a second round of a stand-in."""
-        of, facts, size = self.consortium, self.consortium.facts, len(self.consortium.sites)
+        consortium, facts, size = self.consortium, self.consortium.facts, len(self.consortium.sites)
         done, _ = self._first
         row = done.rounds[-1]
-        kept = torch.from_numpy(np.maximum(np.rint((1 - TEST) * of.counts.sum(1)), 1)).long()
+        kept = torch.from_numpy(np.maximum(np.rint((1 - TEST) * consortium.counts.sum(1)), 1)).long()
         paces = paces_of(made_of(entry_of(self.method), self.common).method.pace.of(kept, 1, 1))
         steps = [length_of(rows, pace) for rows, pace in zip(kept.tolist(), paces, strict=True)]
         here = row["train_s"] / row["steps"]
@@ -322,11 +322,11 @@ class Rehearsal:
     def _spec(self, methods: tuple[Entry, ...], settings: Mapping[str, tuple[Pair, ...]]) -> Spec:
         """A study whose runs can be. Raises ConfigError."""
         common = (*self.common, ("eval-every", str(MOST)))  # the last model counts
-        made = Spec(methods, common, tuple(settings.values()), tuple(settings), self.seeds, "final_accuracy")
-        for cell in made.cells():
+        spec = Spec(methods, common, tuple(settings.values()), tuple(settings), self.seeds, "final_accuracy")
+        for cell in spec.cells():
             if cell.refused:
                 raise ConfigError(f"{cell.label} cannot be rehearsed: {cell.refused}")
-        return made
+        return spec
 
     @cached_property
     def _leaving(self) -> list[int]:
@@ -369,8 +369,8 @@ class Rehearsal:
     # What the runs say
 
     def _expectations(self, runs: Runs) -> Row:
-        of, method = self.consortium, entry_of(self.method).name
-        everybody, tests = [*range(len(of.sites))], TEST * of.counts
+        consortium, method = self.consortium, entry_of(self.method).name
+        everybody, tests = [*range(len(consortium.sites))], TEST * consortium.counts
         ours, local = (method, ""), (LOCAL, "")
 
         def predicted(run: Side, other: Side | None, sites: Sequence[int], rows: float, c: int | None = None) -> Any:
@@ -392,22 +392,22 @@ class Rehearsal:
             return {
                 "accuracy": predicted(ours, None, sites, rows),
                 "local": predicted(local, None, sites, rows),
-                "rare_recall": predicted(ours, None, sites, tests[sites, of.rare].sum(), of.rare),
+                "rare_recall": predicted(ours, None, sites, tests[sites, consortium.rare].sum(), consortium.rare),
                 "gain": predicted(ours, local, sites, rows),
             }
 
         took = [runs[method, self.standins[0].name, seed][1] for seed in self.seeds]
         rows = []
-        for k, site in enumerate(of.sites):
+        for k, site in enumerate(consortium.sites):
             rounds = statistics.fmean(sum(k in who for who in each) for each in took)
             row: Row = {
-                "site": site, "cases": int(of.counts[k].sum()), "failure": self.rates[k], "rounds": rounds,
+                "site": site, "cases": int(consortium.counts[k].sum()), "failure": self.rates[k], "rounds": rounds,
                 **self.costs[k], **at_sites([k]),
             }  # fmt: skip
             if k in self._leaving:
                 gone, left = (method, self._without(k)), [j for j in everybody if j != k]
                 row["lost"] = predicted(ours, gone, left, tests[left].sum())
-                row["rare_lost"] = predicted(ours, gone, left, tests[left, of.rare].sum(), of.rare)
+                row["rare_lost"] = predicted(ours, gone, left, tests[left, consortium.rare].sum(), consortium.rare)
             if k in self.sites:
                 curve = {}
                 for share in (*SHARES, 1.0):
@@ -418,7 +418,8 @@ class Rehearsal:
             rows.append(row)
         smaller = any(standin.factor < 1 for standin in self.standins)
         return {
-            "method": method, "seeds": list(self.seeds), "rounds": len(took[0]), "rare": of.classes[of.rare],
+            "method": method, "seeds": list(self.seeds), "rounds": len(took[0]),
+            "rare": consortium.classes[consortium.rare],
             "standins": [{"name": standin.name, "factor": standin.factor} for standin in self.standins],
             **at_sites(everybody),
             "wall_s": [sum(map(self._seconds, each)) for each in took], "sites": rows,

@@ -285,11 +285,11 @@ class Spec:
                 an option of its own that it does not have: a mistake of the study.
         """
         for at, (setting, options) in enumerate(self.axes):
-            made, refused = self._made(options, strict=at == 0)
-            wanted = max((experiment.rows_at_server for experiment in made.values()), default=None)
+            experiments, refused = self._made(options, strict=at == 0)
+            wanted = max((experiment.rows_at_server for experiment in experiments.values()), default=None)
             served = self.own_models
             for entry in self.methods:
-                first = made.get(entry.name)
+                first = experiments.get(entry.name)
                 fixed = any(full(option) == "seed" for option, _ in entry.options)
                 for seed in self.seeds:
                     if first is None:
@@ -303,16 +303,16 @@ class Spec:
 
     def _made(self, options: Sequence[Pair], strict: bool) -> tuple[dict[str, Experiment], dict[str, str]]:
         """The experiment of each method with the first seed, and why there is none of others."""
-        made, refused = dict[str, Experiment](), dict[str, str]()
+        experiments, refused = dict[str, Experiment](), dict[str, str]()
         for number, entry in enumerate(self.methods):
             try:
-                made[entry.name] = made_of(entry, (*options, ("seed", self.seeds[0])))
+                experiments[entry.name] = made_of(entry, (*options, ("seed", self.seeds[0])))
             except FedskewError as error:
                 mistyped = isinstance(error, UnknownOption) and error.option in dict(entry.options)
                 if as_word(entry.method) not in METHODS or (strict and (number == 0 or mistyped)):
                     raise  # a mistake of the study, not of a setting
                 refused[entry.name] = str(error)
-        return made, refused
+        return experiments, refused
 
     @cached_property
     def tunable(self) -> dict[tuple[str, str], list[str]]:
@@ -347,8 +347,8 @@ class Spec:
 
     def auxiliary(self, options: Sequence[Pair]) -> int | None:
         """Rows of a class at the server: as many for all methods as any of them wants, so that all divide one set."""
-        made, _ = self._made(options, strict=False)
-        return max((experiment.rows_at_server for experiment in made.values()), default=None)
+        experiments, _ = self._made(options, strict=False)
+        return max((experiment.rows_at_server for experiment in experiments.values()), default=None)
 
 
 def _differing(pairs: Sequence[Pair], every: Sequence[tuple[Pair, ...]]) -> str:
@@ -375,9 +375,9 @@ def made_of(entry: Entry, options: Sequence[Pair], tuned: Sequence[Pair] = ()) -
     return experiment_of([entry.method], flags_of([*fixed, *rest, *tuned]))
 
 
-def alike(made: Experiment, auxiliary: int | None) -> Experiment:
+def alike(experiment: Experiment, auxiliary: int | None) -> Experiment:
     """On one thread, with the study's rows at the server where the method's own options name none."""
-    return replace(made, threads=1, auxiliary=auxiliary if made.auxiliary is None else made.auxiliary)
+    return replace(experiment, threads=1, auxiliary=auxiliary if experiment.auxiliary is None else experiment.auxiliary)
 
 
 def without(options: Sequence[Pair], others: Sequence[Pair]) -> list[Pair]:

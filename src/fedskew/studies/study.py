@@ -51,8 +51,8 @@ class Planned:
     @property
     def job(self) -> Any:
         """The experiment as a file holds it; with objects that no file names, itself."""
-        made = self.cell.experiment
-        return {} if made is None else made.to_json() if is_named(made) else made
+        experiment = self.cell.experiment
+        return {} if experiment is None else experiment.to_json() if is_named(experiment) else experiment
 
     def place(self, store: Store) -> str:
         """The address under which a store has the run, or will have it: the earlier one where it knows no other."""
@@ -128,9 +128,9 @@ class Study:
                     chosen = tuple(pair for pair in point if pair[0] in names)
                     cell = Cell(entry.name, setting, seed, None, trial=number)
                     try:
-                        made = _unfitted(alike(made_of(entry, given, chosen), wanted))
-                        made = replace(made, served="tail") if self.spec.own_models else made
-                        cell = replace(cell, experiment=made)
+                        experiment = _unfitted(alike(made_of(entry, given, chosen), wanted))
+                        experiment = replace(experiment, served="tail") if self.spec.own_models else experiment
+                        cell = replace(cell, experiment=experiment)
                     except FedskewError as error:
                         cell = replace(cell, refused=str(error))
                     trials.append(_located(cell, chosen))
@@ -169,10 +169,10 @@ class Study:
         """
         if self._plan is None:
             ready = self.choose()
-            made = [self._tuned(cell) if ready else Planned(cell, "") for cell in self.spec.cells()]
+            planned = [self._tuned(cell) if ready else Planned(cell, "") for cell in self.spec.cells()]
             if not ready:
-                return made
-            self._plan = made
+                return planned
+            self._plan = planned
         if self.spec.longer and not self._more and not self.missing(self._plan):
             self._more = list(self._longer())
         return [*self._plan, *self._more]
@@ -191,8 +191,8 @@ class Study:
             rounds = math.ceil(cell.experiment.rounds * max([2.0, *(round(ratio, 6) for ratio in ratios)]))
             every = cell.experiment.eval_every * math.ceil(rounds / (200 * cell.experiment.eval_every))
             fit: Literal["none", "every"] = "none" if cell.experiment.fit_logits == "none" else "every"
-            made = replace(cell.experiment, rounds=rounds, average_models="every", fit_logits=fit, eval_every=every)
-            yield _located(replace(cell, label=f"{cell.label}, {rounds} rounds", experiment=made))
+            longer = replace(cell.experiment, rounds=rounds, average_models="every", fit_logits=fit, eval_every=every)
+            yield _located(replace(cell, label=f"{cell.label}, {rounds} rounds", experiment=longer))
 
     def untuned(self) -> list[str]:
         """A sentence for each method that has none of the tuned options, once the trials are done."""
@@ -210,14 +210,14 @@ class Study:
             return Planned(replace(cell, experiment=None, refused=f"no tuning trial finished{why}"), "")
         entry = next(m for m in self.spec.methods if m.name == cell.label)
         options = dict(self.spec.axes)[cell.setting]
-        made = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)
-        made = replace(alike(made, cell.experiment.auxiliary), served=cell.experiment.served)
-        return _located(replace(cell, experiment=made))
+        experiment = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)
+        experiment = replace(alike(experiment, cell.experiment.auxiliary), served=cell.experiment.served)
+        return _located(replace(cell, experiment=experiment))
 
     def is_done(self, planned: Planned) -> bool:
         """Whether nothing is left to do for a run that can be."""
-        made = planned.cell.experiment
-        return bool(planned.address and made and self.store.done(planned.place(self.store), made.rounds, made.patience))
+        run = planned.cell.experiment
+        return bool(planned.address and run and self.store.done(planned.place(self.store), run.rounds, run.patience))
 
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
@@ -411,19 +411,20 @@ def _located(cell: Cell, options: Options = ()) -> Planned:
     """A run with its address; refused where its data cannot be had or its network cannot be built."""
     if cell.experiment is None:
         return Planned(cell, "", options)
-    made = cell.experiment
+    experiment = cell.experiment
     try:
-        data, kinds = dataset_of(made.data, made.path), (False, True) if has_own(made) else (False,)
-        (where, *earlier), plain = ([address(run, data, kind) for kind in kinds] for run in (made, _unfitted(made)))
+        data, kinds = dataset_of(experiment.data, experiment.path), (False, True) if has_own(experiment) else (False,)
+        runs = experiment, _unfitted(experiment)
+        (where, *earlier), plain = ([address(run, data, kind) for kind in kinds] for run in runs)
     except FedskewError as error:
         return Planned(replace(cell, experiment=None, refused=str(error)), "", options)
     return Planned(cell, where, options, tuple(plain) if plain[0] != where else (), *earlier)
 
 
-def _unfitted(made: Experiment) -> Experiment:
+def _unfitted(run: Experiment) -> Experiment:
     """The run as one that measures neither fits nor what clients would use between rounds."""
     usual: dict[str, Any] = {"fit_logits": "last", "average_models": "auto", "served": "last"}
-    return replace(made, **{n: when for n, when in usual.items() if made.evaluation().due(n, made.rounds)})
+    return replace(run, **{n: when for n, when in usual.items() if run.evaluation().due(n, run.rounds)})
 
 
 def _tried(study: Study) -> list[Row]:
@@ -497,9 +498,9 @@ def study(
         facts["tuning"] = tuning_of(tune, tune_trials, beyond=tune_beyond)
     given = options_of_table(keywords(options or {}, more), "options")
     require(not isinstance(methods, str | Method), "methods", "be a list of names or methods", methods)
-    made = Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)
-    _ = made.spec.tunable  # mistakes are told now
-    return made
+    new_study = Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)
+    _ = new_study.spec.tunable  # mistakes are told now
+    return new_study
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,9 @@ class Ray(Sequential):
         # the rows are divided; what did it may be known here alone, and workers do not evaluate
         fed = replace(self.fed, partitioner=Iid(), unseen=None)
         settings = replace(self.settings, device=self.device.type, threads=1)
-        held = Kit(self.network, fed, self.task, settings, self.memory.template)
-        kit = _packed("the model and the data", held, mapped=True)
-        self.pool = Pool(self.count, self.gpus, ray.put(kit), self._met)
+        kit = Kit(self.network, fed, self.task, settings, self.memory.template)
+        packed_kit = _packed("the model and the data", kit, mapped=True)
+        self.pool = Pool(self.count, self.gpus, ray.put(packed_kit), self._met)
 
     def _met(self, hello: WorkerIdentity) -> None:
         """Warn of the first worker on another type of processor; the run goes on."""
